@@ -1,0 +1,101 @@
+"""Train a small network on MNIST. The README.md beside this script explains it."""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, RandomSampler
+from torchvision import datasets
+from tqdm import tqdm
+
+STAGE = Path(__file__).resolve().parent.name
+DEVICE = "cpu"
+
+
+class MNIST(datasets.MNIST):
+    def __getitems__(self, indices):  # images, N x 28 x 28 in [0, 1], and N labels
+        return self.data[indices] / 255, self.targets[indices]
+
+
+class Net(nn.Module):
+    def __init__(self, hidden):
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Flatten(), nn.Linear(784, hidden), nn.ReLU(), nn.Linear(hidden, 10))
+
+    def forward(self, images):
+        return self.layers(images)
+
+
+def train_epoch(model, loader, optimizer):
+    """Take one step per batch; return the mean loss over all images."""
+    model.train()
+    loss_sum = 0
+    for images, labels in tqdm(loader, leave=False, disable=None):
+        loss = nn.functional.cross_entropy(model(images), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        loss_sum += loss.detach() * len(labels)
+    return (loss_sum / len(loader.sampler)).item()
+
+
+@torch.no_grad()
+def evaluate(model, loader):
+    """Return how many images the model classifies correctly, and out of how many."""
+    model.eval()
+    correct = 0
+    for images, labels in loader:
+        correct += (model(images).argmax(dim=1) == labels).sum().item()
+    return correct, len(loader.sampler)
+
+
+def main(args):
+    assert args.epochs > 0 and args.batch_size > 0, "--epochs, --batch-size: at least 1"
+    assert (args.data / "MNIST").is_dir(), f"no MNIST in {args.data}: run 'make data'"
+    args.out.mkdir(parents=True, exist_ok=True)
+    train, test = MNIST(args.data), MNIST(args.data, train=False)
+    test_loader = DataLoader(test, 1000, collate_fn=tuple)
+    torch.manual_seed(args.seed)
+    model = Net(args.hidden)
+    print(f"{STAGE}: 1 process on {DEVICE}, "
+          f"{args.batch_size} images a step, {len(train)} train, {len(test)} test")
+    sampler = RandomSampler(train, generator=torch.Generator())
+    train_loader = DataLoader(train, args.batch_size, sampler=sampler, collate_fn=tuple)
+    optimizer = torch.optim.SGD(model.parameters(), lr=args.lr)
+    metrics = "epoch,loss,correct,total,seconds\n"
+    for epoch in range(1, args.epochs + 1):
+        start = time.perf_counter()
+        sampler.generator.manual_seed(args.seed + epoch)
+        loss = train_epoch(model, train_loader, optimizer)
+        correct, total = evaluate(model, test_loader)
+        print(f"epoch {epoch}/{args.epochs}  loss {loss:.6f}  "
+              f"test {correct}/{total}  {time.perf_counter() - start:.2f} s")
+        metrics += f"{epoch},{loss},{correct},{total},{time.perf_counter() - start}\n"
+        with open(args.out / "model.tmp", "wb", 1 << 28) as file:  # written at once
+            torch.save({k: v.cpu() for k, v in model.state_dict().items()}, file)
+        (args.out / "metrics.tmp").write_text(metrics)
+        (args.out / "model.tmp").replace(args.out / "model.pth")
+        (args.out / "metrics.tmp").replace(args.out / "metrics.csv")
+    print(f"saved {args.out / 'model.pth'}")
+
+
+def parse_args():
+    parser = argparse.ArgumentParser(description=__doc__, exit_on_error=False)
+    parser.add_argument("--epochs", type=int, default=3, help="passes over the images")
+    parser.add_argument("--batch-size", type=int, default=64, help="over all devices")
+    parser.add_argument("--lr", type=float, default=0.1, help="SGD learning rate")
+    parser.add_argument("--hidden", type=int, default=128, help="width of hidden layer")
+    parser.add_argument("--seed", type=int, default=0, help="of weights and shuffling")
+    parser.add_argument("--data", type=Path, default="data/mnist", help="MNIST root")
+    parser.add_argument("--out", type=Path, default=f"runs/{STAGE}", help="results")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    try:
+        main(parse_args())
+    except (AssertionError, OSError, argparse.ArgumentError) as error:
+        sys.exit(f"{STAGE}: {error}")

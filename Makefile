@@ -1,0 +1,78 @@
+# Six scripts, one loss curve. `make` prints what there is.
+
+PYTHON ?= python3
+TORCH_INDEX ?=
+PY := .venv/bin/python
+export GPUS NPROC EPOCHS DATA OUT ARGS BASE
+
+.DEFAULT_GOAL := help
+.SUFFIXES:
+MAKEFLAGS += --no-print-directory
+
+help:  ## this list
+	@echo "Six scripts, one loss curve: parallel training in PyTorch, side by side."
+	@echo
+	@sed -n 's/^\([a-z_]*\):.*  ## \(.*\)/  make \1|\2/p' Makefile | \
+	  awk -F'|' '{ printf "%-22s %s\n", $$1, $$2 }'
+	@echo
+	@sed -n 's/^#: \(.*\)/  \1/p' Makefile
+
+#: GPUS=0,1     these GPUs, one process each; GPUS=cpu: none. Not given: every GPU,
+#:              or two CPU processes
+#: NPROC=3      so many processes for ddp and ddp_inference; they share the GPUs
+#: EPOCHS=1     passes over the training set
+#: DATA=DIR     another MNIST root, such as DATA=data/sample
+#: OUT=DIR      where the results go (for all and compare: a folder per stage in it)
+#: BASE=STAGE   show the diff from another stage than the one before
+#: ARGS="..."   further flags of the script: ARGS="--hidden 2048 --batch-size 1024"
+#: PYTHON=...   the Python to make .venv with, 3.10 or newer
+#: TORCH_INDEX=URL  another package index for torch and torchvision, such as
+#:              https://download.pytorch.org/whl/cpu: small, without GPU support
+
+all: .venv/ready  ## the six stages in order, then compare
+	@$(PY) -m tools.launch all
+	@$(PY) -m tools.compare "$(or $(OUT),runs)"
+
+cpu: .venv/ready  ## stage 1: one process on the CPU
+	@$(PY) -m tools.launch 01_cpu
+single_gpu: .venv/ready  ## stage 2: on one GPU, and the diff from stage 1
+	@$(PY) -m tools.launch 02_single_gpu
+dp: .venv/ready  ## stage 3: nn.DataParallel, and the diff from stage 2
+	@$(PY) -m tools.launch 03_dp
+ddp: .venv/ready  ## stage 4: DistributedDataParallel, and the diff from stage 3
+	@$(PY) -m tools.launch 04_ddp
+ddp_inference: .venv/ready  ## stage 5: evaluation on every rank, and the diff from stage 4
+	@$(PY) -m tools.launch 05_ddp_inference
+model_parallel: .venv/ready  ## stage 6: a model on two GPUs, and the diff from stage 5
+	@$(PY) -m tools.launch 06_model_parallel
+
+diff: .venv/ready  ## any two stages: make diff A=02_single_gpu B=04_ddp
+	@$(PY) -m tools.diffs "$(A)" "$(B)"
+compare: .venv/ready  ## the results side by side; are the curves equal? draws runs/curves.png
+	@$(PY) -m tools.compare "$(or $(OUT),runs)"
+data: .venv/ready  ## fetch MNIST; FROM=DIR takes the four official .gz files from there
+	@$(PY) -m tools.data "$(FROM)"
+
+setup: .venv/ready  ## make .venv (every other target does it when needed)
+test: .venv/ready  ## the tests, on the CPU
+	@OMP_NUM_THREADS=1 $(PY) -m pytest
+lint: .venv/ready  ## ruff
+	@.venv/bin/ruff check . && .venv/bin/ruff format --check .
+docs: .venv/ready  ## write the generated parts of the pages anew
+	@$(PY) -m tools.docs
+
+.venv/ready: requirements.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || { \
+	  echo "$(PYTHON) is not Python 3.10 or newer: make PYTHON=python3.11, say" >&2; exit 1; }
+	@echo "Making .venv with $(PYTHON): downloads about $(if $(TORCH_INDEX),0.3 GB with the CPU wheels (3 GB otherwise),3 GB on Linux). Once."
+	@$(PYTHON) -m venv .venv || { rm -rf .venv; \
+	  echo "$(PYTHON) cannot make .venv: install its venv module (Debian: python3-venv)" >&2; exit 1; }
+	@$(if $(TORCH_INDEX),grep '^torch' requirements.txt >.venv/torch.txt && \
+	  .venv/bin/python -m pip install --disable-pip-version-check -q --index-url "$(TORCH_INDEX)" -r .venv/torch.txt || { \
+	  echo "$(TORCH_INDEX) has not what requirements.txt asks for" >&2; exit 1; })
+	@.venv/bin/python -m pip install --disable-pip-version-check -q -r requirements.txt || { \
+	  echo "pip could not install requirements.txt: see above, then the same command again" >&2; exit 1; }
+	@touch $@
+
+.PHONY: help all cpu single_gpu dp ddp ddp_inference model_parallel diff compare data \
+  setup test lint docs

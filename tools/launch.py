@@ -1,0 +1,168 @@
+"""Run a stage as the Makefile asks: `python -m tools.launch 04_ddp`.
+
+What to run on comes from the variables that a person gives to make: GPUS, NPROC, EPOCHS,
+DATA, OUT, ARGS and BASE.
+"""
+
+import argparse
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+from tools import data, diffs
+from tools.stages import DISTRIBUTED, ROOT, STAGES, find, previous, refuse, script
+
+CPU_PROCESSES = 2  # what DDP runs on where there is no GPU
+
+
+def count_gpus():
+    """Return how many GPUs PyTorch finds here."""
+    import torch
+
+    return torch.cuda.device_count()
+
+
+def choose_gpus(text, there):
+    """Return the indices that GPUS names, a list, from `0,1` or `cpu`.
+
+    `there` is the number of GPUs of the machine. Refuses what is not there.
+    """
+    if text == "cpu":
+        return []
+    have = f"this machine has {there} GPU{'s' * (there != 1)}"
+    names = ",".join(map(str, range(there)))
+    say = f"take GPUS={names} or some of them" if there else "take GPUS=cpu"
+    if there:
+        have += f", {names}"
+    if not re.fullmatch(r"\d+(,\d+)*", text):
+        refuse(f"GPUS={text!r} is no list such as 0,1: {have}; {say}")
+    chosen = [int(index) for index in text.split(",")]
+    if len(set(chosen)) < len(chosen):
+        refuse(f"GPUS={text} names a GPU twice: {have}; {say} (NPROC= lets ranks share)")
+    missing = [str(index) for index in chosen if index >= there]
+    if missing:
+        refuse(f"there is no GPU {' and no GPU '.join(missing)}: {have}; {say}")
+    return chosen
+
+
+def positive(name, text):
+    """Return the integer in the make variable `name`; refuses what is below 1."""
+    if not re.fullmatch(r"0*[1-9]\d*", text):
+        refuse(f"{name}={text!r} must be a whole number of at least 1, such as {name}=2")
+    return int(text)
+
+
+def check_flags(flags, processes):
+    """Refuse what a stage would refuse after it has started, before it starts."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.error = lambda message: refuse(f"{message} (in ARGS or EPOCHS)")
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--checkpoint", type=Path)
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--out", type=Path)
+    args, _ = parser.parse_known_args(flags)
+    if args.epochs < 1:
+        refuse(f"--epochs {args.epochs}: a run has at least one epoch, EPOCHS=1")
+    if args.batch_size < 1:
+        refuse(f"--batch-size {args.batch_size} must be at least 1")
+    if args.checkpoint and not args.checkpoint.is_file():
+        refuse(f"there is no checkpoint {args.checkpoint}: a stage saves one in runs/")
+    if args.batch_size % processes and not args.checkpoint:
+        low = max(args.batch_size // processes, 1) * processes
+        high = max(low, args.batch_size // processes * processes) + processes
+        refuse(
+            f"{processes} processes cannot share a batch of {args.batch_size} images: "
+            f"take ARGS='--batch-size {low}' or {high}"
+        )
+    try:
+        data.check(args.data)
+    except (ValueError, OSError) as error:
+        refuse(f"no MNIST in {args.data} ({error}): 'make data', or DATA=data/sample")
+    parent = args.out
+    while not parent.exists():
+        parent = parent.parent
+    if not parent.is_dir() or not os.access(parent, os.W_OK):
+        refuse(f"cannot write to {args.out}: name another folder, OUT=DIR")
+
+
+def plan(stage, settings, there=None):
+    """Return what to run: the environment to add, and the command, a list of words.
+
+    `settings` maps the names of make variables to texts; what is missing or empty was
+    not given. `there` is the number of GPUs, counted where None.
+    """
+    given = {name: text for name, text in settings.items() if text}
+    environment, gpus, processes = {}, None, 1
+    if "GPUS" in given:
+        if there is None and given["GPUS"] != "cpu":
+            os.environ.pop("CUDA_VISIBLE_DEVICES", None)  # GPUS says which, not this
+            there = count_gpus()
+        gpus = choose_gpus(given["GPUS"], there or 0)
+        if stage == "02_single_gpu":
+            gpus = gpus[:1]
+        if stage != "01_cpu":
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, gpus))
+    nproc = positive("NPROC", given["NPROC"]) if "NPROC" in given else None
+    if stage in DISTRIBUTED:
+        if gpus is None and there is None:
+            there = count_gpus()
+        on = len(gpus) if gpus is not None else there
+        processes = nproc or on or CPU_PROCESSES
+        if not on and "OMP_NUM_THREADS" not in settings:
+            threads = max((os.cpu_count() or 1) // processes, 1)
+            environment["OMP_NUM_THREADS"] = str(threads)
+    root = Path(given["DATA"]) if "DATA" in given else data.choose()
+    flags = ["--data", str(data.shown(root))]
+    flags += ["--out", given.get("OUT", f"runs/{stage}")]
+    if "EPOCHS" in given:
+        flags += ["--epochs", str(positive("EPOCHS", given["EPOCHS"]))]
+    try:
+        flags += shlex.split(given.get("ARGS", ""))
+    except ValueError as error:
+        refuse(f"ARGS={given['ARGS']!r} cannot be split into words: {error}")
+    check_flags(flags, processes)
+    program = Path(sys.executable).parent
+    command = [data.shown(program / "python")]
+    if stage in DISTRIBUTED:
+        command = [data.shown(program / "torchrun"), "--standalone"]
+        command += [f"--nproc-per-node={processes}"]
+    command += [data.shown(script(stage)), *flags]
+    return environment, [str(word) for word in command]
+
+
+def run(stage, settings):
+    """Print the command of a stage, run it, and return its exit status."""
+    environment, command = plan(stage, settings)
+    words = [f"{name}={value}" for name, value in environment.items()]
+    print(f"$ {' '.join(words + [shlex.quote(word) for word in command])}", flush=True)
+    # Unbuffered, so that a pipe gets every line when it is printed.
+    added = {**environment, "PYTHONUNBUFFERED": "1"}
+    return subprocess.run(command, env={**os.environ, **added}).returncode
+
+
+def main():
+    os.chdir(ROOT)
+    if sys.argv[1:] == ["all"]:
+        top = Path(os.environ.get("OUT") or "runs")
+        for stage in STAGES:
+            status = run(stage, {**os.environ, "OUT": str(top / stage)})
+            if status:
+                sys.exit(f"{stage} failed with exit status {status}")
+            print()
+        return
+    stage = find(sys.argv[1])
+    base = os.environ.get("BASE")
+    base = find(base) if base else previous(stage)
+    status = run(stage, os.environ)
+    if status:
+        sys.exit(status if status > 0 else 128 - status)
+    if base:
+        diffs.show(base, stage, colours=sys.stdout.isatty())
+
+
+if __name__ == "__main__":
+    main()
