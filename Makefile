@@ -55,7 +55,7 @@ data: .venv/ready  ## fetch MNIST; FROM=DIR takes the four official .gz files fr
 
 setup: .venv/ready  ## make .venv (every other target does it when needed)
 test: .venv/ready  ## the tests, on the CPU
-	@OMP_NUM_THREADS=1 $(PY) -m pytest
+	@OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadfile
 lint: .venv/ready  ## ruff
 	@.venv/bin/ruff check . && .venv/bin/ruff format --check .
 docs: .venv/ready  ## write the generated parts of the pages anew

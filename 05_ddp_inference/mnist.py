@@ -131,5 +131,5 @@ if __name__ == "__main__":
         main(parse_args())
         dist.destroy_process_group()
     except (AssertionError, OSError, argparse.ArgumentError) as error:
-        time.sleep(5 * int(os.environ.get("RANK", 0)))  # rank 0 speaks first
+        time.sleep(5 * int(os.environ.get("RANK", "0")))  # rank 0 speaks first
         sys.exit(f"{STAGE}: {error}")

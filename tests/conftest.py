@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+
 from tools.make_sample import idx
 from tools.stages import DISTRIBUTED, ROOT, script
 
@@ -104,9 +105,7 @@ def trained(data, tmp_path_factory):
             out = tmp_path_factory.mktemp(stage)
             flags = ["--data", ROOT / "data/sample" if size is None else data(size)]
             flags += ["--out", out, "--batch-size", batch, "--epochs", epochs]
-            result = call(
-                command(stage, *flags, processes=processes, float64=float64)
-            )
+            result = call(command(stage, *flags, processes=processes, float64=float64))
             assert result.returncode == 0, result.stderr
             (out / "stdout").write_text(result.stdout)
             (out / "stderr").write_text(result.stderr)

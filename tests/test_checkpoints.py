@@ -1,8 +1,9 @@
 """Promise: what one stage saved, every stage loads."""
 
+from torch.utils.data import DataLoader
+
 from conftest import EVEN, ROOT, load, rows, weights
 from tools.stages import STAGES
-from torch.utils.data import DataLoader
 
 
 def test_every_checkpoint_in_every_stage(trained, data):

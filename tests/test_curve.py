@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+
 from conftest import EVEN, PARTIAL, rows, weights
 from tools.stages import DISTRIBUTED, STAGES
 

@@ -4,8 +4,9 @@ import re
 
 import pytest
 import torch
-from conftest import EVEN, call, command, load, rows, weights
 from torch.utils.data import DataLoader, DistributedSampler
+
+from conftest import EVEN, call, command, load, rows, weights
 
 SIZE = EVEN  # 997 test images, a prime
 

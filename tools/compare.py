@@ -36,7 +36,9 @@ def table(curves):
     `curves` maps stage to curve; the first of them is what the others are held against.
     """
     first, reference = next(iter(curves.items()))
-    lines = [f"{'stage':18} {'epochs':>6} {'last loss':>10} {'test':>12}   from {first}"]
+    lines = [
+        f"{'stage':18} {'epochs':>6} {'last loss':>10} {'test':>12}   from {first}"
+    ]
     differ = []
     for stage, curve in curves.items():
         loss, correct, total = curve[-1]
@@ -68,7 +70,8 @@ def draw(curves, path):
     # Equal curves lie on each other: from wide to narrow, every one stays visible.
     for index, (stage, curve) in enumerate(curves.items()):
         width = 2.0 * (len(curves) - index) + 0.5
-        style = {"label": stage, "linewidth": width, "marker": "o", "markersize": width}
+        style = {"label": stage, "linewidth": width, "solid_capstyle": "round"}
+        style |= {"solid_joinstyle": "round", "marker": "o", "markersize": width}
         epochs = range(1, len(curve) + 1)
         colour = plt.colormaps["viridis"](0.95 - 0.95 * index / max(len(curves) - 1, 1))
         left.plot(epochs, [row[0] for row in curve], color=colour, **style)
@@ -79,7 +82,7 @@ def draw(curves, path):
     for axes in left, right:
         axes.xaxis.get_major_locator().set_params(integer=True)
         axes.grid(alpha=0.3)
-    right.legend(title="wide to narrow", loc="lower right", markerscale=0.5)
+    right.legend(title="wide to narrow", loc="lower right", borderpad=1, handlelength=1)
     count = len(curves)
     figure.suptitle(f"{count} script{'s' * (count != 1)} on top of each other")
     part = path.with_name(".curves.png")
@@ -101,7 +104,9 @@ def main():
                 refuse(f"{path} is no metrics.csv of a stage: run the stage again")
     curves = {stage: curve for stage, curve in curves.items() if curve}
     if not curves:
-        refuse(f"no stage has run yet in {top}: make all, or one of them, such as make cpu")
+        refuse(
+            f"no stage has run yet in {top}: make all, or one of them, such as make cpu"
+        )
     lines, differ = table(curves)
     print("\n".join(lines))
     absent = [stage for stage in STAGES if stage not in curves]

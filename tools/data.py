@@ -77,7 +77,9 @@ def fetch(source=None):
                 if not path.is_file():
                     raise ValueError(f"{path} is missing")
                 if not check_integrity(path, md5):
-                    raise ValueError(f"{path} is damaged or not MNIST: its MD5 is wrong")
+                    raise ValueError(
+                        f"{path} is damaged or not MNIST: its MD5 is wrong"
+                    )
                 extract_archive(path, raw)
         else:
             socket.setdefaulttimeout(SECONDS)

@@ -41,7 +41,9 @@ def choose_gpus(text, there):
         refuse(f"GPUS={text!r} is no list such as 0,1: {have}; {say}")
     chosen = [int(index) for index in text.split(",")]
     if len(set(chosen)) < len(chosen):
-        refuse(f"GPUS={text} names a GPU twice: {have}; {say} (NPROC= lets ranks share)")
+        refuse(
+            f"GPUS={text} names a GPU twice: {have}; {say} (NPROC= lets ranks share)"
+        )
     missing = [str(index) for index in chosen if index >= there]
     if missing:
         refuse(f"there is no GPU {' and no GPU '.join(missing)}: {have}; {say}")
@@ -51,7 +53,9 @@ def choose_gpus(text, there):
 def positive(name, text):
     """Return the integer in the make variable `name`; refuses what is below 1."""
     if not re.fullmatch(r"0*[1-9]\d*", text):
-        refuse(f"{name}={text!r} must be a whole number of at least 1, such as {name}=2")
+        refuse(
+            f"{name}={text!r} must be a whole number of at least 1, such as {name}=2"
+        )
     return int(text)
 
 

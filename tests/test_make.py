@@ -1,0 +1,152 @@
+"""Promise: `make` runs every stage on what there is, and says what it runs."""
+
+import re
+import shlex
+import shutil
+
+import pytest
+
+from conftest import ENV, ROOT, call, rows
+from tools import diffs, launch
+from tools.stages import STAGES, TARGETS
+
+SAMPLE = "DATA=data/sample"
+
+
+def make(*words, **options):
+    return call(["make", *words], **options)
+
+
+def test_help_lists_every_target():
+    text = (ROOT / "Makefile").read_text()
+    targets = set(re.findall(r"^([a-z_]+):", text, re.MULTILINE)) - {"help"}
+    printed = set(re.findall(r"^  make ([a-z_]+) ", make().stdout, re.MULTILINE))
+    assert printed - {"help"} == targets
+    assert set(TARGETS) < targets
+
+
+@pytest.mark.parametrize("target", ["cpu", "ddp"])
+def test_the_printed_command_does_the_same(target, tmp_path):
+    result = make(target, SAMPLE, f"OUT={tmp_path / 'a'}", "EPOCHS=1", "NPROC=2")
+    assert result.returncode == 0, result.stderr
+    command = result.stdout.splitlines()[0].removeprefix("$ ")
+    again = command.replace(str(tmp_path / "a"), str(tmp_path / "b"))
+    assert again != command
+    assert call(["sh", "-c", again]).returncode == 0
+    assert rows(tmp_path / "a") == rows(tmp_path / "b")
+    assert len(rows(tmp_path / "b")) == 1
+
+
+def test_the_diff_follows_the_run(tmp_path):
+    result = make("single_gpu", SAMPLE, f"OUT={tmp_path}", "EPOCHS=1", "GPUS=cpu")
+    expected = diffs.diff("01_cpu", "02_single_gpu")
+    assert result.stdout.splitlines()[-len(expected) :] == expected
+    assert "\033" not in result.stdout  # a pipe gets no colours
+    other = make("diff", "A=02_single_gpu", "B=6")
+    assert other.stdout.splitlines()[2:] == diffs.diff(
+        "02_single_gpu", "06_model_parallel"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["cpu", "EPOCHS=0"], "EPOCHS='0' must be a whole number of at least 1"),
+        (["cpu", "EPOCHS=x"], "EPOCHS='x' must be a whole number of at least 1"),
+        (["ddp", "NPROC=0"], "NPROC='0' must be a whole number of at least 1"),
+        (["ddp", "NPROC=3"], "3 processes cannot share a batch of 64 images: take ARGS='"),
+        (["cpu", "DATA=tests"], "no MNIST in tests ("),
+        (["cpu", "OUT=Makefile/x"], "cannot write to Makefile/x"),
+        (["ddp_inference", "ARGS=--checkpoint nowhere.pth"],
+         "there is no checkpoint nowhere.pth"),
+        (["cpu", "ARGS='"], "ARGS=\"'\" cannot be split into words"),
+        (["diff", "A=01_cpu"], "name two stages: make diff A=02_single_gpu B=04_ddp"),
+        (["diff", "A=01_cpu", "B=7"], "there is no stage '7': take one of 01_cpu, "),
+        (["compare", "OUT=tests"], "no stage has run yet in tests"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)  # fmt: skip
+def test_make_refuses_before_it_starts(words, line):
+    words = words if any("DATA" in word for word in words) else [*words, SAMPLE]
+    result = make(*words, "GPUS=cpu")
+    assert result.returncode != 0
+    first, *others = result.stderr.splitlines()
+    assert first.startswith(line)
+    assert all(re.match(r"make(\[\d\])?: \*\*\*", text) for text in others)
+    assert "$ " not in result.stdout
+
+
+def plan(stage, there, **settings):
+    """Return the environment and the command line that launch would run."""
+    added, command = launch.plan(stage, {"DATA": "data/sample", **settings}, there)
+    return added, shlex.join(command)
+
+
+def test_what_runs_where():
+    """GPUS and NPROC to processes, on machines with 0, 1 and 4 GPUs (not run here)."""
+    hidden, cores = "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS"
+    cases = [  # stage, GPUs there, settings, CUDA_VISIBLE_DEVICES, processes
+        ("04_ddp", 0, {}, None, 2),
+        ("04_ddp", 1, {}, None, 1),
+        ("04_ddp", 4, {}, None, 4),
+        ("04_ddp", 4, {"GPUS": "0,2"}, "0,2", 2),
+        ("05_ddp_inference", 4, {"GPUS": "3,1"}, "3,1", 2),
+        ("04_ddp", 4, {"GPUS": "cpu"}, "", 2),
+        ("04_ddp", 4, {"GPUS": "cpu", "NPROC": "4"}, "", 4),
+        ("04_ddp", 1, {"NPROC": "2"}, None, 2),
+        ("02_single_gpu", 4, {"GPUS": "2,3"}, "2", None),
+        ("03_dp", 4, {"GPUS": "2,3"}, "2,3", None),
+        ("06_model_parallel", 4, {"GPUS": "2,3"}, "2,3", None),
+        ("01_cpu", 4, {"GPUS": "2"}, None, None),
+    ]
+    for stage, there, settings, visible, processes in cases:
+        added, command = plan(stage, there, **settings)
+        assert added.get(hidden) == visible, (stage, there, settings)
+        found = re.findall(r"torchrun --standalone --nproc-per-node=(\d+) ", command)
+        assert found == ([str(processes)] if processes else [])
+        on_cpu = processes and (visible == "" or not there)
+        assert (cores in added) == bool(on_cpu)
+    assert len(cases) == 12
+
+
+@pytest.mark.parametrize(
+    "text", ["2", "0,9", "0,0", "a", "0,", "0, 1", "-1", "0 1", " "]
+)
+def test_gpus_that_are_refused(text):
+    with pytest.raises(SystemExit) as refusal:
+        plan("04_ddp", 2, GPUS=text)
+    assert "this machine has 2 GPUs, 0,1; take GPUS=0,1 or some of them" in str(
+        refusal.value
+    )
+
+
+def test_compare_says_whether_the_curves_are_equal(trained, tmp_path):
+    for stage in "01_cpu", "03_dp", "04_ddp":
+        shutil.copytree(trained(stage), tmp_path / stage)
+    result = make("compare", f"OUT={tmp_path}")
+    assert result.returncode == 0
+    assert result.stdout.endswith("3 scripts, one loss curve\n")
+    assert (
+        "not run yet: 02_single_gpu, 05_ddp_inference, 06_model_parallel"
+        in result.stdout
+    )
+    assert (tmp_path / "curves.png").stat().st_size > 10_000
+
+    table = tmp_path / "04_ddp" / "metrics.csv"
+    epoch, loss, rest = table.read_text().splitlines()[1].split(",", 2)
+    moved = f"{epoch},{float(loss) * 1.001},{rest}"
+    table.write_text(table.read_text().replace(f"{epoch},{loss},{rest}", moved))
+    result = make("compare", f"OUT={tmp_path}")
+    assert result.returncode != 0
+    assert "04_ddp" in result.stdout
+    assert "DIFFERENT: a loss is off by 0.10%" in result.stdout
+    assert result.stderr.startswith("not one curve: 04_ddp differs\n")
+
+
+def test_make_all_trains_compares_and_draws(tmp_path):
+    result = make("all", SAMPLE, f"OUT={tmp_path}", "EPOCHS=1", env=ENV)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.endswith("6 scripts, one loss curve\n")
+    for stage in STAGES:
+        assert len(rows(tmp_path / stage)) == 1
+    assert (tmp_path / "curves.png").exists()
