@@ -39,7 +39,7 @@ def train_epoch(model, loader, optimizer):
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        loss_sum += loss.detach() * len(labels)
+        loss_sum += loss.detach().double() * len(labels)
     return (loss_sum / len(loader.sampler)).item()
 
 

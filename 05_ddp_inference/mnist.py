@@ -41,7 +41,7 @@ def train_epoch(model, loader, optimizer):
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        loss_sum += loss.detach() * len(labels)
+        loss_sum += loss.detach().double() * len(labels)
     dist.all_reduce(loss_sum)
     return (loss_sum / loader.sampler.total_size).item()
 
