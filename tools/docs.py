@@ -38,7 +38,9 @@ def stages():
         before = previous(stage)
         changed = diffs.changed_lines(before, stage) if before else "–"
         if stage == "06_model_parallel":
-            changed = f"{changed} ({diffs.changed_lines('02_single_gpu', stage)} from 02)"
+            changed = (
+                f"{changed} ({diffs.changed_lines('02_single_gpu', stage)} from 02)"
+            )
         lines.append(
             f"| [`{stage}`]({stage}/mnist.py) | `make {target}` | {LESSONS[stage]} "
             f"| {length} | {changed} |"
@@ -82,10 +84,7 @@ def same(old, new):
     if NUMBER.sub("#", old) != NUMBER.sub("#", new):
         return False
     pairs = zip(NUMBER.findall(old), NUMBER.findall(new), strict=True)
-    return all(
-        a == b or abs(float(a) / float(b) - 1) < 0.01
-        for a, b in pairs
-    )
+    return all(a == b or abs(float(a) / float(b) - 1) < 0.01 for a, b in pairs)
 
 
 def parts(page):
@@ -98,7 +97,7 @@ def parts(page):
 
 
 def write():
-    """Write every generated part of every page anew, where it says something else."""
+    """Write every generated part of every page anew, and say which were stale."""
     made = {}
     for page in PAGES:
         text = (ROOT / page).read_text()
@@ -107,16 +106,14 @@ def write():
                 refuse(f"{page}: there is no generated part {name!r} in tools/docs.py")
             new = made.setdefault(name, None) or BLOCKS[name]()
             made[name] = new
-            if not same(old, new):
-                text = PART.sub(
-                    lambda m, name=name, new=new: (
-                        f"{m[1]}{new}\n{m[3]}" if m[2] == name else m[0]
-                    ),
-                    text,
-                )
-                print(f"{page}: wrote {name}")
+            text = PART.sub(
+                lambda m, name=name, new=new: (
+                    f"{m[1]}{new}\n{m[3]}" if m[2] == name else m[0]
+                ),
+                text,
+            )
+            print(f"{page}: {name} {'is fresh' if same(old, new) else 'was stale'}")
         (ROOT / page).write_text(text)
-    print(f"{len(made)} generated parts are as the scripts make them")
 
 
 if __name__ == "__main__":
