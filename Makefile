@@ -3,7 +3,8 @@
 PYTHON ?= python3
 TORCH_INDEX ?=
 PY := .venv/bin/python
-export GPUS NPROC EPOCHS DATA OUT ARGS BASE
+export GPUS NPROC EPOCHS DATA OUT ARGS BASE RESTARTS NNODES NODE_RANK MASTER_ADDR \
+  MASTER_PORT
 
 .DEFAULT_GOAL := help
 .SUFFIXES:
@@ -25,6 +26,10 @@ help:  ## this list
 #: OUT=DIR      where the results go (for all and compare: a folder per stage in it)
 #: BASE=STAGE   show the diff from another stage than the one before
 #: ARGS="..."   further flags of the script: ARGS="--hidden 2048 --batch-size 1024"
+#:              ARGS=--resume goes on after the last epoch that was saved
+#: RESTARTS=3   start ddp or ddp_inference again from there when a process dies
+#: NNODES=2 NODE_RANK=0 MASTER_ADDR=HOST  on several machines, one command on each;
+#:              MASTER_PORT=29500
 #: PYTHON=...   the Python to make .venv with, 3.10 or newer
 #: TORCH_INDEX=URL  another package index for torch and torchvision, such as
 #:              https://download.pytorch.org/whl/cpu: small, without GPU support
@@ -53,6 +58,8 @@ compare: .venv/ready  ## the results side by side; are the curves equal? draws r
 data: .venv/ready  ## fetch MNIST; FROM=DIR takes the four official .gz files from there
 	@$(PY) -m tools.data "$(FROM)"
 
+doctor: .venv/ready  ## is this machine ready? a table of what works and what to do
+	@$(PY) -m tools.doctor
 setup: .venv/ready  ## make .venv (every other target does it when needed)
 test: .venv/ready  ## the tests, on the CPU
 	@OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadfile
@@ -75,4 +82,4 @@ docs: .venv/ready  ## write the generated parts of the pages anew
 	@touch $@
 
 .PHONY: help all cpu single_gpu dp ddp ddp_inference model_parallel diff compare data \
-  setup test lint docs
+  doctor setup test lint docs

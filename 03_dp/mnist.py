@@ -1,5 +1,4 @@
 """Train a small network on MNIST. The README.md beside this script explains it."""
-
 import argparse
 import sys
 import time
@@ -24,7 +23,6 @@ class Net(nn.Module):
         super().__init__()
         self.layers = nn.Sequential(
             nn.Flatten(), nn.Linear(784, hidden), nn.ReLU(), nn.Linear(hidden, 10))
-
     def forward(self, images):
         return self.layers(images)
 
@@ -69,10 +67,14 @@ def main(args):
           f"{args.batch_size} images a step, {len(train)} train, {len(test)} test")
     sampler = RandomSampler(train, generator=torch.Generator())
     train_loader = DataLoader(train, args.batch_size, sampler=sampler, collate_fn=tuple)
-    model = nn.DataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr)
     metrics = "epoch,loss,correct,total,seconds\n"
-    for epoch in range(1, args.epochs + 1):
+    if args.resume and (args.out / "state.pth").exists():
+        weights, moments, metrics = torch.load(args.out / "state.pth", "cpu")
+        model.load_state_dict(weights)
+        optimizer.load_state_dict(moments)
+    model = nn.DataParallel(model)
+    for epoch in range(metrics.count("\n"), args.epochs + 1):
         start = time.perf_counter()
         sampler.generator.manual_seed(args.seed + epoch)
         loss = train_epoch(model, train_loader, optimizer)
@@ -80,11 +82,14 @@ def main(args):
         print(f"epoch {epoch}/{args.epochs}  loss {loss:.6f}  "
               f"test {correct}/{total}  {time.perf_counter() - start:.2f} s")
         metrics += f"{epoch},{loss},{correct},{total},{time.perf_counter() - start}\n"
-        with open(args.out / "model.tmp", "wb", 1 << 28) as file:  # written at once
-            torch.save({k: v.cpu() for k, v in model.module.state_dict().items()}, file)
         (args.out / "metrics.tmp").write_text(metrics)
-        (args.out / "model.tmp").replace(args.out / "model.pth")
         (args.out / "metrics.tmp").replace(args.out / "metrics.csv")
+        weights = {key: value.cpu() for key, value in model.module.state_dict().items()}
+        state = weights, optimizer.state_dict(), metrics
+        for name, content in ("model", weights), ("state", state):
+            with open(args.out / f"{name}.tmp", "wb", 1 << 28) as file:
+                torch.save(content, file)  # from memory: a full disk is an OSError
+            (args.out / f"{name}.tmp").replace(args.out / f"{name}.pth")
     print(f"saved {args.out / 'model.pth'}")
 
 
@@ -97,11 +102,12 @@ def parse_args():
     parser.add_argument("--seed", type=int, default=0, help="of weights and shuffling")
     parser.add_argument("--data", type=Path, default="data/mnist", help="MNIST root")
     parser.add_argument("--out", type=Path, default=f"runs/{STAGE}", help="results")
+    parser.add_argument("--resume", action="store_true", help="go on where it stopped")
     return parser.parse_args()
 
 
 if __name__ == "__main__":
     try:
         main(parse_args())
-    except (AssertionError, OSError, argparse.ArgumentError) as error:
-        sys.exit(f"{STAGE}: {error}")
+    except (AssertionError, OSError, argparse.ArgumentError, KeyboardInterrupt) as why:
+        sys.exit(f"{STAGE}: {str(why) or 'stopped'}")

@@ -1,5 +1,4 @@
 """Train a small network on MNIST. The README.md beside this script explains it."""
-
 import argparse
 import os
 import sys
@@ -26,7 +25,6 @@ class Net(nn.Module):
         super().__init__()
         self.layers = nn.Sequential(
             nn.Flatten(), nn.Linear(784, hidden), nn.ReLU(), nn.Linear(hidden, 10))
-
     def forward(self, images):
         return self.layers(images)
 
@@ -81,10 +79,14 @@ def main(args):
                       f"{max(share, 1) * world_size} or {(share + 1) * world_size}")
     sampler = DistributedSampler(train, seed=args.seed)
     train_loader = DataLoader(train, share, sampler=sampler, collate_fn=tuple)
-    model = nn.parallel.DistributedDataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr)
     metrics = "epoch,loss,correct,total,seconds\n"
-    for epoch in range(1, args.epochs + 1):
+    if args.resume and (args.out / "state.pth").exists():
+        weights, moments, metrics = torch.load(args.out / "state.pth", "cpu")
+        model.load_state_dict(weights)
+        optimizer.load_state_dict(moments)
+    model = nn.parallel.DistributedDataParallel(model)
+    for epoch in range(metrics.count("\n"), args.epochs + 1):
         start = time.perf_counter()
         sampler.set_epoch(epoch)
         loss = train_epoch(model, train_loader, optimizer)
@@ -93,11 +95,14 @@ def main(args):
         print(f"epoch {epoch}/{args.epochs}  loss {loss:.6f}  "
               f"test {correct}/{total}  {time.perf_counter() - start:.2f} s")
         metrics += f"{epoch},{loss},{correct},{total},{time.perf_counter() - start}\n"
-        with open(args.out / "model.tmp", "wb", 1 << 28) as file:  # written at once
-            torch.save({k: v.cpu() for k, v in model.module.state_dict().items()}, file)
         (args.out / "metrics.tmp").write_text(metrics)
-        (args.out / "model.tmp").replace(args.out / "model.pth")
         (args.out / "metrics.tmp").replace(args.out / "metrics.csv")
+        weights = {key: value.cpu() for key, value in model.module.state_dict().items()}
+        state = weights, optimizer.state_dict(), metrics
+        for name, content in ("model", weights), ("state", state):
+            with open(args.out / f"{name}.tmp", "wb", 1 << 28) as file:
+                torch.save(content, file)  # from memory: a full disk is an OSError
+            (args.out / f"{name}.tmp").replace(args.out / f"{name}.pth")
     print(f"saved {args.out / 'model.pth'}")
 
 
@@ -110,6 +115,7 @@ def parse_args():
     parser.add_argument("--seed", type=int, default=0, help="of weights and shuffling")
     parser.add_argument("--data", type=Path, default="data/mnist", help="MNIST root")
     parser.add_argument("--out", type=Path, default=f"runs/{STAGE}", help="results")
+    parser.add_argument("--resume", action="store_true", help="go on where it stopped")
     return parser.parse_args()
 
 
@@ -117,6 +123,6 @@ if __name__ == "__main__":
     try:
         main(parse_args())
         dist.destroy_process_group()
-    except (AssertionError, OSError, argparse.ArgumentError) as error:
+    except (AssertionError, OSError, argparse.ArgumentError, KeyboardInterrupt) as why:
         time.sleep(5 * int(os.environ.get("RANK", "0")))  # rank 0 speaks first
-        sys.exit(f"{STAGE}: {error}")
+        sys.exit(f"{STAGE}: {str(why) or 'stopped'}")

@@ -90,5 +90,5 @@ def test_what_a_stage_prints_and_writes(trained, stage):
     assert b"\r" not in table
     assert all(type(value) is torch.Tensor for value in weights(out).values())
     assert all(value.device.type == "cpu" for value in weights(out).values())
-    files = {"metrics.csv", "model.pth", "stdout", "stderr"}
+    files = {"metrics.csv", "model.pth", "state.pth", "stdout", "stderr"}
     assert {path.name for path in out.iterdir()} == files

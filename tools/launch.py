@@ -1,21 +1,26 @@
 """Run a stage as the Makefile asks: `python -m tools.launch 04_ddp`.
 
 What to run on comes from the variables that a person gives to make: GPUS, NPROC, EPOCHS,
-DATA, OUT, ARGS and BASE.
+DATA, OUT, ARGS, BASE, RESTARTS, NNODES, NODE_RANK, MASTER_ADDR and MASTER_PORT.
 """
 
 import argparse
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
+
+import psutil
 
 from tools import data, diffs
 from tools.stages import DISTRIBUTED, ROOT, STAGES, find, previous, refuse, script
 
 CPU_PROCESSES = 2  # what DDP runs on where there is no GPU
+MASTER_PORT = "29500"  # torchrun's own default
+MINUTES = 10  # that a node waits for the others: torchrun's own default, 600 s
 
 
 def count_gpus():
@@ -59,6 +64,46 @@ def positive(name, text):
     return int(text)
 
 
+def choose_nodes(stage, given):
+    """Return the number of nodes, and torchrun's words for them; [] for one node.
+
+    Prints for whom a node waits, and how long.
+    """
+    names = "NNODES", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT"
+    if not any(name in given for name in names):
+        return 1, ["--standalone"]
+    usage = "such as NNODES=2 NODE_RANK=0 MASTER_ADDR=host, NODE_RANK=1 on the second"
+    if stage not in DISTRIBUTED:
+        refuse(f"{stage} runs on one machine: NNODES is for ddp and ddp_inference")
+    absent = [name for name in names[:3] if name not in given]
+    if absent:
+        refuse(f"several nodes need {' and '.join(absent)} too, {usage}")
+    nodes, rank = positive("NNODES", given["NNODES"]), given["NODE_RANK"]
+    if rank not in map(str, range(nodes)):
+        refuse(f"NODE_RANK={rank!r} must be one of 0 to {nodes - 1}, {usage}")
+    port = given.get("MASTER_PORT", MASTER_PORT)
+    if not port.isdecimal() or not 1 <= int(port) <= 65535:
+        refuse(
+            f"MASTER_PORT={port!r} must be a port, such as MASTER_PORT={MASTER_PORT}"
+        )
+    if "RESTARTS" in given:
+        refuse("RESTARTS works on one machine; on several, start again with --resume")
+    address = f"{given['MASTER_ADDR']}:{port}"
+    whom = f"the other {nodes - 1} to come to" if rank == "0" else "node 0 at"
+    print(
+        f"node {rank} of {nodes} waits for {whom} {address}, at most {MINUTES} minutes"
+    )
+    words = [f"--nnodes={nodes}", f"--node-rank={rank}"]
+    words += [f"--master-addr={given['MASTER_ADDR']}", f"--master-port={port}"]
+    return nodes, words
+
+
+def set_aside(out):
+    """Keep a restarted run from going on where an earlier run in `out` stopped."""
+    if (out / "state.pth").exists():
+        (out / "state.pth").replace(out / "state.before.pth")
+
+
 def check_flags(flags, processes):
     """Refuse what a stage would refuse after it has started, before it starts."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
@@ -68,6 +113,7 @@ def check_flags(flags, processes):
     parser.add_argument("--checkpoint", type=Path)
     parser.add_argument("--data", type=Path)
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--resume", action="store_true")
     args, _ = parser.parse_known_args(flags)
     if args.epochs < 1:
         refuse(f"--epochs {args.epochs}: a run has at least one epoch, EPOCHS=1")
@@ -91,6 +137,10 @@ def check_flags(flags, processes):
         parent = parent.parent
     if not parent.is_dir() or not os.access(parent, os.W_OK):
         refuse(f"cannot write to {args.out}: name another folder, OUT=DIR")
+    if args.resume and not (args.out / "state.pth").exists():
+        print(
+            f"there is no {args.out / 'state.pth'} to resume from: from epoch 1, then"
+        )
 
 
 def plan(stage, settings, there=None):
@@ -119,6 +169,11 @@ def plan(stage, settings, there=None):
         if not on and "OMP_NUM_THREADS" not in settings:
             threads = max((os.cpu_count() or 1) // processes, 1)
             environment["OMP_NUM_THREADS"] = str(threads)
+    nodes, torchrun = choose_nodes(stage, given)
+    if "RESTARTS" in given:
+        if stage not in DISTRIBUTED:
+            refuse(f"{stage} is not started by torchrun, which makes the RESTARTS")
+        torchrun.append(f"--max-restarts={positive('RESTARTS', given['RESTARTS'])}")
     root = Path(given["DATA"]) if "DATA" in given else data.choose()
     flags = ["--data", str(data.shown(root))]
     flags += ["--out", given.get("OUT", f"runs/{stage}")]
@@ -128,11 +183,14 @@ def plan(stage, settings, there=None):
         flags += shlex.split(given.get("ARGS", ""))
     except ValueError as error:
         refuse(f"ARGS={given['ARGS']!r} cannot be split into words: {error}")
-    check_flags(flags, processes)
+    check_flags(flags, processes * nodes)
+    if "RESTARTS" in given and "--resume" not in flags:
+        set_aside(Path(flags[3]))
+        flags.append("--resume")
     program = Path(sys.executable).parent
     command = [data.shown(program / "python")]
     if stage in DISTRIBUTED:
-        command = [data.shown(program / "torchrun"), "--standalone"]
+        command = [data.shown(program / "torchrun"), *torchrun]
         command += [f"--nproc-per-node={processes}"]
     command += [data.shown(script(stage)), *flags]
     return environment, [str(word) for word in command]
@@ -143,13 +201,48 @@ def run(stage, settings):
     environment, command = plan(stage, settings)
     words = [f"{name}={value}" for name, value in environment.items()]
     print(f"$ {' '.join(words + [shlex.quote(word) for word in command])}", flush=True)
-    # Unbuffered, so that a pipe gets every line when it is printed.
+    # Unbuffered, so that a pipe gets every line when it is printed. In a session of its
+    # own, so that Ctrl-C reaches this program alone, which then ends all of them.
     added = {**environment, "PYTHONUNBUFFERED": "1"}
-    return subprocess.run(command, env={**os.environ, **added}).returncode
+    child = subprocess.Popen(
+        command, env={**os.environ, **added}, start_new_session=True
+    )
+    try:
+        return child.wait()
+    except KeyboardInterrupt:
+        end(child.pid)
+        print(f"\n{stage}: stopped", file=sys.stderr)
+        return 128 + signal.SIGINT
+
+
+def end(pid):
+    """Kill a process, then all that it started, children of children too.
+
+    The parent first, or torchrun would report the deaths of its workers at length. What a
+    stage saves is whole at any moment.
+    """
+    try:
+        parent = psutil.Process(pid)
+        family = [parent, *parent.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return
+    for process in family:
+        try:
+            process.kill()
+        except psutil.NoSuchProcess:
+            pass
+    psutil.wait_procs(family, timeout=5)
+
+
+def interrupt(*_):
+    """Let SIGTERM and SIGHUP end a run as Ctrl-C does."""
+    raise KeyboardInterrupt
 
 
 def main():
     os.chdir(ROOT)
+    signal.signal(signal.SIGTERM, interrupt)
+    signal.signal(signal.SIGHUP, interrupt)
     if sys.argv[1:] == ["all"]:
         top = Path(os.environ.get("OUT") or "runs")
         for stage in STAGES:

@@ -1,7 +1,11 @@
 """The stages, in order, and what every tool has to know about them."""
 
+import signal
 import sys
 from pathlib import Path
+
+if hasattr(signal, "SIGPIPE"):  # `make ddp | head` ends as every other tool does
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -1,0 +1,22 @@
+"""What `make doctor` starts with torchrun: does a real all_reduce give the right sum?"""
+
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+
+gpus = torch.cuda.device_count()
+if gpus:
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % gpus)
+backend = "nccl" if gpus >= int(os.environ["LOCAL_WORLD_SIZE"]) else "gloo"
+dist.init_process_group(backend)
+value = torch.ones(1000, device="cuda" if gpus else "cpu") * (dist.get_rank() + 1)
+dist.all_reduce(value)
+world_size = dist.get_world_size()
+expected = world_size * (world_size + 1) / 2
+if not bool((value == expected).all()):
+    sys.exit(f"{backend} gave {value[0].item()} instead of {expected}")
+if dist.get_rank() == 0:
+    print(f"{backend}, {world_size} processes: all_reduce gives the right sum")
+dist.destroy_process_group()
