@@ -4,6 +4,7 @@ import re
 
 from conftest import ROOT
 from tools import docs
+from tools.stages import STAGES
 
 
 def test_generated_parts_are_fresh():
@@ -36,4 +37,5 @@ def test_links_between_pages_resolve():
             if not target.startswith("http"):
                 assert (page.parent / target).exists(), f"{page}: {target}"
                 checked += 1
-    assert checked >= 8
+    assert checked >= 12
+    assert all((ROOT / stage / "README.md").exists() for stage in STAGES)

@@ -42,7 +42,7 @@ def stages():
                 f"{changed} ({diffs.changed_lines('02_single_gpu', stage)} from 02)"
             )
         lines.append(
-            f"| [`{stage}`]({stage}/mnist.py) | `make {target}` | {LESSONS[stage]} "
+            f"| [`{stage}`]({stage}/README.md) | `make {target}` | {LESSONS[stage]} "
             f"| {length} | {changed} |"
         )
     return "\n".join(lines)
