@@ -104,12 +104,20 @@ def set_aside(out):
         (out / "state.pth").replace(out / "state.before.pth")
 
 
-def check_flags(flags, processes):
+def check_flags(stage, flags, processes):
     """Refuse what a stage would refuse after it has started, before it starts."""
+    known = re.findall(r'add_argument\("(--[a-z-]+)"', script(stage).read_text())
+    for word in flags:
+        name = word.partition("=")[0]
+        if name.startswith("--") and name not in [*known, "--help"]:
+            refuse(f"{stage} has no flag {name}: it has {', '.join(known)}")
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.error = lambda message: refuse(f"{message} (in ARGS or EPOCHS)")
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--hidden", type=int, default=128)
+    parser.add_argument("--lr", type=float, default=0.1)
+    parser.add_argument("--seed", type=int)
     parser.add_argument("--checkpoint", type=Path)
     parser.add_argument("--data", type=Path)
     parser.add_argument("--out", type=Path)
@@ -117,8 +125,10 @@ def check_flags(flags, processes):
     args, _ = parser.parse_known_args(flags)
     if args.epochs < 1:
         refuse(f"--epochs {args.epochs}: a run has at least one epoch, EPOCHS=1")
-    if args.batch_size < 1:
-        refuse(f"--batch-size {args.batch_size} must be at least 1")
+    for name in "batch_size", "hidden", "lr":
+        if not getattr(args, name) > 0:
+            flag = name.replace("_", "-")
+            refuse(f"--{flag} {getattr(args, name)} must be more than 0")
     if args.checkpoint and not args.checkpoint.is_file():
         refuse(f"there is no checkpoint {args.checkpoint}: a stage saves one in runs/")
     if args.batch_size % processes and not args.checkpoint:
@@ -183,7 +193,7 @@ def plan(stage, settings, there=None):
         flags += shlex.split(given.get("ARGS", ""))
     except ValueError as error:
         refuse(f"ARGS={given['ARGS']!r} cannot be split into words: {error}")
-    check_flags(flags, processes * nodes)
+    check_flags(stage, flags, processes * nodes)
     if "RESTARTS" in given and "--resume" not in flags:
         set_aside(Path(flags[3]))
         flags.append("--resume")
