@@ -108,8 +108,8 @@ def test_what_runs_where():
         assert added.get(hidden) == visible, (stage, there, settings)
         found = re.findall(r"torchrun --standalone --nproc-per-node=(\d+) ", command)
         assert found == ([str(processes)] if processes else [])
-        on_cpu = processes and (visible == "" or not there)
-        assert (cores in added) == bool(on_cpu)
+        assert added[cores] == "1"
+        assert cores not in plan(stage, there, OMP_NUM_THREADS="8", **settings)[0]
     assert len(cases) == 12
 
 

@@ -161,6 +161,10 @@ def plan(stage, settings, there=None):
     """
     given = {name: text for name, text in settings.items() if text}
     environment, gpus, processes = {}, None, 1
+    # The tutorial's kernels are tiny: more threads gain little on an idle machine, and
+    # on a busy one they wait for each other most of the time.
+    if "OMP_NUM_THREADS" not in settings:
+        environment["OMP_NUM_THREADS"] = "1"
     if "GPUS" in given:
         if there is None and given["GPUS"] != "cpu":
             os.environ.pop("CUDA_VISIBLE_DEVICES", None)  # GPUS says which, not this
@@ -176,9 +180,6 @@ def plan(stage, settings, there=None):
             there = count_gpus()
         on = len(gpus) if gpus is not None else there
         processes = nproc or on or CPU_PROCESSES
-        if not on and "OMP_NUM_THREADS" not in settings:
-            threads = max((os.cpu_count() or 1) // processes, 1)
-            environment["OMP_NUM_THREADS"] = str(threads)
     nodes, torchrun = choose_nodes(stage, given)
     if "RESTARTS" in given:
         if stage not in DISTRIBUTED:
