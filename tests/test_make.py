@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from conftest import ENV, ROOT, call, rows
+from conftest import ROOT, call, load, rows
 from tools import diffs, launch
 from tools.stages import STAGES, TARGETS
 
@@ -113,6 +113,17 @@ def test_what_runs_where():
     assert len(cases) == 12
 
 
+@pytest.mark.parametrize("stage", STAGES)
+def test_make_checks_with_the_defaults_of_the_script(stage, monkeypatch, tmp_path):
+    monkeypatch.setattr("sys.argv", ["mnist.py"])
+    script = vars(load(stage).parse_args())
+    flags = ["--data", "data/sample", "--out", str(tmp_path)]
+    ours = vars(launch.check_flags(stage, flags, 1))
+    for name in "epochs", "batch_size", "hidden", "lr", "resume":
+        assert ours[name] == script[name]
+    assert script.keys() <= ours.keys()
+
+
 @pytest.mark.parametrize(
     "text", ["2", "0,9", "0,0", "a", "0,", "0, 1", "-1", "0 1", " "]
 )
@@ -145,12 +156,3 @@ def test_compare_says_whether_the_curves_are_equal(trained, tmp_path):
     assert "04_ddp" in result.stdout
     assert "DIFFERENT: a loss is off by 0.10%" in result.stdout
     assert result.stderr.startswith("not one curve: 04_ddp differs\n")
-
-
-def test_make_all_trains_compares_and_draws(tmp_path):
-    result = make("all", SAMPLE, f"OUT={tmp_path}", "EPOCHS=1", env=ENV)
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.endswith("6 scripts, one loss curve\n")
-    for stage in STAGES:
-        assert len(rows(tmp_path / stage)) == 1
-    assert (tmp_path / "curves.png").exists()

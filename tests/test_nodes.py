@@ -141,7 +141,7 @@ def test_a_node_says_for_whom_it_waits_and_how_long(capsys):
     base = {"GPUS": "cpu", "DATA": "data/sample", "NNODES": "2", "MASTER_ADDR": "host"}
     for rank, whom in ("0", "the other 1 to come to"), ("1", "node 0 at"):
         _, command = launch.plan("04_ddp", {**base, "NODE_RANK": rank})
-        line = f"node {rank} of 2 waits for {whom} host:29500, at most 10 minutes\n"
+        line = f"node {rank} of 2 waits for {whom} host:29500, for about 15 minutes\n"
         assert capsys.readouterr().out == line
         words = f"--nnodes=2 --node-rank={rank} --master-addr=host --master-port=29500"
         assert words in " ".join(command)

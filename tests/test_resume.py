@@ -14,6 +14,12 @@ from tools.stages import DISTRIBUTED, STAGES
 EPOCHS = 4
 
 
+def uninterrupted(trained, stage, *size, epochs):
+    """Train without a stop: stages that test_curve.py shows to be equal share a run."""
+    first = "04_ddp" if stage in DISTRIBUTED else "01_cpu"
+    return trained(first, *size, epochs=epochs)
+
+
 def assert_identical(out, reference):
     assert rows(out) == rows(reference)
     ours, theirs = weights(out), weights(reference)
@@ -30,7 +36,7 @@ def run(stage, data, out, epochs, *flags, **options):
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_resumed_equals_uninterrupted_bit_for_bit(stage, trained, data, tmp_path):
-    reference = trained(stage, epochs=EPOCHS)
+    reference = uninterrupted(trained, stage, epochs=EPOCHS)
     run(stage, data(EVEN), tmp_path, 1)
     printed = run(stage, data(EVEN), tmp_path, EPOCHS)
     assert "epoch 1/" not in printed
@@ -43,7 +49,7 @@ def test_killed_at_any_moment(attempt, trained, data, tmp_path):
     """Killed again and again with no warning, until all epochs are done."""
     chance, epochs = random.Random(attempt), 60
     stage = ["01_cpu", "04_ddp", "06_model_parallel"][attempt]
-    reference = trained(stage, epochs=epochs)
+    reference = uninterrupted(trained, stage, epochs=epochs)
     flags = ["--data", data(EVEN), "--out", tmp_path, "--epochs", epochs, "--resume"]
     for _ in range(2):
         before = (tmp_path / "state.pth").exists()
@@ -93,7 +99,7 @@ def test_the_state_of_another_optimizer_is_kept(data, tmp_path):
 @pytest.mark.parametrize("stage", DISTRIBUTED)
 def test_restarts_survive_a_killed_rank(stage, trained, tmp_path):
     out, epochs = tmp_path / "out", 30
-    reference = trained(stage, None, epochs=epochs)
+    reference = uninterrupted(trained, stage, None, epochs=epochs)
     process = start_make(stage, out, "RESTARTS=3", f"EPOCHS={epochs}")
     wait_for(out / "state.pth")
     time.sleep(1)
@@ -114,6 +120,7 @@ def test_restarts_do_not_go_on_with_an_earlier_run(data, tmp_path):
     _, words = launch.plan("04_ddp", {**settings, "RESTARTS": "3"})
     assert "--max-restarts=3" in words
     assert words[-1] == "--resume"
+    launch.set_aside(words)
     assert not (tmp_path / "state.pth").exists()
     assert (tmp_path / "state.before.pth").read_text() == "of an earlier run"
     with pytest.raises(SystemExit, match="^01_cpu is not started by torchrun"):

@@ -20,7 +20,7 @@ from tools.stages import DISTRIBUTED, ROOT, STAGES, find, previous, refuse, scri
 
 CPU_PROCESSES = 2  # what DDP runs on where there is no GPU
 MASTER_PORT = "29500"  # torchrun's own default
-MINUTES = 10  # that a node waits for the others: torchrun's own default, 600 s
+MINUTES = 15  # that torchrun waits for the other nodes (900 s, and a little)
 
 
 def count_gpus():
@@ -91,21 +91,26 @@ def choose_nodes(stage, given):
     address = f"{given['MASTER_ADDR']}:{port}"
     whom = f"the other {nodes - 1} to come to" if rank == "0" else "node 0 at"
     print(
-        f"node {rank} of {nodes} waits for {whom} {address}, at most {MINUTES} minutes"
+        f"node {rank} of {nodes} waits for {whom} {address}, for about {MINUTES} minutes"
     )
     words = [f"--nnodes={nodes}", f"--node-rank={rank}"]
     words += [f"--master-addr={given['MASTER_ADDR']}", f"--master-port={port}"]
     return nodes, words
 
 
-def set_aside(out):
-    """Keep a restarted run from going on where an earlier run in `out` stopped."""
+def set_aside(command):
+    """Keep a run that may restart from going on where an earlier one stopped."""
+    last = len(command) - 1 - command[::-1].index("--out")
+    out = Path(command[last + 1])
     if (out / "state.pth").exists():
         (out / "state.pth").replace(out / "state.before.pth")
 
 
 def check_flags(stage, flags, processes):
-    """Refuse what a stage would refuse after it has started, before it starts."""
+    """Refuse what a stage would refuse after it has started, before it starts.
+
+    `processes` is their number on all nodes. Returns the flags as the script reads them.
+    """
     known = re.findall(r'add_argument\("(--[a-z-]+)"', script(stage).read_text())
     for word in flags:
         name = word.partition("=")[0]
@@ -151,6 +156,7 @@ def check_flags(stage, flags, processes):
         print(
             f"there is no {args.out / 'state.pth'} to resume from: from epoch 1, then"
         )
+    return args
 
 
 def plan(stage, settings, there=None):
@@ -185,6 +191,9 @@ def plan(stage, settings, there=None):
         if stage not in DISTRIBUTED:
             refuse(f"{stage} is not started by torchrun, which makes the RESTARTS")
         torchrun.append(f"--max-restarts={positive('RESTARTS', given['RESTARTS'])}")
+        # Else restarted ranks may read addresses of the dead ones, and hang:
+        # https://github.com/pytorch/pytorch/issues/135712
+        environment["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     root = Path(given["DATA"]) if "DATA" in given else data.choose()
     flags = ["--data", str(data.shown(root))]
     flags += ["--out", given.get("OUT", f"runs/{stage}")]
@@ -196,7 +205,6 @@ def plan(stage, settings, there=None):
         refuse(f"ARGS={given['ARGS']!r} cannot be split into words: {error}")
     check_flags(stage, flags, processes * nodes)
     if "RESTARTS" in given and "--resume" not in flags:
-        set_aside(Path(flags[3]))
         flags.append("--resume")
     program = Path(sys.executable).parent
     command = [data.shown(program / "python")]
@@ -210,6 +218,8 @@ def plan(stage, settings, there=None):
 def run(stage, settings):
     """Print the command of a stage, run it, and return its exit status."""
     environment, command = plan(stage, settings)
+    if settings.get("RESTARTS") and "--resume" not in settings.get("ARGS", ""):
+        set_aside(command)
     words = [f"{name}={value}" for name, value in environment.items()]
     print(f"$ {' '.join(words + [shlex.quote(word) for word in command])}", flush=True)
     # Unbuffered, so that a pipe gets every line when it is printed. In a session of its
@@ -273,4 +283,7 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
