@@ -17,7 +17,7 @@ BUDGETS = {
     ("05_ddp_inference", "06_model_parallel"): 60,
     ("02_single_gpu", "06_model_parallel"): 18,
 }
-LINES, COLUMNS = 141, 88
+LINES, COLUMNS = 141, 88  # 135, and 6 for --resume
 SECTIONS = ["MNIST", "Net", "train_epoch", "evaluate", "main", "parse_args"]
 CHANGES = {  # the sections that a diff may touch
     ("01_cpu", "02_single_gpu"): {"train_epoch", "evaluate", "main"},
@@ -87,6 +87,6 @@ def test_shared_sections_are_equal():
     assert compared == 30
 
 
-def test_docstrings_and_the_rest_of_the_top_are_equal():
-    tops = {script(stage).read_text().split("\n\nimport")[0] for stage in STAGES}
-    assert len(tops) == 1
+def test_docstrings_are_equal():
+    docstrings = {ast.get_docstring(ast.parse(script(s).read_text())) for s in STAGES}
+    assert len(docstrings) == 1
