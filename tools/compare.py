@@ -7,8 +7,15 @@ from pathlib import Path
 
 from tools.stages import ROOT, STAGES, refuse
 
-# Float32 sums in another order differ in the last digits; a bug moves a curve by more.
-TOLERANCE = 1e-4
+
+def allowed(epoch):
+    """Return how far, relatively, a loss may be off by rounding in `epoch`, from 1 on.
+
+    Float32 sums in another order differ in the last digits, and training makes more of
+    that each epoch: on two ranks by 1e-9, 9e-6 and 8e-5 in the first three, on all of
+    MNIST. A bug shows in the first epoch already.
+    """
+    return min(1e-5 * 10**epoch, 1e-2)
 
 
 def read(path):
@@ -21,13 +28,15 @@ def read(path):
 
 
 def distance(curve, other):
-    """Return the largest relative difference of the losses of two curves.
+    """Return the largest relative difference of the losses of two curves, and whether
+    it is more than rounding.
 
-    Returns None where the runs cannot be compared: other epochs, or another test set.
+    Returns None, True where the runs cannot be compared: other epochs, or test images.
     """
     if [row[2] for row in curve] != [row[2] for row in other]:
-        return None
-    return max(abs(a[0] - b[0]) / abs(b[0]) for a, b in zip(curve, other, strict=True))
+        return None, True
+    off = [abs(a[0] - b[0]) / abs(b[0]) for a, b in zip(curve, other, strict=True)]
+    return max(off), any(far > allowed(epoch) for epoch, far in enumerate(off, start=1))
 
 
 def table(curves):
@@ -42,16 +51,16 @@ def table(curves):
     differ = []
     for stage, curve in curves.items():
         loss, correct, total = curve[-1]
-        off = distance(curve, reference)
+        off, different = distance(curve, reference)
         if off is None:
             verdict = "another number of epochs or of test images"
         elif off == 0:
             verdict = "equal"
-        elif off <= TOLERANCE:
-            verdict = f"equal to rounding ({off:.0e})"
-        else:
+        elif different:
             verdict = f"DIFFERENT: a loss is off by {off:.2%}"
-        if off is None or off > TOLERANCE:
+        else:
+            verdict = f"equal to rounding ({off:.0e})"
+        if different:
             differ.append(stage)
         lines.append(
             f"{stage:18} {len(curve):6} {loss:10.6f} {f'{correct}/{total}':>12}   {verdict}"
