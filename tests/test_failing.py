@@ -29,6 +29,14 @@ def running(word):
     return found
 
 
+def ranks_of(stage, out):
+    """Return the two processes that train a stage into `out`, without their agent."""
+    ranks = [p for p in running(str(out)) if "torchrun" not in " ".join(p.cmdline())]
+    ranks = [p for p in ranks if f"{stage}/mnist.py" in p.cmdline()]
+    assert len(ranks) == 2
+    return ranks
+
+
 def start(words, **options):
     """Start a command in a process group of its own, as a shell does."""
     return subprocess.Popen(
@@ -84,10 +92,7 @@ def test_a_killed_rank_ends_the_run(attempt, tmp_path):
     run = start_make(stage, out)
     wait_for(out / "state.pth")
     time.sleep(chance.uniform(0, 2))
-    ranks = [p for p in running(str(out)) if "torchrun" not in " ".join(p.cmdline())]
-    ranks = [p for p in ranks if f"{stage}/mnist.py" in p.cmdline()]
-    assert len(ranks) == 2
-    chance.choice(ranks).kill()
+    chance.choice(ranks_of(stage, out)).kill()
     _, stderr = run.communicate(timeout=30)
     assert run.returncode != 0
     assert "exitcode" in stderr  # torchrun's report says which rank was killed

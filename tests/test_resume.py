@@ -5,7 +5,7 @@ import time
 
 import pytest
 import torch
-from test_failing import running, start, start_make, wait_for
+from test_failing import ranks_of, start, start_make, wait_for
 
 from conftest import EVEN, ROOT, call, command, rows, weights
 from tools import launch
@@ -103,9 +103,7 @@ def test_restarts_survive_a_killed_rank(stage, trained, tmp_path):
     process = start_make(stage, out, "RESTARTS=3", f"EPOCHS={epochs}")
     wait_for(out / "state.pth")
     time.sleep(1)
-    ranks = [p for p in running(str(out)) if f"{stage}/mnist.py" in p.cmdline()]
-    ranks = [p for p in ranks if "torchrun" not in " ".join(p.cmdline())]
-    assert len(ranks) == 2
+    ranks = ranks_of(stage, out)
     assert len(rows(out)) < epochs
     ranks[0].kill()
     stdout, stderr = process.communicate(timeout=90)

@@ -104,8 +104,9 @@ def write():
         for name, old in parts(page):
             if name not in BLOCKS:
                 refuse(f"{page}: there is no generated part {name!r} in tools/docs.py")
-            new = made.setdefault(name, None) or BLOCKS[name]()
-            made[name] = new
+            if name not in made:
+                made[name] = BLOCKS[name]()
+            new = made[name]
             text = PART.sub(
                 lambda m, name=name, new=new: (
                     f"{m[1]}{new}\n{m[3]}" if m[2] == name else m[0]

@@ -65,7 +65,7 @@ def positive(name, text):
 
 
 def choose_nodes(stage, given):
-    """Return the number of nodes, and torchrun's words for them; [] for one node.
+    """Return the number of nodes, and torchrun's words for them.
 
     Prints for whom a node waits, and how long.
     """
@@ -138,10 +138,9 @@ def check_flags(stage, flags, processes):
         refuse(f"there is no checkpoint {args.checkpoint}: a stage saves one in runs/")
     if args.batch_size % processes and not args.checkpoint:
         low = max(args.batch_size // processes, 1) * processes
-        high = max(low, args.batch_size // processes * processes) + processes
         refuse(
             f"{processes} processes cannot share a batch of {args.batch_size} images: "
-            f"take ARGS='--batch-size {low}' or {high}"
+            f"take ARGS='--batch-size {low}' or {low + processes}"
         )
     try:
         data.check(args.data)
