@@ -53,6 +53,8 @@ model_parallel: .venv/ready  ## stage 6: a model on two GPUs, and the diff from 
 
 diff: .venv/ready  ## any two stages: make diff A=02_single_gpu B=04_ddp
 	@$(PY) -m tools.diffs "$(A)" "$(B)"
+side_by_side: .venv/ready  ## any two stages in the browser: one HTML file, to be opened from disk
+	@$(PY) -m tools.side_by_side
 compare: .venv/ready  ## the results side by side; are the curves equal? draws runs/curves.png
 	@$(PY) -m tools.compare "$(or $(OUT),runs)"
 data: .venv/ready  ## fetch MNIST; FROM=DIR takes the four official .gz files from there
@@ -81,5 +83,6 @@ docs: .venv/ready  ## write the generated parts of the pages anew
 	  echo "pip could not install requirements.txt: see above, then the same command again" >&2; exit 1; }
 	@touch $@
 
-.PHONY: help all cpu single_gpu dp ddp ddp_inference model_parallel diff compare data \
+.PHONY: help all cpu single_gpu dp ddp ddp_inference model_parallel diff \
+  side_by_side compare data \
   doctor setup test lint docs

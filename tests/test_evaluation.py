@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, DistributedSampler
 
-from conftest import EVEN, call, command, load, rows, weights
+from conftest import EVEN, load, rows, run, weights
 
 SIZE = EVEN  # 997 test images, a prime
 
@@ -14,7 +14,7 @@ SIZE = EVEN  # 997 test images, a prime
 def evaluate_on(processes, checkpoint, data):
     """Return (correct, total) as stage 05 prints it for a checkpoint."""
     flags = ["--checkpoint", checkpoint, "--data", data(SIZE)]
-    result = call(command("05_ddp_inference", *flags, processes=processes))
+    result = run("05_ddp_inference", *flags, processes=processes)
     assert result.returncode == 0, result.stderr
     found = re.findall(r"model\.pth  test (\d+)/(\d+)\n", result.stdout)
     assert len(found) == 1

@@ -19,6 +19,9 @@ from tools.stages import DISTRIBUTED, STAGES, TARGETS
 TARGET = {stage: target for target, stage in TARGETS.items()}
 LONG = 500  # epochs: more than a test waits for
 
+# A shell has its background commands ignore Ctrl-C, and they pass that on.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 def running(word):
     """Return the processes whose command line has `word` in it."""

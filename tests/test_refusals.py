@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from conftest import EVEN, PARTIAL, call, command, load
+from conftest import EVEN, PARTIAL, call, command, load, run
 from tools.stages import DISTRIBUTED, STAGES, script
 
 
@@ -21,7 +21,7 @@ def refused(result, line, lines=1):
 
 @pytest.mark.parametrize("stage", DISTRIBUTED)
 def test_without_torchrun(stage, data):
-    result = call(command(stage, "--data", data(EVEN), processes=0))
+    result = run(stage, "--data", data(EVEN), processes=0)
     start = f"{stage}: start it by torchrun --nproc-per-node=2 {script(stage)}"
     refused(result, start)
 
@@ -29,21 +29,19 @@ def test_without_torchrun(stage, data):
 @pytest.mark.parametrize("stage", STAGES)
 def test_fewer_than_one_epoch(stage, data, tmp_path):
     flags = ["--epochs", 0, "--data", data(EVEN), "--out", tmp_path]
-    refused(
-        call(command(stage, *flags)), f"{stage}: --epochs, --batch-size: at least 1"
-    )
+    refused(run(stage, *flags), f"{stage}: --epochs, --batch-size: at least 1")
 
 
 @pytest.mark.parametrize("stage", ["01_cpu", "04_ddp"])
 def test_a_flag_that_is_no_number(stage):
-    result = call(command(stage, "--epochs", "many"))
+    result = run(stage, "--epochs", "many")
     refused(result, f"{stage}: argument --epochs: invalid int value: 'many'")
 
 
 @pytest.mark.parametrize("stage", DISTRIBUTED)
 def test_batch_that_cannot_be_shared(stage, data, tmp_path):
     flags = ["--data", data(PARTIAL), "--out", tmp_path]
-    result = call(command(stage, *flags, processes=3))
+    result = run(stage, *flags, processes=3)
     line = f"{stage}: --batch-size must be a multiple of 3 processes, 63 or 66"
     refused(result, line)
 
@@ -59,7 +57,7 @@ def test_data_without_mnist(stage, tmp_path):
 def test_output_that_cannot_be_written(stage, data, tmp_path):
     (tmp_path / "file").write_text("in the way")
     flags = ["--data", data(EVEN), "--out", tmp_path / "file" / "out"]
-    result = call(command(stage, *flags))
+    result = run(stage, *flags)
     refused(result, f"{stage}: [Errno 20] Not a directory: '{tmp_path}/file/out'")
     assert (tmp_path / "file").read_text() == "in the way"
 
@@ -76,7 +74,7 @@ def foreign_checkpoints(folder):
 
 def test_missing_checkpoint(data, tmp_path):
     flags = ["--data", data(EVEN), "--checkpoint", tmp_path / "none.pth"]
-    result = call(command("05_ddp_inference", *flags))
+    result = run("05_ddp_inference", *flags)
     refused(result, f"05_ddp_inference: no weights of this Net in {tmp_path}/none.pth")
 
 

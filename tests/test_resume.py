@@ -3,11 +3,12 @@
 import random
 import time
 
+import forked
 import pytest
 import torch
 from test_failing import ranks_of, start, start_make, wait_for
 
-from conftest import EVEN, ROOT, call, command, rows, weights
+from conftest import EVEN, ROOT, command, rows, run, weights
 from tools import launch
 from tools.stages import DISTRIBUTED, STAGES
 
@@ -27,9 +28,9 @@ def assert_identical(out, reference):
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
 
-def run(stage, data, out, epochs, *flags, **options):
-    flags = ["--data", data, "--out", out, "--epochs", epochs, "--resume", *flags]
-    result = call(command(stage, *flags, **options))
+def train(stage, data, out, epochs, **options):
+    flags = ["--data", data, "--out", out, "--epochs", epochs, "--resume"]
+    result = run(stage, *flags, **options)
     assert result.returncode == 0, result.stderr
     return result.stdout
 
@@ -37,8 +38,8 @@ def run(stage, data, out, epochs, *flags, **options):
 @pytest.mark.parametrize("stage", STAGES)
 def test_resumed_equals_uninterrupted_bit_for_bit(stage, trained, data, tmp_path):
     reference = uninterrupted(trained, stage, epochs=EPOCHS)
-    run(stage, data(EVEN), tmp_path, 1)
-    printed = run(stage, data(EVEN), tmp_path, EPOCHS)
+    train(stage, data(EVEN), tmp_path, 1)
+    printed = train(stage, data(EVEN), tmp_path, EPOCHS)
     assert "epoch 1/" not in printed
     assert printed.count("epoch ") == EPOCHS - 1
     assert_identical(tmp_path, reference)
@@ -59,7 +60,7 @@ def test_killed_at_any_moment(attempt, trained, data, tmp_path):
         launch.end(process.pid)
         process.communicate(timeout=10)
     assert 0 < len(rows(tmp_path)) < epochs
-    run(stage, data(EVEN), tmp_path, epochs)
+    train(stage, data(EVEN), tmp_path, epochs)
     assert_identical(tmp_path, reference)
 
 
@@ -68,7 +69,7 @@ def test_in_another_stage_and_on_other_ranks_in_float64(trained, data, tmp_path)
     steps += [("05_ddp_inference", 2), ("03_dp", None)]
     for epoch, (stage, processes) in enumerate(steps, start=1):
         options = {"float64": True, "processes": processes}
-        run(stage, data(EVEN), tmp_path, epoch, **options)
+        train(stage, data(EVEN), tmp_path, epoch, **options)
     reference = trained("01_cpu", float64=True, epochs=len(steps))
     assert len(rows(tmp_path)) == 5
     for ours, theirs in zip(rows(tmp_path), rows(reference), strict=True):
@@ -85,12 +86,11 @@ def test_the_state_of_another_optimizer_is_kept(data, tmp_path):
     source = (ROOT / "01_cpu" / "mnist.py").read_text()
     assert source.count("lr=args.lr)") == 1
     script.write_text(source.replace("lr=args.lr)", "lr=args.lr, momentum=0.9)"))
-    python = command("01_cpu")[0]
     for out, epochs in ("a", [3]), ("b", [1, 2, 3]):
         for number in epochs:
             flags = ["--data", data(EVEN), "--out", tmp_path / out, "--lr", "0.01"]
-            words = [python, script, *flags, "--epochs", number, "--resume"]
-            assert call(words).returncode == 0
+            words = [script, *flags, "--epochs", number, "--resume"]
+            assert forked.run(words).returncode == 0
     assert_identical(tmp_path / "b", tmp_path / "a")
     _, moments, _ = torch.load(tmp_path / "a" / "state.pth")
     assert len(moments["state"]) == 4

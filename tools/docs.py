@@ -1,9 +1,11 @@
 """Write the generated parts of the pages anew: `python -m tools.docs`.
 
-A generated part stands between `<!-- generated: NAME -->` and `<!-- end -->`; NAME is a
-key of BLOCKS. `stale` finds the parts that no longer are what their command writes.
+A generated part stands between `<!-- generated: NAME -->` and `<!-- end -->`. NAME is a
+key of BLOCKS, followed by arguments: `hunk 03_dp 04_ddp 2`. What follows a hunk, up to
+the next part or chapter, is its reason: the pages are where the reasons are kept.
 """
 
+import functools
 import os
 import re
 import subprocess
@@ -13,8 +15,13 @@ import tempfile
 from tools import diffs
 from tools.stages import ROOT, STAGES, TARGETS, previous, refuse, script
 
-PAGES = ["README.md"]
-PART = re.compile(r"(<!-- generated: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
+PAGES = ["README.md", "SCALING.md", *(f"{stage}/README.md" for stage in STAGES)]
+PART = re.compile(r"(<!-- generated: (.+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+REASON = re.compile(
+    r"<!-- generated: hunk (\S+) (\S+) (\d+) -->.*?<!-- end -->\n"
+    r"(.*?)(?=^<!-- generated|^## |\Z)",
+    re.DOTALL | re.MULTILINE,
+)
 NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e-\d+)?")
 
 LESSONS = {
@@ -48,6 +55,7 @@ def stages():
     return "\n".join(lines)
 
 
+@functools.cache
 def output():
     """Return what `make all` prints on a machine without a GPU, on the sample."""
     environment = dict(os.environ, CUDA_VISIBLE_DEVICES="")
@@ -67,7 +75,79 @@ def output():
     return f"```console\n$ make all DATA=data/sample\n{text}\n```"
 
 
-BLOCKS = {"stages": stages, "output": output}
+def seen(stage):
+    """Return what a stage printed in the run of `output`, with its command."""
+    (run,) = [part for part in output().split("\n\n") if f" {stage}/mnist.py" in part]
+    return "```console\n" + run[run.index("$ OMP") :] + "\n```"
+
+
+def anchor(a, b):
+    """Return the name of a diff in links, to which `.3` is added for its third hunk."""
+    return b if a == previous(b) else f"{a}-{b}"
+
+
+def hunk(a, b, number):
+    """Return a hunk of a diff, under a heading that can be linked to."""
+    found = diffs.hunks(a, b)
+    one = found[int(number) - 1]
+    return "\n".join([
+        f'<a id="{anchor(a, b)}.{number}"></a>\n',
+        f"### {number} of {len(found)}: `{one.section}`\n",
+        "```diff", *one.text, "```",
+    ])  # fmt: skip
+
+
+def reasons(a, b):
+    """Return the reasons for the hunks of the diff from `a` to `b`, as Markdown.
+
+    They stand in the page of `b`. Raises SystemExit where the page does not have
+    exactly the hunks of the diff.
+    """
+    text = (ROOT / b / "README.md").read_text()
+    found = [m for m in REASON.finditer(text) if m[1] == a and m[2] == b]
+    numbers, needed = [int(m[3]) for m in found], len(diffs.hunks(a, b))
+    if numbers != list(range(1, needed + 1)):
+        refuse(
+            f"{b}/README.md explains the hunks {numbers} of the diff from {a}, which "
+            f"has {needed}: put a part <!-- generated: hunk {a} {b} N --> for each, "
+            "in order, its reason below it, then run: make docs"
+        )
+    return [m[4].strip() for m in found]
+
+
+def arithmetic():
+    """Return the table of ideal training times, of ImageNet on 1 to 32 GPUs."""
+    images, batch, seconds, epochs = 1_280_000, 128, 7.2, 100
+    steps = images // batch
+    hours = steps * seconds / 3600
+    text = (
+        f"{images:,} images, {batch} a batch: {steps:,} steps an epoch. At {seconds} s "
+        f"a step that is {hours:g} hours an epoch and {hours * epochs:,g} hours for "
+        f"{epochs} epochs.\n"
+    )
+    lines = [
+        text,
+        "| GPUs | an epoch, hours | 100 epochs, hours | 100 epochs, days |",
+        "|---:|---:|---:|---:|",
+    ]
+    for gpus in 1, 2, 4, 8, 16, 32:
+        time = hours / gpus
+        lines.append(
+            f"| {gpus} | {time:.4g} | {time * epochs:,.1f} | {time * epochs / 24:.1f} |"
+        )
+    return "\n".join(lines)
+
+
+BLOCKS = {
+    "stages": stages, "output": output, "seen": seen, "hunk": hunk,
+    "arithmetic": arithmetic,
+}  # fmt: skip
+
+
+def make(name):
+    """Return the text of a generated part."""
+    key, *arguments = name.split()
+    return BLOCKS[key](*arguments)
 
 
 def same(old, new):
@@ -89,32 +169,26 @@ def same(old, new):
 
 def parts(page):
     """Return the generated parts of a page as a list of (name, text)."""
-    text = (ROOT / page).read_text()
-    return [
-        (match[2], match[0].removeprefix(match[1]).removesuffix(match[3]).strip())
-        for match in PART.finditer(text)
-    ]
+    return [(m[2], m[3].strip()) for m in PART.finditer((ROOT / page).read_text())]
 
 
 def write():
     """Write every generated part of every page anew, and say which were stale."""
-    made = {}
+    for a, b in diffs.EXPLAINED:
+        reasons(a, b)
     for page in PAGES:
-        text = (ROOT / page).read_text()
-        for name, old in parts(page):
-            if name not in BLOCKS:
-                refuse(f"{page}: there is no generated part {name!r} in tools/docs.py")
-            if name not in made:
-                made[name] = BLOCKS[name]()
-            new = made[name]
-            text = PART.sub(
-                lambda m, name=name, new=new: (
-                    f"{m[1]}{new}\n{m[3]}" if m[2] == name else m[0]
-                ),
-                text,
-            )
-            print(f"{page}: {name} {'is fresh' if same(old, new) else 'was stale'}")
-        (ROOT / page).write_text(text)
+
+        def fresh(match, page=page):
+            if match[2].split()[0] not in BLOCKS:
+                refuse(f"{page}: tools/docs.py makes no part {match[2]!r}")
+            text = make(match[2])
+            if same(match[3].strip(), text):
+                return match[0]
+            print(f"{page}: {match[2]} was stale")
+            return f"{match[1]}{text}\n{match[4]}"
+
+        (ROOT / page).write_text(PART.sub(fresh, (ROOT / page).read_text()))
+    print(f"{sum(len(parts(page)) for page in PAGES)} generated parts are fresh")
 
 
 if __name__ == "__main__":
