@@ -132,6 +132,19 @@ def test_links_elsewhere_name_what_they_show():
     assert checked >= 50
 
 
+def test_what_goes_wrong_has_sources():
+    """Each symptom is bold, comes first, and has a link to where people met it."""
+    checked = 0
+    for stage in STAGES:
+        text = (ROOT / stage / "README.md").read_text()
+        chapter = text.split("## What goes wrong\n")[1].split("\n## ")[0]
+        for item in re.split(r"^- ", chapter, flags=re.MULTILINE)[1:]:
+            assert item.startswith("**"), f"{stage}: {item[:60]}"
+            assert "](http" in item, f"{stage}: {item[:60]}"
+            checked += 1
+    assert checked >= 35
+
+
 def commands():
     """Return (page, line) of every command in the fenced sh blocks of all pages."""
     found = []
