@@ -55,6 +55,8 @@ diff: .venv/ready  ## any two stages: make diff A=02_single_gpu B=04_ddp
 	@$(PY) -m tools.diffs "$(A)" "$(B)"
 side_by_side: .venv/ready  ## any two stages in the browser: one HTML file, to be opened from disk
 	@$(PY) -m tools.side_by_side
+notebooks: .venv/ready  ## the companion notebooks, in JupyterLab
+	@$(PY) -m jupyterlab notebooks
 compare: .venv/ready  ## the results side by side; are the curves equal? draws runs/curves.png
 	@$(PY) -m tools.compare "$(or $(OUT),runs)"
 data: .venv/ready  ## fetch MNIST; FROM=DIR takes the four official .gz files from there
@@ -67,8 +69,9 @@ test: .venv/ready  ## the tests, on the CPU
 	@OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadfile
 lint: .venv/ready  ## ruff
 	@.venv/bin/ruff check . && .venv/bin/ruff format --check .
-docs: .venv/ready  ## write the generated parts of the pages anew
+docs: .venv/ready  ## write the generated parts of the pages, and the notebooks, anew
 	@$(PY) -m tools.docs
+	@$(PY) -m tools.notebooks
 
 .venv/ready: requirements.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || { \
@@ -84,5 +87,5 @@ docs: .venv/ready  ## write the generated parts of the pages anew
 	@touch $@
 
 .PHONY: help all cpu single_gpu dp ddp ddp_inference model_parallel diff \
-  side_by_side compare data \
+  side_by_side notebooks compare data \
   doctor setup test lint docs

@@ -1,7 +1,6 @@
 """What the tests share: runs of the stages, each made once, and small data sets."""
 
 import csv
-import importlib.util
 import os
 import subprocess
 import sys
@@ -47,14 +46,6 @@ def run(stage, *flags, processes=2, float64=False, timeout=120):
     """Do what `command` says, in forked processes: seconds faster. processes=0: none."""
     processes = processes if stage in DISTRIBUTED else 0
     return forked.run([script(stage), *flags], processes, float64, timeout)
-
-
-def load(stage):
-    """Import the script of a stage as a module."""
-    spec = importlib.util.spec_from_file_location(stage, script(stage))
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def rows(out):

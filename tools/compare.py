@@ -68,11 +68,11 @@ def table(curves):
     return lines, differ
 
 
-def draw(curves, path):
-    """Draw loss and test accuracy against the epoch, a line for each stage."""
-    import matplotlib
+def plot(curves):
+    """Return a figure of loss and test accuracy against the epoch, a line for each stage.
 
-    matplotlib.use("Agg")
+    `curves` maps names of stages to what `read` returned for them.
+    """
     from matplotlib import pyplot as plt
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
@@ -82,7 +82,8 @@ def draw(curves, path):
         style = {"label": stage, "linewidth": width, "solid_capstyle": "round"}
         style |= {"solid_joinstyle": "round", "marker": "o", "markersize": width}
         epochs = range(1, len(curve) + 1)
-        colour = plt.colormaps["viridis"](0.95 - 0.95 * index / max(len(curves) - 1, 1))
+        dark = index / (len(curves) - 1) if len(curves) > 1 else 0.7
+        colour = plt.colormaps["viridis"](0.95 - 0.95 * dark)
         left.plot(epochs, [row[0] for row in curve], color=colour, **style)
         accuracy = [100 * row[1] / row[2] for row in curve]
         right.plot(epochs, accuracy, color=colour, **style)
@@ -92,11 +93,18 @@ def draw(curves, path):
         axes.xaxis.get_major_locator().set_params(integer=True)
         axes.grid(alpha=0.3)
     right.legend(title="wide to narrow", loc="lower right", borderpad=1, handlelength=1)
-    count = len(curves)
-    figure.suptitle(f"{count} script{'s' * (count != 1)} on top of each other")
+    if len(curves) > 1:
+        figure.suptitle(f"{len(curves)} scripts on top of each other")
+    return figure
+
+
+def draw(curves, path):
+    """Draw `plot` into a PNG file."""
+    import matplotlib
+
+    matplotlib.use("Agg")
     part = path.with_name(".curves.png")
-    figure.savefig(part, dpi=130)
-    plt.close(figure)
+    plot(curves).savefig(part, dpi=130)
     os.replace(part, path)
 
 

@@ -1,5 +1,6 @@
 """The stages, in order, and what every tool has to know about them."""
 
+import importlib.util
 import signal
 import sys
 from pathlib import Path
@@ -25,6 +26,14 @@ DISTRIBUTED = ["04_ddp", "05_ddp_inference"]  # started by torchrun
 def script(stage):
     """Return the path of a stage's script, `ROOT/<stage>/mnist.py`."""
     return ROOT / stage / "mnist.py"
+
+
+def load(stage):
+    """Return the script of a stage as a module, without running it."""
+    spec = importlib.util.spec_from_file_location(stage, script(stage))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def find(name):

@@ -1,0 +1,154 @@
+# %% [markdown] idea
+# # 1: one process on the CPU
+#
+# The script [`01_cpu/mnist.py`](../01_cpu/mnist.py) trains a small network on handwritten
+# digits, and prints a loss. Here you look at what it does not print: the images, the network,
+# one step of training, and the digits that it gets wrong. [The page of the
+# stage](../01_cpu/README.md) explains the script itself.
+# %% here
+import sys
+from pathlib import Path
+
+folders = [Path.cwd(), *Path.cwd().parents]
+root = next((f for f in folders if (f / "tools" / "notebook.py").exists()), None)
+if root is None:
+    raise RuntimeError("open this notebook from a clone of the repository")
+sys.path.insert(0, str(root))
+from tools import notebook as nb
+
+nb.here()
+# %% [markdown] data-text
+# ## The data
+#
+# The cell imports the script as a module, so every class below is the script's own. Its
+# data set takes many images at once.
+# %% data
+import matplotlib.pyplot as plt
+import torch
+from torch import nn
+
+stage = nb.load("01_cpu")
+train, test = stage.MNIST(nb.mnist()), stage.MNIST(nb.mnist(), train=False)
+images, labels = train.__getitems__(list(range(32)))
+print("images", tuple(images.shape), images.dtype, "from", images.min().item(), "to",
+      images.max().item())
+print("labels", tuple(labels.shape), labels.dtype, labels[:10].tolist())
+# %% digits
+figure, axes = plt.subplots(4, 8, figsize=(8, 4.6), layout="constrained")
+for axis, image, label in zip(axes.flat, images, labels, strict=True):
+    axis.imshow(image, cmap="gray_r")
+    axis.set_title(label.item(), fontsize=9)
+    axis.axis("off")
+figure.suptitle("the first 32 training images, and their labels")
+plt.show()
+# %% balance
+figure, axis = plt.subplots(figsize=(8, 2.6), layout="constrained")
+for number, (name, part) in enumerate([("training", train), ("test", test)]):
+    share = 100 * torch.bincount(part.targets, minlength=10) / len(part)
+    places = torch.arange(10) + 0.4 * number - 0.2
+    axis.bar(places, share, 0.38, label=name, color=[nb.BLUE, nb.ORANGE][number])
+axis.axhline(10, color=nb.GREY, linewidth=1, linestyle="--")
+axis.set(xlabel="digit", ylabel="share of the images (%)", xticks=range(10))
+axis.legend(ncols=2)
+plt.show()
+# %% [markdown] network-text
+# ## The network
+# %% network
+torch.manual_seed(0)
+model = stage.Net(128)
+print(model)
+for name, weights in model.named_parameters():
+    print(f"{name:16} {tuple(weights.shape)!s:12} {weights.numel():7} numbers")
+total = sum(weights.numel() for weights in model.parameters())
+print(f"{total} numbers, {total * 4 / 1e6:.2f} MB in float32")
+# %% [markdown] step-text
+# ## One step by hand
+#
+# What `train_epoch` does for each batch, one line at a time. Before any training the network
+# guesses, and the loss is near that of a fair ten-sided die, $\ln 10 = 2.30$.
+# %% step
+batch, answers = train.__getitems__(list(range(64)))
+loss = nn.functional.cross_entropy(model(batch), answers)
+print(f"before  {loss.item():.4f}")
+
+loss.backward()
+for weights in model.parameters():
+    weights.data -= 0.1 * weights.grad  # what optimizer.step() of plain SGD does
+after = nn.functional.cross_entropy(model(batch), answers)
+print(f"after   {after.item():.4f}, on the same 64 images")
+# %% [markdown] run-text
+# ## Run the script
+#
+# As you would in a terminal: in a process of its own, with the output as it comes.
+# %% run
+nb.run("01_cpu", EPOCHS=3)
+nb.curve("01_cpu")
+# %% [markdown] wrong-text
+# ## What it gets wrong
+#
+# The weights that the run has saved, and the test images of which it is most wrongly sure.
+# %% wrong
+model.load_state_dict(torch.load(nb.RUNS / "01_cpu" / "model.pth"))
+images, labels = test.__getitems__(list(range(len(test))))
+with torch.no_grad():
+    chances = model(images).softmax(dim=1)
+sure, guess = chances.max(dim=1)
+mistakes = (guess != labels).nonzero().flatten()
+print(f"{len(mistakes)} of {len(test)} test images are classified wrongly")
+
+worst = mistakes[sure[mistakes].argsort(descending=True)][:16]
+figure, axes = plt.subplots(2, 8, figsize=(8, 2.9), layout="constrained")
+for axis, index in zip(axes.flat, worst, strict=True):
+    axis.imshow(images[index], cmap="gray_r")
+    axis.set_title(f"{labels[index]}, not {guess[index]}\n{sure[index]:.0%} sure",
+                   fontsize=8)
+    axis.axis("off")
+plt.show()
+# %% confusion
+counts = torch.zeros(10, 10, dtype=torch.int64)
+counts.index_put_((labels, guess), torch.tensor(1), accumulate=True)
+wrong = counts.clone().fill_diagonal_(0)
+figure, axis = plt.subplots(figsize=(4.6, 4), layout="constrained")
+picture = axis.imshow(wrong, cmap="Oranges")
+for row in range(10):
+    for column in range(10):
+        if wrong[row, column]:
+            axis.text(column, row, wrong[row, column].item(), ha="center", va="center",
+                      fontsize=8)
+axis.set(
+    xlabel="classified as", ylabel="the digit is", xticks=range(10), yticks=range(10)
+)
+axis.grid(visible=False)
+axis.set_title("mistakes on the test images")
+plt.show()
+# %% [markdown] questions
+# ## Questions
+#
+# **Why is a batch of 64 faster than 64 batches of one?**
+#
+# <details><summary>answer</summary>
+#
+# Each step has a fixed cost: Python, the loader, a dozen small operations. A batch pays it
+# once. Try `nb.run("01_cpu", ARGS="--batch-size 16")`, and look at the seconds.
+#
+# </details>
+#
+# **If you ran the step by hand again and again on the same 64 images, what would the loss
+# become? And on other images?**
+#
+# <details><summary>answer</summary>
+#
+# Near zero: 64 images are fewer than the network can learn by heart. On other images it would
+# stop falling soon. That is why every epoch shows all images, in a new order.
+#
+# </details>
+#
+# **`metrics.csv` has the loss to 16 digits, the terminal shows six. When would you want the
+# 16?**
+#
+# <details><summary>answer</summary>
+#
+# To compare two runs. Stages 1, 2, 3 and 6 agree in all 16; stages 4 and 5 add the same numbers
+# in another order and differ in the last ones.
+#
+# </details>

@@ -1,0 +1,202 @@
+# %% [markdown] idea
+# # 4: `DistributedDataParallel`
+#
+# A process for each GPU, each with its own share of every batch; the gradients are averaged, so
+# all take the same step. Here you see which rank gets which images, what the reduction does
+# to the gradients, and that all ranks end with the same weights. Everything below runs in
+# real processes, on the CPU if there is no GPU.
+# %% here
+import sys
+from pathlib import Path
+
+folders = [Path.cwd(), *Path.cwd().parents]
+root = next((f for f in folders if (f / "tools" / "notebook.py").exists()), None)
+if root is None:
+    raise RuntimeError("open this notebook from a clone of the repository")
+sys.path.insert(0, str(root))
+from tools import notebook as nb
+
+nb.here()
+# %% [markdown] diff-text
+# ## The diff from stage 3
+# %% diff
+nb.show_diff("04_ddp")
+# %% [markdown] run-text
+# ## Run both, and lay the curves on each other
+# %% run
+nb.run("03_dp", EPOCHS=2)
+nb.run("04_ddp", EPOCHS=2)
+# %% curve
+nb.curve("03_dp", "04_ddp")
+# %% [markdown] map-text
+# ## Which rank gets which image
+#
+# `DistributedSampler` needs no processes to be looked at: it can be told the rank. Each column is
+# an image of a set of 24, each row an epoch; the colour is the rank, the number the step in
+# which it is taken.
+# %% map
+import matplotlib.pyplot as plt
+import torch
+from matplotlib.colors import ListedColormap
+from torch.utils.data import DistributedSampler
+
+IMAGES, RANKS, EPOCHS, SHARE = 24, 2, 4, 3
+colours = ListedColormap(["#9cc8f0", "#f6bd85"])
+figure, axes = plt.subplots(2, 1, figsize=(9, 4), layout="constrained")
+for axis, calls in zip(axes, [True, False], strict=True):
+    owner, step = (
+        torch.zeros(EPOCHS, IMAGES),
+        torch.zeros(EPOCHS, IMAGES, dtype=torch.int64),
+    )
+    for rank in range(RANKS):
+        sampler = DistributedSampler(range(IMAGES), RANKS, rank)
+        for epoch in range(EPOCHS):
+            if calls:
+                sampler.set_epoch(epoch)
+            for place, image in enumerate(sampler):
+                owner[epoch, image] = rank
+                step[epoch, image] = place // SHARE
+    axis.imshow(owner, cmap=colours, aspect="auto")
+    for epoch in range(EPOCHS):
+        for image in range(IMAGES):
+            axis.text(image, epoch, step[epoch, image].item(), ha="center", va="center",
+                      color="black", fontsize=8)
+    axis.set(ylabel="epoch", yticks=range(EPOCHS), xticks=range(0, IMAGES, 2))
+    axis.grid(visible=False)
+    axis.set_title("with set_epoch(epoch)" if calls
+                   else "without: every epoch is the first one again")
+axes[1].set_xlabel(
+    "image; the colour is its rank (blue 0, orange 1), the number its step"
+)
+plt.show()
+# %% [markdown] gradients-text
+# ## Gradients before and after the reduction
+#
+# The next cell starts with `%%ranks 2`: it is written to a file, and torchrun runs it in two
+# processes. `no_sync` switches the reduction off, so that each rank keeps its own gradient.
+# %% ranks 2 gradients
+import os
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from tools.stages import load
+
+dist.init_process_group("gloo")
+rank, world_size = dist.get_rank(), dist.get_world_size()
+stage = load("04_ddp")
+torch.manual_seed(0)
+model = nn.parallel.DistributedDataParallel(stage.Net(128))
+train = stage.MNIST(os.environ["MNIST"])
+images, labels = train.__getitems__(list(range(rank, 64, world_size)))
+
+
+def gradient():
+    model.zero_grad()
+    nn.functional.cross_entropy(model(images), labels).backward()
+    return model.module.layers[3].weight.grad.flatten().clone()
+
+
+with model.no_sync():
+    own = gradient()
+reduced = gradient()
+
+shared = [None] * world_size
+dist.all_gather_object(shared, (own, reduced))
+if rank == 0:
+    torch.save(shared, os.environ["RESULT"])
+dist.destroy_process_group()
+# %% gradients-drawn
+(own0, after0), (own1, after1) = torch.load(nb.RESULT)
+print("before: largest difference of the two ranks", f"{(own0 - own1).abs().max():.4f}")
+print("after:  equal on both ranks", torch.equal(after0, after1))
+print("after:  the mean of both", torch.allclose(after0, (own0 + own1) / 2))
+
+figure, axes = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained", sharey=True)
+for axis, (a, b), name in zip(axes, [(own0, own1), (after0, after1)],
+                              ["before the reduction", "after"], strict=True):
+    low, high = min(a.min(), b.min()).item(), max(a.max(), b.max()).item()
+    axis.plot([low, high], [low, high], color=nb.GREY, linewidth=1)
+    axis.scatter(a, b, s=6, alpha=0.5, color=nb.BLUE)
+    axis.set(xlabel="gradient on rank 0", title=name)
+axes[0].set_ylabel("gradient on rank 1")
+figure.suptitle("the 1,280 gradients of the last layer's weights, for one batch of 64")
+plt.show()
+# %% [markdown] digests-text
+# ## The same weights on all ranks
+#
+# A digest (SHA-256) of all weights, before and after ten steps, in three processes. Each starts
+# from another seed, on purpose: the wrapper copies rank 0's weights when it is made.
+# %% ranks 3 digests
+import hashlib
+import os
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from tools.stages import load
+
+dist.init_process_group("gloo")
+rank, world_size = dist.get_rank(), dist.get_world_size()
+stage = load("04_ddp")
+
+
+def digest(model):
+    data = b"".join(value.numpy().tobytes() for value in model.state_dict().values())
+    return hashlib.sha256(data).hexdigest()[:12]
+
+
+torch.manual_seed(rank)
+net = stage.Net(128)
+seen = [("built", digest(net))]
+model = nn.parallel.DistributedDataParallel(net)
+seen.append(("wrapped", digest(net)))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+train = stage.MNIST(os.environ["MNIST"])
+for step in range(10):
+    first = 63 * step + rank
+    images, labels = train.__getitems__(list(range(first, first + 63, world_size)))
+    optimizer.zero_grad()
+    nn.functional.cross_entropy(model(images), labels).backward()
+    optimizer.step()
+seen.append(("ten steps later", digest(net)))
+
+shared = [None] * world_size
+dist.all_gather_object(shared, seen)
+if rank == 0:
+    for row in zip(*shared, strict=True):
+        print(f"{row[0][0]:16}", *[value for _, value in row])
+dist.destroy_process_group()
+# %% [markdown] questions
+# ## Questions
+#
+# **The gradients are averaged, not added. What would change if they were added?**
+#
+# <details><summary>answer</summary>
+#
+# The step would be as many times larger as there are ranks: the learning rate would depend on
+# the number of GPUs. The mean of the ranks' mean gradients is the gradient of the whole batch, if
+# the shares are equally large.
+#
+# </details>
+#
+# **In the lower map each epoch repeats the first. Does each rank still see all images?**
+#
+# <details><summary>answer</summary>
+#
+# No, and worse: a rank sees the same half of the images in every epoch, in the same batches. The
+# model still sees all of them, through the gradients of the others, but always in the same
+# company.
+#
+# </details>
+#
+# **What would the digests show if each rank changed its weights after wrapping?**
+#
+# <details><summary>answer</summary>
+#
+# Different ones, for ever: DDP copies the weights once and from then on averages gradients only.
+# The loss falls all the same, which is why nobody notices.
+#
+# </details>

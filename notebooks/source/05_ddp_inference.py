@@ -1,0 +1,140 @@
+# %% [markdown] idea
+# # 5: evaluation on every rank
+#
+# Each rank evaluates its share of the test images, and the counts are added up. Here you see
+# three ways to do that on three ranks, two of them wrong, side by side.
+# %% here
+import sys
+from pathlib import Path
+
+folders = [Path.cwd(), *Path.cwd().parents]
+root = next((f for f in folders if (f / "tools" / "notebook.py").exists()), None)
+if root is None:
+    raise RuntimeError("open this notebook from a clone of the repository")
+sys.path.insert(0, str(root))
+from tools import notebook as nb
+
+nb.here()
+# %% [markdown] diff-text
+# ## The diff from stage 4
+# %% diff
+nb.show_diff("05_ddp_inference")
+# %% [markdown] run-text
+# ## Run both, and lay the curves on each other
+# %% run
+nb.run("04_ddp", EPOCHS=2)
+nb.run("05_ddp_inference", EPOCHS=2)
+# %% curve
+nb.curve("04_ddp", "05_ddp_inference")
+# %% [markdown] three-text
+# ## Local, padded, exact
+#
+# Three processes evaluate the weights that the run has saved, on nearly all test images: as
+# many as three ranks cannot share evenly. Each rank first counts what it sees alone; then
+# the counts are added up, once over padded shares, once over exact ones.
+# %% ranks 3 three
+import os
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader, DistributedSampler, Subset
+
+from tools.stages import load
+
+dist.init_process_group("gloo")
+rank, world_size = dist.get_rank(), dist.get_world_size()
+stage = load("01_cpu")  # its evaluate counts on one rank alone
+test = stage.MNIST(Path(os.environ["MNIST"]), train=False)
+count = (len(test) - 2) // 3 * 3 + 1  # one more than three can share
+model = stage.Net(128)
+model.load_state_dict(torch.load("runs/notebooks/05_ddp_inference/model.pth"))
+
+
+class Part(Subset):
+    def __getitems__(self, indices):
+        return self.dataset.__getitems__([self.indices[i] for i in indices])
+
+
+part = Part(test, range(count))
+padded = DistributedSampler(part, shuffle=False)
+exact = range(rank, count, world_size)
+seen = {}
+for name, sampler in ("padded", padded), ("exact", exact):
+    loader = DataLoader(part, 1000, sampler=sampler, collate_fn=tuple)
+    local = torch.tensor(stage.evaluate(model, loader))
+    seen[name] = local.tolist()
+    dist.all_reduce(local)
+    seen[name + ", all ranks"] = local.tolist()
+
+shared = [None] * world_size
+dist.all_gather_object(shared, seen)
+if rank == 0:
+    torch.save((count, shared), os.environ["RESULT"])
+dist.destroy_process_group()
+# %% three-drawn
+import matplotlib.pyplot as plt
+import torch
+
+count, seen = torch.load(nb.RESULT)
+rows = [(f"rank {rank}, its share", *found["exact"]) for rank, found in enumerate(seen)]
+mean = sum(correct / total for _, correct, total in rows) / len(rows)
+rows += [("all, padded", *seen[0]["padded, all ranks"]),
+         ("all, exact", *seen[0]["exact, all ranks"])]
+for name, correct, total in rows:
+    print(f"{name:18} {correct:5} of {total:5}  {100 * correct / total:.4f} %")
+print(
+    f"there are {count} test images; the mean of the ranks' accuracies is {100 * mean:.4f} %"
+)
+
+figure, axis = plt.subplots(figsize=(8, 2.6), layout="constrained")
+for place, (name, correct, total) in enumerate(rows):
+    colour = {"all, padded": nb.ORANGE, "all, exact": nb.BLUE}.get(name, nb.GREY)
+    axis.plot(100 * correct / total, place, "o", markersize=9, color=colour)
+    axis.annotate(f"{correct}/{total}", (100 * correct / total, place), xytext=(8, 0),
+                  textcoords="offset points", va="center", fontsize=8)
+axis.axvline(100 * correct / total, color=nb.BLUE, linewidth=1, linestyle="--")
+axis.set(xlabel="accuracy (%)", yticks=range(len(rows)), ylim=(4.5, -0.5),
+         yticklabels=[name for name, *_ in rows])
+axis.margins(x=0.15)
+plt.show()
+# %% [markdown] padding-text
+# ## Which images are counted twice
+#
+# `DistributedSampler` takes the first images again at the end, until all shares are equally large.
+# %% padding
+from torch.utils.data import DistributedSampler
+
+for world_size in 2, 3, 4, 5, 7:
+    shares = [list(DistributedSampler(range(10), world_size, rank, shuffle=False))
+              for rank in range(world_size)]
+    total = sum(map(len, shares))
+    print(f"10 images on {world_size} ranks: {total - 10} twice", shares)
+# %% [markdown] questions
+# ## Questions
+#
+# **On how many ranks would nobody notice the padding, with 10,000 test images?**
+#
+# <details><summary>answer</summary>
+#
+# On every number that divides 10,000: 1, 2, 4, 5, 8, 10, 16 … So a test on two GPUs proves
+# nothing; try three.
+#
+# </details>
+#
+# **Why does training need equal shares, and evaluation not?**
+#
+# <details><summary>answer</summary>
+#
+# In training each step ends in an `all_reduce` of the gradients. A rank that has no batch left
+# does not call it, and the others wait. Evaluation reduces once, at the end.
+#
+# </details>
+#
+# **When is the mean of the ranks' accuracies right?**
+#
+# <details><summary>answer</summary>
+#
+# When all shares are equally large. Adding up the counts is right always, and no longer.
+#
+# </details>
