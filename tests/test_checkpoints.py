@@ -2,8 +2,8 @@
 
 from torch.utils.data import DataLoader
 
-from conftest import EVEN, ROOT, load, rows, weights
-from tools.stages import STAGES
+from conftest import EVEN, ROOT, rows, weights
+from tools.stages import STAGES, load
 
 
 def test_every_checkpoint_in_every_stage(trained, data):

@@ -8,8 +8,9 @@ import shutil
 import pytest
 from torchvision.datasets import MNIST
 
-from conftest import ROOT, call, command, load
+from conftest import ROOT, call, command
 from tools import data as tool
+from tools.stages import load
 
 RAW = ROOT / "data/sample/MNIST/raw"
 

@@ -8,9 +8,9 @@ import shlex
 import pytest
 from markdown_it import MarkdownIt
 
-from conftest import ROOT, load
+from conftest import ROOT
 from tools import diffs, docs, launch
-from tools.stages import STAGES, TARGETS
+from tools.stages import STAGES, TARGETS, load
 
 HEADINGS = ["The idea", "The diff from stage", "What you see", "What goes wrong"]
 HEADINGS += ["What to try", "Before you use it in earnest"]

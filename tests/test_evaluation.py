@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, DistributedSampler
 
-from conftest import EVEN, load, rows, run, weights
+from conftest import EVEN, rows, run, weights
+from tools.stages import load
 
 SIZE = EVEN  # 997 test images, a prime
 

@@ -6,9 +6,9 @@ import shutil
 
 import pytest
 
-from conftest import ROOT, call, load, rows
+from conftest import ROOT, call, rows
 from tools import diffs, launch
-from tools.stages import STAGES, TARGETS
+from tools.stages import STAGES, TARGETS, load
 
 SAMPLE = "DATA=data/sample"
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from conftest import EVEN, PARTIAL, call, command, load, run
-from tools.stages import DISTRIBUTED, STAGES, script
+from conftest import EVEN, PARTIAL, call, command, run
+from tools.stages import DISTRIBUTED, STAGES, load, script
 
 
 def refused(result, line, lines=1):
