@@ -20,7 +20,8 @@ processes=${SLURM_GPUS_ON_NODE:-2}
 
 # The first node of the job is where the others meet. The port must be free there: it is
 # taken from the job's number, so that two jobs on one node do not meet each other.
-head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+hosts=$(scontrol show hostnames "$SLURM_JOB_NODELIST")
+head=${hosts%%$'\n'*}
 port=$((20000 + SLURM_JOB_ID % 10000))
 
 export OMP_NUM_THREADS=$((${SLURM_CPUS_PER_TASK:-$processes} / processes))

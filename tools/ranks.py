@@ -32,13 +32,15 @@ class TimedOut(subprocess.TimeoutExpired):
     places = None
 
 
-def run_here(words, environment, float64, folder, prepare):
+def run_here(words, environment, float64, folder, prepare, gpus):
     """Become `python WORDS...` with the output in files of `folder`."""
     for name, stream in ("stdout", 1), ("stderr", 2):
         mode = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         os.dup2(os.open(folder / name, mode), stream)
     os.chdir(ROOT)
-    os.environ.update(environment, CUDA_VISIBLE_DEVICES="")
+    os.environ.update(environment)
+    if not gpus:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
     rank = environment.get("RANK", "0")
     stack = open(folder / f"stack{rank}", "w")  # noqa: SIM115
     faulthandler.register(signal.SIGUSR1, stack, all_threads=False)
@@ -68,11 +70,11 @@ def places(ranks, folder, name):
     return dict(sorted(found.items()))
 
 
-def run(words, processes=None, float64=False, timeout=120, prepare=None):
+def run(words, processes=None, float64=False, timeout=120, prepare=None, gpus=False):
     """Run a script; with `processes`, as so many ranks of one torchrun.
 
     `prepare` is (function, argument ...), called in each rank before the script with the
-    rank in front. As under torchrun, the first rank that fails ends the others. Returns
+    rank in front; `gpus` lets the ranks see GPUs. As under torchrun, the first rank that fails ends the others. Returns
     a subprocess.CompletedProcess. Raises TimedOut `timeout` seconds after all have
     started.
     """
@@ -94,7 +96,7 @@ def run(words, processes=None, float64=False, timeout=120, prepare=None):
     with tempfile.TemporaryDirectory() as folder:
         folder, ranks, lines = Path(folder), [], {}
         for environment in environments:
-            more = words, environment, float64, folder, prepare
+            more = words, environment, float64, folder, prepare, gpus
             ranks.append(CONTEXT.Process(target=run_here, args=more, daemon=True))
             ranks[-1].start()
         running, end, late = list(ranks), None, False

@@ -1,0 +1,76 @@
+"""The network of the tutorial by Lightning and by Accelerate, for the benchmark.
+
+    python tools/peers.py lightning data/mnist
+
+Three epochs on the CPU, the same batches of whole tensors, the test set after each.
+"""
+
+import os
+import sys
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+sys.path.insert(0, os.getcwd())
+from tools.stages import load
+
+stage = load("01_cpu")
+
+
+def loaders(root):
+    train, test = stage.MNIST(root), stage.MNIST(root, train=False)
+    return (DataLoader(train, 64, shuffle=True, collate_fn=tuple),
+            DataLoader(test, 1000, collate_fn=tuple))  # fmt: skip
+
+
+def lightning(root):
+    import lightning
+
+    class Module(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.net = stage.Net(128)
+
+        def training_step(self, batch, _):
+            return nn.functional.cross_entropy(self.net(batch[0]), batch[1])
+
+        def validation_step(self, batch, _):
+            self.log(
+                "correct", (self.net(batch[0]).argmax(1) == batch[1]).float().mean()
+            )
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    trainer = lightning.Trainer(
+        accelerator="cpu", max_epochs=3, logger=False, enable_checkpointing=False,
+        enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=0,
+    )  # fmt: skip
+    trainer.fit(Module(), *loaders(root))
+
+
+def accelerate(root):
+    from accelerate import Accelerator
+
+    accelerator = Accelerator(cpu=True)
+    model = stage.Net(128)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer, train, test = accelerator.prepare(
+        model, optimizer, *loaders(root)
+    )
+    for _ in range(3):
+        model.train()
+        for images, labels in train:
+            loss = nn.functional.cross_entropy(model(images), labels)
+            optimizer.zero_grad()
+            accelerator.backward(loss)
+            optimizer.step()
+        model.eval()
+        with torch.no_grad():
+            sum((model(images).argmax(1) == labels).sum() for images, labels in test)
+
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    {"lightning": lightning, "accelerate": accelerate}[sys.argv[1]](sys.argv[2])
