@@ -4,7 +4,7 @@ PYTHON ?= python3
 TORCH_INDEX ?=
 PY := .venv/bin/python
 export GPUS NPROC EPOCHS DATA OUT ARGS BASE RESTARTS NNODES NODE_RANK MASTER_ADDR \
-  MASTER_PORT
+  MASTER_PORT PEERS QUICK NODES GPUS_PER_NODE STEP BATCH MB NETWORK INSIDE IMAGES OVERLAP
 
 .DEFAULT_GOAL := help
 .SUFFIXES:
@@ -30,6 +30,10 @@ help:  ## this list
 #: RESTARTS=3   start ddp or ddp_inference again from there when a process dies
 #: NNODES=2 NODE_RANK=0 MASTER_ADDR=HOST  on several machines, one command on each;
 #:              MASTER_PORT=29500
+#: PEERS=1      for bench: Lightning and Accelerate too; QUICK=1: few and short rounds
+#: STEP=0.1 BATCH=128 MB=102  for predict: seconds, images and gradients of a GPU's step;
+#:              NETWORK=10 Gbit/s between nodes, INSIDE=300 GB/s in them, OVERLAP=0.5,
+#:              IMAGES=1280000
 #: PYTHON=...   the Python to make .venv with, 3.10 or newer
 #: TORCH_INDEX=URL  another package index for torch and torchvision, such as
 #:              https://download.pytorch.org/whl/cpu: small, without GPU support
@@ -57,6 +61,12 @@ side_by_side: .venv/ready  ## any two stages in the browser: one HTML file, to b
 	@$(PY) -m tools.side_by_side
 notebooks: .venv/ready  ## the companion notebooks, in JupyterLab
 	@$(PY) -m jupyterlab notebooks
+bench: .venv/ready  ## how fast, and why: measures this machine for some minutes, and draws it
+	@$(PY) -m tools.bench
+trace: .venv/ready  ## a timeline of each device or process: stages 3 to 6, or S=04_ddp
+	@$(PY) -m tools.trace "$(S)"
+predict: .venv/ready  ## training on many GPUs, by a model: NODES=4 GPUS_PER_NODE=8
+	@$(PY) -m tools.predict
 exercises: .venv/ready  ## the break-it lab: scripts with one mistake each, to be found
 	@$(PY) -m tools.lab list
 exercise: .venv/ready  ## begin one, in workshop/: make exercise E=04
@@ -100,4 +110,5 @@ docs: .venv/ready  ## write the generated parts of the pages, and the notebooks,
 
 .PHONY: help all cpu single_gpu dp ddp ddp_inference model_parallel diff \
   side_by_side notebooks exercises exercise check hint solution reset compare data \
+  bench trace predict \
   doctor setup test lint docs

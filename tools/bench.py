@@ -124,6 +124,11 @@ def epochs(root):
         model, optimizer = fresh()
         stage.train_epoch(model, loader, optimizer)
 
+    def typed():
+        torch.set_num_threads(os.cpu_count())
+        plain()
+        torch.set_num_threads(1)
+
     def bare():  # the limit: no loader, nothing but the steps
         model, optimizer = fresh()
         for indices in torch.randperm(len(train)).split(64):
@@ -133,7 +138,7 @@ def epochs(root):
             loss.backward()
             optimizer.step()
 
-    candidates = {"stage 1": stage_1, "plain": plain, "bare": bare}
+    candidates = {"stage 1": stage_1, "plain": plain, "typed": typed, "bare": bare}
     samples = {name: [] for name in candidates}
     bare()  # warm-up
     for _ in range(ROUNDS):
@@ -189,6 +194,20 @@ def peers(root):
             ],
             "Lightning": [python, "tools/peers.py", "lightning", root],
             "Accelerate": [python, "tools/peers.py", "accelerate", root],
+            "Lightning, the plain loader": [
+                python,
+                "tools/peers.py",
+                "lightning",
+                root,
+                "1",
+            ],
+            "Accelerate, the plain loader": [
+                python,
+                "tools/peers.py",
+                "accelerate",
+                root,
+                "1",
+            ],
         }
         for _ in range(1 + ROUNDS // 2):
             for name, words in commands.items():
@@ -258,9 +277,11 @@ def report(result):
     where = result["machine"]
     on = ", ".join(where["gpus"]) or "no GPU"
     lines = [
-        f"Measured on {where['cpus']} CPUs ({where['processor']}), {on}; Python "
-        f"{where['python']}, PyTorch {where['torch']}. Medians, and in brackets the "
-        "smallest and largest.",
+        (
+            f"Measured on {where['cpus']} CPUs ({where['processor']}), {on}; Python "
+            f"{where['python']}, PyTorch {where['torch']}. Medians, and in brackets the "
+            "smallest and largest."
+        ),
         "",
         f"| an epoch of {result['images']:,} images, one process | seconds | times stage 1 |",
         "|---|---:|---:|",
@@ -268,6 +289,7 @@ def report(result):
     names = {
         "stage 1": "stage 1",
         "plain": "the plain loop: `ToTensor`, two workers",
+        "typed": "the same with PyTorch's default threads",
         "bare": "a bare loop over tensors",
     }
     first = result["epochs"]["stage 1"]
@@ -344,7 +366,8 @@ def verdicts(result):
     lines.append(
         "- DDP's step on the tutorial's network takes "
         f"{say(ratios(samples['step'], whole), 'times')} its computing and a bare "
-        "`all_reduce` of its gradients."
+        f"`all_reduce` of its gradients, which takes {say([1000 * t for t in samples['reduce']], 'ms')}; "
+        f"one of a single number takes {say([1000 * t for t in samples['tiny']], 'ms')}."
     )
     return lines
 
@@ -402,7 +425,7 @@ def draw(result, folder):
         axes.set(ylabel="share of a step (%)", ylim=(0, 112),
                  xlabel="width of the hidden layer, batch of all processes")  # fmt: skip
         axes.set_title(f"A step on {most} processes; above: milliseconds", fontsize=10)
-        axes.legend(loc="lower right")
+        figure.legend(loc="outside lower center", ncols=3)
         paths.append(folder / "bench_step.png")
         figure.savefig(paths[1], dpi=120)
         plt.close(figure)

@@ -5,7 +5,7 @@
 For each [hidden, batch of all processes] and each round, in seconds a step: `step`, as in
 the stage (with DDP where there are several processes); `compute`, the same without the
 reduction (DDP's no_sync), the mean over the ranks, and `slowest`, its maximum; `reduce`, a
-bare all_reduce of as many bytes as the gradients have.
+bare all_reduce of as many bytes as the gradients have; `tiny`, of a single number.
 """
 
 import contextlib
@@ -65,13 +65,16 @@ def measure(stage, hidden, batch, rounds, rank, world_size, options):
     def reduce():
         dist.all_reduce(gradients)
 
+    def tiny():
+        dist.all_reduce(gradients[:1])
+
     for _ in range(3):  # warm-up: memory, connections, DDP's buckets
         step()
     count = torch.tensor(max(1, int(SECONDS / timed(step, 2, stage.DEVICE))))
     if world_size > 1:
         dist.broadcast(count, 0)
     count = count.item()
-    names = ["step", "compute"] + ["slowest", "reduce"] * (world_size > 1)
+    names = ["step", "compute"] + ["slowest", "reduce", "tiny"] * (world_size > 1)
     samples = {name: [] for name in names}
     for _ in range(rounds):
         samples["step"].append(timed(step, count, stage.DEVICE))
@@ -83,6 +86,7 @@ def measure(stage, hidden, batch, rounds, rank, world_size, options):
             samples["slowest"].append(torch.cat(every).max().item())
             dist.barrier()
             samples["reduce"].append(timed(reduce, count, stage.DEVICE))
+            samples["tiny"].append(timed(tiny, count, stage.DEVICE))
         else:
             samples["compute"].append(own.item())
     return samples

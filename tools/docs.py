@@ -6,8 +6,10 @@ the next part or chapter, is its reason: the pages are where the reasons are kep
 """
 
 import functools
+import json
 import os
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -154,7 +156,78 @@ def exercises():
     return "\n".join(lines)
 
 
+def measured():
+    """Return the benchmark that the pages show: a copy of a runs/bench.json."""
+    return json.loads((ROOT / "tools" / "measured.json").read_text())
+
+
+def bench():
+    """Return the tables of the benchmark in tools/measured.json."""
+    from tools import bench
+
+    return "\n".join(bench.report(measured()))
+
+
+def model():
+    """Return what the model of a step predicts, beside what was measured."""
+    from tools import predict
+
+    parameters, rows = predict.fit(measured())
+    lines = [
+        (f"Fitted: {parameters['bandwidth'] / 1e9:.2f} GB/s, "
+        f"{1000 * parameters['latency']:.2f} ms a message; computing beside another process "
+        f"takes {parameters['slower']:.2f} times as long as alone.\n"),
+        "| hidden | batch | measured, ms | model, ms | error | |",
+        "|---:|---:|---:|---:|---:|---|",
+    ]  # fmt: skip
+    errors = []
+    for hidden, batch, fitted, real, predicted in rows:
+        error = predicted / real - 1
+        errors += [] if fitted else [abs(error)]
+        lines.append(
+            f"| {hidden} | {batch} | {1000 * real:.2f} | {1000 * predicted:.2f} | "
+            f"{error:+.1%} | {'fitted' if fitted else 'predicted'} |"
+        )
+    lines.append(
+        f"\nThe {len(errors)} predicted rows are off by {statistics.median(errors):.0%} in the "
+        f"median, and by {max(errors):.0%} at most."
+    )
+    return "\n".join(lines)
+
+
+def predict():
+    """Return the table of the example on 32 GPUs, over networks and steps."""
+    from tools import predict
+
+    given = predict.read({})
+    total = given["NODES"] * given["GPUS_PER_NODE"]
+    size, inside = given["MB"] * 1e6, given["INSIDE"] * 1e9
+    lines = [
+        ("| a step on one GPU | network between nodes | ideal, hours | weak, hours "
+        "| half hidden | strong, hours | half hidden |"),
+        "|---:|---|---:|---:|---:|---:|---:|",
+    ]  # fmt: skip
+    networks = [("10 Gbit/s Ethernet", 10), ("100 Gbit/s", 100),
+                ("all 32 in one NVLink domain", None)]  # fmt: skip
+    for seconds in 7.2, 0.1:
+        alone = predict.hours(given["IMAGES"], given["BATCH"], given["EPOCHS"], seconds)
+        for name, network in networks:
+            nodes, gpus = (
+                (given["NODES"], given["GPUS_PER_NODE"]) if network else (1, total)
+            )
+            row = f"| {seconds} s | {name} | {alone / total:.2f} "
+            for batch, own in (given["BATCH"] * total, 1), (given["BATCH"], total):
+                for overlap in 0, 0.5:
+                    step = predict.step(seconds / own, size, nodes, gpus,
+                                        (network or 1) * 1e9 / 8, inside, overlap)  # fmt: skip
+                    took = predict.hours(given["IMAGES"], batch, given["EPOCHS"], step)
+                    row += f"| {took:.2f} "
+            lines.append(row + "|")
+    return "\n".join(lines)
+
+
 BLOCKS = {
+    "bench": bench, "model": model, "predict": predict,
     "stages": stages, "output": output, "seen": seen, "hunk": hunk,
     "arithmetic": arithmetic, "exercises": exercises,
 }  # fmt: skip

@@ -1,8 +1,9 @@
 """The network of the tutorial by Lightning and by Accelerate, for the benchmark.
 
-    python tools/peers.py lightning data/mnist
+    python tools/peers.py lightning data/mnist [plain]
 
-Three epochs on the CPU, the same batches of whole tensors, the test set after each.
+Three epochs on the CPU, the test set after each. With the loader of stage 1, or with the
+one that most tutorials have: each image by ToTensor, two workers.
 """
 
 import os
@@ -11,6 +12,7 @@ import sys
 import torch
 from torch import nn
 from torch.utils.data import DataLoader
+from torchvision import datasets, transforms
 
 sys.path.insert(0, os.getcwd())
 from tools.stages import load
@@ -19,6 +21,16 @@ stage = load("01_cpu")
 
 
 def loaders(root):
+    if sys.argv[3:]:
+        parts = (
+            datasets.MNIST(root, train, transforms.ToTensor())
+            for train in (True, False)
+        )
+        sizes = (64, True), (1000, False)
+        return [
+            DataLoader(part, size, shuffle, num_workers=2)
+            for part, (size, shuffle) in zip(parts, sizes, strict=True)
+        ]
     train, test = stage.MNIST(root), stage.MNIST(root, train=False)
     return (DataLoader(train, 64, shuffle=True, collate_fn=tuple),
             DataLoader(test, 1000, collate_fn=tuple))  # fmt: skip
