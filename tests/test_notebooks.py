@@ -87,7 +87,10 @@ def test_a_notebook_runs(stage, folder, monkeypatch):
         text.count("epoch 1/") == text.count("\nsaved runs/notebooks/") == RUNS[stage]
     )
     assert f"saved runs/notebooks/{stage}/model.pth" in text
-    assert [o for o in found if o.get("name") == "stderr"] == []
+    errors = [o.text for o in found if o.get("name") == "stderr"]
+    assert [
+        text for text in errors if "font cache" not in text
+    ] == []  # matplotlib's first
     pictures = [o for o in found if "image/png" in o.get("data", {})]
     assert len(pictures) >= PICTURES[stage]
     on_ranks = [cell for cell in code if cell.source.startswith("%%ranks ")]

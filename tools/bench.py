@@ -215,6 +215,16 @@ def peers(root):
     return samples
 
 
+def versions():
+    """Return the versions of Lightning and Accelerate that `peers` measured."""
+    code = "import importlib.metadata as m; print(*map(m.version, ['lightning', 'accelerate']))"
+    words = [PEERS / "bin" / "python", "-c", code]
+    found = subprocess.run(
+        words, capture_output=True, text=True, check=True
+    ).stdout.split()
+    return dict(zip(["lightning", "accelerate"], found, strict=True))
+
+
 def stages(root):
     """Return {stage: images a second} of the epochs of every stage but its first."""
     samples = {}
@@ -276,12 +286,13 @@ def report(result):
     """Return the lines of the tables of a benchmark, as Markdown."""
     where = result["machine"]
     on = ", ".join(where["gpus"]) or "no GPU"
+    names = "Python", "PyTorch", "Lightning", "Accelerate"
+    keys = "python", "torch", "lightning", "accelerate"
+    known = [f"{n} {where[k]}" for n, k in zip(names, keys, strict=True) if k in where]
+    text = f"Measured on {where['cpus']} CPUs ({where['processor']}), {on}; "
+    text += f"{', '.join(known)}. Medians, and in brackets the smallest and largest."
     lines = [
-        (
-            f"Measured on {where['cpus']} CPUs ({where['processor']}), {on}; Python "
-            f"{where['python']}, PyTorch {where['torch']}. Medians, and in brackets the "
-            "smallest and largest."
-        ),
+        text,
         "",
         f"| an epoch of {result['images']:,} images, one process | seconds | times stage 1 |",
         "|---|---:|---:|",
@@ -450,6 +461,7 @@ def main():
         if os.environ.get("PEERS"):
             print("Lightning and Accelerate ...", flush=True)
             result["peers"] = peers(root)
+            result["machine"] |= versions()
         print("the stages ...", flush=True)
         result["stages"] = stages(data.SAMPLE if QUICK else root)
     print("steps on 1, 2, 4 … processes ...", flush=True)

@@ -24,10 +24,9 @@ import tempfile
 from pathlib import Path
 from pickle import PickleError
 
-import torch
 import whatthepatch
 
-from tools import compare, data, observe, ranks
+from tools import compare, data
 from tools.make_sample import cut
 from tools.stages import DISTRIBUTED, ROOT, STAGES, refuse, script
 
@@ -105,6 +104,10 @@ class Exercise:
 def observed(path, stage, *flags, processes=2, train=TRAIN, test=TEST, stand_in=None,
              reductions=False, float64=True):  # fmt: skip
     """Run a script and return what was seen of it, an observe.Seen."""
+    import torch  # here, so that what runs nothing answers at once
+
+    from tools import observe, ranks
+
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder).resolve()
         out = folder / "out"
@@ -135,7 +138,7 @@ def observed(path, stage, *flags, processes=2, train=TRAIN, test=TEST, stand_in=
             rows, weights = [], "no state_dict"
         return observe.Seen(
             events=events, status=status, stdout=stdout, stderr=stderr, places=places,
-            rows=rows, weights=weights, out=out,
+            rows=rows, weights=weights, out=out, script=str(path), text=text,
         )  # fmt: skip
 
 

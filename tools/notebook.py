@@ -55,14 +55,18 @@ def here():
     """Say what this machine has; from here on, paths are those of the repository."""
     torch.set_num_threads(1)
     os.chdir(ROOT)
-    train, test = data.check(mnist())
+    root = mnist()
+    train, test = data.check(root)
+    size = "all of MNIST" if train == 60_000 else "a sample of MNIST"
     gpus = torch.cuda.device_count()
     found = f"{gpus} GPUs" if gpus != 1 else "1 GPU"
     print(f"repository  {ROOT}")
     print(f"PyTorch     {torch.__version__}, Python {sys.version.split()[0]}")
     print(f"devices     {found}, {os.cpu_count()} CPU cores; "
           f"DDP will run {gpus or launch.CPU_PROCESSES} processes")  # fmt: skip
-    print(f"data        {train} training and {test} test images of MNIST")
+    print(
+        f"data        {data.shown(root)}, {size}: {train} training, {test} test images"
+    )
 
 
 def show_diff(stage, base=None):

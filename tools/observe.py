@@ -116,7 +116,7 @@ class Seen(types.SimpleNamespace):
     `events`: a list of dicts for each rank; `rows`: metrics.csv as (loss, correct,
     total) an epoch; `weights`: model.pth, or None; `status`, `stdout`, `stderr`;
     `places`: where each rank hung ({rank: text of the line}), or None; `out`: where the
-    run was told to write.
+    run was told to write; `script` and `text`: its path, and its lines.
     """
 
     def of(self, kind, rank=0):
@@ -144,9 +144,15 @@ class Seen(types.SimpleNamespace):
         return {name: sorted(ranks) for name, ranks in sorted(found.items())}
 
     def error(self):
-        """Return the last line of the first error that a rank printed, or ''."""
+        """Return the first error that a rank printed, and the script's line, or ''."""
         lines = [line for line in self.stderr.splitlines() if line.strip()]
         errors = [
             li for li in lines if re.match(r"[\w.]*(Error|Exception)\b|\w+: ", li)
         ]
-        return (errors or lines or [""])[0 if errors else -1].strip()
+        text = (errors or lines or [""])[0 if errors else -1].strip()
+        text = re.sub(r"\[[^\]]*/[^\]]*\] *|what\(\): *", "", text)  # where in PyTorch
+        found = re.findall(rf'File "{re.escape(self.script)}", line (\d+)', self.stderr)
+        if not found:
+            return text
+        line = self.text[int(found[-1]) - 1].strip()
+        return f"{text}\n  at line {found[-1]}: {line}"

@@ -13,12 +13,14 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from multiprocessing.connection import wait
 from pathlib import Path
 
 import torch
 from torch.distributed import TCPStore
+from tqdm import tqdm
 
 from tools.stages import ROOT
 
@@ -45,6 +47,9 @@ def run_here(words, environment, float64, folder, prepare, gpus):
     stack = open(folder / f"stack{rank}", "w")  # noqa: SIM115
     faulthandler.register(signal.SIGUSR1, stack, all_threads=False)
     torch.set_num_threads(1)
+    tqdm.set_lock(
+        threading.RLock()
+    )  # else a semaphore, which a killed rank would leave
     if float64:
         torch.set_default_dtype(torch.float64)
     if prepare:

@@ -3,6 +3,7 @@
 Runs a stage for some steps under torch.profiler on every rank. Writes runs/trace_STAGE.png
 and a trace for each rank, runs/trace_STAGE_0.json, which https://ui.perfetto.dev opens.
 Without two GPUs, stage 3 runs on a stand-in with two copies on the CPU, one after the other.
+With GPUs the rows show when a process asks for the work; the trace has the kernels too.
 """
 
 import json
