@@ -46,11 +46,10 @@ def test_resumed_equals_uninterrupted_bit_for_bit(stage, trained, data, tmp_path
 
 @pytest.mark.parametrize("attempt", range(3))
 def test_killed_at_any_moment(attempt, trained, data, tmp_path):
-    """Killed again and again with no warning, until all epochs are done."""
-    chance, epochs = random.Random(attempt), 60
+    """Killed twice with no warning, then five epochs more."""
+    chance = random.Random(attempt)
     stage = ["01_cpu", "04_ddp", "06_model_parallel"][attempt]
-    reference = uninterrupted(trained, stage, epochs=epochs)
-    flags = ["--data", data(EVEN), "--out", tmp_path, "--epochs", epochs, "--resume"]
+    flags = ["--data", data(EVEN), "--out", tmp_path, "--epochs", 100_000, "--resume"]
     for _ in range(2):
         before = (tmp_path / "state.pth").exists()
         process = start(command(stage, *flags))
@@ -58,9 +57,10 @@ def test_killed_at_any_moment(attempt, trained, data, tmp_path):
         time.sleep(chance.uniform(0, 0.5) + 3 * before)
         launch.end(process.pid)
         process.communicate(timeout=10)
-    assert 0 < len(rows(tmp_path)) < epochs
+    epochs = len(rows(tmp_path)) + 5
+    assert epochs > 5
     train(stage, data(EVEN), tmp_path, epochs)
-    assert_identical(tmp_path, reference)
+    assert_identical(tmp_path, uninterrupted(trained, stage, epochs=epochs))
 
 
 def test_in_another_stage_and_on_other_ranks_in_float64(trained, data, tmp_path):
