@@ -34,7 +34,7 @@ CASES = [  # hidden, batch of all processes
     (2048, 64), (2048, 256), (2048, 1024), (2048, 4096),
     (4096, 1024),
 ]  # fmt: skip
-TUTORIAL, WIDE = (128, 64), (2048, 1024)
+TUTORIAL = 128, 64
 if QUICK:
     CASES = [TUTORIAL, (128, 256), (512, 256), (512, 1024)]
 PEERS = OUT / "peers"
@@ -81,21 +81,15 @@ def machine():
 
 def full_size(root):
     """Write a MNIST root of 60,000 synthetic images, as large as the real one."""
-    from tools.make_sample import idx
+    from tools.make_sample import write_part
 
-    raw = root / "MNIST" / "raw"
-    raw.mkdir(parents=True)
     generator = torch.Generator().manual_seed(0)
     for part, count in ("train", 60_000), ("t10k", 10_000):
         images = torch.randint(
             256, (count, 784), generator=generator, dtype=torch.uint8
         )
         labels = torch.randint(10, (count,), generator=generator, dtype=torch.uint8)
-        content = idx(images.numpy().tobytes(), count, 28, 28)
-        (raw / f"{part}-images-idx3-ubyte").write_bytes(content)
-        (raw / f"{part}-labels-idx1-ubyte").write_bytes(
-            idx(labels.numpy().tobytes(), count)
-        )
+        write_part(root, part, images.numpy().tobytes(), labels.numpy().tobytes())
     return root
 
 
@@ -149,9 +143,9 @@ def epochs(root):
     return samples
 
 
-def whole(words):
+def whole(words, **added):
     """Return the seconds that a command takes; refuses where it fails."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **added}
     start = time.perf_counter()
     done = subprocess.run(
         words, cwd=ROOT, env=environment, capture_output=True, text=True
@@ -233,12 +227,7 @@ def stages(root):
             epoch = "3" if QUICK else "5"
             given = {"DATA": str(root), "OUT": out, "EPOCHS": epoch}
             environment, words = launch.plan(stage, given)
-            done = subprocess.run(
-                words, cwd=ROOT, env={**os.environ, **environment}, capture_output=True,
-                text=True,
-            )  # fmt: skip
-            if done.returncode:
-                refuse(f"{stage} failed:\n{done.stderr[-2000:]}")
+            whole(words, **environment)
             count = data.check(root)[0]
             lines = (Path(out) / "metrics.csv").read_text().splitlines()[2:]
             samples[stage] = [count / float(line.split(",")[-1]) for line in lines]

@@ -54,7 +54,7 @@ def timed(function, count, device):
     return (time.perf_counter() - start) / count
 
 
-def measure(stage, hidden, batch, rounds, rank, world_size, options):
+def measure(stage, hidden, batch, rounds, world_size, options):
     """Return {name: samples in seconds} for one network and batch."""
     model, step, gradients = prepare(stage, hidden, batch, world_size, options)
 
@@ -110,7 +110,7 @@ def main():
     found = [
         {
             "processes": world_size, "hidden": hidden, "batch": batch,
-            "samples": measure(stage, hidden, batch, rounds, rank, world_size, options),
+            "samples": measure(stage, hidden, batch, rounds, world_size, options),
         }
         for hidden, batch in cases
     ]  # fmt: skip

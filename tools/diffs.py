@@ -24,6 +24,10 @@ class Hunk(NamedTuple):
     section: str  # the section of the script that it changes
     text: list  # the lines of a unified diff, from @@ on
 
+    def changed(self):
+        """Return the lines that it takes out or brings in, as -line and +line."""
+        return [line for line in self.text if line[0] in "+-"]
+
 
 def lines(stage):
     """Return the lines of a stage's script, without line ends."""
@@ -79,7 +83,7 @@ def diff(a, b):
 
 def changed_lines(a, b):
     """Return how many lines `diff a b` marks with < or >."""
-    return sum(line[0] in "+-" for line in diff(a, b)[2:])
+    return sum(len(hunk.changed()) for hunk in hunks(a, b))
 
 
 def colour(line):

@@ -14,7 +14,6 @@ one that is missing changes nothing, so the script is that of the stage.
 """
 
 import functools
-import importlib.util
 import json
 import os
 import re
@@ -28,7 +27,7 @@ import whatthepatch
 
 from tools import compare, data
 from tools.make_sample import cut
-from tools.stages import DISTRIBUTED, ROOT, STAGES, refuse, script
+from tools.stages import DISTRIBUTED, ROOT, STAGES, load_file, refuse, script
 
 EXERCISES = ROOT / "exercises"
 WORKSHOP = Path(os.environ.get("WORKSHOP") or ROOT / "workshop")
@@ -46,7 +45,7 @@ class Exercise:
 
     def __init__(self, folder):
         self.folder = folder
-        self.number, _, self.name = folder.name.partition("_")
+        self.number = folder.name.partition("_")[0]
         self.text = (folder / "exercise.md").read_text()
         head = re.match(r"# (.*)\n\nStage (\w+), (\d+) minutes\.", self.text)
         if not head or head[2] not in STAGES:
@@ -88,9 +87,7 @@ class Exercise:
 
     def check(self, path):
         """Judge a script. Raises Wrong with what is still wrong."""
-        spec = importlib.util.spec_from_file_location("check", self.folder / "check.py")
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+        module = load_file("check", self.folder / "check.py")
         with tempfile.TemporaryDirectory() as folder:
             solution = Path(folder) / "solution" / "mnist.py"
             solution.parent.mkdir()

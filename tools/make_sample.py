@@ -46,16 +46,21 @@ def idx(values, *shape):
     return struct.pack(f">HBB{len(shape)}I", 0, 8, len(shape), *shape) + bytes(values)
 
 
+def write_part(root, part, images, labels):
+    """Write `train` or `t10k` of a torchvision MNIST root, from bytes."""
+    raw, count = Path(root) / "MNIST" / "raw", len(labels)
+    raw.mkdir(parents=True, exist_ok=True)
+    (raw / f"{part}-images-idx3-ubyte").write_bytes(idx(images, count, 28, 28))
+    (raw / f"{part}-labels-idx1-ubyte").write_bytes(idx(labels, count))
+
+
 def cut(root, train, test):
     """Make a torchvision MNIST root of the first images of data/sample, and return it."""
-    raw, source = Path(root) / "MNIST" / "raw", ROOT / "data/sample/MNIST/raw"
-    raw.mkdir(parents=True)
+    source = ROOT / "data/sample/MNIST/raw"
     for part, count in ("train", train), ("t10k", test):
         images = (source / f"{part}-images-idx3-ubyte").read_bytes()[16:]
         labels = (source / f"{part}-labels-idx1-ubyte").read_bytes()[8:]
-        content = idx(images[: count * 784], count, 28, 28)
-        (raw / f"{part}-images-idx3-ubyte").write_bytes(content)
-        (raw / f"{part}-labels-idx1-ubyte").write_bytes(idx(labels[:count], count))
+        write_part(root, part, images[: count * 784], labels[:count])
     return Path(root)
 
 

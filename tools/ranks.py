@@ -47,9 +47,8 @@ def run_here(words, environment, float64, folder, prepare, gpus):
     stack = open(folder / f"stack{rank}", "w")  # noqa: SIM115
     faulthandler.register(signal.SIGUSR1, stack, all_threads=False)
     torch.set_num_threads(1)
-    tqdm.set_lock(
-        threading.RLock()
-    )  # else a semaphore, which a killed rank would leave
+    # Its own lock is a semaphore, which a killed rank would leave behind.
+    tqdm.set_lock(threading.RLock())
     if float64:
         torch.set_default_dtype(torch.float64)
     if prepare:
@@ -79,9 +78,9 @@ def run(words, processes=None, float64=False, timeout=120, prepare=None, gpus=Fa
     """Run a script; with `processes`, as so many ranks of one torchrun.
 
     `prepare` is (function, argument ...), called in each rank before the script with the
-    rank in front; `gpus` lets the ranks see GPUs. As under torchrun, the first rank that fails ends the others. Returns
-    a subprocess.CompletedProcess. Raises TimedOut `timeout` seconds after all have
-    started.
+    rank in front; `gpus` lets the ranks see GPUs. As under torchrun, the first rank that
+    fails ends the others. Returns a subprocess.CompletedProcess. Raises TimedOut `timeout`
+    seconds after all have started.
     """
     words = list(map(str, words))
     environments = [{}]

@@ -90,11 +90,6 @@ def rows(a, b, hunk):
     return found[first : len(found) - last]
 
 
-def changed(hunk):
-    """Return the lines that a hunk takes out or brings in, as a set of -line, +line."""
-    return {line for line in hunk.text if line[0] in "+-"}
-
-
 def steps(a, b, hunk):
     """Return which hunks between neighbours made a hunk between `a` and `b`.
 
@@ -106,7 +101,7 @@ def steps(a, b, hunk):
         (stage, number)
         for stage in STAGES[first + 1 : last + 1]
         for number, step in enumerate(diffs.hunks(previous(stage), stage), start=1)
-        if step.section == hunk.section and changed(step) & changed(hunk)
+        if step.section == hunk.section and set(step.changed()) & set(hunk.changed())
     ]
 
 
@@ -169,7 +164,7 @@ def overview():
     for a, b in pairwise(STAGES):
         for name in names:
             found = [
-                (number, sum(line[0] in "+-" for line in hunk.text))
+                (number, len(hunk.changed()))
                 for number, hunk in enumerate(diffs.hunks(a, b), start=1)
                 if hunk.section == name
             ]

@@ -30,7 +30,12 @@ def script(stage):
 
 def load(stage):
     """Return the script of a stage as a module, without running it."""
-    spec = importlib.util.spec_from_file_location(stage, script(stage))
+    return load_file(stage, script(stage))
+
+
+def load_file(name, path):
+    """Return a Python file as a module of that name."""
+    spec = importlib.util.spec_from_file_location(name, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

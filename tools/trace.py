@@ -91,28 +91,21 @@ def instrument(rank, stage, folder):
     if stage == "03_dp" and gpus < 2:
         stand_in(labels, row)
 
+    def where_is(module):  # the row of a module whose forward pass is drawn, or None
+        if stage == "06_model_parallel":
+            return half(module)
+        return row if type(module).__name__ == "Net" and stage != "03_dp" else None
+
     def before(module, _):
-        where = half(module) if stage == "06_model_parallel" else None
-        if where:
+        if where := where_is(module):
             labels.begin(where, "forward")
-        elif type(module).__name__ == "Net" and stage not in (
-            "03_dp",
-            "06_model_parallel",
-        ):
-            labels.begin(row, "forward")
 
     def after(module, _, output):
-        where = half(module) if stage == "06_model_parallel" else None
-        if where:
+        if where := where_is(module):
             labels.end(where)
-            if output.requires_grad:
+            if where != row and output.requires_grad:
                 other = {"first half": "second half", "second half": None}[where]
                 output.register_hook(lambda _: turn(where, other))
-        elif type(module).__name__ == "Net" and stage not in (
-            "03_dp",
-            "06_model_parallel",
-        ):
-            labels.end(row)
 
     def turn(where, other):  # the gradient of a half's output is there: its turn
         if other:
