@@ -214,13 +214,18 @@ def plan(stage, settings, there=None):
     return environment, [str(word) for word in command]
 
 
+def show(environment, command):
+    """Print a command as a person would type it, with the environment that it adds."""
+    words = [f"{name}={value}" for name, value in environment.items()]
+    print(f"$ {' '.join(words + [shlex.quote(word) for word in command])}", flush=True)
+
+
 def run(stage, settings):
     """Print the command of a stage, run it, and return its exit status."""
     environment, command = plan(stage, settings)
     if settings.get("RESTARTS") and "--resume" not in settings.get("ARGS", ""):
         set_aside(command)
-    words = [f"{name}={value}" for name, value in environment.items()]
-    print(f"$ {' '.join(words + [shlex.quote(word) for word in command])}", flush=True)
+    show(environment, command)
     # Unbuffered, so that a pipe gets every line when it is printed. In a session of its
     # own, so that Ctrl-C reaches this program alone, which then ends all of them.
     added = {**environment, "PYTHONUNBUFFERED": "1"}

@@ -121,8 +121,7 @@ def run(stage, **settings):
     settings = {name: str(value) for name, value in settings.items()}
     given = {**os.environ, "OUT": str(RUNS / stage), "DATA": str(mnist()), **settings}
     environment, command = plain(launch.plan, stage, given)
-    words = [f"{name}={value}" for name, value in environment.items()]
-    print("$", *words, *command, flush=True)
+    launch.show(environment, command)
     stream(command, **environment)
 
 
