@@ -3,8 +3,8 @@
 PYTHON ?= python3
 TORCH_INDEX ?=
 PY := .venv/bin/python
-export GPUS NPROC EPOCHS DATA OUT ARGS BASE RESTARTS NNODES NODE_RANK MASTER_ADDR \
-  MASTER_PORT PEERS QUICK NODES GPUS_PER_NODE STEP BATCH MB NETWORK INSIDE IMAGES OVERLAP
+# Variables of the command line reach the recipes by themselves; `export` would hand on
+# empty ones that nobody gave.
 
 .DEFAULT_GOAL := help
 .SUFFIXES:

@@ -1,11 +1,13 @@
 """Train a small network on MNIST. The README.md beside this script explains it."""
+
 import argparse
-import sys
+import os
 import time
 from pathlib import Path
+
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, RandomSampler
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
 from torchvision import datasets
 from tqdm import tqdm
 
@@ -13,82 +15,92 @@ STAGE = Path(__file__).resolve().parent.name
 DEVICE = "cpu"
 
 
-class MNIST(datasets.MNIST):
-    def __getitems__(self, indices):  # images, N x 28 x 28 in [0, 1], and N labels
-        return self.data[indices] / 255, self.targets[indices]
-
-
 class Net(nn.Module):
     def __init__(self, hidden):
         super().__init__()
         self.layers = nn.Sequential(
-            nn.Flatten(), nn.Linear(784, hidden), nn.ReLU(), nn.Linear(hidden, 10))
-    def forward(self, images):
-        return self.layers(images)
+            nn.Flatten(), nn.Linear(784, hidden), nn.ReLU(), nn.Linear(hidden, 10)
+        )
+
+    def forward(self, images):  # N x 28 x 28 bytes
+        return self.layers(images / 255)
 
 
 def train_epoch(model, loader, optimizer):
     """Take one step per batch; return the mean loss over all images."""
     model.train()
-    loss_sum = 0
-    for images, labels in tqdm(loader, leave=False, disable=None):
+    loss_sum, count = 0, 0
+    loader = tqdm(loader, leave=False, disable=None)  # None: in a terminal only
+    for images, labels in loader:
         loss = nn.functional.cross_entropy(model(images), labels)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         loss_sum += loss.detach().double() * len(labels)
-    return (loss_sum / len(loader.sampler)).item()
+        count += len(labels)
+    return loss_sum.item() / count
 
 
 @torch.no_grad()
-def evaluate(model, loader):
+def evaluate(model, dataset):
     """Return how many images the model classifies correctly, and out of how many."""
     model.eval()
     correct = 0
-    for images, labels in loader:
+    for images, labels in DataLoader(dataset, batch_size=1000):
         correct += (model(images).argmax(dim=1) == labels).sum().item()
-    return correct, len(loader.sampler)
+    return correct, len(dataset)
+
+
+def save(folder, model, optimizer, history):
+    """Rename the files once they are whole: a run may be killed at any moment."""
+    weights = {name: tensor.cpu() for name, tensor in model.state_dict().items()}
+    state = {"model": weights, "optimizer": optimizer.state_dict(), "history": history}
+    torch.save(weights, folder / "model.pth.tmp")
+    torch.save(state, folder / "state.pth.tmp")
+    with open(folder / "metrics.csv.tmp", "w") as file:
+        for row in [("epoch", "loss", "correct", "total", "seconds"), *history]:
+            print(*row, sep=",", file=file)
+    for name in "model.pth", "state.pth", "metrics.csv":
+        os.replace(folder / f"{name}.tmp", folder / name)
 
 
 def main(args):
-    assert args.epochs > 0 and args.batch_size > 0, "--epochs, --batch-size: at least 1"
-    assert (args.data / "MNIST").is_dir(), f"no MNIST in {args.data}: run 'make data'"
+    if not (args.data / "MNIST").is_dir():
+        raise SystemExit(f"no MNIST in {args.data}: run 'make data'")
     args.out.mkdir(parents=True, exist_ok=True)
-    train, test = MNIST(args.data), MNIST(args.data, train=False)
-    test_loader = DataLoader(test, 1000, collate_fn=tuple)
+    parts = datasets.MNIST(args.data), datasets.MNIST(args.data, train=False)
+    train, test = (TensorDataset(part.data, part.targets) for part in parts)
+    sampler = RandomSampler(train, generator=torch.Generator())
+    batches = BatchSampler(sampler, args.batch_size, drop_last=False)
+    loader = DataLoader(train, batch_size=None, sampler=batches)  # takes whole batches
     torch.manual_seed(args.seed)
     model = Net(args.hidden)
-    print(f"{STAGE}: 1 process on {DEVICE}, "
-          f"{args.batch_size} images a step, {len(train)} train, {len(test)} test")
-    sampler = RandomSampler(train, generator=torch.Generator())
-    train_loader = DataLoader(train, args.batch_size, sampler=sampler, collate_fn=tuple)
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr)
-    metrics = "epoch,loss,correct,total,seconds\n"
+    last, history = None, []
     if args.resume and (args.out / "state.pth").exists():
-        weights, moments, metrics = torch.load(args.out / "state.pth", "cpu")
-        model.load_state_dict(weights)
-        optimizer.load_state_dict(moments)
-    for epoch in range(metrics.count("\n"), args.epochs + 1):
+        last = torch.load(args.out / "state.pth", map_location="cpu", weights_only=True)
+    if last:
+        model.load_state_dict(last["model"])
+        optimizer.load_state_dict(last["optimizer"])
+        history = last["history"]
+    sizes = f"{args.batch_size} images a step, {len(train)} train, {len(test)} test"
+    print(f"{STAGE}: 1 process on {DEVICE}, {sizes}")
+    for epoch in range(len(history) + 1, args.epochs + 1):
         start = time.perf_counter()
         sampler.generator.manual_seed(args.seed + epoch)
-        loss = train_epoch(model, train_loader, optimizer)
-        correct, total = evaluate(model, test_loader)
-        print(f"epoch {epoch}/{args.epochs}  loss {loss:.6f}  "
-              f"test {correct}/{total}  {time.perf_counter() - start:.2f} s")
-        metrics += f"{epoch},{loss},{correct},{total},{time.perf_counter() - start}\n"
-        (args.out / "metrics.tmp").write_text(metrics)
-        (args.out / "metrics.tmp").replace(args.out / "metrics.csv")
-        weights = {key: value.cpu() for key, value in model.state_dict().items()}
-        state = weights, optimizer.state_dict(), metrics
-        for name, content in ("model", weights), ("state", state):
-            with open(args.out / f"{name}.tmp", "wb", 1 << 28) as file:
-                torch.save(content, file)  # from memory: a full disk is an OSError
-            (args.out / f"{name}.tmp").replace(args.out / f"{name}.pth")
-    print(f"saved {args.out / 'model.pth'}")
+        loss = train_epoch(model, loader, optimizer)
+        correct, total = evaluate(model, test)
+        seconds = time.perf_counter() - start
+        result = f"loss {loss:.6f}  test {correct}/{total}  {seconds:.2f} s"
+        print(f"epoch {epoch}/{args.epochs}  {result}")
+        history.append((epoch, loss, correct, total, seconds))
+        save(args.out, model, optimizer, history)
+        if epoch == args.epochs:
+            print(f"saved {args.out / 'model.pth'}")
 
 
 def parse_args():
-    parser = argparse.ArgumentParser(description=__doc__, exit_on_error=False)
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--epochs", type=int, default=3, help="passes over the images")
     parser.add_argument("--batch-size", type=int, default=64, help="over all devices")
     parser.add_argument("--lr", type=float, default=0.1, help="SGD learning rate")
@@ -101,7 +113,4 @@ def parse_args():
 
 
 if __name__ == "__main__":
-    try:
-        main(parse_args())
-    except (AssertionError, OSError, argparse.ArgumentError, KeyboardInterrupt) as why:
-        sys.exit(f"{STAGE}: {str(why) or 'stopped'}")
+    main(parse_args())

@@ -42,10 +42,13 @@ def call(words, timeout=120, **options):
     )  # fmt: skip
 
 
-def run(stage, *flags, processes=2, float64=False, timeout=120):
-    """Do what `command` says, in forked processes: seconds faster. processes=0: none."""
+def run(stage, *flags, processes=2, float64=False, timeout=120, path=None):
+    """Do what `command` says, in forked processes: seconds faster. processes=0: none.
+
+    `path` is another script than the stage's own, such as `edited` has written.
+    """
     processes = processes if stage in DISTRIBUTED else 0
-    return ranks.run([script(stage), *flags], processes, float64, timeout)
+    return ranks.run([path or script(stage), *flags], processes, float64, timeout)
 
 
 def rows(out):
@@ -60,6 +63,18 @@ def rows(out):
 def weights(out):
     """Return the tensors of model.pth."""
     return torch.load(Path(out) / "model.pth", weights_only=True)
+
+
+def edited(stage, folder, *changes):
+    """Write a stage's script with changes, pairs of texts, to `folder`; return its path."""
+    text = script(stage).read_text()
+    for old, new in changes:
+        assert text.count(old) == 1, f"{stage} has {old!r} {text.count(old)} times"
+        text = text.replace(old, new)
+    path = Path(folder) / stage / "mnist.py"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
 
 
 @pytest.fixture(scope="session")

@@ -8,9 +8,8 @@ import shutil
 import pytest
 from torchvision.datasets import MNIST
 
-from conftest import ROOT, call, command
+from conftest import ROOT, call
 from tools import data as tool
-from tools.stages import load
 
 RAW = ROOT / "data/sample/MNIST/raw"
 
@@ -63,6 +62,21 @@ def test_a_damaged_file_is_refused_by_name(full, tmp_path, monkeypatch, damage):
     assert list(full.parent.iterdir()) == []
 
 
+def test_a_set_that_is_there_stays_until_the_new_one_is_checked(
+    full, tmp_path, monkeypatch
+):
+    folder = official(tmp_path / "gz", monkeypatch)
+    tool.fetch(folder)
+    path = folder / "t10k-labels-idx1-ubyte.gz"  # the last of the four
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(ValueError, match=re.escape(str(path))):
+        tool.fetch(folder)
+    with pytest.raises(OSError, match="the download of MNIST failed"):
+        tool.fetch()
+    assert tool.check(full) == (4000, 1000)
+    assert [found.name for found in full.parent.iterdir()] == ["mnist"]
+
+
 def test_without_a_network_the_sample_is_used_and_said(
     full, monkeypatch, tmp_path, capsys
 ):
@@ -101,9 +115,8 @@ def test_sample_is_what_its_page_says():
 
 
 def test_sample_has_every_class_equally_often():
-    stage = load("01_cpu")
     for train, count in (True, 400), (False, 100):
-        targets = stage.MNIST(ROOT / "data/sample", train=train).targets
+        targets = MNIST(ROOT / "data/sample", train=train).targets
         assert targets.bincount().tolist() == [count] * 10
 
 
@@ -114,7 +127,3 @@ def test_make_data_names_the_missing_file(tmp_path):
     assert result.returncode != 0
     assert f"{tmp_path}/train-images-idx3-ubyte.gz is missing" in result.stderr
     assert "Traceback" not in result.stderr
-
-
-def test_a_stage_refuses_a_folder_without_images(tmp_path):
-    assert call(command("01_cpu", "--data", tmp_path)).returncode != 0

@@ -2,7 +2,7 @@
 
 import os
 import random
-import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,9 +12,9 @@ import psutil
 import pytest
 import torch
 
-from conftest import ENV, EVEN, ROOT, call, command, rows, weights
+from conftest import ENV, EVEN, ROOT, call, command, edited, rows, run, weights
 from tools import soak
-from tools.stages import DISTRIBUTED, STAGES, TARGETS
+from tools.stages import DISTRIBUTED, TARGETS
 
 TARGET = {stage: target for target, stage in TARGETS.items()}
 LONG = 500  # epochs: more than a test waits for
@@ -83,90 +83,71 @@ def assert_whole(out):
 
 @pytest.mark.parametrize("stage", DISTRIBUTED)
 def test_runs_end_with_exit_status_0(stage):
-    """Five runs each, ten in all; `python -m tools.soak 04_ddp 100` makes more."""
-    seen = soak.soak(stage, 5)
-    assert dict(seen) == {(0, ""): 5}
+    """Two runs each; `python -m tools.soak 04_ddp 100` makes more."""
+    assert dict(soak.soak(stage, 2)) == {(0, ""): 2}
 
 
-@pytest.mark.parametrize("attempt", range(10))
-def test_a_killed_rank_ends_the_run(attempt, tmp_path):
-    chance = random.Random(attempt)
-    stage, out = DISTRIBUTED[attempt % 2], tmp_path / "out"
-    run = start_make(stage, out)
+@pytest.mark.parametrize(("stage", "rank"), [*zip(DISTRIBUTED, [0, 1], strict=True)])
+def test_a_killed_rank_ends_the_run(stage, rank, tmp_path):
+    out = tmp_path / "out"
+    process = start_make(stage, out)
     wait_for(out / "state.pth")
-    time.sleep(chance.uniform(0, 2))
-    chance.choice(ranks_of(stage, out)).kill()
-    _, stderr = run.communicate(timeout=30)
-    assert run.returncode != 0
+    time.sleep(random.uniform(0, 1))
+    ranks_of(stage, out)[rank].kill()
+    _, stderr = process.communicate(timeout=30)
+    assert process.returncode != 0
     assert "exitcode" in stderr  # torchrun's report says which rank was killed
     assert_nothing_runs(str(out))
     assert_whole(out)
 
 
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("stage", ["01_cpu", "04_ddp"])
 def test_ctrl_c_ends_a_stage(stage, tmp_path):
     out = tmp_path / "out"
-    run = start_make(stage, out)
+    process = start_make(stage, out)
     wait_for(out / "state.pth")
-    os.killpg(run.pid, signal.SIGINT)  # what a terminal does
-    _, stderr = run.communicate(timeout=10)
-    assert run.returncode != 0
+    os.killpg(process.pid, signal.SIGINT)  # what a terminal does
+    _, stderr = process.communicate(timeout=10)
+    assert process.returncode != 0
     assert f"{stage}: stopped\n" in stderr
     assert "Traceback" not in stderr
     assert_nothing_runs(str(out), seconds=1)
     assert_whole(out)
 
 
-def test_ctrl_c_without_make(tmp_path):
-    flags = ["--data", "data/sample", "--out", tmp_path, "--epochs", LONG]
-    run = start(command("01_cpu", *flags))
-    wait_for(tmp_path / "state.pth")
-    run.send_signal(signal.SIGINT)
-    _, stderr = run.communicate(timeout=10)
-    assert run.returncode != 0
-    assert stderr == "01_cpu: stopped\n"
-
-
-@pytest.mark.parametrize("stage", ["01_cpu", "04_ddp", "05_ddp_inference"])
-def test_a_full_disk_keeps_the_earlier_model(stage, data, tmp_path):
-    """Played by a limit on the size of a file, below that of model.pth (400 kB)."""
-    flags = ["--data", data(EVEN), "--out", tmp_path, "--epochs", 1]
-    assert call(command(stage, *flags)).returncode == 0
-    before = (tmp_path / "model.pth").read_bytes()
-    assert len(before) > 400_000
-
-    def limit():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
-
-    result = call(command(stage, *flags, "--seed", 1), preexec_fn=limit)
-    assert result.returncode != 0
-    line = result.stderr.splitlines()[0]
-    assert line == f"{stage}: [Errno 27] File too large"
-    assert result.stderr.count(line) == 1
-    assert 'mnist.py", line' not in result.stderr
-    assert (tmp_path / "model.pth").read_bytes() == before
+@pytest.mark.parametrize("room", [200_000, 600_000])
+def test_a_full_disk_keeps_the_earlier_files(room, data, tmp_path):
+    """Played by a disk of its own size: too small for model.pth, or for both."""
+    if os.geteuid() != 0 or call(["mount", "-t", "tmpfs", "-o", "size=1500k", "none",
+                                  tmp_path]).returncode:  # fmt: skip
+        pytest.skip("a small disk needs Linux, root and mount")
+    try:
+        out = tmp_path / "out"
+        flags = ["--data", data(EVEN), "--out", out, "--epochs", 1]
+        assert run("01_cpu", *flags).returncode == 0
+        before = {path.name: path.read_bytes() for path in out.iterdir()}
+        free = shutil.disk_usage(tmp_path).free
+        (tmp_path / "others").write_bytes(bytes(free - room))
+        result = run("01_cpu", *flags, "--seed", 1)
+        assert result.returncode != 0
+        assert "in save" in result.stderr
+        assert "saved" not in result.stdout
+        assert set(before) == {"model.pth", "state.pth", "metrics.csv"}
+        for name, content in before.items():
+            assert (out / name).read_bytes() == content
+    finally:
+        call(["umount", tmp_path])
 
 
 def test_an_exception_on_one_rank_ends_all(data, tmp_path):
-    """Rank 1 alone meets an image file that is cut short."""
-    cut = data((1024, 996))
-    path = cut / "MNIST/raw/train-images-idx3-ubyte"
-    whole = path.read_bytes()
-    path.write_bytes(whole[: len(whole) // 2])
-    script = tmp_path / "one_rank.py"
-    script.write_text(
-        "import os, runpy, sys\n"
-        "sys.argv = sys.argv[1:]\n"
-        f"if os.environ['RANK'] == '1': sys.argv += ['--data', {str(cut)!r}]\n"
-        "runpy.run_path(sys.argv[0], run_name='__main__')\n"
-    )
+    line = "    rank, world_size = dist.get_rank(), dist.get_world_size()\n"
+    wrong = "    assert rank == 0, 'rank 1 has a bug'\n"
+    script = edited("04_ddp", tmp_path, (line, line + wrong))
     words = command("04_ddp", "--data", data(EVEN), "--out", tmp_path / "out")
-    words.insert(words.index("04_ddp/mnist.py"), script)
-    begin = time.monotonic()
-    result = call(words, timeout=60)
+    words[words.index("04_ddp/mnist.py")] = script
+    result = call(words, timeout=60)  # a hang would take half an hour
     assert result.returncode != 0
-    assert time.monotonic() - begin < 45  # a hang would take half an hour
-    assert "is invalid for input of size" in result.stderr
+    assert "AssertionError: rank 1 has a bug" in result.stderr
     assert_nothing_runs(str(script))
 
 
@@ -186,7 +167,7 @@ def test_a_checkpoint_with_code_in_it_does_not_run_it(data, tmp_path):
     loads = [("05_ddp_inference", ["--checkpoint", tmp_path / "model.pth"])]
     loads += [(stage, ["--resume"]) for stage in ("01_cpu", "04_ddp")]
     for stage, more in loads:
-        result = call(command(stage, *flags, *more))
+        result = run(stage, *flags, *more)
         assert result.returncode != 0
         assert "epoch" not in result.stdout
         assert not proof.exists(), stage
@@ -201,9 +182,9 @@ def test_two_runs_at_once_do_not_collide(tmp_path):
         start(["make", "ddp", "DATA=data/sample", f"OUT={tmp_path / name}", "EPOCHS=1"])
         for name in ("a", "b")
     ]
-    for run in runs:
-        _, stderr = run.communicate(timeout=120)
-        assert run.returncode == 0, stderr
+    for process in runs:
+        _, stderr = process.communicate(timeout=120)
+        assert process.returncode == 0, stderr
     assert rows(tmp_path / "a") == rows(tmp_path / "b")
 
 

@@ -2,11 +2,10 @@
 
 import re
 import shlex
-import shutil
 
 import pytest
 
-from conftest import ROOT, call, rows
+from conftest import ENV, ROOT, call, rows
 from tools import diffs, launch
 from tools.stages import STAGES, TARGETS, load
 
@@ -135,24 +134,36 @@ def test_gpus_that_are_refused(text):
     )
 
 
-def test_compare_says_whether_the_curves_are_equal(trained, tmp_path):
-    for stage in "01_cpu", "03_dp", "04_ddp":
-        shutil.copytree(trained(stage), tmp_path / stage)
-    result = make("compare", f"OUT={tmp_path}")
-    assert result.returncode == 0
-    assert result.stdout.endswith("3 scripts, one loss curve\n")
-    assert (
-        "not run yet: 02_single_gpu, 05_ddp_inference, 06_model_parallel"
-        in result.stdout
-    )
-    assert (tmp_path / "curves.png").stat().st_size > 10_000
+def test_only_nnodes_says_that_there_are_several_nodes(tmp_path):
+    """MASTER_ADDR and the like are in the shell of many a cluster."""
+    shell = {"MASTER_ADDR": "head", "MASTER_PORT": "1234", "NODE_RANK": "3"}
+    words = [SAMPLE, f"OUT={tmp_path}", "EPOCHS=1", "GPUS=cpu"]
+    for target in "cpu", "ddp":
+        result = make(target, *words, env={**ENV, **shell})
+        assert result.returncode == 0, result.stderr
+        assert len(rows(tmp_path)) == 1
 
-    table = tmp_path / "04_ddp" / "metrics.csv"
-    epoch, loss, rest = table.read_text().splitlines()[1].split(",", 2)
-    moved = f"{epoch},{float(loss) * 1.001},{rest}"
-    table.write_text(table.read_text().replace(f"{epoch},{loss},{rest}", moved))
-    result = make("compare", f"OUT={tmp_path}")
-    assert result.returncode != 0
-    assert "04_ddp" in result.stdout
-    assert "DIFFERENT: a loss is off by 0.10%" in result.stdout
-    assert result.stderr.startswith("not one curve: 04_ddp differs\n")
+
+def test_all_stops_at_a_stage_that_fails(monkeypatch):
+    ran = []
+
+    def run(stage, settings):
+        ran.append(stage)
+        return 7 if stage == "03_dp" else 0
+
+    monkeypatch.setattr(launch, "run", run)
+    monkeypatch.setattr("sys.argv", ["launch", "all"])
+    for name in "SIGTERM", "SIGHUP":  # main takes them over
+        monkeypatch.setattr(launch.signal, name, launch.signal.SIGUSR2)
+    with pytest.raises(SystemExit, match="03_dp failed with exit status 7"):
+        launch.main()
+    assert ran == STAGES[:3]
+
+
+def test_the_lesson_of_stage_06_is_its_difference_from_02(tmp_path):
+    result = make("model_parallel", SAMPLE, f"OUT={tmp_path}", "EPOCHS=1", "GPUS=cpu")
+    count = diffs.changed_lines("02_single_gpu", "06_model_parallel")
+    assert result.stdout.endswith(
+        f"\nThe lesson is the diff from 02_single_gpu, of {count} changed lines: "
+        "make diff A=02_single_gpu B=06_model_parallel\n"
+    )

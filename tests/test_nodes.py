@@ -115,7 +115,7 @@ def test_two_nodes_in_network_namespaces(namespaces, trained, tmp_path):
     ("settings", "line"),
     [
         ({"NNODES": "2"}, "several nodes need NODE_RANK and MASTER_ADDR too"),
-        ({"NODE_RANK": "0"}, "several nodes need NNODES and MASTER_ADDR too"),
+        ({"NNODES": "2", "NODE_RANK": "0"}, "several nodes need MASTER_ADDR too"),
         ({"NNODES": "0"}, "several nodes need"),
         ({"NNODES": "x", "NODE_RANK": "0", "MASTER_ADDR": "a"}, "NNODES='x' must be"),
         (

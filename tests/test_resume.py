@@ -1,23 +1,21 @@
 """Promise: a run that was killed goes on after its last epoch, and nothing shows."""
 
 import random
+import shutil
 import time
 
 import pytest
 import torch
 from test_failing import ranks_of, start, start_make, wait_for
 
-from conftest import EVEN, ROOT, command, rows, run, weights
-from tools import launch, ranks
+from conftest import EVEN, command, edited, rows, run, weights
+from tools import launch
 from tools.stages import DISTRIBUTED, STAGES
 
-EPOCHS = 4
-
-
-def uninterrupted(trained, stage, *size, epochs):
-    """Train without a stop: stages that test_curve.py shows to be equal share a run."""
-    first = "04_ddp" if stage in DISTRIBUTED else "01_cpu"
-    return trained(first, *size, epochs=epochs)
+EPOCHS = 3
+# Plain SGD has no state; what a learner may put in its place has.
+MOMENTUM = "lr=args.lr)", "lr=args.lr, momentum=0.9)"
+FLAGS = ["--lr", 0.01]
 
 
 def assert_identical(out, reference):
@@ -27,28 +25,69 @@ def assert_identical(out, reference):
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
 
-def train(stage, data, out, epochs, **options):
-    flags = ["--data", data, "--out", out, "--epochs", epochs, "--resume"]
+def train(stage, data, out, epochs, *flags, **options):
+    flags = ["--data", data, "--out", out, "--epochs", epochs, *flags]
     result = run(stage, *flags, **options)
     assert result.returncode == 0, result.stderr
     return result.stdout
 
 
+@pytest.fixture(scope="module")
+def uninterrupted(data, tmp_path_factory):
+    """A function that trains with momentum and without a stop; returns the folder.
+
+    Stages that test_curve.py shows to be equal share a run.
+    """
+    done = {}
+
+    def get(stage):
+        first = "04_ddp" if stage in DISTRIBUTED else "01_cpu"
+        if first not in done:
+            out = done[first] = tmp_path_factory.mktemp(first)
+            path = edited(first, out, MOMENTUM)
+            train(first, data(EVEN), out, EPOCHS, *FLAGS, path=path)
+        return done[first]
+
+    return get
+
+
 @pytest.mark.parametrize("stage", STAGES)
-def test_resumed_equals_uninterrupted_bit_for_bit(stage, trained, data, tmp_path):
-    reference = uninterrupted(trained, stage, epochs=EPOCHS)
-    train(stage, data(EVEN), tmp_path, 1)
-    printed = train(stage, data(EVEN), tmp_path, EPOCHS)
+def test_resumed_equals_uninterrupted_bit_for_bit(stage, uninterrupted, data, tmp_path):
+    path = edited(stage, tmp_path / "script", MOMENTUM)
+    train(stage, data(EVEN), tmp_path, 1, *FLAGS, path=path)
+    printed = train(stage, data(EVEN), tmp_path, EPOCHS, *FLAGS, "--resume", path=path)
     assert "epoch 1/" not in printed
     assert printed.count("epoch ") == EPOCHS - 1
-    assert_identical(tmp_path, reference)
+    assert_identical(tmp_path, uninterrupted(stage))
+    state = torch.load(tmp_path / "state.pth", weights_only=True)
+    assert len(state["optimizer"]["state"]) == 4
 
 
-@pytest.mark.parametrize("attempt", range(3))
-def test_killed_at_any_moment(attempt, trained, data, tmp_path):
+@pytest.mark.parametrize("owner", [0, 1])
+def test_ranks_go_on_from_where_rank_0_is(owner, uninterrupted, data, tmp_path):
+    """As on two nodes without a shared folder: one of them alone has the state."""
+    folder = (
+        "    args.out.mkdir",
+        "    args.out = args.out / str(rank)\n    args.out.mkdir",
+    )
+    path = edited("04_ddp", tmp_path / "script", MOMENTUM, folder)
+    options = {"path": path}
+    train("04_ddp", data(EVEN), tmp_path, 1, *FLAGS, **options)
+    assert not list((tmp_path / "1").iterdir())  # rank 0 alone writes
+    if owner == 1:
+        for file in (tmp_path / "0").iterdir():
+            shutil.move(file, tmp_path / "1")
+    printed = train(
+        "04_ddp", data(EVEN), tmp_path, EPOCHS, *FLAGS, "--resume", **options
+    )
+    assert printed.count("epoch ") == (EPOCHS if owner == 1 else EPOCHS - 1)
+    assert_identical(tmp_path / "0", uninterrupted("04_ddp"))
+
+
+@pytest.mark.parametrize("stage", ["01_cpu", "04_ddp"])
+def test_killed_at_any_moment(stage, trained, data, tmp_path):
     """Killed twice with no warning, then five epochs more."""
-    chance = random.Random(attempt)
-    stage = ["01_cpu", "04_ddp", "06_model_parallel"][attempt]
+    chance = random.Random(stage)
     flags = ["--data", data(EVEN), "--out", tmp_path, "--epochs", 100_000, "--resume"]
     for _ in range(2):
         before = (tmp_path / "state.pth").exists()
@@ -59,8 +98,8 @@ def test_killed_at_any_moment(attempt, trained, data, tmp_path):
         process.communicate(timeout=10)
     epochs = len(rows(tmp_path)) + 5
     assert epochs > 5
-    train(stage, data(EVEN), tmp_path, epochs)
-    assert_identical(tmp_path, uninterrupted(trained, stage, epochs=epochs))
+    train(stage, data(EVEN), tmp_path, epochs, "--resume")
+    assert_identical(tmp_path, trained(stage, epochs=epochs))
 
 
 def test_in_another_stage_and_on_other_ranks_in_float64(trained, data, tmp_path):
@@ -68,7 +107,7 @@ def test_in_another_stage_and_on_other_ranks_in_float64(trained, data, tmp_path)
     steps += [("05_ddp_inference", 2), ("03_dp", None)]
     for epoch, (stage, processes) in enumerate(steps, start=1):
         options = {"float64": True, "processes": processes}
-        train(stage, data(EVEN), tmp_path, epoch, **options)
+        train(stage, data(EVEN), tmp_path, epoch, "--resume", **options)
     reference = trained("01_cpu", float64=True, epochs=len(steps))
     assert len(rows(tmp_path)) == 5
     for ours, theirs in zip(rows(tmp_path), rows(reference), strict=True):
@@ -78,27 +117,8 @@ def test_in_another_stage_and_on_other_ranks_in_float64(trained, data, tmp_path)
     assert all((ours[k] - theirs[k]).abs().max() <= 1e-12 for k in theirs)
 
 
-def test_the_state_of_another_optimizer_is_kept(data, tmp_path):
-    """With momentum, which a learner may add."""
-    script = tmp_path / "01_cpu" / "mnist.py"
-    script.parent.mkdir()
-    source = (ROOT / "01_cpu" / "mnist.py").read_text()
-    assert source.count("lr=args.lr)") == 1
-    script.write_text(source.replace("lr=args.lr)", "lr=args.lr, momentum=0.9)"))
-    for out, epochs in ("a", [3]), ("b", [1, 2, 3]):
-        for number in epochs:
-            flags = ["--data", data(EVEN), "--out", tmp_path / out, "--lr", "0.01"]
-            words = [script, *flags, "--epochs", number, "--resume"]
-            assert ranks.run(words).returncode == 0
-    assert_identical(tmp_path / "b", tmp_path / "a")
-    _, moments, _ = torch.load(tmp_path / "a" / "state.pth")
-    assert len(moments["state"]) == 4
-
-
-@pytest.mark.parametrize("stage", DISTRIBUTED)
-def test_restarts_survive_a_killed_rank(stage, trained, tmp_path):
-    out, epochs = tmp_path / "out", 30
-    reference = uninterrupted(trained, stage, None, epochs=epochs)
+def test_restarts_survive_a_killed_rank(trained, tmp_path):
+    stage, out, epochs = "05_ddp_inference", tmp_path / "out", 20
     process = start_make(stage, out, "RESTARTS=3", f"EPOCHS={epochs}")
     wait_for(out / "state.pth")
     time.sleep(1)
@@ -108,17 +128,30 @@ def test_restarts_survive_a_killed_rank(stage, trained, tmp_path):
     stdout, stderr = process.communicate(timeout=90)
     assert process.returncode == 0, stderr
     assert stdout.count(f"{stage}: 2 processes") == 2  # it did start again
-    assert_identical(out, reference)
+    assert_identical(out, trained("04_ddp", None, epochs=epochs))
 
 
-def test_restarts_do_not_go_on_with_an_earlier_run(data, tmp_path):
+def test_restarts_do_not_go_on_with_an_earlier_run(data, tmp_path, monkeypatch):
     settings = {"DATA": str(data(EVEN)), "OUT": str(tmp_path), "GPUS": "cpu"}
-    (tmp_path / "state.pth").write_text("of an earlier run")
-    _, words = launch.plan("04_ddp", {**settings, "RESTARTS": "3"})
-    assert "--max-restarts=3" in words
-    assert words[-1] == "--resume"
-    launch.set_aside(words)
-    assert not (tmp_path / "state.pth").exists()
-    assert (tmp_path / "state.before.pth").read_text() == "of an earlier run"
     with pytest.raises(SystemExit, match="^01_cpu is not started by torchrun"):
         launch.plan("01_cpu", {**settings, "RESTARTS": "3"})
+    started = []
+
+    class Started:
+        """Notes what would be started, and whether it would find a state."""
+
+        def __init__(self, words, **_):
+            started.append((words, (tmp_path / "state.pth").exists()))
+
+        def wait(self):
+            return 0
+
+    monkeypatch.setattr(launch.subprocess, "Popen", Started)
+    for arguments, there in ("", False), ("--resume", True):
+        (tmp_path / "state.pth").write_text("of an earlier run")
+        launch.run("04_ddp", {**settings, "RESTARTS": "3", "ARGS": arguments})
+        words, found = started.pop()
+        assert "--max-restarts=3" in words
+        assert words.count("--resume") == 1
+        assert found == there
+    assert (tmp_path / "state.before.pth").read_text() == "of an earlier run"

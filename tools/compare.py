@@ -1,11 +1,14 @@
 """Compare the curves of the stages in a folder: `python -m tools.compare [runs]`."""
 
 import csv
+import math
 import os
 import sys
 from pathlib import Path
 
-from tools.stages import ROOT, STAGES, refuse
+from tools.stages import DISTRIBUTED, ROOT, STAGES, refuse
+
+COUNTS = 0.01  # of the test images: how many more or fewer may be right, by rounding
 
 
 def allowed(epoch):
@@ -27,22 +30,38 @@ def read(path):
         ]
 
 
-def distance(curve, other):
-    """Return the largest relative difference of the losses of two curves, and whether
-    it is more than rounding.
+def judge(curve, reference, same_bits):
+    """Hold a curve, as of `read`, against another: return (what to say, are they equal?).
 
-    Returns None, True where the runs cannot be compared: other epochs, or test images.
+    With `same_bits`, losses and counts must be the same to the last digit; else losses may
+    be off by what `allowed` says, and counts by COUNTS of the test images.
     """
-    if [row[2] for row in curve] != [row[2] for row in other]:
-        return None, True
-    off = [abs(a[0] - b[0]) / abs(b[0]) for a, b in zip(curve, other, strict=True)]
-    return max(off), any(far > allowed(epoch) for epoch, far in enumerate(off, start=1))
+    if not all(math.isfinite(loss) for loss, *_ in curve):
+        return "DIFFERENT: a loss is not a number", False
+    if [total for *_, total in curve] != [total for *_, total in reference]:
+        return "DIFFERENT: another number of epochs or of test images", False
+    pairs = list(zip(curve, reference, strict=True))
+    if all(one == other for one, other in pairs):
+        return "equal", True
+    off = max(abs(one[0] - other[0]) / (abs(other[0]) or 1) for one, other in pairs)
+    images = max(abs(one[1] - other[1]) for one, other in pairs)
+    text = f"a loss is off by {off:.1e}, a count by {images}"
+    if same_bits:
+        return f"DIFFERENT: {text}; one device gives the same bits", False
+    for epoch, (one, other) in enumerate(pairs, start=1):
+        if not math.isclose(one[0], other[0], rel_tol=allowed(epoch)):
+            return f"DIFFERENT: a loss is off by {off:.2%}", False
+        if abs(one[1] - other[1]) > COUNTS * one[2]:
+            return f"DIFFERENT: {images} more or fewer images are right", False
+    return f"equal to rounding ({off:.0e})", True
 
 
-def table(curves):
+def table(curves, one_device=True):
     """Return the lines of a table of the stages' results, and the names that differ.
 
     `curves` maps stage to curve; the first of them is what the others are held against.
+    `one_device`: the stages of one process had the same device, so they give the same
+    bits; ranks and GPUs add in another order.
     """
     first, reference = next(iter(curves.items()))
     lines = [
@@ -51,16 +70,9 @@ def table(curves):
     differ = []
     for stage, curve in curves.items():
         loss, correct, total = curve[-1]
-        off, different = distance(curve, reference)
-        if off is None:
-            verdict = "another number of epochs or of test images"
-        elif off == 0:
-            verdict = "equal"
-        elif different:
-            verdict = f"DIFFERENT: a loss is off by {off:.2%}"
-        else:
-            verdict = f"equal to rounding ({off:.0e})"
-        if different:
+        same_bits = one_device and not {first, stage} & set(DISTRIBUTED)
+        verdict, equal = judge(curve, reference, same_bits)
+        if not equal:
             differ.append(stage)
         lines.append(
             f"{stage:18} {len(curve):6} {loss:10.6f} {f'{correct}/{total}':>12}   {verdict}"
@@ -124,7 +136,9 @@ def main():
         refuse(
             f"no stage has run yet in {top}: make all, or one of them, such as make cpu"
         )
-    lines, differ = table(curves)
+    import torch  # here, so that a refusal comes at once
+
+    lines, differ = table(curves, one_device=not torch.cuda.is_available())
     print("\n".join(lines))
     absent = [stage for stage in STAGES if stage not in curves]
     if absent:

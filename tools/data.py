@@ -121,6 +121,19 @@ def choose():
     return SAMPLE
 
 
+def tensors(root, train=True):
+    """Return the training or the test part of an MNIST root as the stages make it.
+
+    A TensorDataset of images, N x 28 x 28, uint8, and labels, N, int64. Raises
+    RuntimeError where `root` holds no MNIST.
+    """
+    from torch.utils.data import TensorDataset
+    from torchvision.datasets import MNIST
+
+    part = MNIST(root, train=train)
+    return TensorDataset(part.data, part.targets)
+
+
 def main():
     source = " ".join(sys.argv[1:])
     try:

@@ -18,6 +18,7 @@ import psutil
 from tools import data, diffs
 from tools.stages import DISTRIBUTED, ROOT, STAGES, find, previous, refuse, script
 
+LESSON_FROM = {"06_model_parallel": "02_single_gpu"}  # where it is not the stage before
 CPU_PROCESSES = 2  # what DDP runs on where there is no GPU
 MASTER_PORT = "29500"  # torchrun's own default
 MINUTES = 15  # that torchrun waits for the other nodes (900 s, and a little)
@@ -69,13 +70,12 @@ def choose_nodes(stage, given):
 
     Prints for whom a node waits, and how long.
     """
-    names = "NNODES", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT"
-    if not any(name in given for name in names):
+    if "NNODES" not in given:  # the others may be in the shell, on a cluster
         return 1, ["--standalone"]
     usage = "such as NNODES=2 NODE_RANK=0 MASTER_ADDR=host, NODE_RANK=1 on the second"
     if stage not in DISTRIBUTED:
         refuse(f"{stage} runs on one machine: NNODES is for ddp and ddp_inference")
-    absent = [name for name in names[:3] if name not in given]
+    absent = [name for name in ("NODE_RANK", "MASTER_ADDR") if name not in given]
     if absent:
         refuse(f"several nodes need {' and '.join(absent)} too, {usage}")
     nodes, rank = positive("NNODES", given["NNODES"]), given["NODE_RANK"]
@@ -284,6 +284,11 @@ def main():
         sys.exit(status if status > 0 else 128 - status)
     if base:
         diffs.show(base, stage, colours=sys.stdout.isatty())
+    lesson = LESSON_FROM.get(stage)
+    if lesson and base != lesson:
+        count = diffs.changed_lines(lesson, stage)
+        print(f"\nThe lesson is the diff from {lesson}, of {count} changed lines: "
+              f"make diff A={lesson} B={stage}")  # fmt: skip
 
 
 if __name__ == "__main__":

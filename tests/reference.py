@@ -1,0 +1,65 @@
+"""The truth from outside: the training of stage 01, by hand.
+
+Nothing of the project, and no layer, loader, sampler, autograd or optimizer: NumPy on what
+the documentation says. Of torch only its random numbers, which nobody else has: the weights
+of `nn.Linear` are uniform within 1 / sqrt(inputs), and an epoch's order is `torch.randperm`
+with a generator seeded seed + epoch.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+
+def idx(root, name, header):
+    """Return the bytes of an IDX file after its header, as an array of numbers."""
+    path = Path(root) / "MNIST" / "raw" / f"{name}-ubyte"
+    return np.frombuffer(path.read_bytes(), np.uint8, offset=header)
+
+
+def images(root, part):
+    """Return images, N x 784 float64 in [0, 1], and N labels of `train` or `t10k`."""
+    pixels = idx(root, f"{part}-images-idx3", 16).reshape(-1, 784) / 255
+    return pixels, idx(root, f"{part}-labels-idx1", 8)
+
+
+def train(root, epochs=2, batch=64, lr=0.1, hidden=128, seed=0, ranks=1):
+    """Train in float64; return [(loss, correct, total) of each epoch] and the weights.
+
+    The weights are a list: first layer (hidden x 784), its bias, second layer (10 x
+    hidden), its bias. On several `ranks` the order is padded from its beginning until they
+    can share it evenly.
+    """
+    x, y = images(root, "train")
+    test_x, test_y = images(root, "t10k")
+    torch.manual_seed(seed)
+    shapes = [((hidden, 784), 784), ((hidden,), 784), ((10, hidden), hidden), ((10,), hidden)]  # fmt: skip
+    draw = torch.empty
+    w1, b1, w2, b2 = weights = [
+        draw(shape, dtype=torch.float64).uniform_(-(n**-0.5), n**-0.5).numpy()
+        for shape, n in shapes
+    ]
+    curve = []
+    for epoch in range(1, epochs + 1):
+        generator = torch.Generator().manual_seed(seed + epoch)
+        order = torch.randperm(len(x), generator=generator).numpy()
+        order = np.concatenate([order, order[: -len(order) % ranks]])
+        losses = 0.0
+        for start in range(0, len(order), batch):
+            some = order[start : start + batch]
+            active = np.maximum(x[some] @ w1.T + b1, 0)
+            logits = active @ w2.T + b2
+            logits -= logits.max(axis=1, keepdims=True)
+            chances = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+            losses -= np.log(chances[range(len(some)), y[some]]).sum()
+            error = (chances - np.eye(10)[y[some]]) / len(some)  # softmax minus one-hot
+            back = (error @ w2) * (active > 0)
+            for weight, gradient in zip(
+                weights, [back.T @ x[some], back.sum(0), error.T @ active, error.sum(0)],
+                strict=True,
+            ):  # fmt: skip
+                weight -= lr * gradient
+        guess = (np.maximum(test_x @ w1.T + b1, 0) @ w2.T + b2).argmax(axis=1)
+        curve.append((losses / len(order), int((guess == test_y).sum()), len(test_y)))
+    return curve, weights
