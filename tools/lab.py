@@ -31,7 +31,7 @@ from tools.stages import DISTRIBUTED, ROOT, STAGES, load_file, refuse, script
 
 EXERCISES = ROOT / "exercises"
 WORKSHOP = Path(os.environ.get("WORKSHOP") or ROOT / "workshop")
-LIMIT = 12  # seconds that a run may take, after which it hangs; it takes one or two
+LIMIT = 12  # seconds; a run takes one or two, and one that takes more hangs
 TRAIN, TEST, EPOCHS = 512, 101, 2  # images, and passes
 CLOSE = 1e-9  # relative; the runs compute in float64
 
@@ -85,41 +85,40 @@ class Exercise:
             ) from None
         return "\n".join(lines) + "\n"
 
-    def check(self, path):
-        """Judge a script. Raises Wrong with what is still wrong."""
-        module = load_file("check", self.folder / "check.py")
-        with tempfile.TemporaryDirectory() as folder:
-            solution = Path(folder) / "solution" / "mnist.py"
-            solution.parent.mkdir()
-            solution.write_text(self.script("solution"))
-            run = functools.partial(observed, path.resolve(), self.stage)
-            run.solution = functools.partial(observed, solution, self.stage)
-            run.original = functools.partial(observed, script(self.stage), self.stage)
-            module.check(run)
+    def check(self, text):
+        """Judge the text of a script. Raises Wrong with what is still wrong."""
+        run = functools.partial(observed, text, self.stage)
+        run.solution = functools.partial(observed, self.script("solution"), self.stage)
+        original = script(self.stage).read_text()
+        run.original = functools.partial(observed, original, self.stage)
+        load_file("check", self.folder / "check.py").check(run)
 
 
-def observed(path, stage, *flags, processes=2, train=TRAIN, test=TEST, stand_in=None,
+@functools.cache  # many exercises are held against the same run
+def observed(text, stage, *flags, processes=2, train=TRAIN, test=TEST, stand_in=None,
              reductions=False, float64=True):  # fmt: skip
-    """Run a script and return what was seen of it, an observe.Seen."""
+    """Run the text of a script and return what was seen of it, an observe.Seen."""
     import torch  # here, so that what runs nothing answers at once
 
     from tools import observe, ranks
 
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder).resolve()
-        out = folder / "out"
+        path, out = folder / stage / "mnist.py", folder / "out"
+        path.parent.mkdir()
+        path.write_text(text)
         words = [path, "--data", cut(folder / "data", train, test), "--out", out]
         words += ["--epochs", EPOCHS, *flags]
         count = processes if stage in DISTRIBUTED else 0
         prepare = observe.record, folder, stand_in, reductions
-        places, status, text = None, 1, path.read_text().splitlines()
+        places, status, code = None, 1, text.splitlines()
         try:
             result = ranks.run(words, count, float64, LIMIT, prepare)
             status, stdout, stderr = result.returncode, result.stdout, result.stderr
         except ranks.TimedOut as error:
             stdout, stderr = error.output, error.stderr
             places = {
-                rank: f"line {line}: {text[line - 1].strip()}" if line else "start"
+                rank: f"line {line}: {code[line - 1].strip()}" if line else "start"
                 for rank, line in error.places.items()
             }
         events = [
@@ -132,10 +131,10 @@ def observed(path, stage, *flags, processes=2, train=TRAIN, test=TEST, stand_in=
             rows = compare.read(metrics) if metrics.exists() else []
             weights = torch.load(model) if model.exists() else None
         except (ValueError, KeyError, TypeError, RuntimeError, OSError, PickleError):
-            rows, weights = [], "no state_dict"
+            rows, weights = [], None
         return observe.Seen(
             events=events, status=status, stdout=stdout, stderr=stderr, places=places,
-            rows=rows, weights=weights, out=out, script=str(path), text=text,
+            rows=rows, weights=weights, out=out, path=str(path), text=text,
         )  # fmt: skip
 
 
@@ -148,6 +147,14 @@ def ended(seen):
         raise Wrong(f"The run hangs: after {LIMIT} seconds\n{where}")
     if seen.status:
         raise Wrong(f"The run fails: {seen.error()}")
+
+
+def weights(seen):
+    """Return the tensors of model.pth. Raises Wrong where there are none."""
+    ended(seen)
+    if not isinstance(seen.weights, dict) or not seen.weights:
+        raise Wrong("There is no model.pth that holds a state_dict.")
+    return seen.weights
 
 
 def learns(seen, epochs=EPOCHS):
@@ -203,13 +210,13 @@ def equal_weights(seen):
         ]
         if apart:
             raise Wrong(
-                f"After step {apart[0]} the weights of rank {rank} are others than those "
-                "of rank 0: each trains a network of its own."
+                f"After step {apart[0]} the weights of rank {rank} differ from those of "
+                "rank 0: each trains a network of its own."
             )
 
 
 def shared_out(seen, train=TRAIN):
-    """Raise Wrong unless in every epoch each training image is on one rank, once."""
+    """Raise Wrong unless in every epoch each training image is used by one rank, once."""
     ended(seen)
     for epoch in range(EPOCHS):
         parts = []
@@ -297,16 +304,16 @@ def begun(exercise):
 
 
 def check(exercise):
-    """Judge the learner's script and say the result."""
+    """Judge the learner's script, print the verdict, and remember it in .done."""
     path = begun(exercise)
     try:
-        exercise.check(path)
+        exercise.check(path.read_text())
     except Wrong as why:
         (exercise.workshop / ".done").unlink(missing_ok=True)
         refuse(f"Not yet. {why}")
     (exercise.workshop / ".done").touch()
     print(f"Solved: {exercise.title}")
-    print(f"What people made of it: {exercise.chapter('Where people met it')}")
+    print(f"Where people met it: {exercise.chapter('Where people met it')}")
 
 
 def hint(exercise):
@@ -340,7 +347,7 @@ def reset(exercise):
     """Throw the learner's folder away."""
     if exercise.workshop.exists():
         shutil.rmtree(exercise.workshop)
-    print(f"exercise {exercise.number} is as new: make exercise E={exercise.number}")
+    print(f"exercise {exercise.number} is new again: make exercise E={exercise.number}")
 
 
 def main():

@@ -22,12 +22,14 @@ COLLECTIVES = ["barrier", "monitored_barrier", "all_reduce", "broadcast", "reduc
 COLLECTIVES += ["all_gather", "all_gather_object", "broadcast_object_list"]
 
 
-def underlying(dataset, indices):
-    """Return the data set below any Subset, and what `indices` are in it."""
-    while hasattr(dataset, "indices") and hasattr(dataset, "dataset"):
-        indices = [dataset.indices[index] for index in indices]
-        dataset = dataset.dataset
-    return dataset, [int(index) for index in indices]
+def inked(images):
+    """Return which pixels of each image have ink, as bytes.
+
+    An image is known by that, whatever data set it comes through, and however scaled.
+    """
+    with torch._C.DisableTorchFunction():  # a stand-in does not notice
+        pixels = images.reshape(-1, 28 * 28)
+        return [row.numpy().tobytes() for row in pixels > pixels.min()]
 
 
 def digest(weights):
@@ -43,22 +45,28 @@ def record(rank, folder, stand_in=None, reductions=False):
     `stand_in` is a function of tools.standin, called with the function that writes an
     event; `reductions` has DDP's own reductions written too.
     """
+    from torchvision import datasets  # here: only a rank has it at once
+
     events = open(Path(folder) / f"rank{rank}", "w", buffering=1)  # noqa: SIM115
 
     def note(kind, **facts):
         events.write(json.dumps({"kind": kind, **facts}) + "\n")
 
+    known = {}  # what `inked` says of an image -> whether it is for training, its index
+
+    def read(self, *args, original=datasets.MNIST.__init__, **options):
+        original(self, *args, **options)
+        for index, key in enumerate(inked(self.data)):
+            known[key] = self.train, index
+
     def loop(self, original=DataLoader.__iter__):
-        note(
-            "loop", train=bool(getattr(underlying(self.dataset, [])[0], "train", True))
-        )
+        note("loop")
         return original(self)
 
     def taken(self, indices, original=fetch._MapDatasetFetcher.fetch):
-        found = indices if isinstance(indices, list) else [indices]
-        dataset, found = underlying(self.dataset, found)
-        note("fetch", train=bool(getattr(dataset, "train", True)), indices=found)
-        return original(self, indices)
+        batch = original(self, indices)
+        note("fetch", images=[known[k] for k in inked(batch[0]) if k in known])
+        return batch
 
     def stepped(optimizer, args, kwargs):
         weights = [w for group in optimizer.param_groups for w in group["params"]]
@@ -100,6 +108,7 @@ def record(rank, folder, stand_in=None, reductions=False):
 
     for name in COLLECTIVES:
         setattr(dist, name, collective(getattr(dist, name)))
+    datasets.MNIST.__init__ = read
     DataLoader.__iter__ = loop
     fetch._MapDatasetFetcher.fetch = taken
     register_optimizer_step_post_hook(stepped)
@@ -114,9 +123,9 @@ class Seen(types.SimpleNamespace):
     """What came of a run.
 
     `events`: a list of dicts for each rank; `rows`: metrics.csv as (loss, correct,
-    total) an epoch; `weights`: model.pth, or None; `status`, `stdout`, `stderr`;
-    `places`: where each rank hung ({rank: text of the line}), or None; `out`: where the
-    run was told to write; `script` and `text`: its path, and its lines.
+    total) an epoch; `weights`: model.pth, or None where none can be read; `status`,
+    `stdout`, `stderr`; `places`: where each rank hung ({rank: text of the line}), or
+    None; `out`: where the run was told to write; `path` and `text`: of the script.
     """
 
     def of(self, kind, rank=0):
@@ -125,12 +134,16 @@ class Seen(types.SimpleNamespace):
 
     def epochs(self, rank=0, train=True):
         """Return the batches of indices that a rank took: a list for each epoch."""
-        found = []
+        found, batches = [], []
         for event in self.events[rank]:
-            if event["kind"] == "loop" and event["train"] == train:
-                found.append([])
-            elif event["kind"] == "fetch" and event["train"] == train and found:
-                found[-1].append(event["indices"])
+            if event["kind"] == "loop":
+                batches = []
+            elif event["kind"] == "fetch":
+                batch = [index for part, index in event["images"] if part == train]
+                if batch and not batches:
+                    found.append(batches)
+                if batch:
+                    batches.append(batch)
         return found
 
     def writers(self):
@@ -151,8 +164,8 @@ class Seen(types.SimpleNamespace):
         ]
         text = (errors or lines or [""])[0 if errors else -1].strip()
         text = re.sub(r"\[[^\]]*/[^\]]*\] *|what\(\): *", "", text)  # where in PyTorch
-        found = re.findall(rf'File "{re.escape(self.script)}", line (\d+)', self.stderr)
+        found = re.findall(rf'File "{re.escape(self.path)}", line (\d+)', self.stderr)
         if not found:
             return text
-        line = self.text[int(found[-1]) - 1].strip()
+        line = self.text.splitlines()[int(found[-1]) - 1].strip()
         return f"{text}\n  at line {found[-1]}: {line}"

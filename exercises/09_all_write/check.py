@@ -7,9 +7,7 @@ def check(run):
     seen, expected = run(), run.solution()
     for name, ranks in seen.writers().items():
         if len(ranks) > 1:
-            raise Wrong(
-                f"{name} was written by the ranks {' and '.join(map(str, ranks))}."
-            )
+            raise Wrong(f"{name} was written by ranks {' and '.join(map(str, ranks))}.")
     ended(seen)
     missing = [name for name in FILES if name not in seen.writers()]
     if missing:

@@ -8,9 +8,8 @@ def check(run):
     ended(seen)
     found = Counter()
     for rank in range(3):
-        found.update(
-            index for batch in seen.epochs(rank, train=False)[0] for index in batch
-        )
+        for epoch in seen.epochs(rank, train=False)[:1]:
+            found.update(index for batch in epoch for index in batch)
     total = seen.rows[0][2] if seen.rows else 0
     if total != TEST:
         twice = [index for index, count in found.items() if count > 1]

@@ -17,6 +17,8 @@ def check(run):
                 f"In epoch {epoch + 1} the ranks used {len(set(found))} of {COUNT} images."
             )
         if len(found) > COUNT + 64:
-            raise Wrong(f"In epoch {epoch + 1} {len(found) - COUNT} images came twice.")
+            raise Wrong(
+                f"In epoch {epoch + 1} {len(found) - COUNT} images were used twice."
+            )
     if not seen.rows[1][0] < seen.rows[0][0]:
         raise Wrong("The loss does not fall.")

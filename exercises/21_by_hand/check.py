@@ -1,4 +1,4 @@
-from tools.lab import Wrong, ended, equal_weights, same_curve
+from tools.lab import Wrong, ended, equal_weights, same_curve, weights
 
 
 def check(run):
@@ -11,8 +11,9 @@ def check(run):
     equal_weights(seen)
     expected = run.original()
     same_curve(seen, expected, "DDP")
-    for key, value in expected.weights.items():
-        apart = (seen.weights[key] - value).abs().max().item()
+    ours = weights(seen)
+    for key, value in weights(expected).items():
+        apart = (ours[key] - value).abs().max().item()
         if apart > 1e-12:
             raise Wrong(
                 f"{key} is off by {apart:.1e} from DDP, expected at most 1e-12."
