@@ -62,7 +62,7 @@ def save(folder, model, optimizer, history):
     with open(folder / "metrics.csv.tmp", "w") as file:
         for row in [("epoch", "loss", "correct", "total", "seconds"), *history]:
             print(*row, sep=",", file=file)
-    for name in "model.pth", "state.pth", "metrics.csv":
+    for name in "model.pth", "metrics.csv", "state.pth":
         os.replace(folder / f"{name}.tmp", folder / name)
 
 
@@ -72,11 +72,11 @@ def main(args):
     args.out.mkdir(parents=True, exist_ok=True)
     parts = datasets.MNIST(args.data), datasets.MNIST(args.data, train=False)
     train, test = (TensorDataset(part.data, part.targets) for part in parts)
+    torch.manual_seed(args.seed)
+    model = Net(args.hidden).to(DEVICE)
     sampler = RandomSampler(train, generator=torch.Generator())
     batches = BatchSampler(sampler, args.batch_size, drop_last=False)
     loader = DataLoader(train, batch_size=None, sampler=batches)  # takes whole batches
-    torch.manual_seed(args.seed)
-    model = Net(args.hidden).to(DEVICE)
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr)
     last, history = None, []
     if args.resume and (args.out / "state.pth").exists():

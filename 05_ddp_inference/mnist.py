@@ -68,7 +68,7 @@ def save(folder, model, optimizer, history):
     with open(folder / "metrics.csv.tmp", "w") as file:
         for row in [("epoch", "loss", "correct", "total", "seconds"), *history]:
             print(*row, sep=",", file=file)
-    for name in "model.pth", "state.pth", "metrics.csv":
+    for name in "model.pth", "metrics.csv", "state.pth":
         os.replace(folder / f"{name}.tmp", folder / name)
 
 
@@ -83,15 +83,10 @@ def main(args):
     backend = "nccl" if gpus >= int(os.environ["LOCAL_WORLD_SIZE"]) else "gloo"
     dist.init_process_group(backend)
     rank, world_size = dist.get_rank(), dist.get_world_size()
-    if args.batch_size % world_size:
-        raise SystemExit(f"--batch-size must be a multiple of {world_size} processes")
     args.out.mkdir(parents=True, exist_ok=True)
     parts = datasets.MNIST(args.data), datasets.MNIST(args.data, train=False)
     train, test = (TensorDataset(part.data, part.targets) for part in parts)
     shard = torch.utils.data.Subset(test, range(rank, len(test), world_size))
-    sampler = DistributedSampler(train, seed=args.seed)
-    batches = BatchSampler(sampler, args.batch_size // world_size, drop_last=False)
-    loader = DataLoader(train, batch_size=None, sampler=batches)  # takes whole batches
     torch.manual_seed(args.seed)
     model = Net(args.hidden).to(DEVICE)
     if args.checkpoint:
@@ -101,6 +96,11 @@ def main(args):
         if rank == 0:
             print(f"{args.checkpoint}  test {correct}/{total}")
         return
+    if args.batch_size % world_size:
+        raise SystemExit(f"--batch-size must be a multiple of {world_size} (processes)")
+    sampler = DistributedSampler(train, seed=args.seed)
+    batches = BatchSampler(sampler, args.batch_size // world_size, drop_last=False)
+    loader = DataLoader(train, batch_size=None, sampler=batches)  # takes whole batches
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr)
     last, history = None, []
     if args.resume and (args.out / "state.pth").exists():

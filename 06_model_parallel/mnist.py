@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 STAGE = Path(__file__).resolve().parent.name
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-SECOND = "cuda:1" if torch.cuda.device_count() > 1 else DEVICE
+SECOND = "cuda:1" if DEVICE == "cuda" and torch.cuda.device_count() > 1 else DEVICE
 
 
 class Net(nn.Module):
@@ -66,7 +66,7 @@ def save(folder, model, optimizer, history):
     with open(folder / "metrics.csv.tmp", "w") as file:
         for row in [("epoch", "loss", "correct", "total", "seconds"), *history]:
             print(*row, sep=",", file=file)
-    for name in "model.pth", "state.pth", "metrics.csv":
+    for name in "model.pth", "metrics.csv", "state.pth":
         os.replace(folder / f"{name}.tmp", folder / name)
 
 
@@ -76,11 +76,11 @@ def main(args):
     args.out.mkdir(parents=True, exist_ok=True)
     parts = datasets.MNIST(args.data), datasets.MNIST(args.data, train=False)
     train, test = (TensorDataset(part.data, part.targets) for part in parts)
+    torch.manual_seed(args.seed)
+    model = Net(args.hidden)
     sampler = RandomSampler(train, generator=torch.Generator())
     batches = BatchSampler(sampler, args.batch_size, drop_last=False)
     loader = DataLoader(train, batch_size=None, sampler=batches)  # takes whole batches
-    torch.manual_seed(args.seed)
-    model = Net(args.hidden)
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr)
     last, history = None, []
     if args.resume and (args.out / "state.pth").exists():

@@ -16,7 +16,7 @@ SIZE = EVEN  # 997 test images, a prime
 def test_every_image_counts_once(trained, data, processes):
     out = trained("01_cpu")
     flags = ["--checkpoint", out / "model.pth", "--data", data(SIZE)]
-    result = run("05_ddp_inference", *flags, "--batch-size", 12, processes=processes)
+    result = run("05_ddp_inference", *flags, processes=processes)
     assert result.returncode == 0, result.stderr
     found = re.fullmatch(r".*model\.pth  test (\d+)/(\d+)\n", result.stdout)
     assert [int(found[1]), int(found[2])] == rows(out)[-1][2:]

@@ -32,7 +32,7 @@ def test_batch_that_cannot_be_shared(stage, data, tmp_path):
     result = run(stage, "--data", data(PARTIAL), "--out", tmp_path, processes=3)
     assert result.returncode != 0
     lines = set(result.stderr.splitlines())  # the first that fails ends the others
-    assert lines == {"--batch-size must be a multiple of 3 processes"}
+    assert lines == {"--batch-size must be a multiple of 3 (processes)"}
     assert result.stdout == ""
 
 

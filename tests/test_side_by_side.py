@@ -76,7 +76,6 @@ def test_hunks_are_those_of_diff(pair):
 def test_every_pair_shows_both_scripts_whole(page):
     """In both directions, with every line where it belongs and every hunk explained."""
     texts = {stage: script(stage).read_text().splitlines() for stage in STAGES}
-    pairs = 0
     for a, b in permutations(STAGES, 2):
         show(page, f"{a}-{b}")
         for stage, side in (a, "left"), (b, "right"):
@@ -94,8 +93,6 @@ def test_every_pair_shows_both_scripts_whole(page):
         assert len(reasons) == len(hunks)
         marked = page.locator("main .old, main .new").count()
         assert marked == diffs.changed_lines(a, b)
-        pairs += 1
-    assert pairs == 30
     show(page, "04_ddp-04_ddp")
     assert page.locator(".group").count() == 0
 
@@ -107,7 +104,9 @@ def test_lines_of_a_hunk_stand_beside_each_other(page):
       .map(left => [left, [...left.parentNode.querySelectorAll('.l.right')]
         .find(right => right.style.gridRow === left.style.gridRow)])
       .map(both => both.map(one => one.getBoundingClientRect().top))""")
-    assert len(pairs) > 50
+    rows = [row for hunk in diffs.hunks("03_dp", "04_ddp")
+            for row in side_by_side.rows("03_dp", "04_ddp", hunk)]  # fmt: skip
+    assert len(pairs) >= len(rows) > 0
     assert all(left == right for left, right in pairs)
 
 
@@ -173,9 +172,6 @@ def test_on_a_phone_nothing_is_cut_off(page, scheme):
 
 def test_links_in_the_pages_lead_to_the_same_hunks():
     """What a stage's page calls its hunks, the browser page calls them too."""
-    checked = 0
     for a, b in diffs.EXPLAINED:
         expected = b if a == previous(b) else "02_single_gpu-06_model_parallel"
         assert anchor(a, b) == expected
-        checked += 1
-    assert checked == 6

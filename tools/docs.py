@@ -2,7 +2,8 @@
 
 A generated part stands between `<!-- generated: NAME -->` and `<!-- end -->`. NAME is a
 key of BLOCKS, followed by arguments: `hunk 03_dp 04_ddp 2`. What follows a hunk, up to
-the next part or chapter, is its reason: the pages are where the reasons are kept.
+the next part or chapter or the end of a fold (`</details>`), is its reason: the pages are
+where the reasons are kept.
 """
 
 import functools
@@ -26,7 +27,7 @@ PAGES = [
 PART = re.compile(r"(<!-- generated: (.+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 REASON = re.compile(
     r"<!-- generated: hunk (\S+) (\S+) (\d+) -->.*?<!-- end -->\n"
-    r"(.*?)(?=^<!-- generated|^## |\Z)",
+    r"(.*?)(?=^<!-- generated|^## |^</details>|\Z)",
     re.DOTALL | re.MULTILINE,
 )
 NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e-\d+)?")
