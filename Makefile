@@ -89,6 +89,8 @@ doctor: .venv/ready  ## is this machine ready? a table of what works and what to
 setup: .venv/ready  ## make .venv (every other target does it when needed)
 test: .venv/ready  ## the tests, on the CPU
 	@OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadfile
+mutants: .venv/ready  ## bugs put into scripts and tools, one at a time: do the tests catch them?
+	@$(PY) tests/mutants.py
 lint: .venv/ready  ## ruff
 	@.venv/bin/ruff check . && .venv/bin/ruff format --check .
 docs: .venv/ready  ## write the generated parts of the pages, and the notebooks, anew
@@ -111,4 +113,4 @@ docs: .venv/ready  ## write the generated parts of the pages, and the notebooks,
 .PHONY: help all cpu single_gpu dp ddp ddp_inference model_parallel diff \
   side_by_side notebooks exercises exercise check hint solution reset compare data \
   bench trace predict \
-  doctor setup test lint docs
+  doctor setup test mutants lint docs

@@ -23,21 +23,21 @@ def changed(epoch, **change):
 DIFFERENT = [  # also where rounding is allowed
     (changed(1, loss=math.nan), "not a number"),
     (changed(3, loss=math.inf), "not a number"),
-    (changed(1, loss=1.001), "a loss is off by 0.10%"),
-    (changed(1, loss=0.999), "a loss is off by 0.10%"),
-    (changed(2, loss=1.002), "a loss is off by 0.20%"),
-    (changed(3, loss=1.02), "a loss is off by 2.00%"),
-    (changed(1, correct=11), "11 more or fewer images are right"),
+    (changed(1, loss=1.00002), "a loss is off by 2.0e-05"),
+    (changed(1, loss=0.999), "a loss is off by 1.0e-03"),
+    (changed(2, loss=1.002), "a loss is off by 2.0e-03"),
+    (changed(3, loss=1.02), "a loss is off by 2.0e-02"),
+    (changed(1, correct=3), "3 more or fewer images are right"),
     (changed(3, correct=-780), "780 more or fewer images are right"),
     (CURVE[:2], "another number of epochs"),
     ([*CURVE, CURVE[-1]], "another number of epochs"),
     ([(loss, correct, 1001) for loss, correct, _ in CURVE], "or of test images"),
 ]
 ROUNDED = [
-    changed(1, loss=1 + 5e-5),
-    changed(2, loss=1 - 5e-4),
-    changed(3, loss=1.005),
-    changed(3, correct=9),
+    changed(1, loss=1 + 5e-6),
+    changed(2, loss=1 - 1e-4),
+    changed(3, loss=1.003),
+    changed(3, correct=2),
 ]
 
 

@@ -8,17 +8,18 @@ from pathlib import Path
 
 from tools.stages import DISTRIBUTED, ROOT, STAGES, refuse
 
-COUNTS = 0.01  # of the test images: how many more or fewer may be right, by rounding
+COUNTS = 0.002  # of the test images: how many more or fewer may be right, by rounding
 
 
 def allowed(epoch):
     """Return how far, relatively, a loss may be off by rounding in `epoch`, from 1 on.
 
     Float32 sums in another order differ in the last digits, and training makes more of
-    that each epoch: on two ranks by 1e-9, 9e-6 and 8e-5 in the first three, on all of
-    MNIST. A bug shows in the first epoch already.
+    that each epoch. Measured on all of MNIST, on 2 and on 4 ranks: 8e-7, 4e-5 and 3e-4 in
+    the first three epochs, 9e-4 at most in ten, and 6 of 10,000 test images. A bug shows
+    in the first epoch already.
     """
-    return min(1e-5 * 10**epoch, 1e-2)
+    return min(1e-5 * 20 ** (epoch - 1), 5e-3)
 
 
 def read(path):
@@ -50,7 +51,7 @@ def judge(curve, reference, same_bits):
         return f"DIFFERENT: {text}; one device gives the same bits", False
     for epoch, (one, other) in enumerate(pairs, start=1):
         if not math.isclose(one[0], other[0], rel_tol=allowed(epoch)):
-            return f"DIFFERENT: a loss is off by {off:.2%}", False
+            return f"DIFFERENT: a loss is off by {off:.1e}", False
         if abs(one[1] - other[1]) > COUNTS * one[2]:
             return f"DIFFERENT: {images} more or fewer images are right", False
     return f"equal to rounding ({off:.0e})", True

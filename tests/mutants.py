@@ -1,0 +1,217 @@
+"""Bugs that the tests must catch: `make mutants`.
+
+Each edit below is applied alone to a copy of the repository, and the tests that matter are
+run there. One that they pass survives: then the exit status is 1. An edit whose text is not
+there any more, or tests that cannot run, end everything at once.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from queue import Queue
+
+ROOT = Path(__file__).resolve().parent.parent
+SECONDS = 400  # that a mutant's tests may take: then it hangs, which is noticed too
+CODE = "test_failing.py -k code_in_it"
+COMPARE = "test_compare.py"
+CURVE = "test_curve.py"
+DATA = "test_data.py"
+DOCS = "test_docs.py -k noticed"
+EVALUATION = "test_evaluation.py"
+FULL_DISK = "test_failing.py -k full_disk"
+MAKE = "test_make.py -k 'refuses or runs_where or all_stops'"
+MECHANISM = "test_mechanism.py"
+REFERENCE = "test_reference.py"
+REFUSALS = "test_refusals.py"
+RESUME = "test_resume.py -k 'resumed or ranks_go_on'"
+RESTARTS = "test_resume.py -k do_not_go_on"
+
+# fmt: off
+MUTANTS = {  # file -> (text, text in its place, what that simulates, tests)
+    "01_cpu/mnist.py": [
+        ("manual_seed(args.seed + epoch)", "manual_seed(args.seed)", "every epoch in one order", REFERENCE),
+        ("manual_seed(args.seed + epoch)", "manual_seed(args.seed + epoch - 1)", "epochs counted from 0", REFERENCE),
+        ("manual_seed(args.seed)", "manual_seed(0)", "--seed ignored by the weights", REFERENCE),
+        ("images / 255", "images / 256", "another scale of the images", REFERENCE),
+        ("nn.ReLU()", "nn.Tanh()", "another network", REFERENCE),
+        ("drop_last=False", "drop_last=True", "the last images of an epoch dropped", REFERENCE),
+        ("        optimizer.zero_grad()\n", "", "gradients that pile up", REFERENCE),
+        ("lr=args.lr", "lr=0.1", "--lr ignored", REFERENCE),
+        ("Net(args.hidden)", "Net(128)", "--hidden ignored", REFERENCE),
+        ("* len(labels)", "* 64", "a smaller last batch weighs as much as the others", REFERENCE),
+        ("argmax(dim=1)", "argmin(dim=1)", "the least likely digit taken", REFERENCE),
+        ("args.data, train=False", "args.data", "evaluated on the training images", REFERENCE),
+        ("(epoch, loss,", "(epoch, round(loss, 6),", "metrics.csv with six digits", REFERENCE),
+        (".detach().double()", ".detach()", "the loss added up in float32", CURVE),
+        ("    model.train()\n", "", "training in evaluation mode from epoch 2 on", MECHANISM),
+        ("    model.eval()\n", "", "evaluation in training mode", MECHANISM),
+        ('"model.pth.tmp")', '"model.pth")\n    torch.save(weights, folder / "model.pth.tmp")', "model.pth written in place", FULL_DISK),
+        ('"state.pth.tmp")', '"state.pth")\n    torch.save(state, folder / "state.pth.tmp")', "state.pth written in place", FULL_DISK),
+        ('        optimizer.load_state_dict(last["optimizer"])\n', "", "momentum lost by --resume", RESUME),
+        ('history = last["history"]', "history = []", "--resume from epoch 1 again", RESUME),
+        ("weights_only=True", "weights_only=False", "a state.pth may run code", CODE),
+        ("            print(f\"saved", "            pass\n    print(f\"saved", "'saved' without an epoch", REFUSALS),
+        ("    main(parse_args())", "    try:\n        main(parse_args())\n    except AssertionError:\n        raise SystemExit('stopped') from None", "a learner's assert swallowed", REFUSALS),
+    ],
+    "03_dp/mnist.py": [
+        ("nn.DataParallel(model)", "model", "no DataParallel", MECHANISM),
+        ("train_epoch(parallel", "train_epoch(model", "trained past DataParallel", MECHANISM),
+        ("save(args.out, model", "save(args.out, parallel", "keys that begin with module.", CURVE),
+    ],
+    "04_ddp/mnist.py": [
+        ("        sampler.set_epoch(epoch)\n", "", "set_epoch forgotten", CURVE),
+        ("args.batch_size // world_size", "args.batch_size", "each rank takes the whole batch size", CURVE),
+        ("    dist.all_reduce(loss_sum)\n", "", "the loss of rank 0 alone", CURVE),
+        ("count *= dist.get_world_size()", "pass", "the losses of all over the images of one", CURVE),
+        ("nn.parallel.DistributedDataParallel(model)", "model", "no DDP", CURVE),
+        ("train_epoch(parallel", "train_epoch(model", "trained past DDP", CURVE),
+        ("evaluate(model, test)", "evaluate(parallel, test)", "rank 0 alone evaluates through DDP", MECHANISM),
+        ("lr=args.lr", "lr=args.lr * world_size", "the rate scaled, the batch not", CURVE),
+        ("(train, seed=args.seed)", "(train)", "--seed ignored by the shuffling", REFERENCE),
+        ("(train, seed=args.seed)", "(train, seed=args.seed, drop_last=True)", "shards cut instead of padded", REFERENCE),
+        ("(train, seed=args.seed)", "(train, shuffle=False)", "no shuffling", CURVE),
+        ("        if rank > 0:\n", "        if rank > 1:\n", "two ranks print and write", MECHANISM),
+        ("    dist.destroy_process_group()\n", "", "the process group left behind", MECHANISM),
+        ("    dist.broadcast_object_list(states)", "    pass", "ranks resume from epochs of their own", RESUME),
+        ("if args.batch_size % world_size:", "if False:", "a batch that cannot be shared is taken", REFUSALS),
+        ('if "RANK" not in os.environ:', "if False:", "no word on torchrun", REFUSALS),
+        ("    rank, world_size =", "    import sys\n    sys.stdout = sys.stdout if dist.get_rank() == 0 else open(os.devnull, 'w')\n    rank, world_size =", "a rank's own print silenced", REFUSALS),
+        ("sampler.total_size - len(train)", "len(sampler) - len(train)", "the wrong number of images twice", CURVE),
+        ("    if rank == 0:\n        print", "    if True:\n        print", "every rank prints the header", CURVE),
+        ("    if dist.get_rank() == 0:\n", "    if True:\n", "a progress bar on each rank", "test_terminal.py"),
+    ],
+    "05_ddp_inference/mnist.py": [
+        ("range(rank, len(test), world_size)", "range(0, len(test), world_size)", "every rank evaluates the same share", EVALUATION),
+        ("range(rank, len(test), world_size)", "range(rank, len(test) - 1, world_size)", "an image that nobody evaluates", EVALUATION),
+        ("    dist.all_reduce(counts)\n", "", "the counts of rank 0 alone", EVALUATION),
+        ("        model.load_state_dict(weights)\n", "", "a fresh network evaluated", EVALUATION),
+        ("torch.load(args.checkpoint, map_location=\"cpu\", weights_only=True)", "torch.load(args.checkpoint, map_location=\"cpu\", weights_only=False)", "a checkpoint may run code", CODE),
+        ("model.load_state_dict(weights)\n", "model.load_state_dict(weights, strict=False)\n", "a checkpoint of other keys passes", REFUSALS),
+        ("evaluate(model, shard)\n        if rank > 0:", "evaluate(model, test)\n        if rank > 0:", "every rank evaluates all images", CURVE),
+    ],
+    "06_model_parallel/mnist.py": [
+        ("self.layers[:3](images", "self.layers[:2](images", "a layer lost between the halves", CURVE),
+        ("manual_seed(args.seed + epoch)", "manual_seed(args.seed)", "every epoch in one order", CURVE),
+    ],
+    "Makefile": [
+        ("PY := ", "export DATA OUT\nPY := ", "empty variables in all children", "test_notebooks.py -k person"),
+    ],
+    "tools/compare.py": [
+        ("if not all(math.isfinite(loss) for loss, *_ in curve):", "if False:", "NaN is no matter", COMPARE),
+        ("    if same_bits:", "    if False:", "rounding allowed everywhere", COMPARE),
+        ("> COUNTS * one[2]", "> one[2]", "the counts do not matter", COMPARE),
+        ("min(1e-5 * 20 ** (epoch - 1), 5e-3)", "5e-3", "one wide tolerance for all epochs", COMPARE),
+        ("[total for *_, total in reference]:", "[total for *_, total in curve]:", "other epochs or test images do not matter", COMPARE),
+        ("        if not equal:\n", "        if False:\n", "a difference that does not end in exit status 1", COMPARE),
+    ],
+    "tools/launch.py": [
+        ("            if status:\n", "            if False:\n", "`make all` goes on after a stage that failed", MAKE),
+        ("        set_aside(command)\n", "        pass\n", "RESTARTS goes on with an earlier run", RESTARTS),
+        ('if "NNODES" not in given:', 'if "NNODES" not in given and "MASTER_ADDR" not in given:', "MASTER_ADDR in the shell refused", "test_make.py -k only_nnodes"),
+        ("    if args.batch_size % processes and not args.checkpoint:", "    if False:", "a batch that cannot be shared starts", MAKE),
+        ("            gpus = gpus[:1]\n", "            pass\n", "stage 02 sees two GPUs", MAKE),
+        ('environment["CUDA_VISIBLE_DEVICES"] =', "_ =", "GPUS= hides nothing", MAKE),
+        ("family = [parent, *parent.children(recursive=True)]", "family = [parent]", "Ctrl-C leaves the ranks behind", "test_failing.py -k ctrl_c"),
+    ],
+    "tools/data.py": [
+        ("if not check_integrity(path, md5):", "if False:", "files that are not the official ones", DATA),
+        ("        if size != len(header) + values:\n", "        if False:\n", "damaged data are trained on", DATA),
+        ("        raw.mkdir(parents=True)\n", "        raw.mkdir(parents=True)\n        shutil.rmtree(FULL, ignore_errors=True)\n", "the old set deleted before the new one is checked", DATA),
+        ("            OFFLINE.touch()\n", "            pass\n", "a download tried again in every run", DATA),
+    ],
+    "tools/doctor.py": [
+        ("failed |= verdict == FAILURE", "failed = False", "a failure with exit status 0", "test_doctor.py -k failure"),
+        ("or digest(path) not in page", "", "a damaged sample is in order", "test_doctor.py -k failure"),
+    ],
+    "tools/docs.py": [
+        ("        return old == new\n", "        return True\n", "stale tables and diffs pass", DOCS),
+        ("if numbers != list(range(1, needed + 1)):", "if False:", "a hunk without its reason", DOCS),
+    ],
+    "tools/lab.py": [
+        ('(exercise.workshop / ".done").unlink(missing_ok=True)', "pass", "solved stays solved, whatever is done to it", "test_exercises.py -k done"),
+        ("CLOSE = 1e-9", "CLOSE = 1e-1", "wrong losses pass", "test_exercises.py -k 'an_exercise and 08'"),
+        ("        if apart:\n", "        if False:\n", "ranks may drift apart", "test_exercises.py -k 'an_exercise and 12'"),
+    ],
+}
+# fmt: on
+
+
+def copy(folder):
+    """Copy the files of the repository, without what git ignores; return the copy."""
+    words = ["git", "ls-files", "-co", "--exclude-standard"]
+    names = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
+    for name in filter(None, names.stdout.split("\n")):
+        if (ROOT / name).exists():
+            target = Path(folder) / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, target)
+    (Path(folder) / ".venv").symlink_to(ROOT / ".venv")
+    return Path(folder)
+
+
+def run(root, tests):
+    """Run tests in a copy; return pytest's exit status, 1 where they took too long."""
+    words = f"{sys.executable} -m pytest -x -q -p no:cacheprovider tests/{tests}"
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    try:
+        result = subprocess.run(
+            ["sh", "-c", words], cwd=root, env=environment, capture_output=True,
+            text=True, timeout=SECONDS,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return 1
+    if result.returncode > 1:
+        sys.exit(f"tests/{tests} cannot run:\n{result.stdout[-2000:]}{result.stderr}")
+    return result.returncode
+
+
+def main():
+    for name, edits in MUTANTS.items():
+        for old, new, *_ in edits:
+            found = (ROOT / name).read_text().count(old)
+            if found != 1 or old == new:
+                sys.exit(f"{name} has {old!r} {found} times: mend tests/mutants.py")
+    with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as two:
+        copies = Queue()
+        for folder in one, two:
+            copies.put(copy(folder))
+
+        def in_a_copy(task):
+            """Run tests in a copy that is free, with an edit; return their status."""
+            name, old, new, tests = task
+            root = copies.get()
+            original = (root / name).read_text()
+            (root / name).write_text(original.replace(old, new))
+            try:
+                return run(root, tests)
+            finally:
+                (root / name).write_text(original)
+                copies.put(root)
+
+        flat = [(name, *edit) for name, edits in MUTANTS.items() for edit in edits]
+        with ThreadPoolExecutor(2) as pool:
+            whole = sorted({tests for *_, tests in flat})
+            for tests, status in zip(
+                whole, pool.map(in_a_copy, [("Makefile", "", "", t) for t in whole]),
+                strict=True,
+            ):  # fmt: skip
+                if status:
+                    sys.exit(f"tests/{tests} fail without any edit")
+            survivors = []
+            tasks = [(name, old, new, tests) for name, old, new, _, tests in flat]
+            for edit, status in zip(flat, pool.map(in_a_copy, tasks), strict=True):
+                name, _, _, what, tests = edit
+                verdict = "caught" if status else "SURVIVED"
+                print(f"{verdict:9} {name}: {what}", flush=True)
+                survivors += [] if status else [f"{name}: {what} (tests/{tests})"]
+    print(f"{len(flat) - len(survivors)} of {len(flat)} mutants were caught")
+    if survivors:
+        sys.exit("\n".join(["these survived:", *survivors]))
+
+
+if __name__ == "__main__":
+    main()
