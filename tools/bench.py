@@ -19,7 +19,7 @@ import psutil
 import torch
 import torchvision
 from torch import nn
-from torch.utils.data import DataLoader, RandomSampler
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
 from torchvision import datasets, transforms
 
 from tools import data, launch, ranks
@@ -96,9 +96,9 @@ def full_size(root):
 def epochs(root):
     """Return {name: seconds an epoch} of stage 1, the plain loop and the bare loop."""
     stage = load("01_cpu")
-    train = stage.MNIST(root)
+    train = data.tensors(root)
     if QUICK:
-        train.data, train.targets = train.data[:4000], train.targets[:4000]
+        train = TensorDataset(*train[:4000])
 
     def fresh():
         torch.manual_seed(0)
@@ -107,16 +107,17 @@ def epochs(root):
 
     def stage_1():
         sampler = RandomSampler(train, generator=torch.Generator())
-        loader = DataLoader(train, 64, sampler=sampler, collate_fn=tuple)
+        batches = BatchSampler(sampler, 64, drop_last=False)
+        loader = DataLoader(train, batch_size=None, sampler=batches)
         model, optimizer = fresh()
         stage.train_epoch(model, loader, optimizer)
 
     def plain():  # as most tutorials have it
         images = datasets.MNIST(root, transform=transforms.ToTensor())
-        images.data, images.targets = train.data, train.targets
+        images.data, images.targets = train.tensors
         loader = DataLoader(images, 64, shuffle=True, num_workers=2)
         model, optimizer = fresh()
-        stage.train_epoch(model, loader, optimizer)
+        stage.train_epoch(model.layers, loader, optimizer)  # ToTensor has divided
 
     def typed():
         torch.set_num_threads(os.cpu_count())
@@ -126,7 +127,7 @@ def epochs(root):
     def bare():  # the limit: no loader, nothing but the steps
         model, optimizer = fresh()
         for indices in torch.randperm(len(train)).split(64):
-            images, labels = train.data[indices] / 255, train.targets[indices]
+            images, labels = train[indices]
             loss = nn.functional.cross_entropy(model(images), labels)
             optimizer.zero_grad()
             loss.backward()

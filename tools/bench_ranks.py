@@ -30,8 +30,9 @@ def prepare(stage, hidden, batch, world_size, options):
     if world_size > 1:
         model = nn.parallel.DistributedDataParallel(model, **options)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    images = torch.rand(batch // world_size, 28, 28, device=device)
-    labels = torch.randint(10, (batch // world_size,), device=device)
+    shape = batch // world_size, 28, 28
+    images = torch.randint(256, shape, dtype=torch.uint8, device=device)
+    labels = torch.randint(10, shape[:1], device=device)
 
     def step():
         loss = nn.functional.cross_entropy(model(images), labels)
@@ -117,8 +118,7 @@ def main():
     if rank == 0:
         print(json.dumps(found), flush=True)
     if world_size > 1:
-        dist.barrier()
-    os._exit(0)  # see LEAVE in tools/notebook.py
+        dist.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -23,10 +23,8 @@ from tools.stages import ROOT, load, previous
 
 RUNS = Path("runs/notebooks")
 RESULT = RUNS / "result.pt"  # what rank 0 of a %%ranks cell leaves for the next cell
-
-# PyTorch 2.15 now and then aborts in the exit of a process that has used gloo, after all
-# its work is done ("terminate called without an active exception").
-LEAVE = "\nimport os, sys\nsys.stdout.flush()\nos._exit(0)\n"
+# What JupyterLab may have been started with, and holds for every run in its notebooks.
+INHERITED = "GPUS", "NPROC", "OMP_NUM_THREADS"
 
 # Opaque, so that axes and labels can be read on a dark page too.
 plt.rcParams.update({
@@ -47,8 +45,9 @@ def plain(function, *arguments):
 
 
 def mnist():
-    """Return the MNIST root to work on: DATA if set, else all of MNIST or the sample."""
-    return ROOT / os.environ["DATA"] if "DATA" in os.environ else plain(data.choose)
+    """Return the MNIST root to work on: DATA if given, else all of MNIST or the sample."""
+    given = os.environ.get("DATA")  # empty where a make hands on what nobody gave
+    return ROOT / given if given else plain(data.choose)
 
 
 def here():
@@ -72,7 +71,7 @@ def here():
 def show_diff(stage, base=None):
     """Show the hunks from `base`, or the stage before, with the reason for each folded."""
     base = base or previous(stage)
-    found, reasons = diffs.hunks(base, stage), docs.reasons(base, stage)
+    found, reasons = diffs.hunks(base, stage), plain(docs.reasons, base, stage)
     count = diffs.changed_lines(base, stage)
     html = [f"<p>From <b>{base}</b> to <b>{stage}</b>: {count} changed lines.</p>"]
     for number, (hunk, reason) in enumerate(zip(found, reasons, strict=True), start=1):
@@ -118,8 +117,9 @@ def run(stage, **settings):
 
     The settings are the variables of make. Raises RuntimeError where the run fails.
     """
-    settings = {name: str(value) for name, value in settings.items()}
-    given = {**os.environ, "OUT": str(RUNS / stage), "DATA": str(mnist()), **settings}
+    given = {name: os.environ[name] for name in INHERITED if os.environ.get(name)}
+    given |= {"OUT": str(RUNS / stage), "DATA": str(mnist())}
+    given |= {name: str(value) for name, value in settings.items()}
     environment, command = plain(launch.plan, stage, given)
     launch.show(environment, command)
     stream(command, **environment)
@@ -128,7 +128,7 @@ def run(stage, **settings):
 def curve(*stages):
     """Draw the curves of stages that `run` has run, and say whether they are equal."""
     curves = {stage: compare.read(RUNS / stage / "metrics.csv") for stage in stages}
-    lines, differ = compare.table(curves)
+    lines, differ = compare.table(curves, one_device=not torch.cuda.is_available())
     print("\n".join(lines))
     compare.plot(curves)
     plt.show()
@@ -141,13 +141,15 @@ def ranks(line, cell):
 
     The cell becomes a script of its own, started by torchrun: functions of a notebook
     cannot be sent to other processes. It may leave an object for the next cell by
-    torch.save(it, os.environ["RESULT"]). Raises RuntimeError where it fails.
+    torch.save(it, os.environ["RESULT"]), and ends with dist.destroy_process_group(): gloo
+    often aborts the exit of a process that has left its group open. Raises RuntimeError
+    where it fails.
     """
     RUNS.mkdir(parents=True, exist_ok=True)
     RESULT.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "cell.py"
-        path.write_text(cell + LEAVE)
+        path.write_text(cell)
         words = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
         stream(
             [*words, f"--nproc-per-node={int(line)}", str(path)],

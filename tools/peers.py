@@ -11,17 +11,24 @@ import sys
 
 import torch
 from torch import nn
-from torch.utils.data import DataLoader
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler
 from torchvision import datasets, transforms
 
 sys.path.insert(0, os.getcwd())
+from tools.data import tensors
 from tools.stages import load
 
 stage = load("01_cpu")
+PLAIN = bool(sys.argv[3:])
+
+
+def network():
+    model = stage.Net(128)
+    return model.layers if PLAIN else model  # ToTensor has divided by 255 already
 
 
 def loaders(root):
-    if sys.argv[3:]:
+    if PLAIN:
         parts = (
             datasets.MNIST(root, train, transforms.ToTensor())
             for train in (True, False)
@@ -31,9 +38,10 @@ def loaders(root):
             DataLoader(part, size, shuffle, num_workers=2)
             for part, (size, shuffle) in zip(parts, sizes, strict=True)
         ]
-    train, test = stage.MNIST(root), stage.MNIST(root, train=False)
-    return (DataLoader(train, 64, shuffle=True, collate_fn=tuple),
-            DataLoader(test, 1000, collate_fn=tuple))  # fmt: skip
+    train = tensors(root)
+    batches = BatchSampler(RandomSampler(train), 64, drop_last=False)
+    return (DataLoader(train, batch_size=None, sampler=batches),
+            DataLoader(tensors(root, train=False), batch_size=1000))  # fmt: skip
 
 
 def lightning(root):
@@ -42,7 +50,7 @@ def lightning(root):
     class Module(lightning.LightningModule):
         def __init__(self):
             super().__init__()
-            self.net = stage.Net(128)
+            self.net = network()
 
         def training_step(self, batch, _):
             return nn.functional.cross_entropy(self.net(batch[0]), batch[1])
@@ -66,11 +74,12 @@ def accelerate(root):
     from accelerate import Accelerator
 
     accelerator = Accelerator(cpu=True)
-    model = stage.Net(128)
+    model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    model, optimizer, train, test = accelerator.prepare(
-        model, optimizer, *loaders(root)
-    )
+    model, optimizer = accelerator.prepare(model, optimizer)
+    train, test = loaders(root)
+    if PLAIN:  # its prepare fails on a loader with batch_size=None
+        train, test = accelerator.prepare(train, test)
     for _ in range(3):
         model.train()
         for images, labels in train:

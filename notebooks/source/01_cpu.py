@@ -2,9 +2,9 @@
 # # 1: one process on the CPU
 #
 # The script [`01_cpu/mnist.py`](../01_cpu/mnist.py) trains a small network on handwritten
-# digits, and prints a loss. Here you look at what it does not print: the images, the network,
-# one step of training, and the digits that it gets wrong. [The page of the
-# stage](../01_cpu/README.md) explains the script itself.
+# digits and prints its loss. Here you look at what it does not print: the images, the network,
+# one step of training, and the digits that it gets wrong. [The stage's
+# page](../01_cpu/README.md) explains the script itself.
 # %% here
 import sys
 from pathlib import Path
@@ -20,16 +20,19 @@ nb.here()
 # %% [markdown] data-text
 # ## The data
 #
-# The cell imports the script as a module, so every class below is the script's own. Its
-# data set takes many images at once.
+# The cell imports the script as a module, so the network below is the script's own. The data
+# set is the one that the script makes: two tensors, the images as bytes and the labels, so
+# `train[:32]` gives 32 images and their labels at once.
 # %% data
 import matplotlib.pyplot as plt
 import torch
 from torch import nn
 
+from tools.data import tensors
+
 stage = nb.load("01_cpu")
-train, test = stage.MNIST(nb.mnist()), stage.MNIST(nb.mnist(), train=False)
-images, labels = train.__getitems__(list(range(32)))
+train, test = tensors(nb.mnist()), tensors(nb.mnist(), train=False)
+images, labels = train[:32]
 print("images", tuple(images.shape), images.dtype, "from", images.min().item(), "to",
       images.max().item())
 print("labels", tuple(labels.shape), labels.dtype, labels[:10].tolist())
@@ -44,7 +47,7 @@ plt.show()
 # %% balance
 figure, axis = plt.subplots(figsize=(8, 2.6), layout="constrained")
 for number, (name, part) in enumerate([("training", train), ("test", test)]):
-    share = 100 * torch.bincount(part.targets, minlength=10) / len(part)
+    share = 100 * torch.bincount(part.tensors[1], minlength=10) / len(part)
     places = torch.arange(10) + 0.4 * number - 0.2
     axis.bar(places, share, 0.38, label=name, color=[nb.BLUE, nb.ORANGE][number])
 axis.axhline(10, color=nb.GREY, linewidth=1, linestyle="--")
@@ -53,6 +56,8 @@ axis.legend(ncols=2)
 plt.show()
 # %% [markdown] network-text
 # ## The network
+#
+# `forward` divides the bytes by 255 first, so the layers see numbers from 0 to 1.
 # %% network
 torch.manual_seed(0)
 model = stage.Net(128)
@@ -67,7 +72,7 @@ print(f"{total} numbers, {total * 4 / 1e6:.2f} MB in float32")
 # What `train_epoch` does for each batch, one line at a time. Before any training the network
 # guesses, and the loss is near that of a fair ten-sided die, $\ln 10 = 2.30$.
 # %% step
-batch, answers = train.__getitems__(list(range(64)))
+batch, answers = train[:64]
 loss = nn.functional.cross_entropy(model(batch), answers)
 print(f"before  {loss.item():.4f}")
 
@@ -79,22 +84,22 @@ print(f"after   {after.item():.4f}, on the same 64 images")
 # %% [markdown] run-text
 # ## Run the script
 #
-# As you would in a terminal: in a process of its own, with the output as it comes.
+# As in a terminal: in a process of its own, and you see its output as it comes.
 # %% run
 nb.run("01_cpu", EPOCHS=3)
 nb.curve("01_cpu")
 # %% [markdown] wrong-text
 # ## What it gets wrong
 #
-# The weights that the run has saved, and the test images of which it is most wrongly sure.
+# The weights that the run has saved, and the mistakes that the network is most sure of.
 # %% wrong
 model.load_state_dict(torch.load(nb.RUNS / "01_cpu" / "model.pth"))
-images, labels = test.__getitems__(list(range(len(test))))
+images, labels = test[:]
 with torch.no_grad():
     chances = model(images).softmax(dim=1)
 sure, guess = chances.max(dim=1)
 mistakes = (guess != labels).nonzero().flatten()
-print(f"{len(mistakes)} of {len(test)} test images are classified wrongly")
+print(f"{len(mistakes)} of {len(test)} test images are misclassified")
 
 worst = mistakes[sure[mistakes].argsort(descending=True)][:16]
 figure, axes = plt.subplots(2, 8, figsize=(8, 2.9), layout="constrained")
@@ -129,7 +134,7 @@ plt.show()
 # <details><summary>answer</summary>
 #
 # Each step has a fixed cost: Python, the loader, a dozen small operations. A batch pays it
-# once. Try `nb.run("01_cpu", ARGS="--batch-size 16")`, and look at the seconds.
+# once. Try `nb.run("01_cpu", ARGS="--batch-size 16")` and look at the seconds.
 #
 # </details>
 #
@@ -138,8 +143,8 @@ plt.show()
 #
 # <details><summary>answer</summary>
 #
-# Near zero: 64 images are fewer than the network can learn by heart. On other images it would
-# stop falling soon. That is why every epoch shows all images, in a new order.
+# Close to zero: the network can learn 64 images by heart. On other images the loss would soon
+# stop falling. That is why every epoch shows the network all images, in a new order.
 #
 # </details>
 #

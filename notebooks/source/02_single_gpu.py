@@ -1,9 +1,9 @@
 # %% [markdown] idea
 # # 2: one GPU
 #
-# The model and each batch move to the GPU, and nothing else changes. Here you see where the
-# time of a step goes: computing, or moving. Without a GPU every cell runs too, on the CPU, and
-# says what a GPU would show.
+# The model and each batch move to the GPU, and nothing else changes. Here you see where a
+# step spends its time: computing, or moving data. Without a GPU every cell runs on the CPU,
+# and says what a GPU would show.
 # %% here
 import sys
 from pathlib import Path
@@ -30,8 +30,8 @@ nb.curve("01_cpu", "02_single_gpu")
 # %% [markdown] profile-text
 # ## Where a step's time goes
 #
-# `torch.profiler` records every operation. The cell trains for some steps, twice: with the
-# network of the tutorial, and with a wide one. On a GPU it counts what the device does.
+# `torch.profiler` records every operation. The cell trains for a few steps, twice: with the
+# network of the tutorial, and with a wide one. On a GPU it counts the time of the device.
 # %% profile
 import time
 
@@ -40,10 +40,12 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
+from tools.data import tensors
+
 stage = nb.load("02_single_gpu")
 device = torch.device(stage.DEVICE)
 on_gpu = device.type == "cuda"
-train = stage.MNIST(nb.mnist())
+train = tensors(nb.mnist())
 KINDS = {
     "multiplying matrices": ("aten::addmm", "aten::mm", "gemm"),
     "optimizer": ("Optimizer.step", "_foreach", "aten::add_", "multi_tensor"),
@@ -59,9 +61,7 @@ def steps(hidden, batch, count=20):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
     def step():
-        images, labels = train.__getitems__(
-            torch.randint(len(train), (batch,)).tolist()
-        )
+        images, labels = train[torch.randint(len(train), (batch,)).tolist()]
         images, labels = images.to(device), labels.to(device)
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(images), labels).backward()
@@ -100,18 +100,19 @@ axis.invert_yaxis()
 axis.legend(ncols=5, loc="upper center", bbox_to_anchor=(0.4, -0.3), fontsize=8)
 plt.show()
 # %% [markdown] profile-read
-# With the tutorial's network, only a part of the time is arithmetic; the rest is starting
-# small operations. That part does not get smaller on a GPU, so the GPU waits. With the wide
-# network nearly all of it is multiplying matrices, which is what a GPU is good at.
+# With the tutorial's network only part of the time is arithmetic; the rest goes into starting
+# small operations. That part does not shrink on a GPU, so the GPU waits. With the wide
+# network nearly all of the time goes into multiplying matrices, which a GPU is good at.
 # %% [markdown] pin-text
 # ## What `pin_memory` and `non_blocking` change
 #
-# A GPU can fetch memory by itself only if the page cannot be moved away (*pinned*). From
-# ordinary memory CUDA copies twice, and the process waits. `non_blocking=True` lets the
-# process go on at once, and makes sense with pinned memory only.
+# A GPU can fetch memory by itself only if the operating system may not move it (*pinned*
+# memory). From ordinary memory CUDA copies twice, and the process waits. `non_blocking=True`
+# lets the process go on at once, which makes sense with pinned memory only. The images move
+# as bytes, a quarter of what they would be in float32; the network divides them on the device.
 # %% pin
-batch = torch.rand(4096, 28, 28)
-print(f"a batch of {len(batch)} images: {batch.nbytes / 1e6:.0f} MB")
+batch = torch.randint(256, (4096, 28, 28), dtype=torch.uint8)
+print(f"a batch of {len(batch)} images: {batch.nbytes / 1e6:.1f} MB")
 
 
 def milliseconds(source, non_blocking):
@@ -145,8 +146,8 @@ if not on_gpu:
 #
 # <details><summary>answer</summary>
 #
-# The weights stay and change on the device. The images are new in each step. All of MNIST would
-# fit on a GPU as well (47 MB in bytes), but few data sets do, and the script shows the general
+# The weights stay on the device and change there. The images are new in each step. All of MNIST
+# would fit on a GPU (47 MB as bytes), but few data sets do, and the script shows the general
 # case.
 #
 # </details>
@@ -156,7 +157,7 @@ if not on_gpu:
 #
 # <details><summary>answer</summary>
 #
-# How long it takes to *ask* for the work. The call comes back before the GPU has done it. Call
+# How long it takes to *ask* for the work. The call returns before the GPU has done it: call
 # `torch.cuda.synchronize()` before you read the clock.
 #
 # </details>
@@ -165,7 +166,8 @@ if not on_gpu:
 #
 # <details><summary>answer</summary>
 #
-# No: the GPU adds the same products in another order, and rounds differently. It grows
-# with the epochs. A bug shows at once, and larger: see `tools/compare.py` for the limits.
+# No: the GPU adds the same products in another order, so it rounds differently, and the
+# difference grows with the epochs. A bug shows at once, and is larger: see `tools/compare.py`
+# for the limits.
 #
 # </details>

@@ -2,9 +2,9 @@
 # # 3: `nn.DataParallel`
 #
 # One process, several GPUs: the wrapper cuts each batch (*scatter*), copies the model
-# (*replicate*), computes on each GPU, and puts the outputs together (*gather*). Here you call
-# these four yourself, and look at the shapes. With fewer than two GPUs the cells use a
-# **stand-in**: the same four steps, on the CPU.
+# (*replicate*), computes on each GPU (*apply*), and puts the outputs together (*gather*). Here
+# you take these four steps yourself and look at the shapes. With fewer than two GPUs the cells
+# use a **stand-in**: the same four steps on the CPU.
 # %% here
 import sys
 from pathlib import Path
@@ -35,23 +35,24 @@ import copy
 
 import torch
 from torch import nn
-from torch.nn import parallel
+
+from tools.data import tensors
 
 gpus = torch.cuda.device_count()
 if gpus > 1:
     ids = list(range(gpus))
 
     def scatter(batch):
-        return parallel.scatter(batch, ids)
+        return nn.parallel.scatter(batch, ids)
 
     def replicate(model):
-        return parallel.replicate(model, ids)
+        return nn.parallel.replicate(model, ids)
 
     def apply(replicas, parts):
-        return parallel.parallel_apply(replicas, [(part,) for part in parts])
+        return nn.parallel.parallel_apply(replicas, [(part,) for part in parts])
 
     def gather(outputs):
-        return parallel.gather(outputs, 0)
+        return nn.parallel.gather(outputs, 0)
 
 else:
     print("fewer than two GPUs: the stand-in, with two copies on the CPU")
@@ -75,7 +76,7 @@ else:
 stage = nb.load("03_dp")
 device = "cuda" if gpus > 1 else "cpu"
 model = stage.Net(128).to(device)
-images, labels = stage.MNIST(nb.mnist()).__getitems__(list(range(64)))
+images, labels = tensors(nb.mnist())[:64]
 batch = images.to(device)
 
 parts = scatter(batch)
@@ -91,8 +92,8 @@ print(
     torch.allclose(result, model(batch), atol=1e-5),
 )
 # %% [markdown] pieces-text
-# A batch that cannot be cut evenly, and one that is smaller than the number of GPUs: the last
-# part is smaller, or some GPUs get nothing. A `BatchNorm` layer would see only its part.
+# If a batch cannot be cut evenly, the last part is smaller; if it has fewer images than there
+# are GPUs, some GPUs get nothing. A `BatchNorm` layer would see only its own part.
 # %% pieces
 for size in 64, 63, 3, 1:
     print(f"{size:3} images:", [len(part) for part in scatter(batch[:size])])
@@ -101,9 +102,9 @@ for size in 64, 63, 3, 1:
 # %% [markdown] anchors-text
 # ## The anchors that come back twice
 #
-# A detector such as SSD returns, for each image, a class and a box for each of 8,732 *anchors*;
-# and for convenience the anchors themselves, which are the same for every image. `gather`
-# cannot know that: it joins **every** output along dimension 0.
+# For each image, a detector such as SSD returns a class and a box for each of 8,732 *anchors*;
+# for convenience it also returns the anchors themselves, which are the same for every image.
+# `gather` cannot know that: it joins **every** output along dimension 0.
 # %% anchors
 class Detector(nn.Module):
     def __init__(self):
@@ -132,24 +133,29 @@ for name, value in zip(["boxes", "anchors", "loss"], predict(batch[:16]), strict
     print(f"{name:8}", tuple(value.shape))
 # %% [markdown] prefix-text
 # ## The prefix in a checkpoint
+#
+# The wrapper's weights are the model's, but each name has `module.` in front. The script keeps
+# the model beside the wrapper and saves the model, so its checkpoint loads anywhere. In a
+# checkpoint that was saved from the wrapper, the names have to be mended.
 # %% prefix
-wrapped = nn.DataParallel(model)
-print("wrapper ", *list(wrapped.state_dict())[:2])
-print("model   ", *list(wrapped.module.state_dict())[:2])
-keys = {
-    key.removeprefix("module."): value for key, value in wrapped.state_dict().items()
+parallel = nn.DataParallel(model)
+print("parallel.state_dict() ", *list(parallel.state_dict())[:2])
+print("model.state_dict()    ", *list(model.state_dict())[:2])
+mended = {
+    name.removeprefix("module."): weights
+    for name, weights in parallel.state_dict().items()
 }
-print("loads again:", model.load_state_dict(keys))
+print("mended:", model.load_state_dict(mended))
 # %% [markdown] questions
 # ## Questions
 #
-# **Which of the four steps is done again in every forward pass, though its result is the same as
-# long as the weights do not change?**
+# **Which of the four steps moves the most data in this network, and moves it again in every
+# forward pass?**
 #
 # <details><summary>answer</summary>
 #
-# `replicate`: all weights travel to all GPUs, in each step. `DistributedDataParallel` keeps a model
-# in each process, and only the gradients travel.
+# `replicate`: all weights travel to all GPUs, in every step. `DistributedDataParallel` keeps a
+# model in each process, and only the gradients travel.
 #
 # </details>
 #
@@ -157,8 +163,9 @@ print("loads again:", model.load_state_dict(keys))
 #
 # <details><summary>answer</summary>
 #
-# $(40 \cdot 1 + 24 \cdot 2) / 64 = 1.375$. `.mean()` of the two gives 1.5: right only if the parts
-# are equally large. The script computes the loss outside, from the gathered outputs.
+# $(40 \cdot 1 + 24 \cdot 2) / 64 = 1.375$. Their `.mean()` is 1.5, which is right only if the
+# parts are equally large. The script computes the loss outside the wrapper, from the gathered
+# outputs.
 #
 # </details>
 #
@@ -166,7 +173,7 @@ print("loads again:", model.load_state_dict(keys))
 #
 # <details><summary>answer</summary>
 #
-# The wrapper then calls the model itself. With two GPUs the sums are added in another order, and
-# the last digits differ.
+# Because the wrapper then just calls the model. With two GPUs the sums are added in another
+# order, and the last digits differ.
 #
 # </details>

@@ -1,9 +1,9 @@
 # %% [markdown] idea
 # # 4: `DistributedDataParallel`
 #
-# A process for each GPU, each with its own share of every batch; the gradients are averaged, so
-# all take the same step. Here you see which rank gets which images, what the reduction does
-# to the gradients, and that all ranks end with the same weights. Everything below runs in
+# One process for each GPU, each with its own share of every batch; the gradients are averaged,
+# so all processes take the same step. Here you see which rank gets which images, what the
+# reduction does to the gradients, and that all ranks end with the same weights. The ranks are
 # real processes, on the CPU if there is no GPU.
 # %% here
 import sys
@@ -31,9 +31,9 @@ nb.curve("03_dp", "04_ddp")
 # %% [markdown] map-text
 # ## Which rank gets which image
 #
-# `DistributedSampler` needs no processes to be looked at: it can be told the rank. Each column is
-# an image of a set of 24, each row an epoch; the colour is the rank, the number the step in
-# which it is taken.
+# `DistributedSampler` can be told its rank, so one process is enough to look at it. Each column
+# is one of 24 images, each row an epoch; the colour is the rank that gets the image, the number
+# the step in which it does.
 # %% map
 import matplotlib.pyplot as plt
 import torch
@@ -72,7 +72,7 @@ plt.show()
 # %% [markdown] gradients-text
 # ## Gradients before and after the reduction
 #
-# The next cell starts with `%%ranks 2`: it is written to a file, and torchrun runs it in two
+# The next cell starts with `%%ranks 2`: it is written to a file, and torchrun runs that in two
 # processes. `no_sync` switches the reduction off, so that each rank keeps its own gradient.
 # %% ranks 2 gradients
 import os
@@ -81,24 +81,25 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from tools.data import tensors
 from tools.stages import load
 
 dist.init_process_group("gloo")
 rank, world_size = dist.get_rank(), dist.get_world_size()
 stage = load("04_ddp")
 torch.manual_seed(0)
-model = nn.parallel.DistributedDataParallel(stage.Net(128))
-train = stage.MNIST(os.environ["MNIST"])
-images, labels = train.__getitems__(list(range(rank, 64, world_size)))
+model = stage.Net(128)
+parallel = nn.parallel.DistributedDataParallel(model)
+images, labels = tensors(os.environ["MNIST"])[rank:64:world_size]
 
 
 def gradient():
     model.zero_grad()
-    nn.functional.cross_entropy(model(images), labels).backward()
-    return model.module.layers[3].weight.grad.flatten().clone()
+    nn.functional.cross_entropy(parallel(images), labels).backward()
+    return model.layers[3].weight.grad.flatten().clone()
 
 
-with model.no_sync():
+with parallel.no_sync():
     own = gradient()
 reduced = gradient()
 
@@ -126,8 +127,8 @@ plt.show()
 # %% [markdown] digests-text
 # ## The same weights on all ranks
 #
-# A digest (SHA-256) of all weights, before and after ten steps, in three processes. Each starts
-# from another seed, on purpose: the wrapper copies rank 0's weights when it is made.
+# A digest (SHA-256) of all weights, before and after ten steps, in three processes. They start
+# from different seeds, on purpose: when the wrapper is made, it copies rank 0's weights to all.
 # %% ranks 3 digests
 import hashlib
 import os
@@ -136,6 +137,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from tools.data import tensors
 from tools.stages import load
 
 dist.init_process_group("gloo")
@@ -149,19 +151,18 @@ def digest(model):
 
 
 torch.manual_seed(rank)
-net = stage.Net(128)
-seen = [("built", digest(net))]
-model = nn.parallel.DistributedDataParallel(net)
-seen.append(("wrapped", digest(net)))
+model = stage.Net(128)
+seen = [("built", digest(model))]
+parallel = nn.parallel.DistributedDataParallel(model)
+seen.append(("wrapped", digest(model)))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-train = stage.MNIST(os.environ["MNIST"])
+train = tensors(os.environ["MNIST"])
 for step in range(10):
-    first = 63 * step + rank
-    images, labels = train.__getitems__(list(range(first, first + 63, world_size)))
+    images, labels = train[63 * step + rank : 63 * (step + 1) : world_size]
     optimizer.zero_grad()
-    nn.functional.cross_entropy(model(images), labels).backward()
+    nn.functional.cross_entropy(parallel(images), labels).backward()
     optimizer.step()
-seen.append(("ten steps later", digest(net)))
+seen.append(("ten steps later", digest(model)))
 
 shared = [None] * world_size
 dist.all_gather_object(shared, seen)
@@ -176,9 +177,9 @@ dist.destroy_process_group()
 #
 # <details><summary>answer</summary>
 #
-# The step would be as many times larger as there are ranks: the learning rate would depend on
-# the number of GPUs. The mean of the ranks' mean gradients is the gradient of the whole batch, if
-# the shares are equally large.
+# With *W* ranks, each step would be *W* times as large, so the right learning rate would depend
+# on the number of GPUs. The mean of the ranks' mean gradients is the gradient of the whole
+# batch, if the shares are equally large.
 #
 # </details>
 #
@@ -186,9 +187,9 @@ dist.destroy_process_group()
 #
 # <details><summary>answer</summary>
 #
-# No, and worse: a rank sees the same half of the images in every epoch, in the same batches. The
-# model still sees all of them, through the gradients of the others, but always in the same
-# company.
+# No: a rank sees the same half of the images in every epoch, in the same batches. The model
+# still learns from all of them, through the gradients of the other ranks, but each image
+# always comes in the same company.
 #
 # </details>
 #
@@ -196,7 +197,7 @@ dist.destroy_process_group()
 #
 # <details><summary>answer</summary>
 #
-# Different ones, for ever: DDP copies the weights once and from then on averages gradients only.
-# The loss falls all the same, which is why nobody notices.
+# They would differ, and never agree again: DDP copies the weights once and from then on averages
+# only gradients. The loss falls all the same, which is why nobody notices.
 #
 # </details>

@@ -2,7 +2,7 @@
 # # 5: evaluation on every rank
 #
 # Each rank evaluates its share of the test images, and the counts are added up. Here you see
-# three ways to do that on three ranks, two of them wrong, side by side.
+# three ways to count on three ranks side by side, two of them wrong.
 # %% here
 import sys
 from pathlib import Path
@@ -20,49 +20,43 @@ nb.here()
 # %% diff
 nb.show_diff("05_ddp_inference")
 # %% [markdown] run-text
-# ## Run both, and lay the curves on each other
+# ## Run it, and stage 1, and lay the curves on each other
+#
+# One process that sees every test image says what the right counts are.
 # %% run
-nb.run("04_ddp", EPOCHS=2)
+nb.run("01_cpu", EPOCHS=2)
 nb.run("05_ddp_inference", EPOCHS=2)
 # %% curve
-nb.curve("04_ddp", "05_ddp_inference")
+nb.curve("01_cpu", "05_ddp_inference")
 # %% [markdown] three-text
 # ## Local, padded, exact
 #
-# Three processes evaluate the weights that the run has saved, on nearly all test images: as
-# many as three ranks cannot share evenly. Each rank first counts what it sees alone; then
-# the counts are added up, once over padded shares, once over exact ones.
+# Three processes evaluate the weights that the run has saved, on nearly all test images: a
+# number that three ranks cannot share evenly. First each rank counts its own share; then
+# the counts are added up, once over padded shares and once over exact ones.
 # %% ranks 3 three
 import os
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from torch.utils.data import DataLoader, DistributedSampler, Subset
+from torch.utils.data import DistributedSampler, Subset
 
+from tools.data import tensors
 from tools.stages import load
 
 dist.init_process_group("gloo")
 rank, world_size = dist.get_rank(), dist.get_world_size()
 stage = load("01_cpu")  # its evaluate counts on one rank alone
-test = stage.MNIST(Path(os.environ["MNIST"]), train=False)
+test = tensors(os.environ["MNIST"], train=False)
 count = (len(test) - 2) // 3 * 3 + 1  # one more than three can share
 model = stage.Net(128)
 model.load_state_dict(torch.load("runs/notebooks/05_ddp_inference/model.pth"))
 
-
-class Part(Subset):
-    def __getitems__(self, indices):
-        return self.dataset.__getitems__([self.indices[i] for i in indices])
-
-
-part = Part(test, range(count))
-padded = DistributedSampler(part, shuffle=False)
+padded = list(DistributedSampler(range(count), shuffle=False))
 exact = range(rank, count, world_size)
 seen = {}
-for name, sampler in ("padded", padded), ("exact", exact):
-    loader = DataLoader(part, 1000, sampler=sampler, collate_fn=tuple)
-    local = torch.tensor(stage.evaluate(model, loader))
+for name, indices in ("padded", padded), ("exact", exact):
+    local = torch.tensor(stage.evaluate(model, Subset(test, indices)))
     seen[name] = local.tolist()
     dist.all_reduce(local)
     seen[name + ", all ranks"] = local.tolist()
@@ -101,7 +95,8 @@ plt.show()
 # %% [markdown] padding-text
 # ## Which images are counted twice
 #
-# `DistributedSampler` takes the first images again at the end, until all shares are equally large.
+# At the end, `DistributedSampler` takes the first images again, until all shares are equally
+# large.
 # %% padding
 from torch.utils.data import DistributedSampler
 
@@ -118,16 +113,16 @@ for world_size in 2, 3, 4, 5, 7:
 # <details><summary>answer</summary>
 #
 # On every number that divides 10,000: 1, 2, 4, 5, 8, 10, 16 … So a test on two GPUs proves
-# nothing; try three.
+# nothing: try three.
 #
 # </details>
 #
-# **Why does training need equal shares, and evaluation not?**
+# **Why does training need equal shares, while evaluation does not?**
 #
 # <details><summary>answer</summary>
 #
-# In training each step ends in an `all_reduce` of the gradients. A rank that has no batch left
-# does not call it, and the others wait. Evaluation reduces once, at the end.
+# In training, each step averages the gradients by an `all_reduce`. A rank that has no batch left
+# does not call it, and the others wait for it. Evaluation reduces once, at the end.
 #
 # </details>
 #
@@ -135,6 +130,7 @@ for world_size in 2, 3, 4, 5, 7:
 #
 # <details><summary>answer</summary>
 #
-# When all shares are equally large. Adding up the counts is right always, and no longer.
+# When all shares are equally large. Adding up the counts is always right, and takes no more
+# code.
 #
 # </details>

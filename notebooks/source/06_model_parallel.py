@@ -2,8 +2,8 @@
 # # 6: a model on two GPUs
 #
 # The first layers live on one GPU, the last on another. Here you see what is where, how the two
-# halves wait for each other, and what cutting the batch into micro-batches would give. With fewer
-# than two GPUs both halves are on one device, and are called *first* and *second* all the same.
+# halves wait for each other, and what you would gain by cutting the batch into micro-batches.
+# With fewer than two GPUs both halves are on one device.
 # %% here
 import sys
 from pathlib import Path
@@ -51,9 +51,9 @@ for index, layer in enumerate(model.layers):
 # %% [markdown] timeline-text
 # ## The two halves take turns
 #
-# The cell measures the four parts of a step, forward and backward of each half, and draws them
-# one after the other, as they run. For the picture, the halves are two equal stacks of layers;
-# in the script's network the first half has nearly all the work.
+# The cell measures the four parts of a step, forward and backward in each half, and draws them
+# one after the other, as they run. For the picture the halves are two equal stacks of layers;
+# in the script's network the first half does nearly all the work.
 # %% timeline
 def wait():
     for device in {stage.DEVICE, stage.SECOND}:
@@ -136,10 +136,10 @@ axes[-1].set_xlabel(
 )
 plt.show()
 # %% [markdown] timeline-read
-# The first row is what the script does. The others are **computed**, not run: each piece was
+# The first picture is what the script does. The others are **computed**, not run: each piece was
 # measured by itself, and starts in the picture as soon as its half is free. Two real devices come
-# close to it if the pieces are long enough; each piece also has a fixed cost, so smaller
-# pieces take longer in all.
+# close to that if the pieces are long enough. Each piece also has a fixed cost, so many small
+# pieces take longer in all than a few large ones.
 # %% gain
 for count, seconds in spent.items():
     print(f"{count} micro-batch{'es' * (count > 1)}: {1000 * seconds:.1f} ms a step, "
@@ -151,8 +151,8 @@ for count, seconds in spent.items():
 #
 # <details><summary>answer</summary>
 #
-# With $m$ micro-batches and $k$ parts, $m / (m + k - 1)$: 50 %, 67 %, 80 %. The rest is the *bubble*, at
-# the start where the second half has nothing to do yet, and at the end.
+# With $m$ micro-batches and $k$ parts, $m / (m + k - 1)$: 50 %, 67 %, 80 %. The rest is the
+# *bubble*: each half has nothing to do while it waits for the other's first or last piece.
 #
 # </details>
 #
@@ -160,17 +160,18 @@ for count, seconds in spent.items():
 #
 # <details><summary>answer</summary>
 #
-# The gradients of the micro-batches add up to that of the batch, if each loss is divided by their
-# number. A layer that looks at the whole batch, such as BatchNorm, would change it.
+# The gradients of the micro-batches add up to that of the batch, if each loss is divided by the
+# number of micro-batches. A layer that looks at the whole batch, such as `BatchNorm`, would
+# change it.
 #
 # </details>
 #
-# **The script's second half is one small layer. Is the border in the right place?**
+# **The script's second half is one small layer. Is the cut in the right place?**
 #
 # <details><summary>answer</summary>
 #
 # For speed, no: the halves should take equally long. For memory it depends on where the weights
-# are; look at the table above. A border also costs a copy of the activations, so it is best where
+# are: look at the table above. A cut also costs a copy of the activations, so it is best where
 # they are small.
 #
 # </details>
