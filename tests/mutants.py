@@ -148,7 +148,7 @@ def copy(folder):
         if (ROOT / name).exists():
             target = Path(folder) / name
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, target)
+            shutil.copy2(ROOT / name, target)  # with its age, which make looks at
     (Path(folder) / ".venv").symlink_to(ROOT / ".venv")
     return Path(folder)
 
