@@ -3,6 +3,17 @@
 PYTHON ?= python3
 TORCH_INDEX ?=
 PY := .venv/bin/python
+UV := uv==0.13.9
+INSTALL := .venv/bin/uv pip install -q --python .venv
+# what a target needs: the stages, compare and the lab; notebooks too; the tests too
+STAGES := .venv/stages.ready
+NOTEBOOKS := .venv/notebooks.ready
+DEV := .venv/dev.ready
+SIZE_stages := the scripts and the lab need
+SIZE_notebooks := JupyterLab and the notebooks need
+SIZE_dev := the tests need
+HOLDS_notebooks := $(STAGES)
+HOLDS_dev := $(STAGES) $(NOTEBOOKS)
 # Variables of the command line reach the recipes by themselves; `export` would hand on
 # empty ones that nobody gave.
 
@@ -38,79 +49,90 @@ help:  ## this list
 #: TORCH_INDEX=URL  another package index for torch and torchvision, such as
 #:              https://download.pytorch.org/whl/cpu: small, without GPU support
 
-all: .venv/ready  ## the six stages in order, then compare
-	@$(PY) -m tools.launch all
-	@$(PY) -m tools.compare "$(or $(OUT),runs)"
+all: $(STAGES)  ## the six stages in order, then compare
+	@$(PY) -m tools.run.launch all
+	@$(PY) -m tools.run.compare "$(or $(OUT),runs)"
 
-cpu: .venv/ready  ## stage 1: one process on the CPU
-	@$(PY) -m tools.launch 01_cpu
-single_gpu: .venv/ready  ## stage 2: on one GPU, and the diff from stage 1
-	@$(PY) -m tools.launch 02_single_gpu
-dp: .venv/ready  ## stage 3: nn.DataParallel, and the diff from stage 2
-	@$(PY) -m tools.launch 03_dp
-ddp: .venv/ready  ## stage 4: DistributedDataParallel, and the diff from stage 3
-	@$(PY) -m tools.launch 04_ddp
-ddp_inference: .venv/ready  ## stage 5: evaluation on every rank, and the diff from stage 4
-	@$(PY) -m tools.launch 05_ddp_inference
-model_parallel: .venv/ready  ## stage 6: a model on two GPUs, and the diff from stage 5
-	@$(PY) -m tools.launch 06_model_parallel
+cpu: $(STAGES)  ## stage 1: one process on the CPU
+	@$(PY) -m tools.run.launch 01_cpu
+single_gpu: $(STAGES)  ## stage 2: on one GPU, and the diff from stage 1
+	@$(PY) -m tools.run.launch 02_single_gpu
+dp: $(STAGES)  ## stage 3: nn.DataParallel, and the diff from stage 2
+	@$(PY) -m tools.run.launch 03_dp
+ddp: $(STAGES)  ## stage 4: DistributedDataParallel, and the diff from stage 3
+	@$(PY) -m tools.run.launch 04_ddp
+ddp_inference: $(STAGES)  ## stage 5: evaluation on every rank, and the diff from stage 4
+	@$(PY) -m tools.run.launch 05_ddp_inference
+model_parallel: $(STAGES)  ## stage 6: a model on two GPUs, and the diff from stage 5
+	@$(PY) -m tools.run.launch 06_model_parallel
 
-diff: .venv/ready  ## any two stages: make diff A=02_single_gpu B=04_ddp
-	@$(PY) -m tools.diffs "$(A)" "$(B)"
-side_by_side: .venv/ready  ## any two stages in the browser: one HTML file, to be opened from disk
-	@$(PY) -m tools.side_by_side
-notebooks: .venv/ready  ## the companion notebooks, in JupyterLab
+diff: $(STAGES)  ## any two stages: make diff A=02_single_gpu B=04_ddp
+	@$(PY) -m tools.run.diffs "$(A)" "$(B)"
+side_by_side: $(STAGES)  ## any two stages in the browser: one HTML file, to be opened from disk
+	@$(PY) -m tools.pages.side_by_side
+notebooks: $(NOTEBOOKS)  ## the companion notebooks, in JupyterLab
 	@$(PY) -m jupyterlab notebooks
-bench: .venv/ready  ## how fast, and why: measures this machine for some minutes, and draws it
-	@$(PY) -m tools.bench
-trace: .venv/ready  ## a timeline of each device or process: stages 3 to 6, or S=04_ddp
-	@$(PY) -m tools.trace "$(S)"
-predict: .venv/ready  ## training on many GPUs, by a model: NODES=4 GPUS_PER_NODE=8
-	@$(PY) -m tools.predict
-exercises: .venv/ready  ## the break-it lab: scripts with one mistake each, to be found
-	@$(PY) -m tools.lab list
-exercise: .venv/ready  ## begin one, in workshop/: make exercise E=04
-	@$(PY) -m tools.lab begin "$(E)"
-check: .venv/ready  ## is it solved? what is still wrong?  E=04
-	@$(PY) -m tools.lab check "$(E)"
-hint: .venv/ready  ## the next of its three hints: E=04
-	@$(PY) -m tools.lab hint "$(E)"
-solution: .venv/ready  ## the diff that solves it: E=04
-	@$(PY) -m tools.lab solution "$(E)"
-reset: .venv/ready  ## throw your version away: E=04
-	@$(PY) -m tools.lab reset "$(E)"
-compare: .venv/ready  ## the results side by side; are the curves equal? draws runs/curves.png
-	@$(PY) -m tools.compare "$(or $(OUT),runs)"
-data: .venv/ready  ## fetch MNIST; FROM=DIR takes the four official .gz files from there
-	@$(PY) -m tools.data "$(FROM)"
+bench: $(STAGES)  ## how fast, and why: measures this machine for some minutes, and draws it
+	@$(PY) -m tools.bench.benchmark
+trace: $(STAGES)  ## a timeline of each device or process: stages 3 to 6, or S=04_ddp
+	@$(PY) -m tools.bench.timeline "$(S)"
+predict: $(STAGES)  ## training on many GPUs, by a model: NODES=4 GPUS_PER_NODE=8
+	@$(PY) -m tools.bench.predict
+exercises: $(STAGES)  ## the break-it lab: scripts with one mistake each, to be found
+	@$(PY) -m tools.lab.commands list
+exercise: $(STAGES)  ## begin one, in workshop/: make exercise E=04
+	@$(PY) -m tools.lab.commands begin "$(E)"
+check: $(STAGES)  ## is it solved? what is still wrong?  E=04
+	@$(PY) -m tools.lab.commands check "$(E)"
+hint: $(STAGES)  ## the next of its three hints: E=04
+	@$(PY) -m tools.lab.commands hint "$(E)"
+solution: $(STAGES)  ## the diff that solves it: E=04
+	@$(PY) -m tools.lab.commands solution "$(E)"
+reset: $(STAGES)  ## throw your version away: E=04
+	@$(PY) -m tools.lab.commands reset "$(E)"
+compare: $(STAGES)  ## the results side by side; are the curves equal? draws runs/curves.png
+	@$(PY) -m tools.run.compare "$(or $(OUT),runs)"
+data: $(STAGES)  ## fetch MNIST; FROM=DIR takes the four official .gz files from there
+	@$(PY) -m tools.run.data "$(FROM)"
 
-doctor: .venv/ready  ## is this machine ready? a table of what works and what to do
-	@$(PY) -m tools.doctor
-setup: .venv/ready  ## make .venv (every other target does it when needed)
-test: .venv/ready  ## the tests, on the CPU
+doctor: $(STAGES)  ## is this machine ready? a table of what works and what to do
+	@$(PY) -m tools.run.doctor
+setup: $(NOTEBOOKS)  ## what a workshop needs, into .venv; every other target installs what it needs itself
+test: $(DEV)  ## the tests, on the CPU
 	@OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadfile
-mutants: .venv/ready  ## bugs put into scripts and tools, one at a time: do the tests catch them?
+mutants: $(DEV)  ## bugs put into scripts and tools, one at a time: do the tests catch them?
 	@$(PY) tests/mutants.py
-lint: .venv/ready  ## ruff
+lint: $(DEV)  ## ruff
 	@.venv/bin/ruff check . && .venv/bin/ruff format --check .
-docs: .venv/ready  ## write the generated parts of the pages, and the notebooks, anew
-	@$(PY) -m tools.docs
-	@$(PY) -m tools.notebooks
+docs: $(NOTEBOOKS)  ## write the generated parts of the pages, and the notebooks, anew
+	@$(PY) -m tools.pages.blocks
+	@$(PY) -m tools.pages.build_notebooks
 
-.venv/ready: requirements.txt
+# Three sizes of installation, each pinned in requirements/. The larger hold the smaller.
+.venv/bin/uv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || { \
 	  echo "$(PYTHON) is not Python 3.10 or newer: make PYTHON=python3.11, say" >&2; exit 1; }
-	@echo "Making .venv with $(PYTHON): downloads about $(if $(TORCH_INDEX),0.3 GB with the CPU wheels (3 GB otherwise),3 GB on Linux). Once."
-	@$(PYTHON) -m venv .venv || { rm -rf .venv; \
+	@test -x $(PY) || { echo "Making .venv with $(PYTHON)"; $(PYTHON) -m venv .venv; } || { rm -rf .venv; \
 	  echo "$(PYTHON) cannot make .venv: install its venv module (Debian: python3-venv)" >&2; exit 1; }
-	@$(if $(TORCH_INDEX),grep '^torch' requirements.txt >.venv/torch.txt && \
-	  .venv/bin/python -m pip install --disable-pip-version-check -q --index-url "$(TORCH_INDEX)" -r .venv/torch.txt || { \
-	  echo "$(TORCH_INDEX) has not what requirements.txt asks for" >&2; exit 1; })
-	@.venv/bin/python -m pip install --disable-pip-version-check -q -r requirements.txt || { \
-	  echo "pip could not install requirements.txt: see above, then the same command again" >&2; exit 1; }
-	@touch $@
+	@$(PY) -m pip install --disable-pip-version-check -q --no-warn-script-location $(UV) >.venv/pip.log 2>&1 || { \
+	  cat .venv/pip.log >&2; echo "pip could not install $(UV): see above, then the same command again" >&2; exit 1; }
+
+.venv/%.ready: requirements/%.txt | .venv/bin/uv
+	@echo "Installing what $(SIZE_$*): up to $(if $(TORCH_INDEX),0.4 GB with the CPU wheels,3 GB) to download. Once."
+	@$(if $(TORCH_INDEX),grep '^torch' $< >.venv/torch.txt; grep -vE '^(torch|nvidia|cuda|triton)' $< >.venv/rest.txt; \
+	  $(INSTALL) --index-url "$(TORCH_INDEX)" -r .venv/torch.txt || { \
+	  echo "$(TORCH_INDEX) does not have the versions in $<" >&2; exit 1; })
+	@$(INSTALL) -r $(if $(TORCH_INDEX),.venv/rest.txt,$<) || { \
+	  echo "could not install $<: see above, then the same command again" >&2; exit 1; }
+	@touch $@ $(HOLDS_$*)
+
+lock: .venv/bin/uv  ## pin the packages of pyproject.toml anew; U=--upgrade takes newer ones
+	@for size in dev notebooks stages; do .venv/bin/uv pip compile -q $(U) --universal --python-version 3.10 --no-annotate \
+	  --custom-compile-command "make lock" $${constraint:-} pyproject.toml \
+	  $$(test $$size = stages || echo --group pyproject.toml:$$size) -o requirements/$$size.txt \
+	  && constraint="-c requirements/dev.txt" U= || exit 1; done
 
 .PHONY: help all cpu single_gpu dp ddp ddp_inference model_parallel diff \
   side_by_side notebooks exercises exercise check hint solution reset compare data \
   bench trace predict \
-  doctor setup test mutants lint docs
+  doctor setup test mutants lint docs lock

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from tools import ranks
-from tools.make_sample import cut
-from tools.stages import DISTRIBUTED, ROOT, script
+from tools.run import ranks
+from tools.run.sample import cut
+from tools.run.stages import DISTRIBUTED, ROOT, script
 
 # Several processes on two cores with PyTorch's default threads get in each other's way.
 ENV = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
@@ -29,7 +29,7 @@ def command(stage, *flags, processes=None, float64=False):
         words += ["-m", "torch.distributed.run", "--standalone"]
         words += [f"--nproc-per-node={processes or 2}"]
     if float64:
-        words.append("tests/float64.py")
+        words.append("tests/stages/float64.py")
     return [*words, str(script(stage).relative_to(ROOT)), *map(str, flags)]
 
 

@@ -14,21 +14,21 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import Queue
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[1]
 SECONDS = 400  # that a mutant's tests may take: then it hangs, which is noticed too
-CODE = "test_failing.py -k code_in_it"
-COMPARE = "test_compare.py"
-CURVE = "test_curve.py"
-DATA = "test_data.py"
-DOCS = "test_docs.py -k noticed"
-EVALUATION = "test_evaluation.py"
-FULL_DISK = "test_failing.py -k full_disk"
-MAKE = "test_make.py -k 'refuses or runs_where or all_stops'"
-MECHANISM = "test_mechanism.py"
-REFERENCE = "test_reference.py"
-REFUSALS = "test_refusals.py"
-RESUME = "test_resume.py -k 'resumed or ranks_go_on'"
-RESTARTS = "test_resume.py -k do_not_go_on"
+CODE = "run/test_failing.py -k code_in_it"
+COMPARE = "run/test_compare.py"
+CURVE = "stages/test_curve.py"
+DATA = "run/test_data.py"
+DOCS = "pages/test_blocks.py -k noticed"
+EVALUATION = "stages/test_evaluation.py"
+FULL_DISK = "run/test_failing.py -k full_disk"
+MAKE = "run/test_launch.py -k 'refuses or runs_where or all_stops'"
+MECHANISM = "stages/test_mechanism.py"
+REFERENCE = "stages/test_reference.py"
+REFUSALS = "stages/test_refusals.py"
+RESUME = "stages/test_resume.py -k 'resumed or ranks_go_on'"
+RESTARTS = "stages/test_resume.py -k do_not_go_on"
 
 # fmt: off
 MUTANTS = {  # file -> (text, text in its place, what that simulates, tests)
@@ -82,7 +82,7 @@ MUTANTS = {  # file -> (text, text in its place, what that simulates, tests)
         ("    rank, world_size =", "    import sys\n    sys.stdout = sys.stdout if dist.get_rank() == 0 else open(os.devnull, 'w')\n    rank, world_size =", "a rank's own print silenced", REFUSALS),
         ("sampler.total_size - len(train)", "len(sampler) - len(train)", "the wrong number of images twice", CURVE),
         ("    if rank == 0:\n        print", "    if True:\n        print", "every rank prints the header", CURVE),
-        ("    if dist.get_rank() == 0:\n", "    if True:\n", "a progress bar on each rank", "test_terminal.py"),
+        ("    if dist.get_rank() == 0:\n", "    if True:\n", "a progress bar on each rank", "stages/test_terminal.py"),
     ],
     "05_ddp_inference/mnist.py": [
         ("range(rank, len(test), world_size)", "range(0, len(test), world_size)", "every rank evaluates the same share", EVALUATION),
@@ -98,9 +98,9 @@ MUTANTS = {  # file -> (text, text in its place, what that simulates, tests)
         ("manual_seed(args.seed + epoch)", "manual_seed(args.seed)", "every epoch in one order", CURVE),
     ],
     "Makefile": [
-        ("PY := ", "export DATA OUT\nPY := ", "empty variables in all children", "test_notebooks.py -k person"),
+        ("PY := ", "export DATA OUT\nPY := ", "empty variables in all children", "pages/test_notebooks.py -k person"),
     ],
-    "tools/compare.py": [
+    "tools/run/compare.py": [
         ("if not all(math.isfinite(loss) for loss, *_ in curve):", "if False:", "NaN is no matter", COMPARE),
         ("    if same_bits:", "    if False:", "rounding allowed everywhere", COMPARE),
         ("> COUNTS * one[2]", "> one[2]", "the counts do not matter", COMPARE),
@@ -108,33 +108,35 @@ MUTANTS = {  # file -> (text, text in its place, what that simulates, tests)
         ("[total for *_, total in reference]:", "[total for *_, total in curve]:", "other epochs or test images do not matter", COMPARE),
         ("        if not equal:\n", "        if False:\n", "a difference that does not end in exit status 1", COMPARE),
     ],
-    "tools/launch.py": [
+    "tools/run/launch.py": [
         ("            if status:\n", "            if False:\n", "`make all` goes on after a stage that failed", MAKE),
         ("        set_aside(command)\n", "        pass\n", "RESTARTS goes on with an earlier run", RESTARTS),
-        ('if "NNODES" not in given:', 'if "NNODES" not in given and "MASTER_ADDR" not in given:', "MASTER_ADDR in the shell refused", "test_make.py -k only_nnodes"),
+        ('if "NNODES" not in given:', 'if "NNODES" not in given and "MASTER_ADDR" not in given:', "MASTER_ADDR in the shell refused", "run/test_launch.py -k only_nnodes"),
         ("    if args.batch_size % processes and not args.checkpoint:", "    if False:", "a batch that cannot be shared starts", MAKE),
         ("            gpus = gpus[:1]\n", "            pass\n", "stage 02 sees two GPUs", MAKE),
         ('environment["CUDA_VISIBLE_DEVICES"] =', "_ =", "GPUS= hides nothing", MAKE),
-        ("family = [parent, *parent.children(recursive=True)]", "family = [parent]", "Ctrl-C leaves the ranks behind", "test_failing.py -k ctrl_c"),
+        ("family = [parent, *parent.children(recursive=True)]", "family = [parent]", "Ctrl-C leaves the ranks behind", "run/test_failing.py -k ctrl_c"),
     ],
-    "tools/data.py": [
+    "tools/run/data.py": [
         ("if not check_integrity(path, md5):", "if False:", "files that are not the official ones", DATA),
         ("        if size != len(header) + values:\n", "        if False:\n", "damaged data are trained on", DATA),
         ("        raw.mkdir(parents=True)\n", "        raw.mkdir(parents=True)\n        shutil.rmtree(FULL, ignore_errors=True)\n", "the old set deleted before the new one is checked", DATA),
         ("            OFFLINE.touch()\n", "            pass\n", "a download tried again in every run", DATA),
     ],
-    "tools/doctor.py": [
-        ("failed |= verdict == FAILURE", "failed = False", "a failure with exit status 0", "test_doctor.py -k failure"),
-        ("or digest(path) not in page", "", "a damaged sample is in order", "test_doctor.py -k failure"),
+    "tools/run/doctor.py": [
+        ("failed |= verdict == FAILURE", "failed = False", "a failure with exit status 0", "run/test_doctor.py -k failure"),
+        ("or digest(path) not in page", "", "a damaged sample is in order", "run/test_doctor.py -k failure"),
     ],
-    "tools/docs.py": [
+    "tools/pages/blocks.py": [
         ("        return old == new\n", "        return True\n", "stale tables and diffs pass", DOCS),
         ("if numbers != list(range(1, needed + 1)):", "if False:", "a hunk without its reason", DOCS),
     ],
-    "tools/lab.py": [
-        ('(exercise.workshop / ".done").unlink(missing_ok=True)', "pass", "solved stays solved, whatever is done to it", "test_exercises.py -k done"),
-        ("CLOSE = 1e-9", "CLOSE = 1e-1", "wrong losses pass", "test_exercises.py -k 'an_exercise and 08'"),
-        ("        if apart:\n", "        if False:\n", "ranks may drift apart", "test_exercises.py -k 'an_exercise and 12'"),
+    "tools/lab/commands.py": [
+        ('(workshop(exercise) / ".done").unlink(missing_ok=True)', "pass", "solved stays solved, whatever is done to it", "lab/test_exercises.py -k done"),
+    ],
+    "tools/lab/checks.py": [
+        ("CLOSE = 1e-9", "CLOSE = 1e-1", "wrong losses pass", "lab/test_exercises.py -k 'an_exercise and 08'"),
+        ("        if apart:\n", "        if False:\n", "ranks may drift apart", "lab/test_exercises.py -k 'an_exercise and 12'"),
     ],
 }
 # fmt: on

@@ -1,1 +1,4 @@
-"""What the Makefile calls. Nothing in here is needed to read or run a stage."""
+"""What the Makefile calls, in rooms. Nothing in here is needed to read or run a stage.
+
+Imports go one way: pages -> bench -> lab -> run.
+"""

@@ -1,5 +1,5 @@
-from tools.lab import Wrong, same_curve
-from tools.standin import one_gpu
+from tools.lab.checks import Wrong, same_curve
+from tools.lab.standin import one_gpu
 
 
 def check(run):

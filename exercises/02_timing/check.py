@@ -1,7 +1,7 @@
 import re
 
-from tools.lab import Wrong, ended
-from tools.standin import BACKWARD, LINEAR, clock
+from tools.lab.checks import Wrong, ended
+from tools.lab.standin import BACKWARD, LINEAR, clock
 
 
 def check(run):

@@ -1,6 +1,6 @@
 import torch
 
-from tools.lab import Wrong, same_curve, weights
+from tools.lab.checks import Wrong, same_curve, weights
 
 
 def check(run):

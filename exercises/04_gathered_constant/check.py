@@ -1,5 +1,5 @@
-from tools.lab import same_curve
-from tools.standin import data_parallel
+from tools.lab.checks import same_curve
+from tools.lab.standin import data_parallel
 
 
 def check(run):

@@ -1,4 +1,4 @@
-from tools.lab import Wrong, equal_weights, learns, shared_out
+from tools.lab.checks import Wrong, equal_weights, learns, shared_out
 
 
 def check(run):

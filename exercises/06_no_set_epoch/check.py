@@ -1,4 +1,4 @@
-from tools.lab import Wrong, ended, same_curve, shared_out
+from tools.lab.checks import Wrong, ended, same_curve, shared_out
 
 
 def check(run):

@@ -1,4 +1,4 @@
-from tools.lab import Wrong, learns, shared_out
+from tools.lab.checks import Wrong, learns, shared_out
 
 BATCH, RATE, PROCESSES = 64, 0.1, 2  # the defaults of the script
 

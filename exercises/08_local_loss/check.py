@@ -1,4 +1,4 @@
-from tools.lab import Wrong, ended, same_curve
+from tools.lab.checks import Wrong, ended, same_curve
 
 
 def check(run):

@@ -1,4 +1,4 @@
-from tools.lab import ended, equal_weights, same_curve
+from tools.lab.checks import ended, equal_weights, same_curve
 
 
 def check(run):

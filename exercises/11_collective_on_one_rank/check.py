@@ -1,4 +1,4 @@
-from tools.lab import Wrong, same_curve
+from tools.lab.checks import Wrong, same_curve
 
 
 def check(run):

@@ -1,4 +1,4 @@
-from tools.lab import Wrong, equal_weights, learns, weights
+from tools.lab.checks import Wrong, equal_weights, learns, weights
 
 
 def check(run):

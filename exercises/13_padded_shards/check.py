@@ -1,6 +1,6 @@
 from collections import Counter
 
-from tools.lab import TEST, Wrong, ended, same_curve
+from tools.lab.checks import TEST, Wrong, ended, same_curve
 
 
 def check(run):

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import torch
 
-from tools.lab import TEST, Wrong, ended
-from tools.stages import load
+from tools.lab.checks import TEST, Wrong, ended
+from tools.run.stages import load
 
 SEED = 1  # not the script's, which would give the weights that it starts with
 

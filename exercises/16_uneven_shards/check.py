@@ -1,4 +1,4 @@
-from tools.lab import Wrong, ended
+from tools.lab.checks import Wrong, ended
 
 COUNT = 513
 

@@ -1,4 +1,4 @@
-from tools.lab import Wrong, equal_weights, same_curve, weights
+from tools.lab.checks import Wrong, equal_weights, same_curve, weights
 
 
 def check(run):

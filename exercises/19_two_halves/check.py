@@ -1,5 +1,5 @@
-from tools.lab import Wrong, same_curve, weights
-from tools.standin import two_gpus
+from tools.lab.checks import Wrong, same_curve, weights
+from tools.lab.standin import two_gpus
 
 
 def check(run):

@@ -1,4 +1,4 @@
-from tools.lab import Wrong, ended, equal_weights, same_curve, weights
+from tools.lab.checks import Wrong, ended, equal_weights, same_curve, weights
 
 COUNT = 484  # images: the last batch of a rank has 18, in parts of 8, 8 and 2
 

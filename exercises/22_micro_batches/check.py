@@ -1,5 +1,5 @@
-from tools.lab import Wrong, ended, same_curve
-from tools.standin import two_gpus
+from tools.lab.checks import Wrong, ended, same_curve
+from tools.lab.standin import two_gpus
 
 
 def check(run):

@@ -5,18 +5,18 @@
 # digits and prints its loss. Here you look at what it does not print: the images, the network,
 # one step of training, and the digits that it gets wrong. [The stage's
 # page](../01_cpu/README.md) explains the script itself.
-# %% here
+# %% start
 import sys
 from pathlib import Path
 
 folders = [Path.cwd(), *Path.cwd().parents]
-root = next((f for f in folders if (f / "tools" / "notebook.py").exists()), None)
+root = next((f for f in folders if (f / "tools/pages/notebook.py").exists()), None)
 if root is None:
     raise RuntimeError("open this notebook from a clone of the repository")
 sys.path.insert(0, str(root))
-from tools import notebook as nb
+from tools.pages import notebook as nb
 
-nb.here()
+nb.start()
 # %% [markdown] data-text
 # ## The data
 #
@@ -28,7 +28,7 @@ import matplotlib.pyplot as plt
 import torch
 from torch import nn
 
-from tools.data import tensors
+from tools.run.data import tensors
 
 stage = nb.load("01_cpu")
 train, test = tensors(nb.mnist()), tensors(nb.mnist(), train=False)

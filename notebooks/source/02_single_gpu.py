@@ -4,18 +4,18 @@
 # The model and each batch move to the GPU, and nothing else changes. Here you see where a
 # step spends its time: computing, or moving data. Without a GPU every cell runs on the CPU,
 # and says what a GPU would show.
-# %% here
+# %% start
 import sys
 from pathlib import Path
 
 folders = [Path.cwd(), *Path.cwd().parents]
-root = next((f for f in folders if (f / "tools" / "notebook.py").exists()), None)
+root = next((f for f in folders if (f / "tools/pages/notebook.py").exists()), None)
 if root is None:
     raise RuntimeError("open this notebook from a clone of the repository")
 sys.path.insert(0, str(root))
-from tools import notebook as nb
+from tools.pages import notebook as nb
 
-nb.here()
+nb.start()
 # %% [markdown] diff-text
 # ## The diff from stage 1
 # %% diff
@@ -40,7 +40,7 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
-from tools.data import tensors
+from tools.run.data import tensors
 
 stage = nb.load("02_single_gpu")
 device = torch.device(stage.DEVICE)
@@ -167,7 +167,7 @@ if not on_gpu:
 # <details><summary>answer</summary>
 #
 # No: the GPU adds the same products in another order, so it rounds differently, and the
-# difference grows with the epochs. A bug shows at once, and is larger: see `tools/compare.py`
+# difference grows with the epochs. A bug shows at once, and is larger: see `tools/run/compare.py`
 # for the limits.
 #
 # </details>

@@ -5,18 +5,18 @@
 # (*replicate*), computes on each GPU (*apply*), and puts the outputs together (*gather*). Here
 # you take these four steps yourself and look at the shapes. With fewer than two GPUs the cells
 # use a **stand-in**: the same four steps on the CPU.
-# %% here
+# %% start
 import sys
 from pathlib import Path
 
 folders = [Path.cwd(), *Path.cwd().parents]
-root = next((f for f in folders if (f / "tools" / "notebook.py").exists()), None)
+root = next((f for f in folders if (f / "tools/pages/notebook.py").exists()), None)
 if root is None:
     raise RuntimeError("open this notebook from a clone of the repository")
 sys.path.insert(0, str(root))
-from tools import notebook as nb
+from tools.pages import notebook as nb
 
-nb.here()
+nb.start()
 # %% [markdown] diff-text
 # ## The diff from stage 2
 # %% diff
@@ -36,7 +36,7 @@ import copy
 import torch
 from torch import nn
 
-from tools.data import tensors
+from tools.run.data import tensors
 
 gpus = torch.cuda.device_count()
 if gpus > 1:

@@ -5,18 +5,18 @@
 # so all processes take the same step. Here you see which rank gets which images, what the
 # reduction does to the gradients, and that all ranks end with the same weights. The ranks are
 # real processes, on the CPU if there is no GPU.
-# %% here
+# %% start
 import sys
 from pathlib import Path
 
 folders = [Path.cwd(), *Path.cwd().parents]
-root = next((f for f in folders if (f / "tools" / "notebook.py").exists()), None)
+root = next((f for f in folders if (f / "tools/pages/notebook.py").exists()), None)
 if root is None:
     raise RuntimeError("open this notebook from a clone of the repository")
 sys.path.insert(0, str(root))
-from tools import notebook as nb
+from tools.pages import notebook as nb
 
-nb.here()
+nb.start()
 # %% [markdown] diff-text
 # ## The diff from stage 3
 # %% diff
@@ -81,8 +81,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from tools.data import tensors
-from tools.stages import load
+from tools.run.data import tensors
+from tools.run.stages import load
 
 dist.init_process_group("gloo")
 rank, world_size = dist.get_rank(), dist.get_world_size()
@@ -137,8 +137,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from tools.data import tensors
-from tools.stages import load
+from tools.run.data import tensors
+from tools.run.stages import load
 
 dist.init_process_group("gloo")
 rank, world_size = dist.get_rank(), dist.get_world_size()

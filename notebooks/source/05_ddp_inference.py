@@ -3,18 +3,18 @@
 #
 # Each rank evaluates its share of the test images, and the counts are added up. Here you see
 # three ways to count on three ranks side by side, two of them wrong.
-# %% here
+# %% start
 import sys
 from pathlib import Path
 
 folders = [Path.cwd(), *Path.cwd().parents]
-root = next((f for f in folders if (f / "tools" / "notebook.py").exists()), None)
+root = next((f for f in folders if (f / "tools/pages/notebook.py").exists()), None)
 if root is None:
     raise RuntimeError("open this notebook from a clone of the repository")
 sys.path.insert(0, str(root))
-from tools import notebook as nb
+from tools.pages import notebook as nb
 
-nb.here()
+nb.start()
 # %% [markdown] diff-text
 # ## The diff from stage 4
 # %% diff
@@ -41,8 +41,8 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import DistributedSampler, Subset
 
-from tools.data import tensors
-from tools.stages import load
+from tools.run.data import tensors
+from tools.run.stages import load
 
 dist.init_process_group("gloo")
 rank, world_size = dist.get_rank(), dist.get_world_size()

@@ -4,18 +4,18 @@
 # The first layers live on one GPU, the last on another. Here you see what is where, how the two
 # halves wait for each other, and what you would gain by cutting the batch into micro-batches.
 # With fewer than two GPUs both halves are on one device.
-# %% here
+# %% start
 import sys
 from pathlib import Path
 
 folders = [Path.cwd(), *Path.cwd().parents]
-root = next((f for f in folders if (f / "tools" / "notebook.py").exists()), None)
+root = next((f for f in folders if (f / "tools/pages/notebook.py").exists()), None)
 if root is None:
     raise RuntimeError("open this notebook from a clone of the repository")
 sys.path.insert(0, str(root))
-from tools import notebook as nb
+from tools.pages import notebook as nb
 
-nb.here()
+nb.start()
 # %% [markdown] diff-text
 # ## The diff from stage 2
 # %% diff

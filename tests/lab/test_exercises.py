@@ -1,0 +1,224 @@
+"""Promise: a check fails the broken script and wrong repairs, and passes right ones."""
+
+import os
+import re
+import sys
+import time
+
+import psutil
+import pytest
+
+from conftest import ROOT, call
+from tools.lab import checks, commands
+from tools.lab.exercise import EXERCISES as FOLDER
+from tools.lab.exercise import Exercise, exercises
+from tools.run.stages import STAGES
+
+EXERCISES = exercises()
+REASONS = {  # a part of what the check says of the broken script
+    "01": "same device, but found at least two devices, cuda:0 and cpu",
+    "02": "The clock was read while work was still in the queue",
+    "03": "The keys of model.pth begin with 'module.layers.1.weight'",
+    "04": "size of tensor a (10) must match the size of tensor b (20)",
+    "05": "rank 1 trained on 512 images that rank 0 trained on too",
+    "06": "Epoch 2 has the images in the order of epoch 1",
+    "07": "together take 128 images a step, with a learning rate of 0.1",
+    "08": "The loss of epoch 1 is given as",
+    "09": "was written by ranks 0 and 1",
+    "10": "After step 1 the weights of rank 1 differ from those",
+    "11": "The run hangs: after",
+    "12": "the weights of rank 1 differ from those of rank 0",
+    "13": "it counted 102 test images; there are 101",
+    "14": "the three ranks together had",
+    "15": "Attempting to deserialize object on a CUDA device",
+    "16": "The run",  # hangs, or fails in the backend
+    "17": "The run",
+    "18": "Expected to have finished reduction in the prior iteration",
+    "19": "at least two devices, cuda:1 and cuda:0",
+    "20": "The optimizer took 62 steps, expected 16",
+    "21": "After step 1 the weights of rank 1 differ from those",
+    "22": "The first half gets 64 images at once",
+}
+
+
+def judge(exercise, text):
+    """Return what the check says of the text of a script, '' where it passes."""
+    try:
+        exercise.check(text)
+    except checks.Wrong as why:
+        return str(why)
+    return ""
+
+
+def test_all_exercises_are_there():
+    assert [exercise.number for exercise in EXERCISES] == sorted(REASONS)
+    assert len(EXERCISES) == 22
+    assert {exercise.stage for exercise in EXERCISES} == set(STAGES[1:])
+    build = [exercise for exercise in EXERCISES if exercise.title.startswith("Build: ")]
+    assert len(build) == 3
+
+
+@pytest.mark.parametrize("exercise", EXERCISES, ids=lambda e: e.folder.name)
+def test_an_exercise(exercise, monkeypatch):
+    names = ["start", "solution", "right", "wrong"]
+    start, solution, right, wrong = texts = [exercise.script(name) for name in names]
+    assert len(set(texts)) == 4
+    monkeypatch.setattr(
+        checks, "LIMIT", 6
+    )  # so that less time goes by in one that hangs
+    begin = time.monotonic()
+    assert REASONS[exercise.number] in judge(exercise, start)
+    assert time.monotonic() - begin < 2 * checks.LIMIT + 20  # a hang ends, too
+    monkeypatch.undo()
+    assert judge(exercise, solution) == ""
+    assert judge(exercise, right) == ""
+    assert judge(exercise, wrong) != ""
+    family = psutil.Process().children(recursive=True)
+    left = [p for p in family if p.ppid() != os.getpid() and p.status() != "zombie"]
+    assert left == []
+
+
+@pytest.mark.parametrize(
+    ("number", "old", "new", "said"),
+    [
+        ("15", "model.load_state_dict(weights)\n        correct", "correct", "prints"),
+        ("20", " or part == len(loader)", "", "took 14 steps, expected 16"),
+        ("20", "grad /= size", "grad /= 32", "stage 4"),
+    ],
+)
+def test_what_else_must_not_pass(number, old, new, said):
+    exercise = commands.find(number)
+    text = exercise.script("right")
+    assert text.count(old) == 1
+    assert said in judge(exercise, text.replace(old, new))
+
+
+def test_the_scripts_are_clean(tmp_path):
+    for exercise in EXERCISES:
+        for name in "start", "solution", "right", "wrong":
+            path = tmp_path / f"{exercise.number}_{name}.py"
+            path.write_text(exercise.script(name))
+    ruff = [sys.executable, "-m", "ruff"]
+    options = ["--config", ROOT / "pyproject.toml", tmp_path]
+    result = call([*ruff, "format", "--check", *options])
+    assert result.stdout == f"{4 * len(EXERCISES)} files already formatted\n"
+    result = call([*ruff, "check", "--ignore", "F841", *options])  # 10: not used
+    assert result.returncode == 0, result.stdout
+
+
+@pytest.mark.parametrize("exercise", EXERCISES, ids=lambda e: e.folder.name)
+def test_the_page_of_an_exercise(exercise):
+    titles = re.findall(r"^## (.*)$", exercise.text, re.MULTILINE)
+    assert titles == ["What you observe", "Your task", "Hints", "Where people met it"]
+    assert len(exercise.hints()) == 3
+    assert exercise.hints()[0].startswith(("Look ", "Compare "))
+    assert 5 <= exercise.minutes <= 20
+    assert "](https://" in exercise.chapter("Where people met it")
+    if exercise.number in ("01", "02", "04", "19", "22"):
+        assert "stand-in" in exercise.chapter("What you observe")
+
+
+@pytest.fixture
+def workshop(tmp_path, monkeypatch):
+    """A workshop of its own, and a function that runs an action of the lab there."""
+    environment = {**os.environ, "WORKSHOP": str(tmp_path / "workshop")}
+
+    def act(action, *words):
+        return call(["make", action, *words], env=environment)
+
+    return tmp_path / "workshop", act
+
+
+def test_the_way_of_a_learner(workshop):
+    folder, act = workshop
+    listed = act("exercises").stdout
+    assert [line[:2] for line in listed.splitlines()[:22]] == sorted(REASONS)
+    assert "done" not in listed
+    early = act("check", "E=08")
+    assert early.returncode != 0
+    assert early.stderr.startswith("exercise 08 has not begun: 'make exercise E=08'\n")
+
+    begun = act("exercise", "E=08")
+    assert begun.returncode == 0, begun.stderr
+    assert "make check E=08" in begun.stdout
+    script = folder / "08_local_loss" / "mnist.py"
+    page = (script.parent / "README.md").read_text()
+    assert "What you observe" in page
+    assert "Hints" not in page
+
+    wrong = act("check", "E=08")
+    assert wrong.returncode != 0
+    assert wrong.stderr.startswith("Not yet. The loss of epoch 1 is given as")
+    assert "Traceback" not in wrong.stderr
+
+    hints = [act("hint", "E=8").stdout for _ in range(4)]
+    assert [hint.count(" of 3: ") for hint in hints] == [1, 2, 3, 3]
+    solution = act("solution", "E=08").stdout
+    assert "+    dist.all_reduce(loss_sum)" in solution
+
+    again = act("exercise", "E=08")
+    assert again.returncode != 0
+    assert "is there already, and yours" in again.stderr
+
+    script.write_text(commands.find("08").script("solution"))
+    solved = act("check", "E=08_local_loss")
+    assert solved.returncode == 0, solved.stderr
+    assert solved.stdout.startswith("Solved: ")
+    assert "done " in act("exercises").stdout
+
+    assert act("reset", "E=08").returncode == 0
+    assert not script.exists()
+
+
+def test_a_check_that_fails_takes_done_back(tmp_path, monkeypatch):
+    exercise = commands.find("08")
+    monkeypatch.setattr(commands, "workshop", lambda _: tmp_path)
+    (tmp_path / "mnist.py").write_text("the script of the learner\n")
+    monkeypatch.setattr(exercise, "check", lambda text: None)
+    commands.check(exercise)
+    assert (tmp_path / ".done").exists()
+
+    def fail(text):
+        assert text == "the script of the learner\n"
+        raise checks.Wrong("It is wrong.")
+
+    monkeypatch.setattr(exercise, "check", fail)
+    with pytest.raises(SystemExit, match="Not yet. It is wrong."):
+        commands.check(exercise)
+    assert not (tmp_path / ".done").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["check"], "which exercise? E=04, say"),
+        (["check", "E=99"], "there is no exercise '99': 'make exercises' lists them"),
+        (["hint", "E=1"], "exercise 01 has not begun"),
+    ],
+)
+def test_refusals(workshop, words, line):
+    _, act = workshop
+    result = act(*words)
+    assert result.returncode != 0
+    assert result.stderr.startswith(line)
+
+
+def test_a_script_that_does_not_parse_gets_its_error_and_line():
+    said = judge(commands.find("03"), "def main(:\n")
+    assert said.startswith("The run fails: SyntaxError")
+    assert said.endswith("at line 1: def main(:")
+
+
+def test_a_patch_that_no_longer_applies_says_so(tmp_path):
+    original = FOLDER / "08_local_loss"
+    for path in original.iterdir():
+        if path.is_file():
+            (tmp_path / path.name).write_bytes(path.read_bytes())
+    patch = tmp_path / "start.patch"
+    patch.write_text(patch.read_text().replace("loss_sum", "sum_of_losses"))
+    with pytest.raises(ValueError, match="start.patch does not apply to 04_ddp"):
+        Exercise(tmp_path).script("start")
+
+
+def test_the_workshop_is_ignored_by_git():
+    assert "workshop/" in (ROOT / ".gitignore").read_text().splitlines()

@@ -1,0 +1,241 @@
+"""Promise: the notebooks are built from their sources, run anywhere, and fail loudly."""
+
+import json
+import re
+import shutil
+import socket
+import subprocess
+import time
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+from test_side_by_side import browser  # noqa: F401
+
+from conftest import ENV, ROOT
+from tools.pages import build_notebooks
+from tools.pages import notebook as nb
+from tools.run import data, launch
+from tools.run.stages import STAGES
+
+
+def read(stage):
+    return nbformat.read(ROOT / "notebooks" / f"{stage}.ipynb", 4)
+
+
+def code(notebook):
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def outputs(notebook):
+    return [output for cell in code(notebook) for output in cell.outputs]
+
+
+@pytest.fixture(scope="module")
+def ran():
+    """Return {stage: its notebook with outputs}: all six, run on the sample.
+
+    One kernel runs one after the other, each with nothing of the one before: a kernel of
+    its own for each would import torch six times. The first starts in the root of the
+    repository, the others in their folder.
+    """
+    together, found = (
+        nbformat.v4.new_notebook(),
+        {stage: read(stage) for stage in STAGES},
+    )
+    for stage, notebook in found.items():
+        folder = ROOT if stage == STAGES[0] else ROOT / "notebooks"
+        begin = f"%reset -f\nimport os\nos.chdir({str(folder)!r})\ndel os"
+        together.cells += [nbformat.v4.new_code_cell(begin), *notebook.cells]
+    with pytest.MonkeyPatch.context() as patch:
+        for name in "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES":
+            patch.setenv(name, ENV[name])
+        patch.setenv("DATA", "data/sample")
+        NotebookClient(
+            together, timeout=90, kernel_name="python3", allow_errors=True
+        ).execute()
+    return found
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_notebook_is_what_its_source_says(stage):
+    path = ROOT / "notebooks" / f"{stage}.ipynb"
+    text = path.read_text()
+    assert text == build_notebooks.build(stage), f"{path.name} is stale, run: make docs"
+    notebook = nbformat.reads(text, 4)
+    nbformat.validate(notebook)
+    assert outputs(notebook) == []
+    assert all(cell.execution_count is None for cell in code(notebook))
+    ids = [cell.id for cell in notebook.cells]
+    assert all(re.fullmatch(rf"{stage}-[a-z0-9-]+", cell) for cell in ids)
+    last = notebook.cells[-1].source
+    assert last.count("<details>") == last.count("</details>") > 0
+    for cell in code(notebook):  # without, gloo aborts the exit of a rank, now and then
+        if cell.source.startswith("%%ranks "):
+            assert cell.source.endswith("\ndist.destroy_process_group()")
+
+
+def test_the_first_cell_is_the_same_in_all():
+    assert len({code(read(stage))[0].source for stage in STAGES}) == 1
+
+
+def test_ids_stay_when_the_text_changes(tmp_path, monkeypatch):
+    (tmp_path / "source").mkdir()
+    original = build_notebooks.source("01_cpu").read_text()
+    before = nbformat.reads(build_notebooks.build("01_cpu"), 4)
+    monkeypatch.setattr(build_notebooks, "FOLDER", tmp_path)
+    changed = original.replace("# ## The data", "# ## What there is")
+    (tmp_path / "source" / "01_cpu.py").write_text(changed)
+    after = nbformat.reads(build_notebooks.build("01_cpu"), 4)
+    assert [c.id for c in before.cells] == [c.id for c in after.cells]
+    assert before != after
+    doubled = original.replace("# %% digits", "# %% data")
+    (tmp_path / "source" / "01_cpu.py").write_text(doubled)
+    with pytest.raises(SystemExit, match="every cell needs a label of its own"):
+        build_notebooks.build("01_cpu")
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_notebook_runs(stage, ran):
+    wrong = [o for o in outputs(ran[stage]) if o.output_type == "error"]
+    assert [(o.ename, o.evalue) for o in wrong] == []
+    assert all(cell.execution_count for cell in code(ran[stage]))
+    errors = [o.text for o in outputs(ran[stage]) if o.get("name") == "stderr"]
+    assert [
+        text for text in errors if "font cache" not in text
+    ] == []  # matplotlib's first
+    source = "\n".join(cell.source for cell in code(ran[stage]))
+    scripts = re.findall(r'^nb\.run\("(\w+)"', source, re.MULTILINE)
+    assert stage in scripts
+    printed = "".join(o.get("text", "") for o in outputs(ran[stage]))
+    assert (
+        re.findall(r"^saved runs/notebooks/(\w+)/model.pth", printed, re.MULTILINE)
+        == scripts
+    )
+    assert [o for o in outputs(ran[stage]) if "image/png" in o.get("data", {})]
+    for cell in code(ran[stage]):
+        if "nb.show_diff(" in cell.source:
+            assert "changed lines." in str(cell.outputs)
+
+
+def test_what_goes_wrong_stops_the_notebook(monkeypatch):
+    """Where a program would end, a notebook needs an error: its next cell would run."""
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("DATA", "data/sample")
+    for function, arguments, settings, message in [
+        (nb.run, ["04_ddp"], {"NPROC": 3}, "3 processes cannot share a batch of 64 im"),
+        (nb.run, ["01_cpu"], {"ARGS": "--data tests"}, "no MNIST in tests"),
+        (nb.show_diff, ["02_single_gpu", "05_ddp_inference"], {}, "05_ddp_inference"),
+        (nb.stream, [["false"]], {}, "the run failed with exit status 1"),
+        (
+            nb.ranks,
+            ["2", "raise SystemExit('stopped')"],
+            {},
+            "failed with exit status 1",
+        ),
+    ]:
+        with pytest.raises(RuntimeError, match=message):
+            function(*arguments, **settings)
+
+
+@pytest.fixture
+def commands(monkeypatch):
+    """The commands that nb.run would run."""
+    found = []
+    monkeypatch.setattr(nb, "stream", lambda command, **added: found.append(command))
+    for name in "GPUS", "NPROC", "DATA":
+        monkeypatch.delenv(name, raising=False)
+    return found
+
+
+def test_an_empty_variable_was_not_given(commands, monkeypatch):
+    """A make that exports its variables hands on those that nobody gave, empty."""
+    monkeypatch.setattr(data, "choose", lambda: data.SAMPLE)
+    nb.run("04_ddp")
+    for name in "DATA", "GPUS", "NPROC", "OMP_NUM_THREADS":
+        monkeypatch.setenv(name, "")
+    nb.run("04_ddp")
+    assert nb.mnist() == data.SAMPLE
+    assert commands[0] == commands[1]
+
+
+def test_what_jupyter_was_started_with_and_what_a_cell_says(commands, monkeypatch):
+    monkeypatch.setenv("DATA", "data/sample")
+    monkeypatch.setenv("GPUS", "cpu")
+    monkeypatch.setenv("NPROC", "4")
+    for name, text in ("ARGS", "--port=80"), ("NNODES", "2"), ("RESTARTS", "3"):
+        monkeypatch.setenv(name, text)  # of another command, or of the cluster's
+    nb.run("04_ddp")
+    nb.run("04_ddp", NPROC=2)
+    for processes, command in zip((4, 2), commands, strict=True):
+        assert command[1:3] == ["--standalone", f"--nproc-per-node={processes}"]
+        assert command[4:] == [
+            "--data", "data/sample", "--out", "runs/notebooks/04_ddp"
+        ]  # fmt: skip
+
+
+@pytest.fixture
+def lab(tmp_path):
+    """JupyterLab by `make notebooks`, in a copy of the repository; returns (address, copy).
+
+    As a person starts it: no variable says which data. What a person would not need, no
+    token and no browser of its own, stands in Jupyter's own settings.
+    """
+    copy, settings = tmp_path / "copy", tmp_path / "settings"
+    leave = ".git", ".venv", ".*_cache", "__pycache__", "runs", "workshop", "mnist"
+    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(*leave))
+    (copy / ".venv").symlink_to(ROOT / ".venv")
+    (copy / data.OFFLINE.relative_to(ROOT)).touch()  # so it is the sample
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    settings.mkdir()
+    (settings / "jupyter_server_config.json").write_text(
+        json.dumps({
+            "ServerApp": {"open_browser": False, "allow_root": True, "port": port,
+                          "port_retries": 0},
+            "IdentityProvider": {"token": ""},
+        })
+    )  # fmt: skip
+    environment = {name: text for name, text in ENV.items() if name != "DATA"}
+    for name in "_CONFIG_DIR", "_DATA_DIR", "_RUNTIME_DIR", "LAB_WORKSPACES_DIR":
+        environment[f"JUPYTER{name}"] = str(settings)
+    with open(tmp_path / "log", "w") as log:
+        server = subprocess.Popen(
+            ["make", "notebooks"], cwd=copy, env=environment, stdout=log, stderr=log
+        )
+    try:
+        for _ in range(300):
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            assert server.poll() is None, (tmp_path / "log").read_text()
+            time.sleep(0.2)
+        yield f"http://127.0.0.1:{port}", copy
+    finally:
+        launch.end(server.pid)
+
+
+def test_a_person_can_open_and_run_one(browser, lab):  # noqa: F811
+    """In JupyterLab in a browser: opened, run by the menu, saved by the keyboard."""
+    address, copy = lab
+    page = browser.new_page(viewport={"width": 1300, "height": 900})
+    page.goto(f"{address}/lab/tree/01_cpu.ipynb")
+    page.locator(".jp-Notebook h1").first.wait_for(timeout=60_000)
+    page.get_by_text("Python 3 (ipykernel) | Idle").wait_for(timeout=60_000)
+    page.get_by_role("menuitem", name="Run", exact=True).click()
+    page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
+    end, done = time.monotonic() + 90, []
+    while time.monotonic() < end and not done:
+        page.keyboard.press("Control+s")
+        time.sleep(1)
+        notebook = nbformat.read(copy / "notebooks" / "01_cpu.ipynb", 4)
+        wrong = [o for o in outputs(notebook) if o.output_type == "error"]
+        assert [(o.ename, o.evalue) for o in wrong] == []
+        done = [c for c in code(notebook)[-1:] if c.execution_count and c.outputs]
+    assert done
+    printed = "".join(o.get("text", "") for o in outputs(notebook))
+    assert "data/sample, a sample of MNIST" in printed
+    assert "saved runs/notebooks/01_cpu/model.pth" in printed
+    assert (copy / "runs/notebooks/01_cpu/model.pth").is_file()
+    page.close()

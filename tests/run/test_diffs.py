@@ -1,0 +1,85 @@
+"""Promise: the diff between two stages is the lesson, and nothing else."""
+
+import ast
+import subprocess
+
+import pytest
+
+from tools.run import diffs
+from tools.run.stages import STAGES, script
+
+BUDGETS = {
+    ("01_cpu", "02_single_gpu"): 6,
+    ("02_single_gpu", "03_dp"): 8,
+    ("03_dp", "04_ddp"): 36,
+    ("04_ddp", "05_ddp_inference"): 24,
+    ("05_ddp_inference", "06_model_parallel"): 62,
+    ("02_single_gpu", "06_model_parallel"): 12,
+}
+FIRST, LINES, COLUMNS = 118, 153, 88  # lines of 01, and of any other
+SECTIONS = ["Net", "train_epoch", "evaluate", "save", "main", "parse_args"]
+CHANGES = {  # the sections that a diff changes, and no other
+    ("01_cpu", "02_single_gpu"): {"imports", "train_epoch", "evaluate", "main"},
+    ("02_single_gpu", "03_dp"): {"main"},
+    ("03_dp", "04_ddp"): {"imports", "train_epoch", "main", "start"},
+    ("04_ddp", "05_ddp_inference"): {"evaluate", "main", "parse_args"},
+    ("02_single_gpu", "06_model_parallel"): {"imports", "Net", "main"},
+}
+
+
+def sections(stage):
+    """Return the lines of each section of a stage, by its name, in order."""
+    found = {}
+    for name, line in zip(diffs.sections(stage), diffs.lines(stage), strict=True):
+        found.setdefault(name, []).append(line)
+    return found
+
+
+@pytest.mark.parametrize("pair", BUDGETS, ids="->".join)
+def test_budget_of_changed_lines(pair):
+    result = subprocess.run(
+        ["diff", *map(script, pair)], capture_output=True, text=True
+    )
+    marked = [line for line in result.stdout.splitlines() if line[:1] in "<>"]
+    assert 0 < len(marked) <= BUDGETS[pair]
+    assert diffs.changed_lines(*pair) == len(marked)  # what we show is what diff counts
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_length_of_a_script(stage):
+    lines = diffs.lines(stage)
+    assert len(lines) <= (FIRST if stage == STAGES[0] else LINES)
+    assert max(map(len, lines)) <= COLUMNS
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_sections_in_order(stage):
+    source = script(stage).read_text()
+    body = ast.parse(source).body
+    assert ast.get_docstring(ast.parse(source))
+    assert list(sections(stage)) == ["imports", *SECTIONS, "start"]
+    imports = (ast.Import, ast.ImportFrom)
+    kinds = [isinstance(node, imports) for node in body[1:]]
+    assert kinds == sorted(kinds, reverse=True)  # all imports before the rest
+    assert isinstance(body[-1], ast.If)
+    modules = {
+        (node.module if isinstance(node, ast.ImportFrom) else node.names[0].name)
+        for node in body
+        if isinstance(node, imports)
+    }
+    assert not {name.split(".")[0] for name in modules} & {
+        "tools",
+        "tests",
+    }  # self-contained
+
+
+@pytest.mark.parametrize("pair", CHANGES, ids="->".join)
+def test_shared_sections_are_equal(pair):
+    old, new = map(sections, pair)
+    assert old.keys() == new.keys()
+    assert {name for name in old if old[name] != new[name]} == CHANGES[pair]
+
+
+def test_docstrings_are_equal():
+    docstrings = {ast.get_docstring(ast.parse(script(s).read_text())) for s in STAGES}
+    assert len(docstrings) == 1

@@ -1,0 +1,194 @@
+"""Promise: a run that fails ends soon, leaves nothing running and nothing half-written."""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+import torch
+
+from conftest import ENV, EVEN, ROOT, call, command, edited, rows, run, weights
+from tools.run.stages import DISTRIBUTED, TARGETS
+
+TARGET = {stage: target for target, stage in TARGETS.items()}
+LONG = 500  # epochs: more than a test waits for
+
+# A shell has its background commands ignore Ctrl-C, and they pass that on.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def running(word):
+    """Return the processes whose command line has `word` in it."""
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        if any(word in text for text in process.info["cmdline"] or []):
+            found.append(process)
+    return found
+
+
+def ranks_of(stage, out):
+    """Return the two processes that train a stage into `out`, without their agent."""
+    ranks = [p for p in running(str(out)) if "torchrun" not in " ".join(p.cmdline())]
+    ranks = [p for p in ranks if f"{stage}/mnist.py" in p.cmdline()]
+    assert len(ranks) == 2
+    return ranks
+
+
+def start(words, **options):
+    """Start a command in a process group of its own, as a shell does."""
+    return subprocess.Popen(
+        list(map(str, words)),
+        cwd=ROOT,
+        env=ENV,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        **options,
+    )
+
+
+def start_make(stage, out, *words):
+    words = ["DATA=data/sample", f"OUT={out}", f"EPOCHS={LONG}", "GPUS=cpu", *words]
+    return start(["make", TARGET[stage], *words])
+
+
+def wait_for(path, seconds=60):
+    """Wait until a run has written `path`."""
+    end = time.monotonic() + seconds
+    while not path.exists():
+        assert time.monotonic() < end, f"no {path} after {seconds} s"
+        time.sleep(0.05)
+
+
+def assert_nothing_runs(word, seconds=10):
+    _, alive = psutil.wait_procs(running(word), timeout=seconds)
+    assert not alive
+
+
+def assert_whole(out):
+    """Assert that what a killed run left can be read, and that no row is cut."""
+    assert len(weights(out)) == 4
+    curve = rows(out)
+    assert [row[0] for row in curve] == list(range(1, len(curve) + 1))
+    assert (out / "metrics.csv").read_text().endswith("\n")
+    torch.load(out / "state.pth")
+
+
+@pytest.mark.parametrize("stage", DISTRIBUTED)
+def test_runs_end_with_exit_status_0(stage, tmp_path):
+    """Some versions of PyTorch abort at exit after a run over gloo."""
+    for _ in range(2):
+        flags = ["--data", "data/sample", "--out", tmp_path, "--epochs", 1]
+        result = call(command(stage, *flags))
+        assert (result.returncode, result.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(("stage", "rank"), [*zip(DISTRIBUTED, [0, 1], strict=True)])
+def test_a_killed_rank_ends_the_run(stage, rank, tmp_path):
+    out = tmp_path / "out"
+    process = start_make(stage, out)
+    wait_for(out / "state.pth")
+    time.sleep(random.uniform(0, 1))
+    ranks_of(stage, out)[rank].kill()
+    _, stderr = process.communicate(timeout=30)
+    assert process.returncode != 0
+    assert "exitcode" in stderr  # torchrun's report says which rank was killed
+    assert_nothing_runs(str(out))
+    assert_whole(out)
+
+
+@pytest.mark.parametrize("stage", ["01_cpu", "04_ddp"])
+def test_ctrl_c_ends_a_stage(stage, tmp_path):
+    out = tmp_path / "out"
+    process = start_make(stage, out)
+    wait_for(out / "state.pth")
+    os.killpg(process.pid, signal.SIGINT)  # what a terminal does
+    _, stderr = process.communicate(timeout=10)
+    assert process.returncode != 0
+    assert f"{stage}: stopped\n" in stderr
+    assert "Traceback" not in stderr
+    assert_nothing_runs(str(out), seconds=1)
+    assert_whole(out)
+
+
+@pytest.mark.parametrize("room", [200_000, 600_000])
+def test_a_full_disk_keeps_the_earlier_files(room, data, tmp_path):
+    """Played by a disk of its own size: too small for model.pth, or for both."""
+    if os.geteuid() != 0 or call(["mount", "-t", "tmpfs", "-o", "size=1500k", "none",
+                                  tmp_path]).returncode:  # fmt: skip
+        pytest.skip("a small disk needs Linux, root and mount")
+    try:
+        out = tmp_path / "out"
+        flags = ["--data", data(EVEN), "--out", out, "--epochs", 1]
+        assert run("01_cpu", *flags).returncode == 0
+        before = {path.name: path.read_bytes() for path in out.iterdir()}
+        free = shutil.disk_usage(tmp_path).free
+        (tmp_path / "others").write_bytes(bytes(free - room))
+        result = run("01_cpu", *flags, "--seed", 1)
+        assert result.returncode != 0
+        assert "in save" in result.stderr
+        assert "saved" not in result.stdout
+        assert set(before) == {"model.pth", "state.pth", "metrics.csv"}
+        for name, content in before.items():
+            assert (out / name).read_bytes() == content
+    finally:
+        call(["umount", tmp_path])
+
+
+def test_an_exception_on_one_rank_ends_all(data, tmp_path):
+    line = "    rank, world_size = dist.get_rank(), dist.get_world_size()\n"
+    wrong = "    assert rank == 0, 'rank 1 has a bug'\n"
+    script = edited("04_ddp", tmp_path, (line, line + wrong))
+    words = command("04_ddp", "--data", data(EVEN), "--out", tmp_path / "out")
+    words[words.index("04_ddp/mnist.py")] = script
+    result = call(words, timeout=60)  # a hang would take half an hour
+    assert result.returncode != 0
+    assert "AssertionError: rank 1 has a bug" in result.stderr
+    assert_nothing_runs(str(script))
+
+
+class Payload:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+def test_a_checkpoint_with_code_in_it_does_not_run_it(data, tmp_path):
+    proof = tmp_path / "ran"
+    torch.save({"layers.1.weight": Payload(proof)}, tmp_path / "model.pth")
+    torch.save(Payload(proof), tmp_path / "state.pth")
+    flags = ["--data", data(EVEN), "--out", tmp_path]
+    loads = [("05_ddp_inference", ["--checkpoint", tmp_path / "model.pth"])]
+    loads += [(stage, ["--resume"]) for stage in ("01_cpu", "04_ddp")]
+    for stage, more in loads:
+        result = run(stage, *flags, *more)
+        assert result.returncode != 0
+        assert "epoch" not in result.stdout
+        assert not proof.exists(), stage
+    assert len(loads) == 3
+    # The payload is a real one: it runs where everything is trusted.
+    torch.load(tmp_path / "state.pth", weights_only=False)
+    assert proof.exists()
+
+
+def test_two_runs_at_once_do_not_collide(tmp_path):
+    runs = [
+        start(["make", "ddp", "DATA=data/sample", f"OUT={tmp_path / name}", "EPOCHS=1"])
+        for name in ("a", "b")
+    ]
+    for process in runs:
+        _, stderr = process.communicate(timeout=120)
+        assert process.returncode == 0, stderr
+    assert rows(tmp_path / "a") == rows(tmp_path / "b")
+
+
+if sys.platform != "linux":
+    pytest.skip("processes are looked up as Linux shows them", allow_module_level=True)

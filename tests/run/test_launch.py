@@ -1,0 +1,169 @@
+"""Promise: `make` runs every stage on what there is, and says what it runs."""
+
+import re
+import shlex
+
+import pytest
+
+from conftest import ENV, ROOT, call, rows
+from tools.run import diffs, launch
+from tools.run.stages import STAGES, TARGETS, load
+
+SAMPLE = "DATA=data/sample"
+
+
+def make(*words, **options):
+    return call(["make", *words], **options)
+
+
+def test_help_lists_every_target():
+    text = (ROOT / "Makefile").read_text()
+    targets = set(re.findall(r"^([a-z_]+):", text, re.MULTILINE)) - {"help"}
+    printed = set(re.findall(r"^  make ([a-z_]+) ", make().stdout, re.MULTILINE))
+    assert printed - {"help"} == targets
+    assert set(TARGETS) < targets
+
+
+@pytest.mark.parametrize("target", ["cpu", "ddp"])
+def test_the_printed_command_does_the_same(target, tmp_path):
+    result = make(target, SAMPLE, f"OUT={tmp_path / 'a'}", "EPOCHS=1", "NPROC=2")
+    assert result.returncode == 0, result.stderr
+    command = result.stdout.splitlines()[0].removeprefix("$ ")
+    again = command.replace(str(tmp_path / "a"), str(tmp_path / "b"))
+    assert again != command
+    assert call(["sh", "-c", again]).returncode == 0
+    assert rows(tmp_path / "a") == rows(tmp_path / "b")
+    assert len(rows(tmp_path / "b")) == 1
+
+
+def test_the_diff_follows_the_run(tmp_path):
+    result = make("single_gpu", SAMPLE, f"OUT={tmp_path}", "EPOCHS=1", "GPUS=cpu")
+    expected = diffs.diff("01_cpu", "02_single_gpu")
+    assert result.stdout.splitlines()[-len(expected) :] == expected
+    assert "\033" not in result.stdout  # a pipe gets no colours
+    other = make("diff", "A=02_single_gpu", "B=6")
+    assert other.stdout.splitlines()[2:] == diffs.diff(
+        "02_single_gpu", "06_model_parallel"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["cpu", "EPOCHS=0"], "EPOCHS='0' must be a whole number of at least 1"),
+        (["cpu", "EPOCHS=x"], "EPOCHS='x' must be a whole number of at least 1"),
+        (["ddp", "NPROC=0"], "NPROC='0' must be a whole number of at least 1"),
+        (["ddp", "NPROC=3"], "3 processes cannot share a batch of 64 images: take ARGS='"),
+        (["cpu", "DATA=tests"], "no MNIST in tests ("),
+        (["cpu", "OUT=Makefile/x"], "cannot write to Makefile/x"),
+        (["ddp_inference", "ARGS=--checkpoint nowhere.pth"],
+         "there is no checkpoint nowhere.pth"),
+        (["cpu", "ARGS='"], "ARGS=\"'\" cannot be split into words"),
+        (["dp", "ARGS=--lr -1"], "--lr -1.0 must be more than 0"),
+        (["dp", "ARGS=--hidden x"], "argument --hidden: invalid int value: 'x'"),
+        (["dp", "ARGS=--wide"], "03_dp has no flag --wide: it has --epochs, --batch-"),
+        (["cpu", "ARGS=--checkpoint=x"], "01_cpu has no flag --checkpoint: it has"),
+        (["diff", "A=01_cpu"], "name two stages: make diff A=02_single_gpu B=04_ddp"),
+        (["diff", "A=01_cpu", "B=7"], "there is no stage '7': take one of 01_cpu, "),
+        (["compare", "OUT=tests"], "no stage has run yet in tests"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)  # fmt: skip
+def test_make_refuses_before_it_starts(words, line):
+    words = words if any("DATA" in word for word in words) else [*words, SAMPLE]
+    result = make(*words, "GPUS=cpu")
+    assert result.returncode != 0
+    first, *others = result.stderr.splitlines()
+    assert first.startswith(line)
+    assert all(re.match(r"make(\[\d\])?: \*\*\*", text) for text in others)
+    assert "$ " not in result.stdout
+
+
+def plan(stage, there, **settings):
+    """Return the environment and the command line that launch would run."""
+    added, command = launch.plan(stage, {"DATA": "data/sample", **settings}, there)
+    return added, shlex.join(command)
+
+
+def test_what_runs_where():
+    """GPUS and NPROC to processes, on machines with 0, 1 and 4 GPUs (not run here)."""
+    hidden, cores = "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS"
+    cases = [  # stage, GPUs there, settings, CUDA_VISIBLE_DEVICES, processes
+        ("04_ddp", 0, {}, None, 2),
+        ("04_ddp", 1, {}, None, 1),
+        ("04_ddp", 4, {}, None, 4),
+        ("04_ddp", 4, {"GPUS": "0,2"}, "0,2", 2),
+        ("05_ddp_inference", 4, {"GPUS": "3,1"}, "3,1", 2),
+        ("04_ddp", 4, {"GPUS": "cpu"}, "", 2),
+        ("04_ddp", 4, {"GPUS": "cpu", "NPROC": "4"}, "", 4),
+        ("04_ddp", 1, {"NPROC": "2"}, None, 2),
+        ("02_single_gpu", 4, {"GPUS": "2,3"}, "2", None),
+        ("03_dp", 4, {"GPUS": "2,3"}, "2,3", None),
+        ("06_model_parallel", 4, {"GPUS": "2,3"}, "2,3", None),
+        ("01_cpu", 4, {"GPUS": "2"}, None, None),
+    ]
+    for stage, there, settings, visible, processes in cases:
+        added, command = plan(stage, there, **settings)
+        assert added.get(hidden) == visible, (stage, there, settings)
+        found = re.findall(r"torchrun --standalone --nproc-per-node=(\d+) ", command)
+        assert found == ([str(processes)] if processes else [])
+        assert added[cores] == "1"
+        assert cores not in plan(stage, there, OMP_NUM_THREADS="8", **settings)[0]
+    assert len(cases) == 12
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_make_checks_with_the_defaults_of_the_script(stage, monkeypatch, tmp_path):
+    monkeypatch.setattr("sys.argv", ["mnist.py"])
+    script = vars(load(stage).parse_args())
+    flags = ["--data", "data/sample", "--out", str(tmp_path)]
+    ours = vars(launch.check_flags(stage, flags, 1))
+    for name in "epochs", "batch_size", "hidden", "lr", "resume":
+        assert ours[name] == script[name]
+    assert script.keys() <= ours.keys()
+
+
+@pytest.mark.parametrize(
+    "text", ["2", "0,9", "0,0", "a", "0,", "0, 1", "-1", "0 1", " "]
+)
+def test_gpus_that_are_refused(text):
+    with pytest.raises(SystemExit) as refusal:
+        plan("04_ddp", 2, GPUS=text)
+    assert "this machine has 2 GPUs, 0,1; take GPUS=0,1 or some of them" in str(
+        refusal.value
+    )
+
+
+def test_only_nnodes_says_that_there_are_several_nodes(tmp_path):
+    """MASTER_ADDR and the like are in the shell of many a cluster."""
+    shell = {"MASTER_ADDR": "head", "MASTER_PORT": "1234", "NODE_RANK": "3"}
+    words = [SAMPLE, f"OUT={tmp_path}", "EPOCHS=1", "GPUS=cpu"]
+    for target in "cpu", "ddp":
+        result = make(target, *words, env={**ENV, **shell})
+        assert result.returncode == 0, result.stderr
+        assert len(rows(tmp_path)) == 1
+
+
+def test_all_stops_at_a_stage_that_fails(monkeypatch):
+    ran = []
+
+    def run(stage, settings):
+        ran.append(stage)
+        return 7 if stage == "03_dp" else 0
+
+    monkeypatch.setattr(launch, "run", run)
+    monkeypatch.setattr("sys.argv", ["launch", "all"])
+    for name in "SIGTERM", "SIGHUP":  # main takes them over
+        monkeypatch.setattr(launch.signal, name, launch.signal.SIGUSR2)
+    with pytest.raises(SystemExit, match="03_dp failed with exit status 7"):
+        launch.main()
+    assert ran == STAGES[:3]
+
+
+def test_the_lesson_of_stage_06_is_its_difference_from_02(tmp_path):
+    result = make("model_parallel", SAMPLE, f"OUT={tmp_path}", "EPOCHS=1", "GPUS=cpu")
+    count = diffs.changed_lines("02_single_gpu", "06_model_parallel")
+    assert result.stdout.endswith(
+        f"\nThe lesson is the diff from 02_single_gpu, of {count} changed lines: "
+        "make diff A=02_single_gpu B=06_model_parallel\n"
+    )

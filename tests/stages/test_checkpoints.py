@@ -1,0 +1,24 @@
+"""Promise: what one stage saved, every stage loads."""
+
+import pytest
+
+from conftest import EVEN, rows, weights
+from tools.run.data import tensors
+from tools.run.stages import STAGES, load
+
+
+@pytest.mark.parametrize("saved", STAGES)
+def test_every_stage_loads_a_checkpoint(saved, trained, data):
+    out, test = trained(saved), tensors(data(EVEN), train=False)
+    for stage in STAGES:
+        model = load(stage).Net(hidden=128)
+        model.load_state_dict(weights(out), strict=True)
+        # Stage 01 evaluates all of them: stages could differ in how they count.
+        found = load("01_cpu").evaluate(model, test)
+        assert found == tuple(rows(out)[-1][2:]), stage
+
+
+def test_the_network_is_the_one_of_the_readme():
+    model = load("01_cpu").Net(hidden=128)
+    count = sum(parameter.numel() for parameter in model.parameters())
+    assert count == 784 * 128 + 128 + 128 * 10 + 10

@@ -1,0 +1,94 @@
+"""Promise: six scripts, one loss curve."""
+
+import pytest
+import torch
+
+from conftest import EVEN, PARTIAL, rows, weights
+from tools.run.stages import DISTRIBUTED, STAGES
+
+CASES = [(EVEN, 64), (PARTIAL, 96)]
+SINGLE = [stage for stage in STAGES if stage not in DISTRIBUTED]
+
+
+@pytest.mark.parametrize(("size", "batch"), CASES)
+@pytest.mark.parametrize("stage", SINGLE[1:])
+def test_one_process_gives_identical_metrics_and_weights(trained, stage, size, batch):
+    out, reference = trained(stage, size, batch), trained("01_cpu", size, batch)
+    assert rows(out) == rows(reference)
+    ours, theirs = weights(out), weights(reference)
+    assert list(ours) == list(theirs)
+    assert len(ours) == 4
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+@pytest.mark.parametrize(("size", "batch"), CASES)
+@pytest.mark.parametrize("processes", [2, 4])
+@pytest.mark.parametrize("stage", DISTRIBUTED)
+def test_ranks_give_the_same_in_float64(trained, stage, processes, size, batch):
+    out = trained(stage, size, batch, processes, float64=True)
+    reference = trained("01_cpu", size, batch, float64=True)
+    ours, theirs = rows(out), rows(reference)
+    assert len(ours) == len(theirs) == 2
+    for (_, loss, *counts), (_, expected, *expected_counts) in zip(
+        ours, theirs, strict=True
+    ):
+        assert abs(loss - expected) <= 1e-12
+        assert counts == expected_counts
+    ours, theirs = weights(out), weights(reference)
+    assert list(ours) == list(theirs)
+    assert len(ours) == 4
+    for name, tensor in ours.items():
+        assert tensor.dtype == torch.float64
+        assert (tensor - theirs[name]).abs().max() <= 1e-12, name
+
+
+@pytest.mark.parametrize("processes", [2, 4])
+@pytest.mark.parametrize("stage", DISTRIBUTED)
+def test_ranks_give_the_same_losses_in_float32(trained, stage, processes):
+    ours = rows(trained(stage, *CASES[1], processes))
+    theirs = rows(trained("01_cpu", *CASES[1]))
+    assert len(ours) == len(theirs) == 2
+    for (_, loss, *_), (_, expected, *_) in zip(ours, theirs, strict=True):
+        assert loss == pytest.approx(expected, rel=1e-4)
+
+
+def test_images_that_do_not_share_evenly_are_said_to_come_twice(trained):
+    header = (trained("04_ddp", (1000, 997), 63, 3) / "stdout").read_text()
+    assert header.startswith(
+        "04_ddp: 3 processes on cpu (gloo, 2 images twice), 63 images a step, "
+        "1000 train, 997 test\n"
+    )
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_every_stage_learns(trained, stage):
+    """Three epochs on the sample pass 80 %, and the loss falls every epoch."""
+    curve = rows(trained(stage, None, epochs=3))
+    losses = [loss for _, loss, *_ in curve]
+    assert len(losses) == 3
+    assert losses[0] > losses[1] > losses[2]
+    *_, correct, total = curve[-1]
+    assert total == 1000
+    assert correct > 800
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_what_a_stage_prints_and_writes(trained, stage):
+    out = trained(stage, None, epochs=3)
+    lines = (out / "stdout").read_text().splitlines()
+    assert lines[0].startswith(f"{stage}: ")
+    assert lines[0].endswith(", 64 images a step, 4000 train, 1000 test")
+    assert lines[-1] == f"saved {out / 'model.pth'}"
+    assert len(lines) == 5
+    for line, (epoch, loss, correct, total) in zip(lines[1:4], rows(out), strict=True):
+        start = f"epoch {epoch}/3  loss {loss:.6f}  test {correct}/{total}  "
+        assert line.startswith(start)
+        assert line.endswith(" s")
+    assert (out / "stderr").read_text() == ""  # no progress bar outside of a terminal
+    table = (out / "metrics.csv").read_bytes()
+    assert table.startswith(b"epoch,loss,correct,total,seconds\n1,")
+    assert b"\r" not in table
+    assert all(type(value) is torch.Tensor for value in weights(out).values())
+    assert all(value.device.type == "cpu" for value in weights(out).values())
+    files = {"metrics.csv", "model.pth", "state.pth", "stdout", "stderr"}
+    assert {path.name for path in out.iterdir()} == files

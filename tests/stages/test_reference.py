@@ -1,0 +1,60 @@
+"""Promise: the curve is the true one, as a training written by hand has it."""
+
+import numpy as np
+import pytest
+
+import reference
+from conftest import EVEN, PARTIAL, rows, run, weights
+
+CASES = [
+    {},
+    {"batch": 96, "size": PARTIAL},
+    {"seed": 7, "hidden": 33, "lr": 0.05, "batch": 50},
+    {"epochs": 1, "batch": 5000},  # one step, of all images
+]
+
+
+def assert_true(out, expected, tolerance=1e-12):
+    """Hold what a run has written against what `reference.train` returned."""
+    curve, arrays = expected
+    found = rows(out)
+    assert len(found) == len(curve) > 0
+    for (_, loss, *counts), (true_loss, *true_counts) in zip(found, curve, strict=True):
+        assert abs(loss - true_loss) <= tolerance
+        assert counts == true_counts
+    tensors = list(weights(out).values())
+    assert len(tensors) == len(arrays) == 4
+    for tensor, array in zip(tensors, arrays, strict=True):
+        assert tensor.numpy().dtype == np.float64
+        assert np.abs(tensor.numpy() - array).max() <= tolerance
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_stage_01_is_held_to_a_training_by_hand(case, data, tmp_path):
+    options = {"epochs": 2, "batch": 64, **case}
+    root = data(options.pop("size", EVEN))
+    flags = ["--data", root, "--out", tmp_path]
+    for name, value in options.items():
+        flags += [{"batch": "--batch-size"}.get(name, f"--{name}"), value]
+    result = run("01_cpu", *flags, float64=True)
+    assert result.returncode == 0, result.stderr
+    assert_true(tmp_path, reference.train(root, **options))
+
+
+def test_padded_shards_are_the_padded_order(data, tmp_path):
+    """1000 images on 3 ranks: each epoch takes its first two images twice."""
+    root = data((1000, 997))
+    flags = ["--data", root, "--out", tmp_path, "--epochs", 2]
+    flags += ["--batch-size", 63, "--seed", 7]
+    result = run("04_ddp", *flags, processes=3, float64=True)
+    assert result.returncode == 0, result.stderr
+    assert_true(tmp_path, reference.train(root, batch=63, seed=7, ranks=3))
+
+
+def test_the_reference_notices(data):
+    """A rate, an order or a sum that is a little off is seen at this tolerance."""
+    root = data(EVEN)
+    (_, (loss, *_)), _ = reference.train(root)
+    for change in {"lr": 0.1 + 1e-9}, {"seed": 1}, {"ranks": 3}, {"batch": 63}:
+        (_, (other, *_)), _ = reference.train(root, **change)
+        assert abs(loss - other) > 1e-12, change

@@ -1,0 +1,10 @@
+"""The break-it lab: `make exercises`, `exercise`, `check`, `hint`, `solution`, `reset`.
+
+commands  what a learner calls
+exercise  an exercise by its folder: its page, its scripts, how a script of it is run
+checks    what the exercises' own check.py share
+observe   what is seen of a run, in each rank and afterwards
+standin   GPUs played on a CPU, for mistakes that show only there
+
+It imports `run`.
+"""

@@ -1,0 +1,171 @@
+"""What the exercises' checks see of a run: `record` in each rank, `Seen` afterwards.
+
+A rank writes an event a line, as JSON, at once, so that a run that hangs has told what it
+did.
+"""
+
+import hashlib
+import json
+import re
+import sys
+import types
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.utils.data import DataLoader
+from torch.utils.data._utils import fetch
+
+COLLECTIVES = ["barrier", "monitored_barrier", "all_reduce", "broadcast", "reduce"]
+COLLECTIVES += ["all_gather", "all_gather_object", "broadcast_object_list"]
+
+
+def inked(images):
+    """Return which pixels of each image have ink, as bytes.
+
+    An image is known by that, whatever data set it comes through, and however scaled.
+    """
+    with torch._C.DisableTorchFunction():  # a stand-in does not notice
+        pixels = images.reshape(-1, 28 * 28)
+        return [row.numpy().tobytes() for row in pixels > pixels.min()]
+
+
+def digest(weights):
+    """Return a short digest of tensors: equal tensors have equal ones."""
+    with torch._C.DisableTorchFunction():  # a stand-in does not notice
+        data = b"".join(weight.detach().numpy().tobytes() for weight in weights)
+    return hashlib.sha256(data).hexdigest()[:12]
+
+
+def record(rank, folder, stand_in=None, reductions=False):
+    """Have this process write what it does to `folder`.
+
+    `stand_in` is a function of tools.lab.standin, called with the function that writes an
+    event; `reductions` has DDP's own reductions written too.
+    """
+    from torchvision import datasets  # here: only a rank has it at once
+
+    events = open(Path(folder) / f"rank{rank}", "w", buffering=1)  # noqa: SIM115
+
+    def note(kind, **facts):
+        events.write(json.dumps({"kind": kind, **facts}) + "\n")
+
+    known = {}  # what `inked` says of an image -> whether it is for training, its index
+
+    def read(self, *args, original=datasets.MNIST.__init__, **options):
+        original(self, *args, **options)
+        for index, key in enumerate(inked(self.data)):
+            known[key] = self.train, index
+
+    def loop(self, original=DataLoader.__iter__):
+        note("loop")
+        return original(self)
+
+    def fetched(self, indices, original=fetch._MapDatasetFetcher.fetch):
+        batch = original(self, indices)
+        note("fetch", images=[known[k] for k in inked(batch[0]) if k in known])
+        return batch
+
+    def stepped(optimizer, args, kwargs):
+        weights = [w for group in optimizer.param_groups for w in group["params"]]
+        note("step", digest=digest(weights), lr=optimizer.param_groups[0]["lr"])
+
+    def audited(event, arguments):
+        if event == "open" and isinstance(arguments[0], str):
+            if set(arguments[1] or "") & set("wax+"):
+                note("write", path=arguments[0])
+        elif event == "os.rename":
+            note("write", path=str(arguments[1]))
+
+    def saved(content, file, *args, original=torch.save, **options):
+        if isinstance(file, str | Path):
+            note("write", path=str(file))  # written by C++: no audit event
+        return original(content, file, *args, **options)
+
+    def reduced(state, bucket):
+        from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+        note("reduction", numbers=bucket.buffer().numel())
+        return default_hooks.allreduce_hook(state, bucket)
+
+    def wrapped(
+        self, *args, original=nn.parallel.DistributedDataParallel.__init__, **kw
+    ):
+        original(self, *args, **kw)
+        note("ddp")
+        if reductions:
+            self.register_comm_hook(None, reduced)
+
+    def collective(original):
+        def called(*args, **options):
+            result = original(*args, **options)
+            note("collective", name=original.__name__)
+            return result
+
+        return called
+
+    for name in COLLECTIVES:
+        setattr(dist, name, collective(getattr(dist, name)))
+    datasets.MNIST.__init__ = read
+    DataLoader.__iter__ = loop
+    fetch._MapDatasetFetcher.fetch = fetched
+    register_optimizer_step_post_hook(stepped)
+    sys.addaudithook(audited)
+    torch.save = saved
+    nn.parallel.DistributedDataParallel.__init__ = wrapped
+    if stand_in:
+        stand_in(note)
+
+
+class Seen(types.SimpleNamespace):
+    """What came of a run.
+
+    `events`: a list of dicts for each rank; `rows`: metrics.csv as (loss, correct,
+    total) an epoch; `weights`: model.pth, or None where none can be read; `status`,
+    `stdout`, `stderr`; `places`: where each rank hung ({rank: text of the line}), or
+    None; `out`: where the run was told to write; `path` and `text`: of the script.
+    """
+
+    def of(self, kind, rank=0):
+        """Return the events of a kind on a rank, in order."""
+        return [event for event in self.events[rank] if event["kind"] == kind]
+
+    def epochs(self, rank=0, train=True):
+        """Return the batches of indices that a rank took: a list for each epoch."""
+        found, batches = [], []
+        for event in self.events[rank]:
+            if event["kind"] == "loop":
+                batches = []
+            elif event["kind"] == "fetch":
+                batch = [index for part, index in event["images"] if part == train]
+                if batch and not batches:
+                    found.append(batches)
+                if batch:
+                    batches.append(batch)
+        return found
+
+    def writers(self):
+        """Return which ranks wrote a file below `out`: {name: sorted list of ranks}."""
+        found = {}
+        for rank in range(len(self.events)):
+            for event in self.of("write", rank):
+                path = Path(event["path"])
+                if path.is_absolute() and path.is_relative_to(self.out):
+                    found.setdefault(path.name, set()).add(rank)
+        return {name: sorted(ranks) for name, ranks in sorted(found.items())}
+
+    def error(self):
+        """Return the first error that a rank printed, and the script's line, or ''."""
+        lines = [line for line in self.stderr.splitlines() if line.strip()]
+        errors = [
+            li for li in lines if re.match(r"[\w.]*(Error|Exception)\b|\w+: ", li)
+        ]
+        text = (errors or lines or [""])[0 if errors else -1].strip()
+        text = re.sub(r"\[[^\]]*/[^\]]*\] *|what\(\): *", "", text)  # where in PyTorch
+        found = re.findall(rf'File "{re.escape(self.path)}", line (\d+)', self.stderr)
+        if not found:
+            return text
+        line = self.text.splitlines()[int(found[-1]) - 1].strip()
+        return f"{text}\n  at line {found[-1]}: {line}"

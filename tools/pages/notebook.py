@@ -1,0 +1,167 @@
+"""What the companion notebooks share: where they are, runs in real processes, pictures.
+
+Imported by the first cell of each, which puts the root of the repository on sys.path.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+from html import escape
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import torch
+from IPython import get_ipython
+from IPython.display import HTML, display
+from markdown_it import MarkdownIt
+
+from tools.pages import blocks
+from tools.run import compare, data, diffs, launch
+from tools.run.stages import ROOT, load, previous
+
+RUNS = Path("runs/notebooks")
+RESULT = RUNS / "result.pt"  # what rank 0 of a %%ranks cell leaves for the next cell
+# What JupyterLab may have been started with, and holds for every run in its notebooks.
+INHERITED = "GPUS", "NPROC", "OMP_NUM_THREADS"
+
+# Opaque, so that axes and labels can be read on a dark page too.
+STYLE = {
+    "figure.facecolor": "white", "savefig.facecolor": "white", "figure.dpi": 110,
+    "axes.grid": True, "grid.alpha": 0.3, "axes.spines.top": False,
+    "axes.spines.right": False, "font.size": 9,
+}  # fmt: skip
+BLUE, ORANGE, GREY, GREEN = "#1f6fb4", "#d9731a", "#8a939c", "#2a8a5f"
+BACKGROUND = {"-": "rgba(230, 130, 30, .22)", "+": "rgba(60, 140, 240, .22)"}
+
+
+def with_errors(function, *arguments):
+    """Call a function; a refusal, which ends a program, becomes a RuntimeError."""
+    try:
+        return function(*arguments)
+    except SystemExit as refusal:
+        raise RuntimeError(str(refusal)) from None
+
+
+def mnist():
+    """Return the MNIST root to work on: DATA if given, else all of MNIST or the sample."""
+    given = os.environ.get("DATA")  # empty where a make hands on what nobody gave
+    return ROOT / given if given else with_errors(data.choose)
+
+
+def start():
+    """Prepare a notebook, and print what this machine has.
+
+    From then on paths are those of the repository, there is a magic %%ranks, and pictures
+    are drawn in the style of all notebooks.
+    """
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch.profiler's own log
+    plt.rcParams.update(STYLE)
+    get_ipython().register_magic_function(ranks, "cell")
+    torch.set_num_threads(1)
+    os.chdir(ROOT)
+    root = mnist()
+    train, test = data.check(root)
+    size = "all of MNIST" if train == 60_000 else "a sample of MNIST"
+    gpus = torch.cuda.device_count()
+    found = f"{gpus} GPUs" if gpus != 1 else "1 GPU"
+    print(f"repository  {ROOT}")
+    print(f"PyTorch     {torch.__version__}, Python {sys.version.split()[0]}")
+    print(f"devices     {found}, {os.cpu_count()} CPU cores; "
+          f"DDP will run {gpus or launch.CPU_PROCESSES} processes")  # fmt: skip
+    print(
+        f"data        {data.shown(root)}, {size}: {train} training, {test} test images"
+    )
+
+
+def show_diff(stage, base=None):
+    """Show the hunks from `base`, or the stage before, with the reason for each folded."""
+    base = base or previous(stage)
+    found, reasons = diffs.hunks(base, stage), with_errors(blocks.reasons, base, stage)
+    count = diffs.changed_lines(base, stage)
+    html = [f"<p>From <b>{base}</b> to <b>{stage}</b>: {count} changed lines.</p>"]
+    for number, (hunk, reason) in enumerate(zip(found, reasons, strict=True), start=1):
+        lines = [
+            f'<div style="background: {BACKGROUND.get(line[0], "none")}; '
+            f'padding: 0 .5em; font-family: inherit">{escape(line) or " "}</div>'
+            for line in hunk.text[1:]
+        ]
+        html.append(
+            f"<p style='margin: .8em 0 .2em'><b>{number} of {len(found)}</b> "
+            f"<code>{escape(hunk.section)}</code></p>"
+            "<pre style='white-space: pre-wrap; line-height: 1.4; margin: 0; "
+            "font-family: var(--jp-code-font-family, monospace)'>"
+            f"{''.join(lines)}</pre><details><summary>why</summary>"
+            f"{MarkdownIt().render(reason)}</details>"
+        )
+    display(HTML("".join(html)))
+
+
+def stream(command, **environment):
+    """Run a command in the root of the repository and print what it prints, as it does.
+
+    Raises RuntimeError where it fails; interrupting the cell ends all its processes.
+    """
+    child = subprocess.Popen(
+        command, cwd=ROOT, text=True, start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        env={**os.environ, "PYTHONUNBUFFERED": "1", **environment},
+    )  # fmt: skip
+    try:
+        for line in child.stdout:
+            print(line, end="", flush=True)
+        status = child.wait()
+    except KeyboardInterrupt:
+        launch.end(child.pid)
+        raise
+    if status:
+        raise RuntimeError(f"the run failed with exit status {status}: see above")
+
+
+def run(stage, **settings):
+    """Run a stage in processes of its own, as make would: run("04_ddp", NPROC=3).
+
+    The settings are the variables of make. Raises RuntimeError where the run fails.
+    """
+    given = {name: os.environ[name] for name in INHERITED if os.environ.get(name)}
+    given |= {"OUT": str(RUNS / stage), "DATA": str(mnist())}
+    given |= {name: str(value) for name, value in settings.items()}
+    environment, command = with_errors(launch.plan, stage, given)
+    launch.show(environment, command)
+    stream(command, **environment)
+
+
+def curve(*stages):
+    """Draw the curves of stages that `run` has run, and say whether they are equal."""
+    curves = {stage: compare.read(RUNS / stage / "metrics.csv") for stage in stages}
+    lines, differ = compare.table(curves, one_device=not torch.cuda.is_available())
+    print("\n".join(lines))
+    compare.plot(curves)
+    plt.show()
+    if differ:
+        raise RuntimeError(f"not one curve: {', '.join(differ)}")
+
+
+def ranks(line, cell):
+    """Run a cell on several processes of this machine's CPU: %%ranks 3
+
+    The cell becomes a script of its own, started by torchrun: functions of a notebook
+    cannot be sent to other processes. It may leave an object for the next cell by
+    torch.save(it, os.environ["RESULT"]), and ends with dist.destroy_process_group(): gloo
+    often aborts the exit of a process that has left its group open. Raises RuntimeError
+    where it fails.
+    """
+    RUNS.mkdir(parents=True, exist_ok=True)
+    RESULT.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "cell.py"
+        path.write_text(cell)
+        words = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+        stream(
+            [*words, f"--nproc-per-node={int(line)}", str(path)],
+            OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="", PYTHONPATH=str(ROOT),
+            RESULT=str(RESULT), MNIST=str(mnist()),
+        )  # fmt: skip
+
+
+__all__ = ["BLUE", "GREEN", "GREY", "ORANGE", "load"]

@@ -1,0 +1,12 @@
+"""Running the stages: `make all`, `cpu` to `model_parallel`, `diff`, `compare`, `data`, `doctor`.
+
+stages   the six, and what everybody has to know about them
+launch   what `make ddp GPUS=0,1` runs: plans it, refuses what cannot work, runs it
+diffs    the diff between two stages, which a launch shows
+compare  are the curves equal?
+data     MNIST, or the sample; `sample` made it, and cuts smaller sets from it
+ranks    runs a script as the ranks of one torchrun, in seconds less, for tests and the lab
+doctor   is this machine ready? `probe` is what it starts on each rank
+
+It imports none of the other rooms.
+"""

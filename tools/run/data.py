@@ -1,0 +1,152 @@
+"""Put MNIST where torchvision looks for it: `python -m tools.run.data [FROM]`."""
+
+import os
+import shutil
+import socket
+import struct
+import sys
+import tempfile
+from pathlib import Path
+
+from tools.run.stages import ROOT, refuse
+
+FULL = ROOT / "data" / "mnist"
+SAMPLE = ROOT / "data" / "sample"
+OFFLINE = ROOT / "data" / ".offline"  # a download failed: do not wait for it each run
+FILES = {  # name -> number of dimensions in its IDX header
+    "train-images-idx3-ubyte": 3,
+    "train-labels-idx1-ubyte": 1,
+    "t10k-images-idx3-ubyte": 3,
+    "t10k-labels-idx1-ubyte": 1,
+}
+SECONDS = 10  # without an answer, before a download is given up
+
+
+def check(root):
+    """Return how many training and how many test images the MNIST root `root` holds.
+
+    Raises ValueError, with a message that names the file, where one of the four is
+    missing, is cut short or does not go with the others.
+    """
+    counts = {}
+    for name, dimensions in FILES.items():
+        path = Path(root) / "MNIST" / "raw" / name
+        if not path.is_file():
+            raise ValueError(f"{path} is missing")
+        with open(path, "rb") as file:
+            header = file.read(4 + 4 * dimensions)
+        size, expected = path.stat().st_size, bytes([0, 0, 8, dimensions])
+        if header[:4] != expected or len(header) < 4 + 4 * dimensions:
+            raise ValueError(f"{path} is no MNIST file")
+        shape = struct.unpack(f">{dimensions}I", header[4:])
+        values = shape[0] * (28 * 28 if dimensions == 3 else 1)
+        if size != len(header) + values:
+            raise ValueError(
+                f"{path} is damaged: {size} bytes instead of {len(header) + values}"
+            )
+        counts[name] = shape[0]
+    for part in "train", "t10k":
+        images, labels = (n for name, n in counts.items() if name.startswith(part))
+        if images != labels:
+            raise ValueError(f"{root} has {images} {part} images but {labels} labels")
+    return counts["train-images-idx3-ubyte"], counts["t10k-images-idx3-ubyte"]
+
+
+def shown(path):
+    """Return a path as a person types it: relative to the current folder if below it."""
+    path = Path(path).absolute()
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+def fetch(source=None):
+    """Fill data/mnist from the folder `source` with the official .gz files, or by download.
+
+    A file whose MD5 is not the official one is refused by name. Whatever goes wrong,
+    data/mnist is complete afterwards or as it was before; raises OSError or ValueError.
+    """
+    from torchvision.datasets import MNIST
+    from torchvision.datasets.utils import check_integrity, extract_archive
+
+    FULL.parent.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=FULL.parent, prefix=".mnist-") as folder:
+        raw = Path(folder) / "mnist" / "MNIST" / "raw"
+        raw.mkdir(parents=True)
+        if source:
+            for name, md5 in MNIST.resources:
+                path = Path(source) / name
+                if not path.is_file():
+                    raise ValueError(f"{path} is missing")
+                if not check_integrity(path, md5):
+                    raise ValueError(
+                        f"{path} is damaged or not MNIST: its MD5 is wrong"
+                    )
+                extract_archive(path, raw)
+        else:
+            socket.setdefaulttimeout(SECONDS)
+            print("downloading MNIST (12 MB) ...", flush=True)
+            try:
+                MNIST(raw.parents[1], download=True)
+            except (RuntimeError, OSError) as error:
+                raise OSError("the download of MNIST failed") from error
+        check(raw.parents[1])
+        if FULL.exists():
+            shutil.rmtree(FULL)
+        os.replace(raw.parents[1], FULL)
+    OFFLINE.unlink(missing_ok=True)
+
+
+def choose():
+    """Return the MNIST root for a stage: data/mnist, downloaded if need be, or data/sample.
+
+    Prints a line where it is the sample.
+    """
+    if FULL.exists():
+        try:
+            check(FULL)
+        except ValueError as error:
+            refuse(f"{error}: 'make data' fetches it anew")
+        return FULL
+    if not OFFLINE.exists():
+        try:
+            fetch()
+            return FULL
+        except (OSError, ValueError) as error:
+            print(f"{error}; 'make data FROM=DIR' takes the four .gz files from DIR")
+            OFFLINE.touch()
+    train, test = check(SAMPLE)
+    print(
+        f"data/sample: {train} training and {test} test images of MNIST's 60000 and "
+        "10000; 'make data' fetches them all"
+    )
+    return SAMPLE
+
+
+def tensors(root, train=True):
+    """Return the training or the test part of an MNIST root as the stages make it.
+
+    A TensorDataset of images, N x 28 x 28, uint8, and labels, N, int64. Raises
+    RuntimeError where `root` holds no MNIST.
+    """
+    from torch.utils.data import TensorDataset
+    from torchvision.datasets import MNIST
+
+    part = MNIST(root, train=train)
+    return TensorDataset(part.data, part.targets)
+
+
+def main():
+    source = " ".join(sys.argv[1:])
+    try:
+        counts = check(FULL)
+    except ValueError:
+        try:
+            fetch(source)
+        except (OSError, ValueError) as error:
+            hint = "" if source else "; FROM=DIR takes the four .gz files from DIR"
+            refuse(f"{error}{hint}. The stages use data/sample until then.")
+        counts = check(FULL)
+    print("data/mnist: {} training and {} test images".format(*counts))
+
+
+if __name__ == "__main__":
+    main()

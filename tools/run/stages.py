@@ -1,0 +1,67 @@
+"""The stages, in order, and what every tool has to know about them."""
+
+import importlib.util
+import signal
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# make target -> folder
+TARGETS = {
+    "cpu": "01_cpu",
+    "single_gpu": "02_single_gpu",
+    "dp": "03_dp",
+    "ddp": "04_ddp",
+    "ddp_inference": "05_ddp_inference",
+    "model_parallel": "06_model_parallel",
+}
+STAGES = list(TARGETS.values())
+DISTRIBUTED = ["04_ddp", "05_ddp_inference"]  # started by torchrun
+
+
+def script(stage):
+    """Return the path of a stage's script, `ROOT/<stage>/mnist.py`."""
+    return ROOT / stage / "mnist.py"
+
+
+def load(stage):
+    """Return the script of a stage as a module, without running it."""
+    return load_file(stage, script(stage))
+
+
+def load_file(name, path):
+    """Return a Python file as a module of that name."""
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def find(name):
+    """Return the stage that a person means by `04_ddp`, `04_ddp/`, `ddp`, `04` or `4`.
+
+    Ends the program with one line that lists the stages where there is none.
+    """
+    name = str(name).rstrip("/")
+    for target, stage in TARGETS.items():
+        if name in (stage, target, stage[:2], stage[1:2]):
+            return stage
+    refuse(f"there is no stage {name!r}: take one of {', '.join(STAGES)}")
+
+
+def previous(stage):
+    """Return the stage before `stage`, or None before the first."""
+    index = STAGES.index(stage)
+    return STAGES[index - 1] if index else None
+
+
+def end_at_a_closed_pipe():
+    """Have this program end in silence, as others do, when its reader has gone: `| head`."""
+    if hasattr(signal, "SIGPIPE"):
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+
+
+def refuse(message):
+    """End the program with one line on stderr and exit status 1."""
+    sys.exit(message)
