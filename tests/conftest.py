@@ -4,20 +4,23 @@ import csv
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 
 from tools.run import ranks
 from tools.run.sample import cut
-from tools.run.stages import DISTRIBUTED, ROOT, script
+from tools.run.stages import DISTRIBUTED, ROOT, TARGETS, script
 
 # Several processes on two cores with PyTorch's default threads get in each other's way.
 ENV = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
 ENV.pop("RANK", None)
 torch.set_num_threads(1)
 
+LONG = 500  # epochs: more than a test waits for
 PARTIAL = 1012, 997  # numbers of images that leave a partial last batch of 96
 EVEN = 1024, 997
 
@@ -75,6 +78,51 @@ def edited(stage, folder, *changes):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     return path
+
+
+def running(word):
+    """Return the processes whose command line has `word` in it."""
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        if any(word in text for text in process.info["cmdline"] or []):
+            found.append(process)
+    return found
+
+
+def ranks_of(stage, out):
+    """Return the two processes that train a stage into `out`, without their agent."""
+    ranks = [p for p in running(str(out)) if "torchrun" not in " ".join(p.cmdline())]
+    ranks = [p for p in ranks if f"{stage}/mnist.py" in p.cmdline()]
+    assert len(ranks) == 2
+    return ranks
+
+
+def start(words, **options):
+    """Start a command in a process group of its own, as a shell does."""
+    return subprocess.Popen(
+        list(map(str, words)),
+        cwd=ROOT,
+        env=ENV,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        **options,
+    )
+
+
+def start_make(stage, out, *words):
+    words = ["DATA=data/sample", f"OUT={out}", f"EPOCHS={LONG}", "GPUS=cpu", *words]
+    target = next(target for target, folder in TARGETS.items() if folder == stage)
+    return start(["make", target, *words])
+
+
+def wait_for(path, seconds=60):
+    """Wait until a run has written `path`."""
+    end = time.monotonic() + seconds
+    while not path.exists():
+        assert time.monotonic() < end, f"no {path} after {seconds} s"
+        time.sleep(0.05)
 
 
 @pytest.fixture(scope="session")

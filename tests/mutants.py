@@ -156,7 +156,7 @@ def copy(folder):
 
 
 def run(root, tests):
-    """Run tests in a copy; return pytest's exit status, 1 where they took too long."""
+    """Run tests in a copy; return what pytest printed where they failed, else ''."""
     words = f"{sys.executable} -m pytest -x -q -p no:cacheprovider tests/{tests}"
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     try:
@@ -165,10 +165,10 @@ def run(root, tests):
             text=True, timeout=SECONDS,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        return 1
+        return f"more than {SECONDS} s"
     if result.returncode > 1:
         sys.exit(f"tests/{tests} cannot run:\n{result.stdout[-2000:]}{result.stderr}")
-    return result.returncode
+    return result.stdout if result.returncode else ""
 
 
 def main():
@@ -183,7 +183,7 @@ def main():
             copies.put(copy(folder))
 
         def in_a_copy(task):
-            """Run tests in a copy that is free, with an edit; return their status."""
+            """Run tests in a copy that is free, with an edit; return how they failed."""
             name, old, new, tests = task
             root = copies.get()
             original = (root / name).read_text()
@@ -197,19 +197,19 @@ def main():
         flat = [(name, *edit) for name, edits in MUTANTS.items() for edit in edits]
         with ThreadPoolExecutor(2) as pool:
             whole = sorted({tests for *_, tests in flat})
-            for tests, status in zip(
+            for tests, failed in zip(
                 whole, pool.map(in_a_copy, [("Makefile", "", "", t) for t in whole]),
                 strict=True,
             ):  # fmt: skip
-                if status:
-                    sys.exit(f"tests/{tests} fail without any edit")
+                if failed:
+                    sys.exit(f"tests/{tests} fail without any edit:\n{failed[-3000:]}")
             survivors = []
             tasks = [(name, old, new, tests) for name, old, new, _, tests in flat]
-            for edit, status in zip(flat, pool.map(in_a_copy, tasks), strict=True):
+            for edit, failed in zip(flat, pool.map(in_a_copy, tasks), strict=True):
                 name, _, _, what, tests = edit
-                verdict = "caught" if status else "SURVIVED"
+                verdict = "caught" if failed else "SURVIVED"
                 print(f"{verdict:9} {name}: {what}", flush=True)
-                survivors += [] if status else [f"{name}: {what} (tests/{tests})"]
+                survivors += [] if failed else [f"{name}: {what} (tests/{tests})"]
     print(f"{len(flat) - len(survivors)} of {len(flat)} mutants were caught")
     if survivors:
         sys.exit("\n".join(["these survived:", *survivors]))

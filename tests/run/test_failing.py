@@ -4,7 +4,6 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import time
 
@@ -12,58 +11,24 @@ import psutil
 import pytest
 import torch
 
-from conftest import ENV, EVEN, ROOT, call, command, edited, rows, run, weights
-from tools.run.stages import DISTRIBUTED, TARGETS
-
-TARGET = {stage: target for target, stage in TARGETS.items()}
-LONG = 500  # epochs: more than a test waits for
+from conftest import (
+    EVEN,
+    call,
+    command,
+    edited,
+    ranks_of,
+    rows,
+    run,
+    running,
+    start,
+    start_make,
+    wait_for,
+    weights,
+)
+from tools.run.stages import DISTRIBUTED
 
 # A shell has its background commands ignore Ctrl-C, and they pass that on.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def running(word):
-    """Return the processes whose command line has `word` in it."""
-    found = []
-    for process in psutil.process_iter(["cmdline"]):
-        if any(word in text for text in process.info["cmdline"] or []):
-            found.append(process)
-    return found
-
-
-def ranks_of(stage, out):
-    """Return the two processes that train a stage into `out`, without their agent."""
-    ranks = [p for p in running(str(out)) if "torchrun" not in " ".join(p.cmdline())]
-    ranks = [p for p in ranks if f"{stage}/mnist.py" in p.cmdline()]
-    assert len(ranks) == 2
-    return ranks
-
-
-def start(words, **options):
-    """Start a command in a process group of its own, as a shell does."""
-    return subprocess.Popen(
-        list(map(str, words)),
-        cwd=ROOT,
-        env=ENV,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        **options,
-    )
-
-
-def start_make(stage, out, *words):
-    words = ["DATA=data/sample", f"OUT={out}", f"EPOCHS={LONG}", "GPUS=cpu", *words]
-    return start(["make", TARGET[stage], *words])
-
-
-def wait_for(path, seconds=60):
-    """Wait until a run has written `path`."""
-    end = time.monotonic() + seconds
-    while not path.exists():
-        assert time.monotonic() < end, f"no {path} after {seconds} s"
-        time.sleep(0.05)
 
 
 def assert_nothing_runs(word, seconds=10):

@@ -1,5 +1,7 @@
 """Promise: a mistake is refused in a line that says what to do, or shows itself."""
 
+import re
+
 import pytest
 import torch
 
@@ -31,8 +33,9 @@ def test_data_without_mnist(stage, tmp_path):
 def test_batch_that_cannot_be_shared(stage, data, tmp_path):
     result = run(stage, "--data", data(PARTIAL), "--out", tmp_path, processes=3)
     assert result.returncode != 0
-    lines = set(result.stderr.splitlines())  # the first that fails ends the others
-    assert lines == {"--batch-size must be a multiple of 3 (processes)"}
+    line = "--batch-size must be a multiple of 3 (processes)"
+    # From each rank, in any order; the first that fails ends the others.
+    assert result.stderr.replace("\n", "") in [times * line for times in (1, 2, 3)]
     assert result.stdout == ""
 
 
@@ -69,11 +72,11 @@ def test_a_learners_assert_shows_its_line(stage, data, tmp_path):
 @pytest.mark.parametrize("stage", DISTRIBUTED)
 def test_a_learners_print_is_seen_from_every_rank(stage, data, tmp_path):
     line = "    rank, world_size = dist.get_rank(), dist.get_world_size()\n"
-    path = edited(stage, tmp_path, (line, f"{line}    print('here is', rank)\n"))
+    path = edited(stage, tmp_path, (line, f"{line}    print(f'here is {{rank}}')\n"))
     flags = ["--data", data(EVEN), "--out", tmp_path / "out", "--epochs", 1]
     result = run(stage, *flags, "--batch-size", 63, processes=3, path=path)
     assert result.returncode == 0, result.stderr
-    said = [li for li in result.stdout.splitlines() if li.startswith("here")]
+    said = re.findall(r"here is \d", result.stdout)  # lines may run into each other
     assert sorted(said) == [f"here is {rank}" for rank in range(3)]
 
 

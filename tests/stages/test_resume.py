@@ -6,9 +6,19 @@ import time
 
 import pytest
 import torch
-from test_failing import ranks_of, start, start_make, wait_for
 
-from conftest import EVEN, command, edited, rows, run, weights
+from conftest import (
+    EVEN,
+    command,
+    edited,
+    ranks_of,
+    rows,
+    run,
+    start,
+    start_make,
+    wait_for,
+    weights,
+)
 from tools.run import launch
 from tools.run.stages import DISTRIBUTED, STAGES
 
