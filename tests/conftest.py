@@ -1,6 +1,5 @@
 """What the tests share: runs of the stages, each made once, and small data sets."""
 
-import csv
 import os
 import subprocess
 import sys
@@ -11,7 +10,7 @@ import psutil
 import pytest
 import torch
 
-from tools.run import ranks
+from tools.run import compare, ranks
 from tools.run.sample import cut
 from tools.run.stages import DISTRIBUTED, ROOT, TARGETS, script
 
@@ -56,11 +55,8 @@ def run(stage, *flags, processes=2, float64=False, timeout=120, path=None):
 
 def rows(out):
     """Return metrics.csv without the seconds: a list of [epoch, loss, correct, total]."""
-    with open(Path(out) / "metrics.csv", newline="") as file:
-        return [
-            [int(r["epoch"]), float(r["loss"]), int(r["correct"]), int(r["total"])]
-            for r in csv.DictReader(file)
-        ]
+    curve = compare.read(Path(out) / "metrics.csv")
+    return [[epoch, *row] for epoch, row in enumerate(curve, start=1)]
 
 
 def weights(out):

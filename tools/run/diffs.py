@@ -6,14 +6,21 @@ import itertools
 import sys
 from typing import NamedTuple
 
-from tools.run.stages import STAGES, end_at_a_closed_pipe, find, refuse, script
+from tools.run.stages import (
+    LESSON_FROM,
+    STAGES,
+    end_at_a_closed_pipe,
+    find,
+    refuse,
+    script,
+)
 
 RED, GREEN, CYAN, BOLD, RESET = "\033[31m", "\033[32m", "\033[36m", "\033[1m", "\033[0m"
 
 # The diffs that the pages explain, hunk by hunk: the page of a stage has those to it.
 EXPLAINED = [
     *itertools.pairwise(STAGES),
-    ("02_single_gpu", "06_model_parallel"),
+    *((base, stage) for stage, base in LESSON_FROM.items()),
 ]
 
 

@@ -18,6 +18,7 @@ import psutil
 from tools.run import data, diffs
 from tools.run.stages import (
     DISTRIBUTED,
+    LESSON_FROM,
     ROOT,
     STAGES,
     end_at_a_closed_pipe,
@@ -27,7 +28,6 @@ from tools.run.stages import (
     script,
 )
 
-LESSON_FROM = {"06_model_parallel": "02_single_gpu"}  # where it is not the stage before
 CPU_PROCESSES = 2  # what DDP runs on where there is no GPU
 MASTER_PORT = "29500"  # torchrun's own default
 MINUTES = 15  # that torchrun waits for the other nodes (900 s, and a little)

@@ -18,6 +18,8 @@ TARGETS = {
 }
 STAGES = list(TARGETS.values())
 DISTRIBUTED = ["04_ddp", "05_ddp_inference"]  # started by torchrun
+# The stage whose diff is the lesson, where it is not the stage before.
+LESSON_FROM = {"06_model_parallel": "02_single_gpu"}
 
 
 def script(stage):
