@@ -5,6 +5,8 @@ TORCH_INDEX ?=
 PY := .venv/bin/python
 UV := uv==0.13.9
 INSTALL := .venv/bin/uv pip install -q --python .venv
+# uv does not read what pip was told of another index.
+INDEX := index=$${UV_DEFAULT_INDEX:-$${PIP_INDEX_URL:-`$(PY) -m pip config get global.index-url 2>/dev/null`}}
 # what a target needs: the stages, compare and the lab; notebooks too; the tests too
 STAGES := .venv/stages.ready
 NOTEBOOKS := .venv/notebooks.ready
@@ -122,7 +124,7 @@ docs: $(NOTEBOOKS)  ## write the generated parts of the pages, and the notebooks
 	@$(if $(TORCH_INDEX),grep '^torch' $< >.venv/torch.txt; grep -vE '^(torch|nvidia|cuda|triton)' $< >.venv/rest.txt; \
 	  $(INSTALL) --index-url "$(TORCH_INDEX)" -r .venv/torch.txt || { \
 	  echo "$(TORCH_INDEX) does not have the versions in $<" >&2; exit 1; })
-	@$(INSTALL) -r $(if $(TORCH_INDEX),.venv/rest.txt,$<) || { \
+	@$(INDEX); $(INSTALL) $${index:+--default-index "$$index"} -r $(if $(TORCH_INDEX),.venv/rest.txt,$<) || { \
 	  echo "could not install $<: see above, then the same command again" >&2; exit 1; }
 	@touch $@ $(HOLDS_$*)
 
