@@ -97,8 +97,8 @@ MUTANTS = {  # file -> (text, text in its place, what that simulates, tests)
         ("self.layers[:3](images", "self.layers[:2](images", "a layer lost between the halves", CURVE),
         ("manual_seed(args.seed + epoch)", "manual_seed(args.seed)", "every epoch in one order", CURVE),
     ],
-    "Makefile": [
-        ("PY := ", "export DATA OUT\nPY := ", "empty variables in all children", "pages/test_notebooks.py -k person"),
+    "tools/pages/notebook.py": [
+        ('given = os.environ.get("DATA")', 'given = os.environ.get("DATA", False) is not False and os.environ["DATA"] + "/"', "an empty variable taken as given", "pages/test_notebooks.py -k empty_variable"),
     ],
     "tools/run/compare.py": [
         ("if not all(math.isfinite(loss) for loss, *_ in curve):", "if False:", "NaN is no matter", COMPARE),

@@ -16,7 +16,7 @@ if root is None:
 sys.path.insert(0, str(root))
 from tools.pages import notebook as nb
 
-nb.start()
+nb.prepare()
 # %% [markdown] data-text
 # ## The data
 #
@@ -29,21 +29,17 @@ import torch
 from torch import nn
 
 from tools.run.data import tensors
+from tools.run.stages import load
 
-stage = nb.load("01_cpu")
+stage = load("01_cpu")
 train, test = tensors(nb.mnist()), tensors(nb.mnist(), train=False)
 images, labels = train[:32]
 print("images", tuple(images.shape), images.dtype, "from", images.min().item(), "to",
       images.max().item())
 print("labels", tuple(labels.shape), labels.dtype, labels[:10].tolist())
 # %% digits
-figure, axes = plt.subplots(4, 8, figsize=(8, 4.6), layout="constrained")
-for axis, image, label in zip(axes.flat, images, labels, strict=True):
-    axis.imshow(image, cmap="gray_r")
-    axis.set_title(label.item(), fontsize=9)
-    axis.axis("off")
-figure.suptitle("the first 32 training images, and their labels")
-plt.show()
+print("the first 32 training images, and their labels")
+nb.show_images(images, labels.tolist())
 # %% balance
 figure, axis = plt.subplots(figsize=(8, 2.6), layout="constrained")
 for number, (name, part) in enumerate([("training", train), ("test", test)]):
@@ -102,29 +98,17 @@ mistakes = (guess != labels).nonzero().flatten()
 print(f"{len(mistakes)} of {len(test)} test images are misclassified")
 
 worst = mistakes[sure[mistakes].argsort(descending=True)][:16]
-figure, axes = plt.subplots(2, 8, figsize=(8, 2.9), layout="constrained")
-for axis, index in zip(axes.flat, worst, strict=True):
-    axis.imshow(images[index], cmap="gray_r")
-    axis.set_title(f"{labels[index]}, not {guess[index]}\n{sure[index]:.0%} sure",
-                   fontsize=8)
-    axis.axis("off")
-plt.show()
+nb.show_images(images[worst], [f"{labels[index]}, not {guess[index]}\n{sure[index]:.0%} sure"
+                               for index in worst])
 # %% confusion
 counts = torch.zeros(10, 10, dtype=torch.int64)
 counts.index_put_((labels, guess), torch.tensor(1), accumulate=True)
 wrong = counts.clone().fill_diagonal_(0)
 figure, axis = plt.subplots(figsize=(4.6, 4), layout="constrained")
-picture = axis.imshow(wrong, cmap="Oranges")
-for row in range(10):
-    for column in range(10):
-        if wrong[row, column]:
-            axis.text(column, row, wrong[row, column].item(), ha="center", va="center",
-                      fontsize=8)
-axis.set(
-    xlabel="classified as", ylabel="the digit is", xticks=range(10), yticks=range(10)
-)
-axis.grid(visible=False)
-axis.set_title("mistakes on the test images")
+texts = [[count or "" for count in row] for row in wrong.tolist()]
+nb.draw_table(axis, wrong, texts, cmap="Oranges", vmax=2 * wrong.max().item())
+axis.set(xlabel="classified as", ylabel="the digit is", xticks=range(10),
+         yticks=range(10), title="mistakes on the test images")
 plt.show()
 # %% [markdown] questions
 # ## Questions

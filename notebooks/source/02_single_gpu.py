@@ -15,7 +15,7 @@ if root is None:
 sys.path.insert(0, str(root))
 from tools.pages import notebook as nb
 
-nb.start()
+nb.prepare()
 # %% [markdown] diff-text
 # ## The diff from stage 1
 # %% diff
@@ -33,16 +33,14 @@ nb.curve("01_cpu", "02_single_gpu")
 # `torch.profiler` records every operation. The cell trains for a few steps, twice: with the
 # network of the tutorial, and with a wide one. On a GPU it counts the time of the device.
 # %% profile
-import time
-
-import matplotlib.pyplot as plt
 import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 from tools.run.data import tensors
+from tools.run.stages import load
 
-stage = nb.load("02_single_gpu")
+stage = load("02_single_gpu")
 device = torch.device(stage.DEVICE)
 on_gpu = device.type == "cuda"
 train = tensors(nb.mnist())
@@ -82,20 +80,20 @@ def steps(hidden, batch, count=20):
 
 measured = {"128 wide, batch of 64": steps(128, 64),
             "2048 wide, batch of 1024": steps(2048, 1024, 5)}
-figure, axis = plt.subplots(figsize=(8, 2.4), layout="constrained")
-colours = dict(zip([*KINDS, "all else"], ["#1f6fb4", "#2a8a5f", "#d9731a", "#b08cc0",
-                                          "#c5cbd1"], strict=True))
-for row, (name, parts) in enumerate(measured.items()):
-    left, total = 0, sum(parts.values())
-    for kind, seconds in parts.items():
-        share = 100 * seconds / total
-        axis.barh(
-            row, share, left=left, color=colours[kind], label=None if row else kind
-        )
-        left += share
+totals = torch.tensor([sum(parts.values()) for parts in measured.values()])
+for name, total in zip(measured, totals, strict=True):
     print(f"{name}: {1000 * total:.2f} ms a step")
-axis.set(yticks=range(2), yticklabels=measured, xlabel=f"share of a step's time on {device} (%)",
-         xlim=(0, 100))
+# %% profile-drawn
+import matplotlib.pyplot as plt
+
+figure, axis = plt.subplots(figsize=(8, 2.4), layout="constrained")
+left = torch.zeros(len(measured))
+colours = nb.BLUE, nb.GREEN, nb.ORANGE, "#b08cc0", "#c5cbd1"
+for kind, colour in zip([*KINDS, "all else"], colours, strict=True):
+    share = 100 * torch.tensor([parts[kind] for parts in measured.values()]) / totals
+    axis.barh(list(measured), share, left=left, color=colour, label=kind)
+    left += share
+axis.set(xlabel=f"share of a step's time on {device} (%)", xlim=(0, 100))
 axis.invert_yaxis()
 axis.legend(ncols=5, loc="upper center", bbox_to_anchor=(0.4, -0.3), fontsize=8)
 plt.show()
@@ -111,6 +109,8 @@ plt.show()
 # lets the process go on at once, which makes sense with pinned memory only. The images move
 # as bytes, a quarter of what they would be in float32; the network divides them on the device.
 # %% pin
+import time
+
 batch = torch.randint(256, (4096, 28, 28), dtype=torch.uint8)
 print(f"a batch of {len(batch)} images: {batch.nbytes / 1e6:.1f} MB")
 

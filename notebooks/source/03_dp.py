@@ -16,7 +16,7 @@ if root is None:
 sys.path.insert(0, str(root))
 from tools.pages import notebook as nb
 
-nb.start()
+nb.prepare()
 # %% [markdown] diff-text
 # ## The diff from stage 2
 # %% diff
@@ -37,6 +37,7 @@ import torch
 from torch import nn
 
 from tools.run.data import tensors
+from tools.run.stages import load
 
 gpus = torch.cuda.device_count()
 if gpus > 1:
@@ -73,7 +74,7 @@ else:
         return tuple(gather(column) for column in zip(*outputs, strict=True))
 
 
-stage = nb.load("03_dp")
+stage = load("03_dp")
 device = "cuda" if gpus > 1 else "cpu"
 model = stage.Net(128).to(device)
 images, labels = tensors(nb.mnist())[:64]

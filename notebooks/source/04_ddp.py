@@ -16,7 +16,7 @@ if root is None:
 sys.path.insert(0, str(root))
 from tools.pages import notebook as nb
 
-nb.start()
+nb.prepare()
 # %% [markdown] diff-text
 # ## The diff from stage 3
 # %% diff
@@ -35,39 +35,37 @@ nb.curve("03_dp", "04_ddp")
 # is one of 24 images, each row an epoch; the colour is the rank that gets the image, the number
 # the step in which it does.
 # %% map
-import matplotlib.pyplot as plt
-import torch
-from matplotlib.colors import ListedColormap
 from torch.utils.data import DistributedSampler
 
-IMAGES, RANKS, EPOCHS, SHARE = 24, 2, 4, 3
-colours = ListedColormap(["#9cc8f0", "#f6bd85"])
-figure, axes = plt.subplots(2, 1, figsize=(9, 4), layout="constrained")
-for axis, calls in zip(axes, [True, False], strict=True):
-    owner, step = (
-        torch.zeros(EPOCHS, IMAGES),
-        torch.zeros(EPOCHS, IMAGES, dtype=torch.int64),
-    )
+IMAGES, RANKS, EPOCHS, SHARE = 24, 2, 4, 3  # a rank's share of a batch is 3 images
+
+
+def who_and_when(calls_set_epoch):
+    """Return the rank and the step of each image: two lists, a row for each epoch."""
+    owner, step = ([[None] * IMAGES for _ in range(EPOCHS)] for _ in range(2))
     for rank in range(RANKS):
         sampler = DistributedSampler(range(IMAGES), RANKS, rank)
         for epoch in range(EPOCHS):
-            if calls:
+            if calls_set_epoch:
                 sampler.set_epoch(epoch)
             for place, image in enumerate(sampler):
-                owner[epoch, image] = rank
-                step[epoch, image] = place // SHARE
-    axis.imshow(owner, cmap=colours, aspect="auto")
-    for epoch in range(EPOCHS):
-        for image in range(IMAGES):
-            axis.text(image, epoch, step[epoch, image].item(), ha="center", va="center",
-                      color="black", fontsize=8)
-    axis.set(ylabel="epoch", yticks=range(EPOCHS), xticks=range(0, IMAGES, 2))
-    axis.grid(visible=False)
-    axis.set_title("with set_epoch(epoch)" if calls
-                   else "without: every epoch is the first one again")
-axes[1].set_xlabel(
-    "image; the colour is its rank (blue 0, orange 1), the number its step"
-)
+                owner[epoch][image] = rank
+                step[epoch][image] = place // SHARE
+    return owner, step
+
+
+# %% map-drawn
+import matplotlib.pyplot as plt
+from matplotlib.colors import ListedColormap
+
+colours = ListedColormap(["#9cc8f0", "#f6bd85"])
+figure, axes = plt.subplots(2, 1, figsize=(9, 4), layout="constrained")
+titles = "with set_epoch(epoch)", "without: every epoch is the first one again"
+for axis, calls, title in zip(axes, [True, False], titles, strict=True):
+    owner, step = who_and_when(calls)
+    nb.draw_table(axis, owner, step, cmap=colours, aspect="auto")
+    axis.set(ylabel="epoch", yticks=range(EPOCHS), xticks=range(0, IMAGES, 2), title=title)
+axes[1].set_xlabel("image; the colour is its rank (blue 0, orange 1), the number its step")
 plt.show()
 # %% [markdown] gradients-text
 # ## Gradients before and after the reduction
@@ -109,6 +107,8 @@ if rank == 0:
     torch.save(shared, os.environ["RESULT"])
 dist.destroy_process_group()
 # %% gradients-drawn
+import torch
+
 (own0, after0), (own1, after1) = torch.load(nb.RESULT)
 print("before: largest difference of the two ranks", f"{(own0 - own1).abs().max():.4f}")
 print("after:  equal on both ranks", torch.equal(after0, after1))

@@ -14,7 +14,7 @@ if root is None:
 sys.path.insert(0, str(root))
 from tools.pages import notebook as nb
 
-nb.start()
+nb.prepare()
 # %% [markdown] diff-text
 # ## The diff from stage 4
 # %% diff

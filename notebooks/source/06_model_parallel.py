@@ -15,11 +15,11 @@ if root is None:
 sys.path.insert(0, str(root))
 from tools.pages import notebook as nb
 
-nb.start()
+nb.prepare()
 # %% [markdown] diff-text
 # ## The diff from stage 2
 # %% diff
-nb.show_diff("06_model_parallel", base="02_single_gpu")
+nb.show_diff("06_model_parallel")
 # %% [markdown] run-text
 # ## Run both, and lay the curves on each other
 # %% run
@@ -33,11 +33,12 @@ nb.curve("02_single_gpu", "06_model_parallel")
 import itertools
 import time
 
-import matplotlib.pyplot as plt
 import torch
 from torch import nn
 
-stage = nb.load("06_model_parallel")
+from tools.run.stages import load
+
+stage = load("06_model_parallel")
 print(f"first half on {stage.DEVICE}, second half on {stage.SECOND}")
 torch.manual_seed(0)
 model = stage.Net(2048)
@@ -97,43 +98,41 @@ def measure(size):
 
 
 def schedule(parts, count):
-    """Return (half, start, length, name) of each piece of work, for `count` micro-batches.
+    """Return (half, start, length, colour, number) of each piece of `count` micro-batches.
 
-    All forward passes, then all backward passes, as in GPipe (arXiv:1811.06965); each piece
-    starts as soon as its half is free and what it needs is there.
+    Start and length are in seconds. All forward passes, then all backward passes, as in
+    GPipe (arXiv:1811.06965); each piece starts as soon as its half is free and what it
+    needs is there.
     """
     forward1, forward2, backward2, backward1 = parts
     pieces, free, ready = [], [0.0, 0.0], [0.0] * count
-    for half, length, name in [(0, forward1, "forward"), (1, forward2, "forward"),
-                               (1, backward2, "backward"), (0, backward1, "backward")]:
+    for half, length, colour in [(0, forward1, nb.BLUE), (1, forward2, nb.BLUE),
+                                 (1, backward2, nb.ORANGE), (0, backward1, nb.ORANGE)]:
         for micro in range(count):
             start = max(free[half], ready[micro])
-            pieces.append((half, start, length, f"{name} {micro + 1}"))
+            pieces.append((half, start, length, colour, micro + 1))
             free[half] = ready[micro] = start + length
     return pieces
 
 
+schedules = {count: schedule(measure(BATCH // count), count) for count in (1, 2, 4)}
+# %% timeline-drawn
+import matplotlib.pyplot as plt
+
 figure, axes = plt.subplots(3, 1, figsize=(9, 5), layout="constrained", sharex=True)
 spent = {}
-for axis, count in zip(axes, [1, 2, 4], strict=True):
-    parts = measure(BATCH // count)
-    pieces = schedule(parts, count)
-    spent[count] = end = max(start + length for _, start, length, _ in pieces)
-    for half, start, length, name in pieces:
-        colour = nb.BLUE if name.startswith("forward") else nb.ORANGE
-        axis.barh(
-            half, 1000 * length, left=1000 * start, color=colour, edgecolor="white"
-        )
-        axis.text(1000 * (start + length / 2), half, name.split()[1], ha="center",
-                  va="center", color="white", fontsize=8)
-    busy = sum(length for *_, length, _ in pieces) / (2 * end)
+for axis, (count, pieces) in zip(axes, schedules.items(), strict=True):
+    spent[count] = end = max(start + length for _, start, length, *_ in pieces)
+    for half, start, length, colour, micro in pieces:
+        bar = axis.barh(half, 1000 * length, left=1000 * start, color=colour,
+                        edgecolor="white")
+        axis.bar_label(bar, [micro], label_type="center", color="white", fontsize=8)
+    busy = sum(length for _, _, length, *_ in pieces) / (2 * end)
     axis.set(yticks=[0, 1], yticklabels=["first half", "second half"])
     axis.invert_yaxis()
     axis.set_title(f"{count} micro-batch{'es' * (count > 1)}: {1000 * end:.1f} ms, "
                    f"the halves are busy {busy:.0%} of the time", fontsize=9)
-axes[-1].set_xlabel(
-    "milliseconds (blue: forward, orange: backward; the number: micro-batch)"
-)
+axes[-1].set_xlabel("milliseconds (blue: forward, orange: backward; the number: micro-batch)")
 plt.show()
 # %% [markdown] timeline-read
 # The first picture is what the script does. The others are **computed**, not run: each piece was

@@ -5,8 +5,7 @@ import json
 import pytest
 
 from conftest import call
-from tools.bench import benchmark, predict, timeline
-from tools.pages import blocks
+from tools.bench import benchmark, figures, predict, results, tables, timeline
 from tools.run import ranks
 from tools.run.stages import ROOT
 
@@ -96,8 +95,9 @@ def test_processes_are_measured():
     )
     assert (one["processes"], two["processes"]) == (1, 2)
     assert (other["hidden"], other["batch"]) == (64, 32)
-    assert set(one["samples"]) == {"step", "compute"}
-    assert set(two["samples"]) == {"step", "compute", "slowest", "reduce", "tiny"}
+    for case in one, two:
+        names = {"step", "compute", "slowest", "reduce", "tiny"}
+        assert set(case["samples"]) == names
     for samples in [*one["samples"].values(), *two["samples"].values()]:
         assert len(samples) == 2
         assert all(seconds > 0 for seconds in samples)
@@ -105,22 +105,33 @@ def test_processes_are_measured():
 
 
 def test_tables_and_pictures_of_the_kept_benchmark(tmp_path):
-    result = blocks.measured()
-    text = "\n".join(benchmark.report(result))
+    result = results.published()
+    text = tables.report(result)
     rows = [line for line in text.splitlines() if line.startswith("| 2048 | 1024 | ")]
-    assert len(rows) == len(benchmark.counts()) or len(rows) >= 2
+    assert len(rows) == len(benchmark.process_counts()) or len(rows) >= 2
     assert text.count("processes are faster than one") == len(
         {case["hidden"] for case in result["scaling"]}
     )
-    paths = benchmark.draw(result, tmp_path)
+    paths = figures.draw_benchmark(result, tmp_path)
     assert [path.name for path in paths] == ["bench_speedup.png", "bench_step.png"]
     assert all(path.stat().st_size > 10_000 for path in paths)
 
 
-def test_ratios_are_of_samples_taken_in_turns():
-    assert benchmark.ratios([2, 9], [1, 3]) == [2, 3]
-    assert benchmark.spread([3, 1, 2]) == (2, 1, 3)
-    assert benchmark.split({"compute": [2], "slowest": [3], "step": [10]}) == (2, 1, 7)
+def test_candidates_are_measured_in_rounds():
+    called = []
+    candidates = {name: lambda name=name: called.append(name) for name in "ab"}
+    assert benchmark.in_rounds(candidates, 2) == {"a": [None] * 2, "b": [None] * 2}
+    assert called == ["a", "b", "a", "b"]
+
+
+def test_ratios_are_of_samples_measured_one_after_the_other():
+    assert tables.ratios([2, 9], [1, 3]) == [2, 3]
+    assert tables.spread([3, 1, 2]) == (2, 1, 3)
+    assert results.step_parts({"compute": [2], "slowest": [3], "step": [10]}) == (
+        2,
+        1,
+        7,
+    )
 
 
 def overlaps(a, b):
@@ -134,7 +145,7 @@ def test_timeline_of_ddp_overlaps_backward_and_all_reduce(tmp_path):
     assert [path.suffix for path in paths] == [".png", ".json", ".json"]
     assert paths[0].stat().st_size > 10_000
     for rank, path in enumerate(paths[1:]):
-        found = timeline.stretches(path, rank)
+        found = timeline.read_spans(path, f"rank {rank}")
         backward = [s for s in found if s[1] == "backward"]
         reduced = [s for s in found if s[1] == "all-reduce"]
         assert len(backward) == 5
@@ -144,7 +155,7 @@ def test_timeline_of_ddp_overlaps_backward_and_all_reduce(tmp_path):
 def test_timeline_of_model_parallel_takes_turns(tmp_path):
     rows, _, paths = timeline.trace("06_model_parallel", tmp_path)
     assert rows == ["process", "first half", "second half"]
-    found = timeline.stretches(paths[1], 0)
+    found = timeline.read_spans(paths[1], "process")
     first = [s for s in found if s[0] == "first half"]
     second = [s for s in found if s[0] == "second half"]
     assert [

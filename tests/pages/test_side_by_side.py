@@ -99,7 +99,7 @@ def test_every_pair_shows_both_scripts_whole(page):
 
 
 def test_lines_of_a_hunk_stand_beside_each_other(page):
-    """A changed line is at the height of the line that it was, also where lines wrap."""
+    """A changed line is at the height of the line that it was, also where they wrap."""
     show(page, "04_ddp")
     pairs = page.evaluate("""() => [...document.querySelectorAll('.group .l.left')]
       .map(left => [left, [...left.parentNode.querySelectorAll('.l.right')]

@@ -1,6 +1,7 @@
 """Promise: `make doctor` says what works, and fails only where a stage could not run."""
 
 import re
+import shutil
 
 from conftest import call
 from tools.run import data, doctor
@@ -33,6 +34,18 @@ def test_a_failure_gives_exit_status_1(monkeypatch, tmp_path, capsys):
     assert len(lines) == 2  # it goes on after a failure
     assert "FAILURE" in lines[0]
     assert "is damaged: git checkout data/sample" in lines[0]
+
+
+def test_a_damaged_sample_is_a_failure(monkeypatch, tmp_path):
+    sample = shutil.copytree(data.SAMPLE, tmp_path / "sample")
+    monkeypatch.setattr(data, "SAMPLE", sample)
+    verdict, _ = doctor.mnist()
+    assert verdict != doctor.FAILURE
+    path = sample / "MNIST/raw/t10k-labels-idx1-ubyte"
+    path.write_bytes(path.read_bytes()[:-1] + b"\xff")
+    verdict, text = doctor.mnist()
+    assert verdict == doctor.FAILURE
+    assert f"{path} is damaged" in text
 
 
 def test_the_official_checksums_cover_every_file():

@@ -1,12 +1,11 @@
 """The network of the tutorial by Lightning and by Accelerate, for the benchmark.
 
-    python tools/bench/peers.py lightning data/mnist [plain]
+    python -m tools.bench.peers lightning data/mnist [usual]
 
-Three epochs on the CPU, the test set after each. With the loader of stage 1, or with the
-one that most tutorials have: each image by ToTensor, two workers.
+Three epochs on the CPU, the test set after each. With the loader of stage 1, or with
+the one that most tutorials have: each image by ToTensor, two workers.
 """
 
-import os
 import sys
 
 import torch
@@ -14,51 +13,37 @@ from torch import nn
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler
 from torchvision import datasets, transforms
 
-sys.path.insert(0, os.getcwd())
 from tools.run.data import tensors
 from tools.run.stages import load
 
-stage = load("01_cpu")
-PLAIN = bool(sys.argv[3:])
 
-
-def network():
-    model = stage.Net(128)
-    return model.layers if PLAIN else model  # ToTensor has divided by 255 already
-
-
-def loaders(root):
-    if PLAIN:
-        parts = (
-            datasets.MNIST(root, train, transforms.ToTensor())
-            for train in (True, False)
-        )
-        sizes = (64, True), (1000, False)
-        return [
-            DataLoader(part, size, shuffle, num_workers=2)
-            for part, (size, shuffle) in zip(parts, sizes, strict=True)
-        ]
-    train = tensors(root)
+def loaders(root, usual):
+    """Return the loaders of the training and of the test set."""
+    if usual:
+        convert = transforms.ToTensor()
+        train, test = (datasets.MNIST(root, part, convert) for part in (True, False))
+        return (DataLoader(train, 64, shuffle=True, num_workers=2),
+                DataLoader(test, 1000, num_workers=2))  # fmt: skip
+    train, test = tensors(root), tensors(root, train=False)
     batches = BatchSampler(RandomSampler(train), 64, drop_last=False)
     return (DataLoader(train, batch_size=None, sampler=batches),
-            DataLoader(tensors(root, train=False), batch_size=1000))  # fmt: skip
+            DataLoader(test, batch_size=1000))  # fmt: skip
 
 
-def lightning(root):
+def lightning(model, train, test):
     import lightning
 
     class Module(lightning.LightningModule):
         def __init__(self):
             super().__init__()
-            self.net = network()
+            self.model = model
 
         def training_step(self, batch, _):
-            return nn.functional.cross_entropy(self.net(batch[0]), batch[1])
+            return nn.functional.cross_entropy(self.model(batch[0]), batch[1])
 
         def validation_step(self, batch, _):
-            self.log(
-                "correct", (self.net(batch[0]).argmax(1) == batch[1]).float().mean()
-            )
+            correct = self.model(batch[0]).argmax(1) == batch[1]
+            self.log("correct", correct.float().mean())
 
         def configure_optimizers(self):
             return torch.optim.SGD(self.parameters(), lr=0.1)
@@ -67,18 +52,16 @@ def lightning(root):
         accelerator="cpu", max_epochs=3, logger=False, enable_checkpointing=False,
         enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=0,
     )  # fmt: skip
-    trainer.fit(Module(), *loaders(root))
+    trainer.fit(Module(), train, test)
 
 
-def accelerate(root):
+def accelerate(model, train, test):
     from accelerate import Accelerator
 
     accelerator = Accelerator(cpu=True)
-    model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     model, optimizer = accelerator.prepare(model, optimizer)
-    train, test = loaders(root)
-    if PLAIN:  # its prepare fails on a loader with batch_size=None
+    if train.batch_size:  # prepare fails on the loader of stage 1, which has none
         train, test = accelerator.prepare(train, test)
     for _ in range(3):
         model.train()
@@ -94,4 +77,10 @@ def accelerate(root):
 
 if __name__ == "__main__":
     torch.manual_seed(0)
-    {"lightning": lightning, "accelerate": accelerate}[sys.argv[1]](sys.argv[2])
+    peer, root, *usual = sys.argv[1:]
+    model = load("01_cpu").Net(128)
+    if usual:
+        model = model.layers  # ToTensor has divided by 255 already
+    {"lightning": lightning, "accelerate": accelerate}[peer](
+        model, *loaders(root, usual)
+    )

@@ -2,31 +2,40 @@
 
 A generated part stands between `<!-- generated: NAME -->` and `<!-- end -->`. NAME is a
 key of BLOCKS, followed by arguments: `hunk 03_dp 04_ddp 2`. What follows a hunk, up to
-the next part or chapter or the end of a fold (`</details>`), is its reason: the pages are
-where the reasons are kept.
+the next part or chapter or the end of a fold (`</details>`), is its reason: the pages
+are where the reasons are kept.
 """
 
 import functools
-import json
+import math
 import os
 import re
-import statistics
 import subprocess
 import sys
 import tempfile
 
-from tools.bench import benchmark, predict
+from tools.bench import tables
 from tools.lab.exercise import exercises as lab_exercises
+from tools.pages import rooms
 from tools.run import diffs
-from tools.run.stages import ROOT, STAGES, TARGETS, previous, refuse, script
+from tools.run.stages import (
+    LESSON_FROM,
+    ROOT,
+    STAGES,
+    TARGETS,
+    previous,
+    refuse,
+    script,
+)
 
 PAGES = [
     "README.md",
     "SCALING.md",
+    "CONTRIBUTING.md",
     "exercises/README.md",
     *(f"{stage}/README.md" for stage in STAGES),
 ]
-PART = re.compile(r"(<!-- generated: (.+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+PART = re.compile(r"<!-- generated: (.+?) -->\n(.*?)<!-- end -->", re.DOTALL)
 REASON = re.compile(
     r"<!-- generated: hunk (\S+) (\S+) (\d+) -->.*?<!-- end -->\n"
     r"(.*?)(?=^<!-- generated|^## |^</details>|\Z)",
@@ -54,9 +63,9 @@ def stages():
         length = len(script(stage).read_text().splitlines())
         before = previous(stage)
         changed = diffs.changed_lines(before, stage) if before else "–"
-        if stage == "06_model_parallel":
+        if lesson := LESSON_FROM.get(stage):
             changed = (
-                f"{changed} ({diffs.changed_lines('02_single_gpu', stage)} from 02)"
+                f"{changed} ({diffs.changed_lines(lesson, stage)} from {lesson[:2]})"
             )
         lines.append(
             f"| [`{stage}`]({stage}/README.md) | `make {target}` | {LESSONS[stage]} "
@@ -125,29 +134,6 @@ def reasons(a, b):
     return [m[4].strip() for m in found]
 
 
-def arithmetic():
-    """Return the table of ideal training times, of ImageNet on 1 to 32 GPUs."""
-    images, batch, seconds, epochs = 1_280_000, 128, 7.2, 100
-    steps = images // batch
-    hours = steps * seconds / 3600
-    text = (
-        f"{images:,} images, {batch} a batch: {steps:,} steps an epoch. At {seconds} s "
-        f"a step that is {hours:g} hours an epoch and {hours * epochs:,g} hours for "
-        f"{epochs} epochs.\n"
-    )
-    lines = [
-        text,
-        "| GPUs | an epoch, hours | 100 epochs, hours | 100 epochs, days |",
-        "|---:|---:|---:|---:|",
-    ]
-    for gpus in 1, 2, 4, 8, 16, 32:
-        time = hours / gpus
-        lines.append(
-            f"| {gpus} | {time:.4g} | {time * epochs:,.1f} | {time * epochs / 24:.1f} |"
-        )
-    return "\n".join(lines)
-
-
 def exercises():
     """Return the table of the exercises."""
     lines = ["| | exercise | stage | minutes |", "|---|---|---|---:|"]
@@ -157,79 +143,15 @@ def exercises():
     return "\n".join(lines)
 
 
-def measured():
-    """Return the benchmark that the pages show: a copy of a runs/bench.json."""
-    return json.loads((ROOT / "tools/bench/measured.json").read_text())
-
-
-def bench():
-    """Return the tables of the benchmark in tools/bench/measured.json."""
-    return "\n".join(benchmark.report(measured()))
-
-
-def model():
-    """Return what the model of a step predicts, beside what was measured."""
-    parameters, rows = predict.fit(measured())
-    lines = [
-        (f"Fitted: {parameters['bandwidth'] / 1e9:.2f} GB/s, "
-        f"{1000 * parameters['latency']:.2f} ms a message; computing beside another process "
-        f"takes {parameters['slower']:.2f} times as long as alone.\n"),
-        "| hidden | batch | measured, ms | model, ms | error | |",
-        "|---:|---:|---:|---:|---:|---|",
-    ]  # fmt: skip
-    errors = []
-    for hidden, batch, fitted, real, predicted in rows:
-        error = predicted / real - 1
-        errors += [] if fitted else [abs(error)]
-        lines.append(
-            f"| {hidden} | {batch} | {1000 * real:.2f} | {1000 * predicted:.2f} | "
-            f"{error:+.1%} | {'fitted' if fitted else 'predicted'} |"
-        )
-    lines.append(
-        f"\nThe {len(errors)} predicted rows are off by {statistics.median(errors):.0%} in the "
-        f"median, and by {max(errors):.0%} at most."
-    )
-    return "\n".join(lines)
-
-
-def forecast():
-    """Return the table of the example on 32 GPUs, over networks and steps."""
-    given = predict.read({})
-    total = given["NODES"] * given["GPUS_PER_NODE"]
-    size, inside = given["MB"] * 1e6, given["INSIDE"] * 1e9
-    lines = [
-        ("| a step on one GPU | network between nodes | ideal, hours | weak, hours "
-        "| half hidden | strong, hours | half hidden |"),
-        "|---:|---|---:|---:|---:|---:|---:|",
-    ]  # fmt: skip
-    networks = [("10 Gbit/s Ethernet", 10), ("100 Gbit/s", 100),
-                ("all 32 in one NVLink domain", None)]  # fmt: skip
-    for seconds in 7.2, 0.1:
-        alone = predict.hours(given["IMAGES"], given["BATCH"], given["EPOCHS"], seconds)
-        for name, network in networks:
-            nodes, gpus = (
-                (given["NODES"], given["GPUS_PER_NODE"]) if network else (1, total)
-            )
-            row = f"| {seconds} s | {name} | {alone / total:.2f} "
-            for batch, own in (given["BATCH"] * total, 1), (given["BATCH"], total):
-                for overlap in 0, 0.5:
-                    step = predict.step(seconds / own, size, nodes, gpus,
-                                        (network or 1) * 1e9 / 8, inside, overlap)  # fmt: skip
-                    took = predict.hours(given["IMAGES"], batch, given["EPOCHS"], step)
-                    row += f"| {took:.2f} "
-            lines.append(row + "|")
-    return "\n".join(lines)
-
-
 BLOCKS = {
-    "bench": bench, "model": model, "predict": forecast,
+    "bench": tables.bench, "model": tables.model, "predict": tables.forecast,
     "stages": stages, "output": output, "printed": printed, "hunk": hunk,
-    "arithmetic": arithmetic, "exercises": exercises,
+    "arithmetic": tables.arithmetic, "exercises": exercises, "rooms": rooms.flowchart,
 }  # fmt: skip
 
 
 def make(name):
-    """Return the text of a generated part."""
+    """Return the text of a generated part. Raises KeyError where there is none such."""
     key, *arguments = name.split()
     return BLOCKS[key](*arguments)
 
@@ -248,35 +170,31 @@ def same(old, new):
     if NUMBER.sub("#", old) != NUMBER.sub("#", new):
         return False
     pairs = zip(NUMBER.findall(old), NUMBER.findall(new), strict=True)
-    return all(a == b or abs(float(a) / float(b) - 1) < 0.01 for a, b in pairs)
-
-
-def parts(page):
-    """Return the generated parts of a page as a list of (name, text)."""
-    return [(m[2], m[3].strip()) for m in PART.finditer((ROOT / page).read_text())]
+    return all(math.isclose(float(a), float(b), rel_tol=0.01) for a, b in pairs)
 
 
 def write():
     """Write every generated part of every page anew, and say which were stale."""
     for a, b in diffs.EXPLAINED:
         reasons(a, b)
+    count = 0
     for page in PAGES:
-
-        def fresh(match, page=page):
-            if match[2].split()[0] not in BLOCKS:
-                refuse(f"{page}: tools/pages/blocks.py makes no part {match[2]!r}")
-            text = make(match[2])
-            if same(match[3].strip(), text):
-                return match[0]
-            print(f"{page}: {match[2]} was stale")
-            return f"{match[1]}{text}\n{match[4]}"
-
-        (ROOT / page).write_text(PART.sub(fresh, (ROOT / page).read_text()))
-    print(f"{sum(len(parts(page)) for page in PAGES)} generated parts are fresh")
+        text = (ROOT / page).read_text()
+        for part in PART.finditer(text):
+            name, old = part.groups()
+            if name.split()[0] not in BLOCKS:
+                refuse(f"{page}: tools/pages/blocks.py makes no part {name!r}")
+            new = make(name)
+            count += 1
+            if not same(old.strip(), new):
+                print(f"{page}: {name} was stale")
+                fresh = f"<!-- generated: {name} -->\n{new}\n<!-- end -->"
+                text = text.replace(part[0], fresh)
+        (ROOT / page).write_text(text)
+    print(f"{count} generated parts are fresh")
 
 
 if __name__ == "__main__":
     if sys.argv[1:]:
         refuse("python -m tools.pages.blocks takes no arguments")
-    assert len(STAGES) == len(LESSONS)
     write()

@@ -1,4 +1,4 @@
-"""Write the companion notebooks from their sources: `python -m tools.pages.build_notebooks`.
+"""Write the companion notebooks: `python -m tools.pages.build_notebooks`.
 
 notebooks/source/01_cpu.py becomes notebooks/01_cpu.ipynb, without outputs. A source is
 Python with cells in the percent format, each with a label:
@@ -10,8 +10,8 @@ Python with cells in the percent format, each with a label:
     # %% ranks 3 gradients
     print("code that three processes run")
 
-A cell's id is made from the stage and the label, so the same source always gives the same
-bytes, and a change of the text keeps the ids.
+A cell's id is made from the stage and the label, so the same source always gives the
+same bytes, and a change of the text keeps the ids.
 """
 
 import re
@@ -25,13 +25,10 @@ from tools.run.stages import ROOT, STAGES, refuse
 FOLDER = ROOT / "notebooks"
 CELL = re.compile(r"^# %%(?: (\[markdown\]|ranks \d+))? ([a-z0-9-]+)$", re.MULTILINE)
 METADATA = {
-    "kernelspec": {
-        "display_name": "Python 3 (ipykernel)",
-        "language": "python",
-        "name": "python3",
-    },
+    "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python",
+                   "name": "python3"},
     "language_info": {"name": "python"},
-}
+}  # fmt: skip
 
 
 def source(stage):
@@ -49,13 +46,12 @@ def build(stage):
         refuse(f"{source(stage)}: text before the first cell")
     cells = []
     for kind, label, text in zip(pieces[1::3], pieces[2::3], pieces[3::3], strict=True):
-        text = text.strip()
+        text, name = text.strip(), f"{stage}-{label}"
         if kind == "[markdown]":
-            cell = new_markdown_cell(re.sub(r"^# ?", "", text, flags=re.MULTILINE))
+            text = re.sub(r"^# ?", "", text, flags=re.MULTILINE)
+            cells.append(new_markdown_cell(text, id=name))
         else:
-            cell = new_code_cell(f"%%{kind}\n{text}" if kind else text)
-        cell["id"] = f"{stage}-{label}"
-        cells.append(cell)
+            cells.append(new_code_cell(f"%%{kind}\n{text}" if kind else text, id=name))
     if len({cell["id"] for cell in cells}) < len(cells) or not cells:
         refuse(f"{source(stage)}: every cell needs a label of its own")
     notebook = new_notebook(cells=cells, metadata=METADATA)

@@ -3,6 +3,7 @@
 Imported by the first cell of each, which puts the root of the repository on sys.path.
 """
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -18,14 +19,15 @@ from markdown_it import MarkdownIt
 
 from tools.pages import blocks
 from tools.run import compare, data, diffs, launch
-from tools.run.stages import ROOT, load, previous
+from tools.run.stages import LESSON_FROM, ROOT, previous
 
 RUNS = Path("runs/notebooks")
 RESULT = RUNS / "result.pt"  # what rank 0 of a %%ranks cell leaves for the next cell
-# A process that has used gloo may abort while Python shuts down, when all its work is done
-# ("terminate called without an active exception"): gloo's threads still hold tensors then,
-# https://github.com/pytorch/pytorch/pull/179291. On PyTorch 2.15, 19 of 60 processes did that
-# left their group open, and still 2 of 25 runs of three ranks that destroyed it.
+# A process that has used gloo may abort while Python shuts down, when all its work is
+# done ("terminate called without an active exception"): gloo's threads still hold
+# tensors then, https://github.com/pytorch/pytorch/pull/179291. On PyTorch 2.15, 19 of
+# 60 processes did that left their group open, and still 2 of 25 runs of three ranks
+# that destroyed it.
 NO_SHUTDOWN = "\nimport os, sys\nsys.stdout.flush()\nos._exit(0)\n"
 # What JupyterLab may have been started with, and holds for every run in its notebooks.
 INHERITED = "GPUS", "NPROC", "OMP_NUM_THREADS"
@@ -36,70 +38,97 @@ STYLE = {
     "axes.grid": True, "grid.alpha": 0.3, "axes.spines.top": False,
     "axes.spines.right": False, "font.size": 9,
 }  # fmt: skip
-BLUE, ORANGE, GREY, GREEN = "#1f6fb4", "#d9731a", "#8a939c", "#2a8a5f"
+BLUE, ORANGE, GREEN, GREY = "#1f6fb4", "#d9731a", "#2a8a5f", "#8a939c"
 BACKGROUND = {"-": "rgba(230, 130, 30, .22)", "+": "rgba(60, 140, 240, .22)"}
 
 
-def with_errors(function, *arguments):
-    """Call a function; a refusal, which ends a program, becomes a RuntimeError."""
+@contextlib.contextmanager
+def refusals_raised():
+    """Turn a refusal into a RuntimeError: an exit would not stop the next cells."""
     try:
-        return function(*arguments)
+        yield
     except SystemExit as refusal:
         raise RuntimeError(str(refusal)) from None
 
 
+@refusals_raised()
 def mnist():
-    """Return the MNIST root to work on: DATA if given, else all of MNIST or the sample."""
+    """Return the MNIST root: DATA if given, else all of MNIST or the sample."""
     given = os.environ.get("DATA")  # empty where a make hands on what nobody gave
-    return ROOT / given if given else with_errors(data.choose)
+    return ROOT / given if given else data.choose()
 
 
-def start():
+def prepare():
     """Prepare a notebook, and print what this machine has.
 
-    From then on paths are those of the repository, there is a magic %%ranks, and pictures
-    are drawn in the style of all notebooks.
+    From then on paths are those of the repository, there is a magic %%ranks, and
+    pictures are drawn in the style of all notebooks.
     """
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch.profiler's own log
     plt.rcParams.update(STYLE)
     get_ipython().register_magic_function(ranks, "cell")
     torch.set_num_threads(1)
     os.chdir(ROOT)
-    root = mnist()
+    root, gpus = mnist(), torch.cuda.device_count()
     train, test = data.check(root)
     size = "all of MNIST" if train == 60_000 else "a sample of MNIST"
-    gpus = torch.cuda.device_count()
-    found = f"{gpus} GPUs" if gpus != 1 else "1 GPU"
+    devices = f"{gpus} GPU{'s' * (gpus != 1)}, {os.cpu_count()} CPU cores"
+    processes = gpus or launch.CPU_PROCESSES
     print(f"repository  {ROOT}")
     print(f"PyTorch     {torch.__version__}, Python {sys.version.split()[0]}")
-    print(f"devices     {found}, {os.cpu_count()} CPU cores; "
-          f"DDP will run {gpus or launch.CPU_PROCESSES} processes")  # fmt: skip
-    print(
-        f"data        {data.shown(root)}, {size}: {train} training, {test} test images"
-    )
+    print(f"devices     {devices}; DDP will run {processes} processes")
+    images = f"{size}: {train} training, {test} test images"
+    print(f"data        {data.shown(root)}, {images}")
 
 
+@refusals_raised()
 def show_diff(stage, base=None):
-    """Show the hunks from `base`, or the stage before, with the reason for each folded."""
-    base = base or previous(stage)
-    found, reasons = diffs.hunks(base, stage), with_errors(blocks.reasons, base, stage)
+    """Show the hunks of the diff to a stage, with the reason for each folded.
+
+    They are those from `base`, by default the stage that its lesson is the diff from.
+    Raises RuntimeError where the stage's page does not explain that diff.
+    """
+    base = base or LESSON_FROM.get(stage, previous(stage))
+    found, reasons = diffs.hunks(base, stage), blocks.reasons(base, stage)
     count = diffs.changed_lines(base, stage)
-    html = [f"<p>From <b>{base}</b> to <b>{stage}</b>: {count} changed lines.</p>"]
+    html = f"<p>From <b>{base}</b> to <b>{stage}</b>: {count} changed lines.</p>"
     for number, (hunk, reason) in enumerate(zip(found, reasons, strict=True), start=1):
-        lines = [
-            f'<div style="background: {BACKGROUND.get(line[0], "none")}; '
-            f'padding: 0 .5em; font-family: inherit">{escape(line) or " "}</div>'
+        lines = "".join(
+            f'<span style="display: block; padding: 0 .5em; '
+            f'background: {BACKGROUND.get(line[0], "none")}">{escape(line)}</span>'
             for line in hunk.text[1:]
-        ]
-        html.append(
-            f"<p style='margin: .8em 0 .2em'><b>{number} of {len(found)}</b> "
-            f"<code>{escape(hunk.section)}</code></p>"
-            "<pre style='white-space: pre-wrap; line-height: 1.4; margin: 0; "
-            "font-family: var(--jp-code-font-family, monospace)'>"
-            f"{''.join(lines)}</pre><details><summary>why</summary>"
-            f"{MarkdownIt().render(reason)}</details>"
         )
-    display(HTML("".join(html)))
+        html += f"""<p style="margin: .8em 0 .2em"><b>{number} of {len(found)}</b>
+            <code>{escape(hunk.section)}</code></p>
+            <pre style="white-space: pre-wrap; line-height: 1.4; margin: 0"
+            >{lines}</pre>
+            <details><summary>why</summary>{MarkdownIt().render(reason)}</details>"""
+    display(HTML(html))
+
+
+def show_images(images, titles):
+    """Draw images (count, height, width), each below its title, eight in a row."""
+    rows = -(-len(images) // 8)
+    _, axes = plt.subplots(rows, 8, figsize=(8, 1.4 * rows), layout="constrained")
+    for axis in axes.flat:
+        axis.axis("off")
+    # The last row may have axes left over.
+    for axis, image, title in zip(axes.flat, images, titles, strict=False):
+        axis.imshow(image, cmap="gray_r")
+        axis.set_title(title, fontsize=8)
+    plt.show()
+
+
+def draw_table(axis, values, texts, **style):
+    """Draw a table: each cell in the colour of its value, with its text.
+
+    `values` and `texts` are (rows, columns) in size, `style` is what imshow takes.
+    """
+    axis.imshow(values, **style)
+    axis.grid(visible=False)
+    for y, row in enumerate(texts):
+        for x, text in enumerate(row):
+            axis.text(x, y, text, ha="center", va="center", color="black", fontsize=8)
 
 
 def stream(command, **environment):
@@ -123,6 +152,7 @@ def stream(command, **environment):
         raise RuntimeError(f"the run failed with exit status {status}: see above")
 
 
+@refusals_raised()
 def run(stage, **settings):
     """Run a stage in processes of its own, as make would: run("04_ddp", NPROC=3).
 
@@ -131,7 +161,7 @@ def run(stage, **settings):
     given = {name: os.environ[name] for name in INHERITED if os.environ.get(name)}
     given |= {"OUT": str(RUNS / stage), "DATA": str(mnist())}
     given |= {name: str(value) for name, value in settings.items()}
-    environment, command = with_errors(launch.plan, stage, given)
+    environment, command = launch.plan(stage, given)
     launch.show(environment, command)
     stream(command, **environment)
 
@@ -165,6 +195,3 @@ def ranks(line, cell):
             OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="", PYTHONPATH=str(ROOT),
             RESULT=str(RESULT), MNIST=str(mnist()),
         )  # fmt: skip
-
-
-__all__ = ["BLUE", "GREEN", "GREY", "ORANGE", "load"]

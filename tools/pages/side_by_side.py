@@ -1,14 +1,14 @@
 """Write one HTML page that shows any two stages side by side, and print its path.
 
-`python -m tools.pages.side_by_side [FILE]`, by default runs/side_by_side.html. The page needs
-no network and no server: side_by_side.html beside this file, with the data in it.
+`python -m tools.pages.side_by_side [FILE]`, by default runs/side_by_side.html. The page
+needs no network and no server: side_by_side.html beside this file, with the data in it.
 """
 
-import difflib
 import json
 import re
 import sys
-from itertools import combinations, pairwise
+from difflib import SequenceMatcher
+from itertools import accumulate, combinations, product
 from pathlib import Path
 
 from markdown_it import MarkdownIt
@@ -34,40 +34,35 @@ def highlighted(stage):
 
 def changed_words(old, new):
     """Return where two versions of a line differ: two lists of [start, end] columns."""
-    a, b = (re.findall(r"\w+|\s+|.", line) for line in (old, new))
-    marks = [], []
-    for tag, i1, i2, j1, j2 in difflib.SequenceMatcher(None, a, b).get_opcodes():
-        for words, start, end, found in (a, i1, i2, marks[0]), (b, j1, j2, marks[1]):
-            if tag != "equal" and start < end:
-                column = len("".join(words[:start]))
-                found.append([column, column + len("".join(words[start:end]))])
-    return marks
+    words = [re.findall(r"\w+|\s+|.", line) for line in (old, new)]
+    a, b = ([0, *accumulate(map(len, line))] for line in words)  # where words begin
+    opcodes = SequenceMatcher(None, *words).get_opcodes()
+    changed = [places for tag, *places in opcodes if tag != "equal"]
+    return (
+        [[a[i1], a[i2]] for i1, i2, _, _ in changed if i1 < i2],
+        [[b[j1], b[j2]] for _, _, j1, j2 in changed if j1 < j2],
+    )
 
 
-def aligned(old, new):
-    """Pair the lines of a replaced stretch: [i, j] where alike, [i, None], [None, j].
+def aligned(old, new, i=0, j=0):
+    """Pair the lines of a replaced stretch, whose numbers begin at `i` and `j`.
 
-    The two most similar lines are a pair, and so on above and below them.
+    Returns (i, j) for lines that are alike, (i, None) and (None, j) for others. The two
+    most similar lines are a pair, and so on above and below them.
     """
-    best = max(
-        (difflib.SequenceMatcher(None, a.strip(), b.strip()).ratio(), -i, -j)
-        for i, a in enumerate(old)
-        for j, b in enumerate(new)
-    ) if old and new else (0,)  # fmt: skip
-    if best[0] < SIMILAR:
-        return [[i, None] for i in range(len(old))] + [
-            [None, j] for j in range(len(new))
-        ]
-    i, j = -best[1], -best[2]
-    below = aligned(old[i + 1 :], new[j + 1 :])
-    return [
-        *aligned(old[:i], new[:j]),
-        [i, j],
-        *(
-            [a if a is None else a + i + 1, b if b is None else b + j + 1]
-            for a, b in below
-        ),
-    ]
+
+    def similarity(pair):
+        return SequenceMatcher(None, old[pair[0]].strip(), new[pair[1]].strip()).ratio()
+
+    pairs = list(product(range(len(old)), range(len(new))))
+    best = max(pairs, key=similarity, default=None)
+    if best is None or similarity(best) < SIMILAR:
+        gone = [(i + n, None) for n in range(len(old))]
+        return gone + [(None, j + n) for n in range(len(new))]
+    m, n = best
+    above = aligned(old[:m], new[:n], i, j)
+    below = aligned(old[m + 1 :], new[n + 1 :], i + m + 1, j + n + 1)
+    return [*above, (i + m, j + n), *below]
 
 
 def rows(a, b, hunk):
@@ -82,8 +77,7 @@ def rows(a, b, hunk):
         if tag == "equal":
             found += [[i1 + n, j1 + n, 0, 0] for n in range(i2 - i1)]
             continue
-        for i, j in aligned(old[i1:i2], new[j1:j2]):
-            i, j = i if i is None else i + i1, j if j is None else j + j1
+        for i, j in aligned(old[i1:i2], new[j1:j2], i1, j1):
             marks = changed_words(old[i], new[j]) if None not in (i, j) else ([], [])
             found.append([i, j, *marks])
     first, last = (hunk.opcodes[n][0] == "equal" for n in (0, -1))
@@ -105,73 +99,50 @@ def steps(a, b, hunk):
     ]
 
 
+def hunks(a, b):
+    """Return the hunks of the diff from `a` to `b`, ready for JSON.
+
+    `at` is where the changed lines begin in both, counted from 0. `why` is the reason
+    as HTML where the pages explain the diff, else links to the hunks that have one.
+    """
+    found = diffs.hunks(a, b)
+    if (a, b) in diffs.EXPLAINED:
+        why = [[{"html": MarkdownIt().render(text)}] for text in reasons(a, b)]
+    else:
+        why = [
+            [{"link": f"{anchor(previous(stage), stage)}.{n}"} for stage, n in made_by]
+            for made_by in (steps(a, b, hunk) for hunk in found)
+        ]
+    return [
+        {
+            "section": hunk.section,
+            "at": next([i, j] for tag, i, _, j, _ in hunk.opcodes if tag != "equal"),
+            "rows": rows(a, b, hunk),
+            "why": reason,
+        }
+        for hunk, reason in zip(found, why, strict=True)
+    ]
+
+
 def page_data():
     """Return what the page shows, ready for JSON."""
-    markdown = MarkdownIt()
-    table = {}  # a line of HTML -> its number: most lines are in all six scripts
+    numbers = {}  # a line of HTML -> its number: most lines are in all six scripts
     stages = [
         {
             "name": stage,
             "target": target,
-            "lesson": markdown.renderInline(LESSONS[stage]),
-            "lines": [
-                table.setdefault(line, len(table)) for line in highlighted(stage)
-            ],
+            "lesson": MarkdownIt().renderInline(LESSONS[stage]),
+            "lines": [numbers.setdefault(x, len(numbers)) for x in highlighted(stage)],
         }
         for target, stage in TARGETS.items()
     ]
-    explained = {
-        (a, b): [markdown.render(text) for text in reasons(a, b)]
-        for a, b in diffs.EXPLAINED
-    }
-    pairs = {}
-    for a, b in combinations(STAGES, 2):
-        pairs[f"{a}-{b}"] = found = []
-        for number, hunk in enumerate(diffs.hunks(a, b)):
-            if (a, b) in explained:
-                why = [{"html": explained[a, b][number]}]
-            else:
-                why = [
-                    {"link": f"{anchor(previous(stage), stage)}.{n}"}
-                    for stage, n in steps(a, b, hunk)
-                ]
-            found.append(
-                {
-                    "section": hunk.section,
-                    "at": next(
-                        [i, j] for tag, i, _, j, _ in hunk.opcodes if tag != "equal"
-                    ),
-                    "rows": rows(a, b, hunk),
-                    "why": why,
-                }
-            )
     return {
         "stages": stages,
-        "lines": list(table),
-        "pairs": pairs,
-        "overview": overview(),
-    }
-
-
-def overview():
-    """Return for each section the lines that change in it, stage by stage.
-
-    A list of [section, [[changed lines, first hunk] or None for each stage but the
-    first]].
-    """
-    names = list(dict.fromkeys(n for stage in STAGES for n in diffs.sections(stage)))
-    cells = {name: [] for name in names}
-    for a, b in pairwise(STAGES):
-        for name in names:
-            found = [
-                (number, len(hunk.changed()))
-                for number, hunk in enumerate(diffs.hunks(a, b), start=1)
-                if hunk.section == name
-            ]
-            cells[name].append(
-                [sum(count for _, count in found), found[0][0]] if found else None
-            )
-    return list(cells.items())
+        "lines": list(numbers),
+        "pairs": {f"{a}-{b}": hunks(a, b) for a, b in combinations(STAGES, 2)},
+        "sections": list(dict.fromkeys(name for part in map(diffs.sections, STAGES)
+                                       for name in part)),
+    }  # fmt: skip
 
 
 def write(path):
