@@ -11,6 +11,7 @@ def check(run):
     rate = seen.of("step")[0]["lr"]
     if abs(rate / step - RATE / BATCH) > 1e-9:
         raise Wrong(
-            f"The {PROCESSES} ranks together take {step} images a step, with a learning "
-            f"rate of {rate:g}. The rate of {RATE} is meant for {BATCH} images."
+            f"The {PROCESSES} ranks together take {step} images a step, with a "
+            f"learning rate of {rate:g}. The rate of {RATE} is meant for {BATCH} "
+            "images."
         )

@@ -8,8 +8,8 @@ def check(run):
     deviation = layer.std().item()
     if abs(deviation - 0.02) > 1e-3:
         raise Wrong(
-            f"The initial weights have a standard deviation of {deviation:.4f}, expected "
-            "0.02."
+            f"The initial weights have a standard deviation of {deviation:.4f}, "
+            "expected 0.02."
         )
     usual = run()
     learns(usual)

@@ -16,6 +16,7 @@ def check(run):
         missing = TEST - len(found)
         raise Wrong(
             f"The script says that it counted {total} test images; there are {TEST}. "
-            f"Images that two ranks evaluated: {twice or 'none'}; that none did: {missing}."
+            f"Images that two ranks evaluated: {twice or 'none'}; that none did: "
+            f"{missing}."
         )
     same_curve(seen, run.solution("--batch-size", "63", processes=3), "stage 5")

@@ -10,7 +10,7 @@ def check(run):
     ):
         if ours[1:] != theirs[1:]:
             raise Wrong(
-                f"Epoch {epoch}: the script counts {ours[1]:g} of {ours[2]:g} as correct; "
-                f"the three ranks together had {theirs[1]} of {theirs[2]}."
+                f"Epoch {epoch}: the script counts {ours[1]:g} of {ours[2]:g} as "
+                f"correct; the three ranks together had {theirs[1]} of {theirs[2]}."
             )
     same_curve(seen, expected, "stage 5")

@@ -14,7 +14,8 @@ def check(run):
         ]
         if len(set(found)) != COUNT:
             raise Wrong(
-                f"In epoch {epoch + 1} the ranks used {len(set(found))} of {COUNT} images."
+                f"In epoch {epoch + 1} the ranks used {len(set(found))} of {COUNT} "
+                "images."
             )
         if len(found) > COUNT + 64:
             raise Wrong(

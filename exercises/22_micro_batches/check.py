@@ -22,5 +22,6 @@ def check(run):
         )
     if most < 2:
         raise Wrong(
-            "There is one micro-batch in flight: each has come back before the next begins."
+            "There is one micro-batch in flight: each has come back before the next "
+            "begins."
         )

@@ -1,4 +1,4 @@
-"""What the checks of the exercises share: each raises Wrong where a script is still wrong.
+"""What the exercises' checks share: each raises Wrong where a script is wrong.
 
 `seen` is what came of a run, an observe.Seen.
 """
@@ -11,16 +11,14 @@ CLOSE = 1e-9  # relative; the runs compute in float64
 
 
 class Wrong(Exception):
-    """The script is still wrong: the message says what was seen, and what was expected."""
+    """The script is still wrong: says what was seen, and what was expected."""
 
 
 def ended(seen):
     """Raise Wrong unless the run ended well."""
     if seen.places:
-        where = "\n".join(
-            f"  rank {rank} is at {at}" for rank, at in seen.places.items()
-        )
-        raise Wrong(f"The run hangs: after {LIMIT} seconds\n{where}")
+        where = [f"\n  rank {rank} is at {at}" for rank, at in seen.places.items()]
+        raise Wrong(f"The run hangs: after {LIMIT} seconds{''.join(where)}")
     if seen.status:
         raise Wrong(f"The run fails: {seen.error()}")
 
@@ -39,23 +37,20 @@ def learns(seen, epochs=EPOCHS):
     if len(seen.rows) != epochs:
         raise Wrong(f"metrics.csv has {len(seen.rows)} epochs, expected {epochs}.")
     if not seen.rows[-1][0] < seen.rows[0][0]:
-        raise Wrong(
-            "The loss does not fall: " + ", ".join(f"{r[0]:.4f}" for r in seen.rows)
-        )
+        losses = ", ".join(f"{loss:.4f}" for loss, *_ in seen.rows)
+        raise Wrong(f"The loss does not fall: {losses}")
 
 
 def same_curve(seen, expected, what="one process"):
     """Raise Wrong unless losses and counts are those of another run."""
     ended(seen)
     ended(expected)
-    if len(seen.rows) != len(expected.rows):
-        raise Wrong(
-            f"metrics.csv has {len(seen.rows)} epochs, not {len(expected.rows)}."
-        )
-    for epoch, (ours, theirs) in enumerate(
-        zip(seen.rows, expected.rows, strict=True), 1
-    ):
-        if not math.isclose(ours[0], theirs[0], rel_tol=CLOSE):
+    epochs, needed = len(seen.rows), len(expected.rows)
+    if epochs != needed:
+        raise Wrong(f"metrics.csv has {epochs} epochs, not {needed}.")
+    pairs = zip(seen.rows, expected.rows, strict=True)
+    for epoch, (ours, theirs) in enumerate(pairs, start=1):
+        if not math.isclose(ours[0], theirs[0], rel_tol=CLOSE):  # nor is NaN to NaN
             raise Wrong(
                 f"The loss of epoch {epoch} is {ours[0]:.6f}; that of {what} is "
                 f"{theirs[0]:.6f}."
@@ -69,30 +64,23 @@ def same_curve(seen, expected, what="one process"):
 
 def equal_weights(seen):
     """Raise Wrong unless all ranks have the same weights after every step."""
-    digests = [
-        [e["digest"] for e in seen.of("step", r)] for r in range(len(seen.events))
-    ]
-    if not digests[0]:
+    ranks = range(len(seen.events))
+    first, *others = ([e["digest"] for e in seen.of("step", rank)] for rank in ranks)
+    if not first:
         raise Wrong("No rank has taken a step of its optimizer.")
-    for rank, steps in enumerate(digests[1:], start=1):
-        if len(steps) != len(digests[0]):
-            raise Wrong(
-                f"Rank {rank} took {len(steps)} steps, rank 0 {len(digests[0])}."
-            )
-        apart = [
-            n
-            for n, (a, b) in enumerate(zip(digests[0], steps, strict=True), 1)
-            if a != b
-        ]
+    for rank, steps in enumerate(others, start=1):
+        if len(steps) != len(first):
+            raise Wrong(f"Rank {rank} took {len(steps)} steps, rank 0 {len(first)}.")
+        apart = [n for n, step in enumerate(steps) if step != first[n]]
         if apart:
             raise Wrong(
-                f"After step {apart[0]} the weights of rank {rank} differ from those of "
-                "rank 0: each trains a network of its own."
+                f"After step {apart[0] + 1} the weights of rank {rank} differ from "
+                "those of rank 0: each trains a network of its own."
             )
 
 
 def shared_out(seen, train=TRAIN):
-    """Raise Wrong unless in every epoch each training image is used by one rank, once."""
+    """Raise Wrong unless in each epoch one rank uses each training image, once."""
     ended(seen)
     for epoch in range(EPOCHS):
         parts = []

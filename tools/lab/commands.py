@@ -23,55 +23,47 @@ def find(text):
     for exercise in exercises():
         if text in (exercise.number, exercise.number.lstrip("0"), exercise.folder.name):
             return exercise
-    refuse(
-        f"there is no exercise {text!r}: 'make exercises' lists them, E=04 names one"
-    )
+    where = "'make exercises' lists them, E=04 names one"
+    refuse(f"there is no exercise {text!r}: {where}")
 
 
 def listed():
     """Print the list of exercises."""
     for exercise in exercises():
-        state = "done" if (workshop(exercise) / ".done").exists() else ""
-        if not state and workshop(exercise).exists():
-            state = "begun"
-        print(f"{exercise.number}  {exercise.stage:18} {exercise.minutes:3} min  "
-              f"{state:5}  {exercise.title}")  # fmt: skip
+        folder = workshop(exercise)
+        state = "done" if (folder / ".done").exists() else "begun" * folder.exists()
+        head = f"{exercise.number}  {exercise.stage:18} {exercise.minutes:3} min"
+        print(f"{head}  {state:5}  {exercise.title}")
     print("\nmake exercise E=01 begins one")
 
 
 def begin(exercise):
     """Put the broken script and its page into workshop/."""
-    path = workshop(exercise) / "mnist.py"
+    path, number = workshop(exercise) / "mnist.py", exercise.number
+    name = data.shown(path)
     if path.exists():
-        refuse(
-            f"{data.shown(path)} is there already, and yours: go on with it, or "
-            f"throw it away by 'make reset E={exercise.number}'"
-        )
-    workshop(exercise).mkdir(parents=True, exist_ok=True)
+        away = f"throw it away by 'make reset E={number}'"
+        refuse(f"{name} is there already, and yours: go on with it, or {away}")
+    path.parent.mkdir(parents=True, exist_ok=True)
     page = exercise.text.split("\n## Hints")[0].rstrip() + "\n"
-    (workshop(exercise) / "README.md").write_text(page)
+    (path.parent / "README.md").write_text(page)
     path.write_text(exercise.script("start"))
-    print(f"{exercise.title}\n")
-    print(exercise.chapter("What you observe"))
+    print(f"{exercise.title}\n\n{exercise.chapter('What you observe')}")
     print(f"\n{exercise.chapter('Your task')}\n")
-    number = exercise.number
-    command = f"{data.shown(path)} --data data/sample"
+    program = "python"
     if exercise.stage in DISTRIBUTED:
-        command = f".venv/bin/torchrun --standalone --nproc-per-node=2 {command}"
-    else:
-        command = f".venv/bin/python {command}"
-    print(f"Run it yourself: OMP_NUM_THREADS=1 {command}")
-    print(f"Edit {data.shown(path)}, then: make check E={number}"
-          f"   (stuck? make hint E={number})")  # fmt: skip
+        program = "torchrun --standalone --nproc-per-node=2"
+    command = f"OMP_NUM_THREADS=1 .venv/bin/{program} {name} --data data/sample"
+    print(f"Run it yourself: {command}")
+    print(f"Edit {name}, then: make check E={number}   (stuck? make hint E={number})")
 
 
 def begun(exercise):
     """Return the learner's script; refuses where there is none yet."""
     path = workshop(exercise) / "mnist.py"
     if not path.exists():
-        refuse(
-            f"exercise {exercise.number} has not begun: 'make exercise E={exercise.number}'"
-        )
+        number = exercise.number
+        refuse(f"exercise {number} has not begun: 'make exercise E={number}'")
     return path
 
 
@@ -98,9 +90,8 @@ def hint(exercise):
     for number, text in enumerate(hints[: given + 1], start=1):
         print(f"{number} of {len(hints)}: {text}")
     if given >= len(hints):
-        print(
-            f"That was the last one; 'make solution E={exercise.number}' shows the diff."
-        )
+        command = f"'make solution E={exercise.number}'"
+        print(f"That was the last one; {command} shows the diff.")
 
 
 def solution(exercise):

@@ -1,14 +1,14 @@
 """An exercise of the break-it lab is a folder exercises/NN_name:
 
-    exercise.md     title, stage, minutes; what you observe; your task; three hints; source
+    exercise.md     title, stage, minutes; what you observe; your task; hints; source
     start.patch     the script that the learner gets
     solution.patch  a solution
     right.patch     another right solution, and
     wrong.patch     a wrong one: what the exercise's test tries besides
     check.py        check(run): raises Wrong where the script is still wrong
 
-Patches are against the script of the stage, so that an exercise cannot drift away from it;
-one that is missing changes nothing, so the script is that of the stage.
+Patches are against the script of the stage, so that an exercise cannot drift away from
+it; one that is missing changes nothing, so the script is that of the stage.
 """
 
 import functools
@@ -43,17 +43,15 @@ class Exercise:
 
     def chapter(self, title):
         """Return a chapter of exercise.md."""
-        found = re.search(
-            rf"^## {title}\n+(.*?)(?=^## |\Z)", self.text, re.MULTILINE | re.DOTALL
-        )
+        found = re.search(rf"(?ms)^## {title}\n+(.*?)(?=^## |\Z)", self.text)
         if not found:
             raise ValueError(f"{self.folder}/exercise.md has no chapter {title!r}")
         return found[1].strip()
 
     def hints(self):
         """Return the three hints."""
-        return [hint.strip() for hint in
-                re.split(r"^\d\. ", self.chapter("Hints"), flags=re.MULTILINE)[1:]]  # fmt: skip
+        _, *hints = re.split(r"^\d\. ", self.chapter("Hints"), flags=re.MULTILINE)
+        return [hint.strip() for hint in hints]
 
     def script(self, name):
         """Return the text of the script `start`, `solution`, `right` or `wrong`.
@@ -68,17 +66,17 @@ class Exercise:
         try:
             lines = whatthepatch.apply_diff(patch, original)
         except whatthepatch.exceptions.WhatThePatchException as error:
-            raise ValueError(
-                f"{path} does not apply to {self.stage}: {error}"
-            ) from None
+            why = f"{path} does not apply to {self.stage}: {error}"
+            raise ValueError(why) from None
         return "\n".join(lines) + "\n"
 
     def check(self, text):
         """Judge the text of a script. Raises Wrong with what is still wrong."""
-        run = functools.partial(observed, text, self.stage)
-        run.solution = functools.partial(observed, self.script("solution"), self.stage)
         original = script(self.stage).read_text()
-        run.original = functools.partial(observed, original, self.stage)
+        run, run.solution, run.original = (
+            functools.partial(observed, script, self.stage)
+            for script in (text, self.script("solution"), original)
+        )
         load_file("check", self.folder / "check.py").check(run)
 
 
@@ -100,20 +98,19 @@ def observed(text, stage, *flags, processes=2, train=TRAIN, test=TEST, stand_in=
         words += ["--epochs", EPOCHS, *flags]
         count = processes if stage in DISTRIBUTED else 0
         prepare = observe.record, folder, stand_in, reductions
-        places, status, code = None, 1, text.splitlines()
+        places, code = {}, text.splitlines()
         try:
-            result = ranks.run(words, count, float64, checks.LIMIT, prepare)
-            status, stdout, stderr = result.returncode, result.stdout, result.stderr
-        except ranks.TimedOut as error:
-            stdout, stderr = error.output, error.stderr
-            places = {
-                rank: f"line {line}: {code[line - 1].strip()}" if line else "start"
-                for rank, line in error.places.items()
-            }
+            ended = ranks.run(words, count, float64, checks.LIMIT, prepare)
+        except ranks.TimedOut as late:
+            ended, ended.returncode = late, 1
+            for rank, line in late.places.items():
+                at = f"line {line}: {code[line - 1].strip()}" if line else "start"
+                places[rank] = at
+        written = [folder / f"rank{rank}" for rank in range(count or 1)]
         events = [
-            [json.loads(line) for line in found.read_text().splitlines()]
-            for found in (folder / f"rank{rank}" for rank in range(count or 1))
-            if found.exists()
+            list(map(json.loads, p.read_text().splitlines()))
+            for p in written
+            if p.exists()
         ]
         metrics, model = out / "metrics.csv", out / "model.pth"
         try:
@@ -122,8 +119,9 @@ def observed(text, stage, *flags, processes=2, train=TRAIN, test=TEST, stand_in=
         except (ValueError, KeyError, TypeError, RuntimeError, OSError, PickleError):
             rows, weights = [], None
         return observe.Seen(
-            events=events, status=status, stdout=stdout, stderr=stderr, places=places,
-            rows=rows, weights=weights, out=out, path=str(path), text=text,
+            events=events, status=ended.returncode, stdout=ended.stdout,
+            stderr=ended.stderr, places=places, rows=rows, weights=weights, out=out,
+            path=str(path), text=text,
         )  # fmt: skip
 
 

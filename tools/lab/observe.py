@@ -1,7 +1,7 @@
 """What the exercises' checks see of a run: `record` in each rank, `Seen` afterwards.
 
-A rank writes an event a line, as JSON, at once, so that a run that hangs has told what it
-did.
+A rank writes an event a line, as JSON, at once, so that a run that hangs has told what
+it did.
 """
 
 import hashlib
@@ -12,14 +12,10 @@ import types
 from pathlib import Path
 
 import torch
-import torch.distributed as dist
-from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook
-from torch.utils.data import DataLoader
-from torch.utils.data._utils import fetch
 
-COLLECTIVES = ["barrier", "monitored_barrier", "all_reduce", "broadcast", "reduce"]
-COLLECTIVES += ["all_gather", "all_gather_object", "broadcast_object_list"]
+from tools.lab.patches import COLLECTIVES, replace
 
 
 def inked(images):
@@ -40,33 +36,30 @@ def digest(weights):
 
 
 def record(rank, folder, stand_in=None, reductions=False):
-    """Have this process write what it does to `folder`.
+    """Have this process write what it does to folder/rankN; MNIST is in folder/data.
 
-    `stand_in` is a function of tools.lab.standin, called with the function that writes an
-    event; `reductions` has DDP's own reductions written too.
+    `stand_in` is a function of tools.lab.standin, called with the function that writes
+    an event; `reductions` has DDP's own reductions written too.
     """
     from torchvision import datasets  # here: only a rank has it at once
 
-    events = open(Path(folder) / f"rank{rank}", "w", buffering=1)  # noqa: SIM115
+    events = open(folder / f"rank{rank}", "w", buffering=1)  # noqa: SIM115
 
     def note(kind, **facts):
         events.write(json.dumps({"kind": kind, **facts}) + "\n")
 
     known = {}  # what `inked` says of an image -> whether it is for training, its index
+    for train in True, False:
+        images = datasets.MNIST(folder / "data", train).data
+        known |= {key: (train, index) for index, key in enumerate(inked(images))}
 
-    def read(self, *args, original=datasets.MNIST.__init__, **options):
-        original(self, *args, **options)
-        for index, key in enumerate(inked(self.data)):
-            known[key] = self.train, index
-
-    def loop(self, original=DataLoader.__iter__):
-        note("loop")
-        return original(self)
-
-    def fetched(self, indices, original=fetch._MapDatasetFetcher.fetch):
-        batch = original(self, indices)
+    def taken(batch):
         note("fetch", images=[known[k] for k in inked(batch[0]) if k in known])
         return batch
+
+    def loop(original, loader):
+        note("loop")
+        return map(taken, original(loader))
 
     def stepped(optimizer, args, kwargs):
         weights = [w for group in optimizer.param_groups for w in group["params"]]
@@ -79,42 +72,33 @@ def record(rank, folder, stand_in=None, reductions=False):
         elif event == "os.rename":
             note("write", path=str(arguments[1]))
 
-    def saved(content, file, *args, original=torch.save, **options):
-        if isinstance(file, str | Path):
-            note("write", path=str(file))  # written by C++: no audit event
-        return original(content, file, *args, **options)
+    def saved(original, obj, f, *args, **options):
+        if isinstance(f, str | Path):
+            note("write", path=str(f))
+        return original(obj, f, *args, **options)
 
     def reduced(state, bucket):
-        from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
-
         note("reduction", numbers=bucket.buffer().numel())
-        return default_hooks.allreduce_hook(state, bucket)
+        return allreduce_hook(state, bucket)
 
-    def wrapped(
-        self, *args, original=nn.parallel.DistributedDataParallel.__init__, **kw
-    ):
-        original(self, *args, **kw)
+    def wrapped(original, ddp, *args, **options):
+        original(ddp, *args, **options)
         note("ddp")
         if reductions:
-            self.register_comm_hook(None, reduced)
+            ddp.register_comm_hook(None, reduced)
 
-    def collective(original):
-        def called(*args, **options):
-            result = original(*args, **options)
-            note("collective", name=original.__name__)
-            return result
+    def collective(original, *args, **options):
+        result = original(*args, **options)
+        note("collective", name=original.__name__)
+        return result
 
-        return called
-
-    for name in COLLECTIVES:
-        setattr(dist, name, collective(getattr(dist, name)))
-    datasets.MNIST.__init__ = read
-    DataLoader.__iter__ = loop
-    fetch._MapDatasetFetcher.fetch = fetched
     register_optimizer_step_post_hook(stepped)
     sys.addaudithook(audited)
-    torch.save = saved
-    nn.parallel.DistributedDataParallel.__init__ = wrapped
+    replace("torch.utils.data:DataLoader.__iter__", loop)
+    replace("torch:save", saved)
+    replace("torch.nn.parallel:DistributedDataParallel.__init__", wrapped)
+    for name in COLLECTIVES:
+        replace(f"torch.distributed:{name}", collective)
     if stand_in:
         stand_in(note)
 
@@ -124,8 +108,8 @@ class Seen(types.SimpleNamespace):
 
     `events`: a list of dicts for each rank; `rows`: metrics.csv as (loss, correct,
     total) an epoch; `weights`: model.pth, or None where none can be read; `status`,
-    `stdout`, `stderr`; `places`: where each rank hung ({rank: text of the line}), or
-    None; `out`: where the run was told to write; `path` and `text`: of the script.
+    `stdout`, `stderr`; `places`: where ranks hang ({rank: text of the line}); `out`:
+    where the run was told to write; `path` and `text`: of the script.
     """
 
     def of(self, kind, rank=0):
@@ -159,9 +143,8 @@ class Seen(types.SimpleNamespace):
     def error(self):
         """Return the first error that a rank printed, and the script's line, or ''."""
         lines = [line for line in self.stderr.splitlines() if line.strip()]
-        errors = [
-            li for li in lines if re.match(r"[\w.]*(Error|Exception)\b|\w+: ", li)
-        ]
+        error = re.compile(r"[\w.]*(Error|Exception)\b|\w+: ")
+        errors = list(filter(error.match, lines))
         text = (errors or lines or [""])[0 if errors else -1].strip()
         text = re.sub(r"\[[^\]]*/[^\]]*\] *|what\(\): *", "", text)  # where in PyTorch
         found = re.findall(rf'File "{re.escape(self.path)}", line (\d+)', self.stderr)

@@ -1,21 +1,64 @@
 """Stand-ins for GPUs, for exercises whose mistake shows only there.
 
-They behave as GPUs in the one respect that an exercise is about, on any machine: which
-device a tensor is on (`devices`), that work is queued (`clock`), or what
-`nn.DataParallel` does to a batch (`data_parallel`). Each takes the function that writes an
-event of tools.lab.observe.
+They behave as GPUs in the respects that exercises are about, on any machine: which
+device a tensor is on, that work is queued (`one_gpu`, `two_gpus`), or what
+`nn.DataParallel` does to a batch (`data_parallel`). Each takes the function that writes
+an event of tools.lab.observe.
 """
 
-import time
+from functools import partial
 
 import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_flatten
+from torch.utils._pytree import tree_leaves
+
+from tools.lab.patches import replace
 
 CALL = 0.05  # ms that a call takes, whatever it asks for
 LINEAR, BACKWARD = 3.0, 6.0  # ms of the device
 FREE = "__get__", "copy_", "_has_compatible_shallow_copy_type"  # may mix devices
+
+
+class Clock:
+    """A clock that only the work moves: a call costs little, waiting costs the rest.
+
+    `now` and `free`, when the queue will be empty, are in ms.
+    """
+
+    def __init__(self):
+        self.now = self.free = 0.0
+
+    def queue(self, milliseconds):
+        self.now += CALL
+        self.free = max(self.now, self.free) + milliseconds
+
+    def wait(self):
+        self.now = max(self.now, self.free)
+
+
+CLOCK = Clock()  # of this process; with two GPUs, both work through one queue
+
+
+class Event:
+    """torch.cuda.Event by that clock."""
+
+    def __init__(self, enable_timing=False, **_):
+        self.at = None
+
+    def record(self, *_):
+        self.at = max(CLOCK.now, CLOCK.free)
+
+    def synchronize(self):
+        CLOCK.now = max(CLOCK.now, self.at)
+
+    def elapsed_time(self, other):
+        return other.at - self.at
+
+
+def place(tensor):
+    """Return the device that a tensor plays to be on."""
+    return getattr(tensor, "_place", "cpu")
 
 
 def target(args, kwargs):
@@ -30,17 +73,12 @@ def target(args, kwargs):
     return None
 
 
-def place(tensor):
-    """Return the device that a tensor plays to be on."""
-    return getattr(tensor, "_place", "cpu")
-
-
 class Devices(TorchFunctionMode):
-    """Tensors that play to be on GPUs; what mixes two devices fails as it does there."""
+    """Tensors that play to be on GPUs; mixing two devices fails as it does there."""
 
-    def __init__(self, note, clock=None):
+    def __init__(self, note):
         super().__init__()
-        self.note, self.clock = note, clock
+        self.note = note
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs, name = dict(kwargs or {}), getattr(func, "__name__", "")
@@ -53,117 +91,68 @@ class Devices(TorchFunctionMode):
         if name == "__set__" and isinstance(args[1], torch.Tensor):
             args[0]._place = place(args[1])  # module.to() sets .data
             return func(*args, **kwargs)
-        where = target([], kwargs) if "device" in kwargs else None
-        kwargs.pop("device", None)
-        tensors = [t for t in tree_flatten((args, kwargs))[0] if torch.is_tensor(t)]
+        where = target([], {"device": kwargs.pop("device", None)})
+        tensors = list(filter(torch.is_tensor, tree_leaves((args, kwargs))))
         places = sorted({place(t) for t in tensors if t.dim()}, reverse=True)
         if len(places) > 1 and name not in FREE:
             raise RuntimeError(
                 "Expected all tensors to be on the same device, but found at least two "
                 f"devices, {places[0]} and {places[1]}!"
             )
-        if self.clock and name in ("item", "tolist") and place(args[0]) != "cpu":
-            self.clock.wait()
+        if name in ("item", "tolist") and place(args[0]) != "cpu":
+            CLOCK.wait()
         result = func(*args, **kwargs)
         where = where or next(iter(places), place(tensors[0]) if tensors else "cpu")
-        for made in tree_flatten(result)[0]:
-            if torch.is_tensor(made) and where != "cpu":
+        for made in filter(torch.is_tensor, tree_leaves(result)):
+            if where != "cpu":
                 made._place = where
         if func is nn.functional.linear:
-            self.linear(result, where)
-        if self.clock and name == "backward":
-            self.clock.queue(BACKWARD)
+            told = {"device": where, "images": len(result)}
+            self.note("forward", **told)
+            if result.requires_grad:
+                result.register_hook(lambda _: self.note("backward", **told))
+            CLOCK.queue(LINEAR)
+        if name == "backward":
+            CLOCK.queue(BACKWARD)
         return result
 
     def move(self, func, name, args, kwargs):
+        """Do a `.to()`, `.cuda()` or `.cpu()`, to another place without CUDA."""
         tensor, *rest = args
-        where = {"cuda": "cuda:0", "cpu": "cpu"}.get(name)
-        where = target(rest, kwargs) or where
+        where = target(rest, kwargs) or {"cuda": "cuda:0", "cpu": "cpu"}.get(name)
         if where is None:  # only another dtype
             result = func(*args, **kwargs)
-            result._place = place(tensor)
-            return result
-        kinds = [v for v in [*rest, kwargs.get("dtype")] if isinstance(v, torch.dtype)]
-        result = tensor.to(kinds[0]) if kinds else tensor
-        if where != place(tensor):
-            if self.clock and where == "cpu":
-                self.clock.wait()
-            result = result.clone()
-        result._place = where
+        else:
+            dtypes = [
+                v for v in [*rest, kwargs.get("dtype")] if isinstance(v, torch.dtype)
+            ]
+            result = tensor.to(*dtypes) if dtypes else tensor
+            if where != place(tensor):
+                if where == "cpu":
+                    CLOCK.wait()
+                result = result.clone()
+        result._place = where or place(tensor)
         return result
 
-    def linear(self, result, where):
-        size = len(result)
-        self.note("forward", device=where, images=size)
-        if result.requires_grad:
-            result.register_hook(
-                lambda _: self.note("backward", device=where, images=size)
-            )
-        if self.clock:
-            self.clock.queue(LINEAR)
 
+def gpus(count, note):
+    """Have torch believe in GPUs that work through a queue, in a time of their own.
 
-class Clock:
-    """A clock that only the work moves: a call costs little, waiting costs the rest."""
-
-    def __init__(self):
-        self.now = self.free = 0.0
-
-    def queue(self, milliseconds):
-        self.now += CALL
-        self.free = max(self.now, self.free) + milliseconds
-
-    def wait(self, *_, **__):
-        self.now = max(self.now, self.free)
-
-    def seconds(self):
-        return self.now / 1000
-
-
-def devices(note, count=1, clock=None):
-    """Have torch believe in `count` GPUs."""
-    torch.cuda.is_available = lambda: True
-    torch.cuda.device_count = lambda: count
-    torch.cuda.current_device = lambda: 0
-    torch.cuda.set_device = lambda device: None
-    torch.cuda.synchronize = clock.wait if clock else lambda device=None: None
-    Devices(note, clock).__enter__()
-
-
-def one_gpu(note):
-    """Have torch believe in one GPU."""
-    devices(note, 1)
-
-
-def two_gpus(note):
-    """Have torch believe in two GPUs."""
-    devices(note, 2)
-
-
-def clock(note):
-    """Have torch believe in one GPU that works through a queue, in a time of its own.
-
-    time.perf_counter tells that time, so what a script measures does not depend on the
-    machine. A call takes CALL ms, a layer LINEAR, the backward pass BACKWARD.
+    What a script measures does not depend on the machine: a call takes CALL ms, a layer
+    LINEAR, the backward pass BACKWARD.
     """
-    shared = Clock()
+    replace("torch.cuda:is_available", lambda _: True)
+    replace("torch.cuda:device_count", lambda _: count)
+    replace("torch.cuda:current_device", lambda _: 0)
+    replace("torch.cuda:set_device", lambda _, device: None)
+    replace("torch.cuda:synchronize", lambda _, device=None: CLOCK.wait())
+    replace("torch.cuda:Event", Event)
+    for name in "perf_counter", "monotonic", "time":
+        replace(f"time:{name}", lambda _: CLOCK.now / 1000)
+    Devices(note).__enter__()
 
-    class Event:
-        def __init__(self, enable_timing=False, **_):
-            self.at = None
 
-        def record(self, *_):
-            self.at = max(shared.now, shared.free)
-
-        def synchronize(self):
-            shared.now = max(shared.now, self.at)
-
-        def elapsed_time(self, other):
-            return other.at - self.at
-
-    devices(note, 1, shared)
-    torch.cuda.Event = Event
-    time.perf_counter = time.monotonic = time.time = shared.seconds
+one_gpu, two_gpus = partial(gpus, 1), partial(gpus, 2)
 
 
 class DataParallel(nn.Module):
@@ -190,4 +179,5 @@ def gather(outputs):
 
 def data_parallel(note):
     """Put the stand-in with two copies in the place of nn.DataParallel."""
-    nn.DataParallel = nn.parallel.DataParallel = DataParallel
+    for module in "torch.nn", "torch.nn.parallel":
+        replace(f"{module}:DataParallel", DataParallel)

@@ -1,0 +1,99 @@
+"""Promise: a learner can begin, check, get hints, see a solution, and begin anew."""
+
+import os
+
+import pytest
+
+from conftest import ROOT, call
+from tools.lab import checks, commands
+
+
+@pytest.fixture
+def workshop(tmp_path, monkeypatch):
+    """A workshop of its own, and a function that runs an action of the lab there."""
+    environment = {**os.environ, "WORKSHOP": str(tmp_path / "workshop")}
+
+    def act(action, *words):
+        return call(["make", action, *words], env=environment)
+
+    return tmp_path / "workshop", act
+
+
+def test_the_way_of_a_learner(workshop):
+    folder, act = workshop
+    listed = act("exercises").stdout
+    assert [line[:2] for line in listed.splitlines()[:22]] == [
+        f"{n:02}" for n in range(1, 23)
+    ]
+    assert "done" not in listed
+    early = act("check", "E=08")
+    assert early.returncode != 0
+    assert early.stderr.startswith("exercise 08 has not begun: 'make exercise E=08'\n")
+
+    begun = act("exercise", "E=08")
+    assert begun.returncode == 0, begun.stderr
+    assert "make check E=08" in begun.stdout
+    script = folder / "08_local_loss" / "mnist.py"
+    page = (script.parent / "README.md").read_text()
+    assert "What you observe" in page
+    assert "Hints" not in page
+
+    wrong = act("check", "E=08")
+    assert wrong.returncode != 0
+    assert wrong.stderr.startswith("Not yet. The loss of epoch 1 is given as")
+    assert "Traceback" not in wrong.stderr
+
+    hints = [act("hint", "E=8").stdout for _ in range(4)]
+    assert [hint.count(" of 3: ") for hint in hints] == [1, 2, 3, 3]
+    solution = act("solution", "E=08").stdout
+    assert "+    dist.all_reduce(loss_sum)" in solution
+
+    again = act("exercise", "E=08")
+    assert again.returncode != 0
+    assert "is there already, and yours" in again.stderr
+
+    script.write_text(commands.find("08").script("solution"))
+    solved = act("check", "E=08_local_loss")
+    assert solved.returncode == 0, solved.stderr
+    assert solved.stdout.startswith("Solved: ")
+    assert "done " in act("exercises").stdout
+
+    assert act("reset", "E=08").returncode == 0
+    assert not script.exists()
+
+
+def test_a_check_that_fails_takes_done_back(tmp_path, monkeypatch):
+    exercise = commands.find("08")
+    monkeypatch.setattr(commands, "workshop", lambda _: tmp_path)
+    (tmp_path / "mnist.py").write_text("the script of the learner\n")
+    monkeypatch.setattr(exercise, "check", lambda text: None)
+    commands.check(exercise)
+    assert (tmp_path / ".done").exists()
+
+    def fail(text):
+        assert text == "the script of the learner\n"
+        raise checks.Wrong("It is wrong.")
+
+    monkeypatch.setattr(exercise, "check", fail)
+    with pytest.raises(SystemExit, match="Not yet. It is wrong."):
+        commands.check(exercise)
+    assert not (tmp_path / ".done").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["check"], "which exercise? E=04, say"),
+        (["check", "E=99"], "there is no exercise '99': 'make exercises' lists them"),
+        (["hint", "E=1"], "exercise 01 has not begun"),
+    ],
+)
+def test_refusals(workshop, words, line):
+    _, act = workshop
+    result = act(*words)
+    assert result.returncode != 0
+    assert result.stderr.startswith(line)
+
+
+def test_the_workshop_is_ignored_by_git():
+    assert "workshop/" in (ROOT / ".gitignore").read_text().splitlines()
