@@ -47,12 +47,11 @@ def assert_whole(out):
 
 
 @pytest.mark.parametrize("stage", DISTRIBUTED)
-def test_runs_end_with_exit_status_0(stage, tmp_path):
+def test_a_run_ends_with_exit_status_0(stage, tmp_path):
     """Some versions of PyTorch abort at exit after a run over gloo."""
-    for _ in range(2):
-        flags = ["--data", "data/sample", "--out", tmp_path, "--epochs", 1]
-        result = call(command(stage, *flags))
-        assert (result.returncode, result.stderr) == (0, "")
+    flags = ["--data", "data/sample", "--out", tmp_path, "--epochs", 1]
+    result = call(command(stage, *flags))
+    assert (result.returncode, result.stderr) == (0, "")
 
 
 @pytest.mark.parametrize(("stage", "rank"), [*zip(DISTRIBUTED, [0, 1], strict=True)])
