@@ -4,7 +4,7 @@ PYTHON ?= python3
 TORCH_INDEX ?=
 PY := .venv/bin/python
 UV := uv==0.13.9
-INSTALL := .venv/bin/uv pip install -q --python .venv
+INSTALL := .venv/bin/uv pip install -q --compile-bytecode --python .venv
 # uv does not read what pip was told of another index.
 INDEX := index=$${UV_DEFAULT_INDEX:-$${PIP_INDEX_URL:-`$(PY) -m pip config get global.index-url 2>/dev/null`}}
 # what a target needs: the stages, compare and the lab; notebooks too; the tests too
