@@ -1,7 +1,8 @@
 # Six scripts, one loss curve. `make` prints what there is.
 
 PYTHON ?= python3
-TORCH_INDEX ?=
+# What was chosen once holds for the larger sizes too.
+TORCH_INDEX ?= $(shell cat .venv/torch-index 2>/dev/null)
 PY := .venv/bin/python
 UV := uv==0.13.9
 INSTALL := .venv/bin/uv pip install -q --compile-bytecode --python .venv
@@ -121,7 +122,7 @@ docs: $(NOTEBOOKS)  ## write the generated parts of the pages, and the notebooks
 
 .venv/%.ready: requirements/%.txt | .venv/bin/uv
 	@echo "Installing what $(SIZE_$*): up to $(if $(TORCH_INDEX),0.4 GB with the CPU wheels,3 GB) to download. Once."
-	@$(if $(TORCH_INDEX),grep '^torch' $< >.venv/torch.txt; grep -vE '^(torch|nvidia|cuda|triton)' $< >.venv/rest.txt; \
+	@$(if $(TORCH_INDEX),echo "$(TORCH_INDEX)" >.venv/torch-index; grep '^torch' $< >.venv/torch.txt; grep -vE '^(torch|nvidia|cuda|triton)' $< >.venv/rest.txt; \
 	  $(INSTALL) --index-url "$(TORCH_INDEX)" -r .venv/torch.txt || { \
 	  echo "$(TORCH_INDEX) does not have the versions in $<" >&2; exit 1; })
 	@$(INDEX); $(INSTALL) $${index:+--default-index "$$index"} -r $(if $(TORCH_INDEX),.venv/rest.txt,$<) || { \
