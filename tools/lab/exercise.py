@@ -74,8 +74,8 @@ class Exercise:
         """Judge the text of a script. Raises Wrong with what is still wrong."""
         original = script(self.stage).read_text()
         run, run.solution, run.original = (
-            functools.partial(observed, script, self.stage)
-            for script in (text, self.script("solution"), original)
+            functools.partial(observed, each, self.stage)
+            for each in (text, self.script("solution"), original)
         )
         load_file("check", self.folder / "check.py").check(run)
 

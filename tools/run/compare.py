@@ -57,6 +57,13 @@ def judge(curve, reference, same_bits):
     return f"equal to rounding ({off:.0e})", True
 
 
+def all_on_one_device():
+    """Return whether stages of one process ran on one device: there is no GPU here."""
+    import torch  # here, so that a refusal comes at once
+
+    return not torch.cuda.is_available()
+
+
 def table(curves, one_device=True):
     """Return the lines of a table of the stages' results, and the names that differ.
 
@@ -138,9 +145,7 @@ def main():
         refuse(
             f"no stage has run yet in {top}: make all, or one of them, such as make cpu"
         )
-    import torch  # here, so that a refusal comes at once
-
-    lines, differ = table(curves, one_device=not torch.cuda.is_available())
+    lines, differ = table(curves, all_on_one_device())
     print("\n".join(lines))
     absent = [stage for stage in STAGES if stage not in curves]
     if absent:

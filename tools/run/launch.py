@@ -115,10 +115,10 @@ def set_aside(command):
         (out / "state.pth").replace(out / "state.before.pth")
 
 
-def check_flags(stage, flags, processes, rank="0"):
+def check_flags(stage, flags, processes):
     """Refuse what a stage would refuse after it has started, before it starts.
 
-    `processes` is their number on all nodes, `rank` that of this node. Returns the flags as the script reads them.
+    `processes` is their number on all nodes. Returns the flags as the script reads them.
     """
     known = re.findall(r'add_argument\("(--[a-z-]+)"', script(stage).read_text())
     for word in flags:
@@ -160,10 +160,6 @@ def check_flags(stage, flags, processes, rank="0"):
         parent = parent.parent
     if not parent.is_dir() or not os.access(parent, os.W_OK):
         refuse(f"cannot write to {args.out}: name another folder, OUT=DIR")
-    if args.resume and rank == "0" and not (args.out / "state.pth").exists():
-        print(
-            f"there is no {args.out / 'state.pth'} to resume from: from epoch 1, then"
-        )
     return args
 
 
@@ -211,7 +207,11 @@ def plan(stage, settings, there=None):
         flags += shlex.split(given.get("ARGS", ""))
     except ValueError as error:
         refuse(f"ARGS={given['ARGS']!r} cannot be split into words: {error}")
-    check_flags(stage, flags, processes * nodes, given.get("NODE_RANK", "0"))
+    args = check_flags(stage, flags, processes * nodes)
+    state = args.out / "state.pth"
+    reads = nodes == 1 or given["NODE_RANK"] == "0"  # rank 0 alone, for all
+    if args.resume and reads and not state.exists():
+        print(f"there is no {state} to resume from: from epoch 1, then")
     if "RESTARTS" in given and "--resume" not in flags:
         flags.append("--resume")
     program = Path(sys.executable).parent
