@@ -33,7 +33,7 @@ help:  ## this list
 	@sed -n 's/^#: \(.*\)/  \1/p' Makefile
 
 #: GPUS=0,1     these GPUs, one process each; GPUS=cpu: none. Not given: every GPU,
-#:              or two CPU processes
+#:              or two processes on a single one, or on the CPU
 #: NPROC=3      so many processes for ddp and ddp_inference; they share the GPUs
 #: EPOCHS=1     passes over the training set
 #: DATA=DIR     another MNIST root, such as DATA=data/sample

@@ -20,9 +20,11 @@ CODE = "run/test_failing.py -k code_in_it"
 COMPARE = "run/test_compare.py"
 CURVE = "stages/test_curve.py"
 DATA = "run/test_data.py"
+DOCTOR = "run/test_doctor.py -k 'gpu or driver or tf32 or error_is'"
 DOCS = "pages/test_blocks.py -k noticed"
 EVALUATION = "stages/test_evaluation.py"
 FULL_DISK = "run/test_failing.py -k full_disk"
+GPUS = "run/test_launch.py -k 'shell_lists or cannot_use'"
 MAKE = "run/test_launch.py -k 'refuses or runs_where or all_stops'"
 MECHANISM = "stages/test_mechanism.py"
 REFERENCE = "stages/test_reference.py"
@@ -97,7 +99,19 @@ MUTANTS = {  # file -> (text, text in its place, what that simulates, tests)
         ("self.layers[:3](images", "self.layers[:2](images", "a layer lost between the halves", CURVE),
         ("manual_seed(args.seed + epoch)", "manual_seed(args.seed)", "every epoch in one order", CURVE),
     ],
+    "tools/bench/benchmark.py": [
+        ("        os.environ.update(environment)\n", "", "GPUS= ignored by bench and trace", "bench/test_bench.py -k launch_would"),
+        ("        if gpus:\n            print(", "        if False:\n            print(", "a GPU that nobody measures", "bench/test_bench.py -k measured_too"),
+    ],
+    "tools/bench/timeline.py": [
+        ('if event.get("cat") != "user_annotation":', 'if event.get("ph") != "X":', "labels of a trace counted twice", "bench/test_bench.py -k count_once"),
+    ],
+    "tools/bench/timeline_rank.py": [
+        ("        setattr(wrapper, method, labelled)\n", "        pass\n", "no labels in nn.DataParallel", "bench/test_bench.py -k torchs_own"),
+    ],
     "tools/pages/notebook.py": [
+        ("if one.device_type == DeviceType.CPU]", "]", "a profile counts kernels twice", "pages/test_notebooks.py -k counts_once"),
+        ("    on_gpu = any(one.self_device_time_total for one in operations)\n", "    on_gpu = torch.cuda.is_available()\n", "no time at all without CUPTI", "pages/test_notebooks.py -k counts_once"),
         ('given = os.environ.get("DATA")', 'given = os.environ.get("DATA", False) is not False and os.environ["DATA"] + "/"', "an empty variable taken as given", "pages/test_notebooks.py -k empty_variable"),
     ],
     "tools/run/compare.py": [
@@ -105,27 +119,37 @@ MUTANTS = {  # file -> (text, text in its place, what that simulates, tests)
         ("    if same_bits:", "    if False:", "rounding allowed everywhere", COMPARE),
         ("> COUNTS * one[2]", "> one[2]", "the counts do not matter", COMPARE),
         ("min(1e-5 * 20 ** (epoch - 1), 5e-3)", "5e-3", "one wide tolerance for all epochs", COMPARE),
+        ("if off < SMALL", "if False", "images twice and TF32 are not named", COMPARE),
         ("[total for *_, total in reference]:", "[total for *_, total in curve]:", "other epochs or test images do not matter", COMPARE),
         ("        if not equal:\n", "        if False:\n", "a difference that does not end in exit status 1", COMPARE),
     ],
     "tools/run/launch.py": [
         ("            if status:\n", "            if False:\n", "`make all` goes on after a stage that failed", MAKE),
-        ("        set_aside(command)\n", "        pass\n", "RESTARTS goes on with an earlier run", RESTARTS),
+        ("        if state.exists():\n            state.replace", "        if False:\n            state.replace", "RESTARTS goes on with an earlier run", RESTARTS),
         ('if "NNODES" not in given:', 'if "NNODES" not in given and "MASTER_ADDR" not in given:', "MASTER_ADDR in the shell refused", "run/test_launch.py -k only_nnodes"),
-        ("    if args.batch_size % processes and not args.checkpoint:", "    if False:", "a batch that cannot be shared starts", MAKE),
+        ("    if batch % total == 0:", "    if True:", "a batch that cannot be shared starts", MAKE),
+        ("    return fit[-1]\n", "    return most\n", "three ranks for a batch of 64", MAKE),
+        ("        if most == nodes == 1:", "        if False:", "one rank on a single GPU, which exchanges nothing", MAKE),
+        ("        return torch.cuda.device_count() if torch.cuda.is_available() else 0", "        return torch.cuda.device_count()", "GPUs counted that CUDA cannot use", GPUS),
+        ("(listed or indices).split", "indices.split", "GPUS=0 is another's GPU on a shared machine", GPUS),
         ("            gpus = gpus[:1]\n", "            pass\n", "stage 02 sees two GPUs", MAKE),
         ('environment["CUDA_VISIBLE_DEVICES"] =', "_ =", "GPUS= hides nothing", MAKE),
         ("family = [parent, *parent.children(recursive=True)]", "family = [parent]", "Ctrl-C leaves the ranks behind", "run/test_failing.py -k ctrl_c"),
     ],
     "tools/run/data.py": [
         ("if not check_integrity(path, md5):", "if False:", "files that are not the official ones", DATA),
-        ("        if size != len(header) + values:\n", "        if False:\n", "damaged data are trained on", DATA),
+        ("        if size != expected:\n", "        if False:\n", "damaged data are trained on", DATA),
         ("        raw.mkdir(parents=True)\n", "        raw.mkdir(parents=True)\n        shutil.rmtree(FULL, ignore_errors=True)\n", "the old set deleted before the new one is checked", DATA),
         ("            OFFLINE.touch()\n", "            pass\n", "a download tried again in every run", DATA),
     ],
     "tools/run/doctor.py": [
         ("failed |= verdict == FAILURE", "failed = False", "a failure with exit status 0", "run/test_doctor.py -k failure"),
-        ("or digest(path) not in page", "", "a damaged sample is in order", "run/test_doctor.py -k failure"),
+        ("min(built_for, default=0)", "0", "a GPU that is too old for this torch is in order", DOCTOR),
+        ("        why = cuda_error()\n", "        why = ''\n", "the reason of CUDA not given", DOCTOR),
+        ("        if not sent.equal(", "        if sent is None and not sent.equal(", "copies between GPUs not looked at", DOCTOR),
+        ("error[0] if error else ", "", "a warning taken for the error", DOCTOR),
+        ('if found and os.environ.get(name) == "1":', "if False:", "TF32 by a variable not said", DOCTOR),
+        ("if hashlib.sha256(content).hexdigest() not in right:", "if not content:", "a damaged sample is in order", "run/test_doctor.py -k failure"),
     ],
     "tools/pages/blocks.py": [
         ("        return old == new\n", "        return True\n", "stale tables and diffs pass", DOCS),

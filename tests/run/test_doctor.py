@@ -2,6 +2,10 @@
 
 import re
 import shutil
+from types import SimpleNamespace
+
+import pytest
+import torch
 
 from conftest import call
 from tools.run import data, doctor
@@ -48,6 +52,130 @@ def test_a_damaged_sample_is_a_failure(monkeypatch, tmp_path):
     assert f"{path} is damaged" in text
 
 
-def test_the_official_checksums_cover_every_file():
-    assert set(doctor.FULL_SHA256) == set(data.FILES)
-    assert all(re.fullmatch("[0-9a-f]{64}", sha) for sha in doctor.FULL_SHA256.values())
+TOO_OLD = (
+    "The NVIDIA driver on your system is too old (found version 12040). Please update "
+    "your GPU driver by downloading and installing a new version from the URL: ..."
+)
+
+
+@pytest.fixture
+def machine(monkeypatch, tmp_path):
+    """Pretend a machine: machine(GPUs that CUDA uses, words of nvidia-smi, its status)."""
+
+    def pretend(count, printed="", status=0, capability=(9, 0)):
+        for name in "CUDA_VISIBLE_DEVICES", *TF32:
+            monkeypatch.delenv(name, raising=False)
+        card = SimpleNamespace(
+            name="card", total_memory=2**34, major=capability[0], minor=capability[1]
+        )
+        cuda = {
+            "is_available": lambda: count > 0,
+            "device_count": lambda: count or 2,  # as NVML says, whatever CUDA can
+            "get_device_properties": lambda index: card,
+            "get_arch_list": lambda: ["sm_75", "sm_90", "sm_90a", "compute_120"],
+        }
+        for name, function in cuda.items():
+            monkeypatch.setattr(torch.cuda, name, function)
+        monkeypatch.setattr(torch.version, "cuda", "13.2")
+        path = tmp_path / "nvidia-smi"
+        path.write_text(f"#!/bin/sh\nprintf '{printed}'\nexit {status}\n")
+        path.chmod(0o755)
+        monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+
+    return pretend
+
+
+TF32 = "NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (TOO_OLD, f"too old (found version 12040): a newer one, or {doctor.OLDER}"),
+        ("Error 802: not yet initialized\nmore", "Error 802: not yet initialized"),
+    ],
+)
+def test_a_driver_that_cuda_cannot_use(machine, monkeypatch, error, text):
+    def init():
+        raise RuntimeError(error)
+
+    machine(0, r"550.54\n550.54\n")
+    monkeypatch.setattr(torch.cuda, "init", init)
+    verdict, said = doctor.driver()
+    assert verdict == doctor.WARNING
+    assert said.startswith("550.54; nvidia-smi sees 2 GPUs, torch 0: ")
+    assert said.endswith(text)
+    assert doctor.gpus() == (doctor.OK, "none: every stage runs on the CPU")
+
+
+def test_what_else_a_driver_may_be(machine, monkeypatch):
+    machine(2, r"580.1\n580.1\n")
+    assert doctor.driver() == (doctor.OK, "580.1; nvidia-smi and torch see 2 GPUs")
+    machine(1, r"580.1\n580.1\n")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert doctor.driver()[1].endswith("torch 1: CUDA_VISIBLE_DEVICES is '1'")
+    machine(0, r"NVIDIA-SMI has failed\nmore", status=9)
+    assert doctor.driver() == (doctor.WARNING, "nvidia-smi: NVIDIA-SMI has failed")
+    machine(0, r"580.1\n")
+    monkeypatch.setattr(torch.version, "cuda", None)
+    assert "this torch is a CPU build: rm -r .venv" in doctor.driver()[1]
+
+
+def test_a_gpu_that_this_torch_was_not_built_for(machine):
+    machine(1, capability=(7, 5))
+    assert doctor.gpus() == (doctor.OK, "0: card, 16 GiB")
+    machine(1, capability=(7, 0))
+    verdict, text = doctor.gpus()
+    assert verdict == doctor.FAILURE
+    assert "compute capability 7.0, too old for this torch: rm -r .venv" in text
+    assert text.endswith("whl/cu126")
+
+
+@pytest.mark.parametrize("name", TF32)
+def test_tf32_by_a_variable_is_said(machine, monkeypatch, name):
+    machine(1)
+    monkeypatch.setenv(name, "1")
+    verdict, text = doctor.gpus()
+    assert verdict == doctor.WARNING
+    assert f"unset {name}" in text
+    monkeypatch.setenv(name, "0")
+    assert doctor.gpus()[0] == doctor.OK
+
+
+def test_copies_between_gpus_that_do_not_arrive(machine, monkeypatch):
+    wrong = None
+
+    def to(tensor, device):
+        return tensor * 0 if device == wrong else tensor
+
+    monkeypatch.setattr(torch.Tensor, "to", to)
+    machine(3)
+    assert doctor.copies() == (doctor.OK, "from GPU to GPU arrive, 3 GPUs")
+    wrong = "cuda:2"
+    verdict, text = doctor.copies()
+    assert verdict == doctor.FAILURE
+    assert text.startswith("what GPU 1 copies to GPU 2 does not arrive: turn the IOMMU")
+
+
+def test_the_error_is_shown_and_not_a_warning_before_it(monkeypatch):
+    script = "echo W: a warning >&2; echo '[rank0]: x.DistError: broken' >&2; exit 1"
+    command = ["sh", "-c", script, "mnist.py"]
+    monkeypatch.setattr(doctor.launch, "plan", lambda *_: ({}, command))
+    verdict, text = doctor.processes()
+    assert verdict == doctor.FAILURE
+    assert text.startswith("DistError: broken: try sh ")
+
+
+def test_docker_gives_too_little_shared_memory(monkeypatch):
+    for free, verdict in (2**26, doctor.WARNING), (2**30, doctor.OK):
+        usage = SimpleNamespace(free=free)
+        monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _, usage=usage: usage)
+        assert doctor.memory()[0] == verdict
+
+
+def test_damaged_full_data_are_a_failure(monkeypatch, tmp_path):
+    monkeypatch.setattr(data, "FULL", shutil.copytree(data.SAMPLE, tmp_path / "mnist"))
+    verdict, text = doctor.mnist()  # the sample's files are not the official ones
+    assert verdict == doctor.FAILURE
+    assert text.endswith("-ubyte is damaged: rm -r data/mnist, make data")
+    assert len(re.findall(r"^[0-9a-f]{64}$", doctor.FULL_SHA256, re.MULTILINE)) == 4

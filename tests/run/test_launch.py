@@ -4,6 +4,7 @@ import re
 import shlex
 
 import pytest
+import torch
 
 from conftest import ENV, ROOT, call, rows
 from tools.run import diffs, launch
@@ -85,12 +86,17 @@ def plan(stage, there, **settings):
 
 
 def test_what_runs_where():
-    """GPUS and NPROC to processes, on machines with 0, 1 and 4 GPUs (not run here)."""
+    """GPUS and NPROC to processes, on machines with 0 to 7 GPUs (not run here)."""
     hidden, cores = "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS"
     cases = [  # stage, GPUs there, settings, CUDA_VISIBLE_DEVICES, processes
         ("04_ddp", 0, {}, None, 2),
-        ("04_ddp", 1, {}, None, 1),
+        ("04_ddp", 1, {}, None, 2),
+        ("04_ddp", 1, {"GPUS": "0"}, "0", 1),
         ("04_ddp", 4, {}, None, 4),
+        ("04_ddp", 3, {}, None, 2),
+        ("04_ddp", 3, {"ARGS": "--batch-size 66"}, None, 3),
+        ("05_ddp_inference", 3, {"ARGS": "--checkpoint Makefile"}, None, 3),
+        ("04_ddp", 7, {}, None, 4),
         ("04_ddp", 4, {"GPUS": "0,2"}, "0,2", 2),
         ("05_ddp_inference", 4, {"GPUS": "3,1"}, "3,1", 2),
         ("04_ddp", 4, {"GPUS": "cpu"}, "", 2),
@@ -108,18 +114,14 @@ def test_what_runs_where():
         assert found == ([str(processes)] if processes else [])
         assert added[cores] == "1"
         assert cores not in plan(stage, there, OMP_NUM_THREADS="8", **settings)[0]
-    assert len(cases) == 12
+    assert len(cases) == 17
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_make_checks_with_the_defaults_of_the_script(stage, monkeypatch, tmp_path):
-    monkeypatch.setattr("sys.argv", ["mnist.py"])
-    script = vars(load(stage).parse_args())
-    flags = ["--data", "data/sample", "--out", str(tmp_path)]
-    ours = vars(launch.check_flags(stage, flags, 1))
-    for name in "epochs", "batch_size", "hidden", "lr", "resume":
-        assert ours[name] == script[name]
-    assert script.keys() <= ours.keys()
+def test_make_reads_flags_as_the_script_does(stage, monkeypatch, tmp_path):
+    flags = ["--data", "data/sample", "--out", str(tmp_path), "--lr", "1", "--resume"]
+    monkeypatch.setattr("sys.argv", ["mnist.py", *flags])
+    assert launch.check_flags(stage, flags) == load(stage).parse_args()
 
 
 @pytest.mark.parametrize(
@@ -131,6 +133,60 @@ def test_gpus_that_are_refused(text):
     assert "this machine has 2 GPUs, 0,1; take GPUS=0,1 or some of them" in str(
         refusal.value
     )
+
+
+def test_a_default_that_is_not_one_process_for_each_gpu_is_said(capsys):
+    nodes = {"NNODES": "2", "NODE_RANK": "0", "MASTER_ADDR": "host"}
+    lines = [
+        (1, {}, "1 GPU: 2 processes share it, over gloo; GPUS=0 takes one, alone"),
+        (3, {}, "3 processes {} 2 run; ARGS='--batch-size 63' or 66 takes all"),
+        (3, nodes, "6 processes {} 4 run; ARGS='--batch-size 60' or 66 takes all"),
+    ]
+    for there, settings, line in lines:
+        plan("04_ddp", there, **settings)
+        line = line.format("cannot share a batch of 64 images:")
+        assert capsys.readouterr().out.endswith(f"{line}\n")
+    for there, settings in (4, {}), (0, {}), (1, nodes), (1, {"GPUS": "0"}):
+        plan("04_ddp", there, **settings)
+        assert "process" not in capsys.readouterr().out
+    for settings in {"GPUS": "0,1,2"}, {"NPROC": "3"}:
+        with pytest.raises(SystemExit, match="^3 processes cannot share a batch of 64"):
+            plan("04_ddp", 3, **settings)
+
+
+def pretend_gpus(monkeypatch, count, usable=True):
+    """Have NVML see `count` GPUs, and CUDA be able to use them or not."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: usable)
+
+
+@pytest.mark.parametrize(
+    ("listed", "text", "visible"),
+    [("4,6", "1", "6"), ("4,6", "1,0", "6,4"), ("1", "0", "1"),
+     ("GPU-abc,MIG-d-e", "1", "MIG-d-e"), (None, "1", "1"), ("4, 6", "cpu", "")],
+)  # fmt: skip
+def test_gpus_counts_those_that_the_shell_lists(monkeypatch, listed, text, visible):
+    pretend_gpus(monkeypatch, len((listed or "0,1").split(",")))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if listed:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", listed)
+    added, _ = plan("04_ddp", None, GPUS=text)
+    assert added["CUDA_VISIBLE_DEVICES"] == visible
+    with pytest.raises(SystemExit) as refusal:
+        plan("04_ddp", None, GPUS="2")
+    shown = f"CUDA_VISIBLE_DEVICES={listed} shows " if listed else "this machine has "
+    assert shown in str(refusal.value)
+
+
+def test_gpus_that_cuda_cannot_use_are_refused_by_name(monkeypatch):
+    """A driver that is too old, say: NVML counts GPUs, and the stages take the CPU."""
+    pretend_gpus(monkeypatch, 2, usable=False)
+    assert launch.count_gpus() == 0
+    assert "--nproc-per-node=2 " in plan("04_ddp", None)[1]  # on the CPU
+    with pytest.raises(
+        SystemExit, match="^GPUS=0: CUDA finds no GPU .why. make doctor"
+    ):
+        plan("02_single_gpu", None, GPUS="0")
 
 
 def test_only_nnodes_says_that_there_are_several_nodes(tmp_path):

@@ -3,7 +3,6 @@
 import os
 import shutil
 import socket
-import struct
 import sys
 import tempfile
 from pathlib import Path
@@ -13,11 +12,11 @@ from tools.run.stages import ROOT, refuse
 FULL = ROOT / "data" / "mnist"
 SAMPLE = ROOT / "data" / "sample"
 OFFLINE = ROOT / "data" / ".offline"  # a download failed: do not wait for it each run
-FILES = {  # name -> number of dimensions in its IDX header
-    "train-images-idx3-ubyte": 3,
-    "train-labels-idx1-ubyte": 1,
-    "t10k-images-idx3-ubyte": 3,
-    "t10k-labels-idx1-ubyte": 1,
+FILES = {  # name -> bytes of its IDX header, and bytes an item
+    "train-images-idx3-ubyte": (16, 28 * 28),
+    "train-labels-idx1-ubyte": (8, 1),
+    "t10k-images-idx3-ubyte": (16, 28 * 28),
+    "t10k-labels-idx1-ubyte": (8, 1),
 }
 SECONDS = 10  # without an answer, before a download is given up
 
@@ -28,28 +27,25 @@ def check(root):
     Raises ValueError, with a message that names the file, where one of the four is
     missing, is cut short or does not go with the others.
     """
-    counts = {}
-    for name, dimensions in FILES.items():
+    counts = []
+    for name, (header, item) in FILES.items():
         path = Path(root) / "MNIST" / "raw" / name
         if not path.is_file():
             raise ValueError(f"{path} is missing")
         with open(path, "rb") as file:
-            header = file.read(4 + 4 * dimensions)
-        size, expected = path.stat().st_size, bytes([0, 0, 8, dimensions])
-        if header[:4] != expected or len(header) < 4 + 4 * dimensions:
+            start = file.read(8)
+        # 0, 0, 8 for unsigned bytes, the number of dimensions, and the first of them
+        if len(start) < 8 or start[:4] != bytes([0, 0, 8, header // 4 - 1]):
             raise ValueError(f"{path} is no MNIST file")
-        shape = struct.unpack(f">{dimensions}I", header[4:])
-        values = shape[0] * (28 * 28 if dimensions == 3 else 1)
-        if size != len(header) + values:
-            raise ValueError(
-                f"{path} is damaged: {size} bytes instead of {len(header) + values}"
-            )
-        counts[name] = shape[0]
-    for part in "train", "t10k":
-        images, labels = (n for name, n in counts.items() if name.startswith(part))
-        if images != labels:
-            raise ValueError(f"{root} has {images} {part} images but {labels} labels")
-    return counts["train-images-idx3-ubyte"], counts["t10k-images-idx3-ubyte"]
+        counts.append(int.from_bytes(start[4:], "big"))
+        size, expected = path.stat().st_size, header + counts[-1] * item
+        if size != expected:
+            raise ValueError(f"{path} is damaged: {size} bytes instead of {expected}")
+    train, train_labels, test, test_labels = counts
+    if (train, test) != (train_labels, test_labels):
+        labels = f"{train_labels} and {test_labels} labels"
+        raise ValueError(f"{root} has {train} and {test} images but {labels}")
+    return train, test
 
 
 def shown(path):
@@ -77,9 +73,7 @@ def fetch(source=None):
                 if not path.is_file():
                     raise ValueError(f"{path} is missing")
                 if not check_integrity(path, md5):
-                    raise ValueError(
-                        f"{path} is damaged or not MNIST: its MD5 is wrong"
-                    )
+                    raise ValueError(f"{path} has a wrong MD5: it is not MNIST's")
                 extract_archive(path, raw)
         else:
             socket.setdefaulttimeout(SECONDS)
@@ -89,8 +83,7 @@ def fetch(source=None):
             except (RuntimeError, OSError) as error:
                 raise OSError("the download of MNIST failed") from error
         check(raw.parents[1])
-        if FULL.exists():
-            shutil.rmtree(FULL)
+        shutil.rmtree(FULL, ignore_errors=True)
         os.replace(raw.parents[1], FULL)
     OFFLINE.unlink(missing_ok=True)
 

@@ -15,7 +15,8 @@ from tools.run.stages import (
     script,
 )
 
-RED, GREEN, CYAN, BOLD, RESET = "\033[31m", "\033[32m", "\033[36m", "\033[1m", "\033[0m"
+# How a line starts, and what a terminal takes for bold, red, green and cyan.
+COLOURS = {"---": "1", "+++": "1", "-": "31", "+": "32", "@": "36"}
 
 # The diffs that the pages explain, hunk by hunk: the page of a stage has those to it.
 EXPLAINED = [
@@ -95,10 +96,8 @@ def changed_lines(a, b):
 
 def colour(line):
     """Return a line of a diff in the colours of a terminal."""
-    if line.startswith(("---", "+++")):
-        return BOLD + line + RESET
-    start = {"-": RED, "+": GREEN, "@": CYAN}.get(line[:1])
-    return start + line + RESET if start else line
+    code = COLOURS.get(line[:3]) or COLOURS.get(line[:1])
+    return f"\033[{code}m{line}\033[0m" if code else line
 
 
 def show(a, b, colours):

@@ -4,6 +4,7 @@ One line for each thing that a stage needs, with OK, WARNING or FAILURE and what
 Exit status 1 only where a stage could not run.
 """
 
+import contextlib
 import hashlib
 import os
 import re
@@ -20,23 +21,26 @@ from tools.run.stages import ROOT, end_at_a_closed_pipe
 
 GPU_ONLY = "nvidia", "cuda", "triton"  # what a torch for CPUs does without
 OK, WARNING, FAILURE = "OK", "WARNING", "FAILURE"
-FULL_SHA256 = {  # of the files that the official .gz files hold, after their MD5 was right
-    "train-images-idx3-ubyte": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
-    "train-labels-idx1-ubyte": "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
-    "t10k-images-idx3-ubyte": "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
-    "t10k-labels-idx1-ubyte": "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
-}  # fmt: skip
+AGAIN = "rm -r .venv, make setup"
+# PyTorch for CUDA 12 runs with older drivers, and on older GPUs.
+OLDER = f"{AGAIN} TORCH_INDEX=https://download.pytorch.org/whl/cu126"
+# of the files that the official .gz files hold, after their MD5 was right
+FULL_SHA256 = """
+ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db
+65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5
+0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7
+ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2
+"""
 
 
-def python():
-    return OK, ".".join(map(str, sys.version_info[:3]))  # make refuses older ones
+def first_line(text):
+    return str(text).strip().partition("\n")[0]
 
 
 def packages():
     wrong = []
     for line in (ROOT / "requirements/stages.txt").read_text().splitlines():
-        line = line.partition("#")[0].strip()
-        if not line or line.startswith(GPU_ONLY):
+        if not line[:1].isalpha() or line.startswith(GPU_ONLY):
             continue
         pin = Requirement(line)
         if pin.marker and not pin.marker.evaluate():
@@ -44,73 +48,106 @@ def packages():
         try:
             found = metadata.version(pin.name).partition("+")[0]
         except metadata.PackageNotFoundError:
-            return FAILURE, f"{pin.name} is missing: rm .venv/*.ready, then make setup"
+            return FAILURE, f"{pin.name} is missing: {AGAIN}"
         if not pin.specifier.contains(found, prereleases=True):
             wrong.append(f"{pin.name} {found} instead of {pin.specifier}")
     try:
         import torch
         import torchvision
     except Exception as error:  # noqa: BLE001
-        first = str(error).partition("\n")[0]
-        return (
-            FAILURE,
-            f"torch and torchvision do not fit ({first}): rm -r .venv, make setup",
-        )
+        return FAILURE, f"torch or torchvision: {first_line(error)}: {AGAIN}"
     if wrong:
-        return WARNING, f"{', '.join(wrong)}: make setup installs what was tried"
-    return (
-        OK,
-        f"torch {torch.__version__}, torchvision {torchvision.__version__}, as pinned",
-    )
+        return WARNING, f"{', '.join(wrong)}: {AGAIN} installs what was tried"
+    found = f"torch {torch.__version__}, torchvision {torchvision.__version__}"
+    return OK, f"Python {sys.version.split()[0]}, {found}, as pinned"
 
 
 def gpus():
     import torch
 
+    # get_arch_list has texts such as sm_75, for compute capability 7.5
+    built_for = [int(name[3:]) for name in torch.cuda.get_arch_list()
+                 if re.fullmatch(r"sm_\d+", name)]  # fmt: skip
     found = []
-    for index in range(torch.cuda.device_count()):
+    for index in range(launch.count_gpus()):
         card = torch.cuda.get_device_properties(index)
         found.append(f"{index}: {card.name}, {card.total_memory / 2**30:.0f} GiB")
+        if card.major * 10 + card.minor < min(built_for, default=0):
+            why = f"of compute capability {card.major}.{card.minor}, too old for"
+            return FAILURE, f"{found[-1]}, {why} this torch: {OLDER}"
+    for name in "NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE":
+        if found and os.environ.get(name) == "1":
+            why = "TF32 rounds more, and moves the loss by about 0.15 %"
+            return WARNING, f"{'; '.join(found)}: unset {name}, {why}"
     return OK, "; ".join(found) or "none: every stage runs on the CPU"
 
 
 def driver():
     import torch
 
-    count = torch.cuda.device_count()
+    count = launch.count_gpus()
     if not shutil.which("nvidia-smi"):
-        return OK, "no nvidia-smi, no NVIDIA GPU" if not count else "no nvidia-smi"
-    result = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True)
-    listed = len(re.findall(r"^GPU \d", result.stdout, re.MULTILINE))
-    if listed == count:
-        return OK, f"nvidia-smi and torch see {count} GPUs"
+        return OK, "no nvidia-smi" if count else "no nvidia-smi, no NVIDIA GPU"
+    query = "nvidia-smi --query-gpu=driver_version --format=csv,noheader"
+    result = subprocess.run(query.split(), capture_output=True, text=True)
+    versions = result.stdout.split()
+    if result.returncode or not versions:
+        return WARNING, f"nvidia-smi: {first_line(result.stdout + result.stderr)}"
+    if len(versions) == count:
+        return OK, f"{versions[0]}; nvidia-smi and torch see {count} GPUs"
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
-    why = f"CUDA_VISIBLE_DEVICES is {hidden!r}" if hidden is not None else (
-        f"this torch needs a driver for CUDA {torch.version.cuda}"
-        if torch.version.cuda
-        else "this torch is a CPU build: make setup without TORCH_INDEX"
-    )  # fmt: skip
-    return WARNING, f"nvidia-smi sees {listed} GPUs, torch {count}: {why}"
+    if not torch.version.cuda:
+        why = f"this torch is a CPU build: {AGAIN}"
+    elif hidden is not None and (count or not hidden):
+        why = f"CUDA_VISIBLE_DEVICES is {hidden!r}"
+    else:
+        why = cuda_error()
+    seen = f"{versions[0]}; nvidia-smi sees {len(versions)} GPUs, torch {count}"
+    return WARNING, f"{seen}: {why}"
 
 
-def reduction():
+def cuda_error():
+    """Return in one line why CUDA can use no GPU here, in its own words."""
+    import torch
+
+    try:
+        torch.cuda.init()
+    except Exception as error:  # noqa: BLE001
+        why = first_line(error).partition(". Please")[0]
+        return f"{why}: a newer one, or {OLDER}" if "too old" in why else why
+    return "CUDA starts all the same"
+
+
+def copies():
+    import torch
+
+    count = launch.count_gpus()
+    sent = torch.arange(2**20)
+    for one in range(count if count > 1 else 0):
+        other = (one + 1) % count
+        if not sent.equal(sent.to(f"cuda:{one}").to(f"cuda:{other}").cpu()):
+            why = f"what GPU {one} copies to GPU {other} does not arrive"
+            return FAILURE, f"{why}: turn the IOMMU (VT-d, AMD-Vi) off, or GPUS={one}"
+    return OK, f"from GPU to GPU arrive, {count} GPUs" if count > 1 else "one device"
+
+
+def processes():
     settings = {**os.environ, "DATA": "data/sample", "ARGS": "", "NPROC": ""}
-    added, command = launch.plan("04_ddp", settings)
+    with contextlib.redirect_stdout(None):  # its notes are for a run
+        added, command = launch.plan("04_ddp", settings)
     end = next(i for i, word in enumerate(command) if word.endswith("mnist.py"))
-    command = [*command[:end], "tools/run/probe.py"]
+    command = [*command[:end], "-m", "tools.run.probe"]
+    environment = {**os.environ, **added}
     try:
         result = subprocess.run(
-            command,
-            env={**os.environ, **added},
-            capture_output=True,
-            text=True,
-            timeout=60,
+            command, env=environment, capture_output=True, text=True, timeout=60
         )
     except subprocess.TimeoutExpired:
         return FAILURE, f"no answer within 60 s: try {' '.join(command)}"
     if result.returncode:
-        first = result.stderr.strip().partition("\n")[0]
-        return FAILURE, f"{first}: try {' '.join(command)}"
+        error = re.search(r"\w+Error: .+", result.stderr)  # warnings come before it
+        why = error[0] if error else first_line(result.stderr)
+        return FAILURE, f"{why}: try {' '.join(command)}"
     return OK, result.stdout.strip()
 
 
@@ -118,7 +155,7 @@ def memory():
     if not os.path.isdir("/dev/shm"):
         return OK, "no /dev/shm on this system"
     free = shutil.disk_usage("/dev/shm").free
-    if free < 2**26:
+    if free < 2**27:  # Docker gives 2**26
         advice = "NCCL and DataLoader workers need more (docker run --shm-size=1g)"
         return WARNING, f"{free / 2**20:.0f} MiB free in /dev/shm: {advice}"
     return OK, f"{free / 2**30:.1f} GiB free in /dev/shm"
@@ -126,9 +163,7 @@ def memory():
 
 def disk():
     free = shutil.disk_usage(ROOT).free
-    if free < 2**24:
-        return FAILURE, f"{free / 2**20:.0f} MiB free: too little to save a model"
-    if free < 2**30:
+    if free < 2**28:
         return WARNING, f"{free / 2**20:.0f} MiB free: MNIST and the runs need 200"
     return OK, f"{free / 2**30:.0f} GiB free"
 
@@ -136,35 +171,27 @@ def disk():
 def cores():
     import torch
 
-    given = os.environ.get("OMP_NUM_THREADS")
-    count = os.cpu_count() or 1
-    text = f"{count} cores, torch uses {torch.get_num_threads()} threads"
-    if given and given.isdecimal() and int(given) > count:
-        return WARNING, f"{text}: OMP_NUM_THREADS={given} is too many, unset it"
+    count, threads = os.cpu_count() or 1, torch.get_num_threads()
+    text = f"{count} cores, torch uses {threads} threads"
+    if threads > count:
+        return WARNING, f"{text}: too many, unset OMP_NUM_THREADS"
     if count < 2:
         return WARNING, f"{text}: two processes share one core, which works but is slow"
-    return OK, text + (f" (OMP_NUM_THREADS={given})" if given else "")
-
-
-def digest(path):
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    return OK, text
 
 
 def mnist():
     page = (data.SAMPLE / "README.md").read_text()
-    for name in data.FILES:
-        path = data.SAMPLE / "MNIST" / "raw" / name
-        if not path.is_file() or digest(path) not in page:
-            return FAILURE, f"{data.shown(path)} is damaged: git checkout data/sample"
-    if not data.FULL.exists():
+    roots = [(data.SAMPLE, page, "git checkout data/sample")]
+    if data.FULL.exists():
+        roots.append((data.FULL, FULL_SHA256, "rm -r data/mnist, make data"))
+    for root, right, advice in roots:
+        for path in (root / "MNIST" / "raw" / name for name in data.FILES):
+            content = path.read_bytes() if path.is_file() else b""
+            if hashlib.sha256(content).hexdigest() not in right:
+                return FAILURE, f"{data.shown(path)} is damaged: {advice}"
+    if len(roots) == 1:
         return WARNING, "only data/sample (checksums right): make data fetches the rest"
-    for name, sha in FULL_SHA256.items():
-        path = data.FULL / "MNIST" / "raw" / name
-        if not path.is_file() or digest(path) != sha:
-            return (
-                FAILURE,
-                f"{data.shown(path)} is damaged: rm -r data/mnist; make data",
-            )
     return OK, "70000 images in data/mnist, checksums right"
 
 
@@ -175,11 +202,11 @@ def jupyter():
 
 
 CHECKS = {
-    "Python": python,
     "packages": packages,
     "GPUs": gpus,
     "driver": driver,
-    "processes": reduction,
+    "copies": copies,
+    "processes": processes,
     "shared memory": memory,
     "disk": disk,
     "cores": cores,
@@ -196,8 +223,7 @@ def main():
         try:
             verdict, text = check()
         except (Exception, SystemExit) as error:  # noqa: BLE001
-            first = str(error).partition("\n")[0]
-            verdict, text = FAILURE, f"{type(error).__name__}: {first}"
+            verdict, text = FAILURE, f"{type(error).__name__}: {first_line(error)}"
         failed |= verdict == FAILURE
         print(f"{name:14} {verdict:8} {text}", flush=True)
     if failed:

@@ -11,6 +11,8 @@ import shlex
 import signal
 import subprocess
 import sys
+import warnings
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -28,49 +30,76 @@ from tools.run.stages import (
     script,
 )
 
-CPU_PROCESSES = 2  # what DDP runs on where there is no GPU
+CPU_PROCESSES = 2  # the fewest that exchange something: without a GPU, or on one
 MASTER_PORT = "29500"  # torchrun's own default
 MINUTES = 15  # that torchrun waits for the other nodes (900 s, and a little)
 
 
 def count_gpus():
-    """Return how many GPUs PyTorch finds here."""
-    import torch
+    """Return how many GPUs the stages find, by CUDA: NVML alone may count dead ones."""
+    import torch  # here, so that a refusal comes at once
 
-    return torch.cuda.device_count()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the doctor says what is wrong
+        return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 
 def choose_gpus(text, there):
-    """Return the indices that GPUS names, a list, from `0,1` or `cpu`.
+    """Return the GPUs that GPUS names, `0,1` or `cpu`: texts for CUDA_VISIBLE_DEVICES.
 
-    `there` is the number of GPUs of the machine. Refuses what is not there.
+    `there` is their number; where None they are counted, and those that the shell's own
+    CUDA_VISIBLE_DEVICES lists are 0, 1 and so on. Refuses what is not there.
     """
     if text == "cpu":
         return []
-    have = f"this machine has {there} GPU{'s' * (there != 1)}"
-    names = ",".join(map(str, range(there)))
-    say = f"take GPUS={names} or some of them" if there else "take GPUS=cpu"
-    if there:
-        have += f", {names}"
-    if not re.fullmatch(r"\d+(,\d+)*", text):
-        refuse(f"GPUS={text!r} is no list such as 0,1: {have}; {say}")
-    chosen = [int(index) for index in text.split(",")]
-    if len(set(chosen)) < len(chosen):
-        refuse(
-            f"GPUS={text} names a GPU twice: {have}; {say} (NPROC= lets ranks share)"
-        )
-    missing = [str(index) for index in chosen if index >= there]
-    if missing:
-        refuse(f"there is no GPU {' and no GPU '.join(missing)}: {have}; {say}")
-    return chosen
+    listed = os.environ.get("CUDA_VISIBLE_DEVICES") if there is None else None
+    there = count_gpus() if there is None else there
+    if not there:
+        refuse(f"GPUS={text}: CUDA finds no GPU (why? make doctor); take GPUS=cpu")
+    indices = ",".join(map(str, range(there)))
+    names = dict(zip(indices.split(","), (listed or indices).split(","), strict=False))
+    chosen = text.split(",")
+    if len(set(chosen)) < len(chosen) or not names.keys() >= set(chosen):
+        have = f"CUDA_VISIBLE_DEVICES={listed} shows" if listed else "this machine has"
+        have += f" {there} GPU{'s' * (there != 1)}, {indices}"
+        refuse(f"GPUS={text}: {have}; take GPUS={indices} or some of them, each once")
+    return [names[index].strip() for index in chosen]
+
+
+def choose_processes(given, gpus, there, batch, nodes):
+    """Return how many ranks run on this node: NPROC, one for each GPU, or CPU_PROCESSES.
+
+    `gpus` are those that GPUS names, or None; `there` is the number of all, counted where
+    None. Ranks share `batch` images evenly, on all nodes together: refuses an NPROC or
+    GPUS that cannot. Where neither is given, takes as many as can, or two on a single
+    GPU, and prints a line that says so.
+    """
+    if "NPROC" in given:
+        most = positive("NPROC", given["NPROC"])
+    elif gpus is not None:
+        most = len(gpus) or CPU_PROCESSES
+    else:
+        most = (count_gpus() if there is None else there) or CPU_PROCESSES
+        if most == nodes == 1:
+            most = CPU_PROCESSES
+            print("1 GPU: 2 processes share it, over gloo; GPUS=0 takes one, alone")
+    total = most * nodes
+    if batch % total == 0:
+        return most
+    why = f"{total} processes cannot share a batch of {batch} images"
+    low = max(batch // total, 1) * total
+    advice = f"ARGS='--batch-size {low}' or {low + total}"
+    fit = [n for n in range(1, most) if n * nodes > 1 and batch % (n * nodes) == 0]
+    if "NPROC" in given or gpus is not None or not fit:
+        refuse(f"{why}: take {advice}")
+    print(f"{why}: {fit[-1] * nodes} run; {advice} takes all")
+    return fit[-1]
 
 
 def positive(name, text):
     """Return the integer in the make variable `name`; refuses what is below 1."""
     if not re.fullmatch(r"0*[1-9]\d*", text):
-        refuse(
-            f"{name}={text!r} must be a whole number of at least 1, such as {name}=2"
-        )
+        refuse(f"{name}={text!r} must be a whole number of at least 1: {name}=2, say")
     return int(text)
 
 
@@ -92,72 +121,48 @@ def choose_nodes(stage, given):
         refuse(f"NODE_RANK={rank!r} must be one of 0 to {nodes - 1}, {usage}")
     port = given.get("MASTER_PORT", MASTER_PORT)
     if not port.isdecimal() or not 1 <= int(port) <= 65535:
-        refuse(
-            f"MASTER_PORT={port!r} must be a port, such as MASTER_PORT={MASTER_PORT}"
-        )
+        refuse(f"MASTER_PORT={port!r} must be a port, such as {MASTER_PORT}")
     if "RESTARTS" in given:
         refuse("RESTARTS works on one machine; on several, start again with --resume")
-    address = f"{given['MASTER_ADDR']}:{port}"
+    head = given["MASTER_ADDR"]
     whom = f"the other {nodes - 1} to come to" if rank == "0" else "node 0 at"
-    print(
-        f"node {rank} of {nodes} waits for {whom} {address}, for about {MINUTES} minutes"
-    )
-    words = [f"--nnodes={nodes}", f"--node-rank={rank}"]
-    words += [f"--master-addr={given['MASTER_ADDR']}", f"--master-port={port}"]
-    return nodes, words
+    whom += f" {head}:{port}, for about {MINUTES} minutes"
+    print(f"node {rank} of {nodes} waits for {whom}")
+    return nodes, [
+        f"--nnodes={nodes}", f"--node-rank={rank}",
+        f"--master-addr={head}", f"--master-port={port}",
+    ]  # fmt: skip
 
 
-def set_aside(command):
-    """Keep a run that may restart from going on where an earlier one stopped."""
-    last = len(command) - 1 - command[::-1].index("--out")
-    out = Path(command[last + 1])
-    if (out / "state.pth").exists():
-        (out / "state.pth").replace(out / "state.before.pth")
-
-
-def check_flags(stage, flags, processes):
+def check_flags(stage, flags):
     """Refuse what a stage would refuse after it has started, before it starts.
 
-    `processes` is their number on all nodes. Returns the flags as the script reads them.
+    Returns the flags as the script reads them.
     """
-    known = re.findall(r'add_argument\("(--[a-z-]+)"', script(stage).read_text())
-    for word in flags:
-        name = word.partition("=")[0]
-        if name.startswith("--") and name not in [*known, "--help"]:
-            refuse(f"{stage} has no flag {name}: it has {', '.join(known)}")
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser = argparse.ArgumentParser(f"{stage}/mnist.py", allow_abbrev=False)
     parser.error = lambda message: refuse(f"{message} (in ARGS or EPOCHS)")
-    parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--batch-size", type=int, default=64)
-    parser.add_argument("--hidden", type=int, default=128)
-    parser.add_argument("--lr", type=float, default=0.1)
-    parser.add_argument("--seed", type=int)
-    parser.add_argument("--checkpoint", type=Path)
-    parser.add_argument("--data", type=Path)
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--resume", action="store_true")
-    args, _ = parser.parse_known_args(flags)
+    pattern = r'^ +(parser\.add_argument\("(--[a-z-]+)".*\))$'
+    declared = re.findall(pattern, script(stage).read_text(), re.MULTILINE)
+    for line, _ in declared:  # the script's own lines; its imports take seconds
+        exec(line, {"parser": parser, "Path": Path, "STAGE": stage})  # noqa: S102
+    args, unknown = parser.parse_known_args(flags)
+    if unknown:
+        name, names = unknown[0].partition("=")[0], [name for _, name in declared]
+        refuse(f"{stage} has no flag {name}: it has {', '.join(names)}")
+    checkpoint = getattr(args, "checkpoint", None)
     if args.epochs < 1:
         refuse(f"--epochs {args.epochs}: a run has at least one epoch, EPOCHS=1")
     for name in "batch_size", "hidden", "lr":
         if not getattr(args, name) > 0:
             flag = name.replace("_", "-")
             refuse(f"--{flag} {getattr(args, name)} must be more than 0")
-    if args.checkpoint and not args.checkpoint.is_file():
-        refuse(f"there is no checkpoint {args.checkpoint}: a stage saves one in runs/")
-    if args.batch_size % processes and not args.checkpoint:
-        low = max(args.batch_size // processes, 1) * processes
-        refuse(
-            f"{processes} processes cannot share a batch of {args.batch_size} images: "
-            f"take ARGS='--batch-size {low}' or {low + processes}"
-        )
+    if checkpoint and not checkpoint.is_file():
+        refuse(f"there is no checkpoint {checkpoint}: a stage saves one in runs/")
     try:
         data.check(args.data)
     except (ValueError, OSError) as error:
         refuse(f"no MNIST in {args.data} ({error}): 'make data', or DATA=data/sample")
-    parent = args.out
-    while not parent.exists():
-        parent = parent.parent
+    parent = next(path for path in [args.out, *args.out.parents] if path.exists())
     if not parent.is_dir() or not os.access(parent, os.W_OK):
         refuse(f"cannot write to {args.out}: name another folder, OUT=DIR")
     return args
@@ -176,28 +181,11 @@ def plan(stage, settings, there=None):
     if "OMP_NUM_THREADS" not in settings:
         environment["OMP_NUM_THREADS"] = "1"
     if "GPUS" in given:
-        if there is None and given["GPUS"] != "cpu":
-            os.environ.pop("CUDA_VISIBLE_DEVICES", None)  # GPUS says which, not this
-            there = count_gpus()
-        gpus = choose_gpus(given["GPUS"], there or 0)
+        gpus = choose_gpus(given["GPUS"], there)
         if stage == "02_single_gpu":
             gpus = gpus[:1]
         if stage != "01_cpu":
-            environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, gpus))
-    nproc = positive("NPROC", given["NPROC"]) if "NPROC" in given else None
-    if stage in DISTRIBUTED:
-        if gpus is None and there is None:
-            there = count_gpus()
-        on = len(gpus) if gpus is not None else there
-        processes = nproc or on or CPU_PROCESSES
-    nodes, torchrun = choose_nodes(stage, given)
-    if "RESTARTS" in given:
-        if stage not in DISTRIBUTED:
-            refuse(f"{stage} is not started by torchrun, which makes the RESTARTS")
-        torchrun.append(f"--max-restarts={positive('RESTARTS', given['RESTARTS'])}")
-        # Else restarted ranks may read addresses of the dead ones, and hang:
-        # https://github.com/pytorch/pytorch/issues/135712
-        environment["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
     root = Path(given["DATA"]) if "DATA" in given else data.choose()
     flags = ["--data", str(data.shown(root))]
     flags += ["--out", given.get("OUT", f"runs/{stage}")]
@@ -207,13 +195,23 @@ def plan(stage, settings, there=None):
         flags += shlex.split(given.get("ARGS", ""))
     except ValueError as error:
         refuse(f"ARGS={given['ARGS']!r} cannot be split into words: {error}")
-    args = check_flags(stage, flags, processes * nodes)
+    args = check_flags(stage, flags)
+    nodes, torchrun = choose_nodes(stage, given)
+    if stage in DISTRIBUTED:
+        batch = 0 if getattr(args, "checkpoint", None) else args.batch_size
+        processes = choose_processes(given, gpus, there, batch, nodes)
     state = args.out / "state.pth"
     reads = nodes == 1 or given["NODE_RANK"] == "0"  # rank 0 alone, for all
     if args.resume and reads and not state.exists():
         print(f"there is no {state} to resume from: from epoch 1, then")
-    if "RESTARTS" in given and "--resume" not in flags:
-        flags.append("--resume")
+    if "RESTARTS" in given:
+        if stage not in DISTRIBUTED:
+            refuse(f"{stage} is not started by torchrun, which makes the RESTARTS")
+        torchrun.append(f"--max-restarts={positive('RESTARTS', given['RESTARTS'])}")
+        # Else restarted ranks may read addresses of the dead ones, and hang:
+        # https://github.com/pytorch/pytorch/issues/135712
+        environment["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+        flags += ["--resume"] * (not args.resume)
     program = Path(sys.executable).parent
     command = [data.shown(program / "python")]
     if stage in DISTRIBUTED:
@@ -233,7 +231,11 @@ def run(stage, settings):
     """Print the command of a stage, run it, and return its exit status."""
     environment, command = plan(stage, settings)
     if settings.get("RESTARTS") and "--resume" not in settings.get("ARGS", ""):
-        set_aside(command)
+        # Else it would go on where an earlier run stopped.
+        last = len(command) - command[::-1].index("--out")
+        state = Path(command[last]) / "state.pth"
+        if state.exists():
+            state.replace(state.with_name("state.before.pth"))
     show(environment, command)
     # Unbuffered, so that a pipe gets every line when it is printed. In a session of its
     # own, so that Ctrl-C reaches this program alone, which then ends all of them.
@@ -255,29 +257,20 @@ def end(pid):
     The parent first, or torchrun would report the deaths of its workers at length. What a
     stage saves is whole at any moment.
     """
-    try:
+    with suppress(psutil.NoSuchProcess):
         parent = psutil.Process(pid)
         family = [parent, *parent.children(recursive=True)]
-    except psutil.NoSuchProcess:
-        return
-    for process in family:
-        try:
-            process.kill()
-        except psutil.NoSuchProcess:
-            pass
-    psutil.wait_procs(family, timeout=5)
-
-
-def interrupt(*_):
-    """Let SIGTERM and SIGHUP end a run as Ctrl-C does."""
-    raise KeyboardInterrupt
+        for process in family:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(family, timeout=5)
 
 
 def main():
     end_at_a_closed_pipe()
     os.chdir(ROOT)
-    signal.signal(signal.SIGTERM, interrupt)
-    signal.signal(signal.SIGHUP, interrupt)
+    for other in signal.SIGTERM, signal.SIGHUP:  # end a run as Ctrl-C does
+        signal.signal(other, signal.default_int_handler)
     if sys.argv[1:] == ["all"]:
         top = Path(os.environ.get("OUT") or "runs")
         for stage in STAGES:

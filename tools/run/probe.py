@@ -1,12 +1,13 @@
 """What `make doctor` starts with torchrun: does a real all_reduce give the right sum?"""
 
 import os
-import sys
 
 import torch
 import torch.distributed as dist
 
-gpus = torch.cuda.device_count()
+from tools.run.launch import count_gpus
+
+gpus = count_gpus()
 if gpus:
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % gpus)
 backend = "nccl" if gpus >= int(os.environ["LOCAL_WORLD_SIZE"]) else "gloo"
@@ -16,7 +17,7 @@ dist.all_reduce(value)
 world_size = dist.get_world_size()
 expected = world_size * (world_size + 1) / 2
 if not bool((value == expected).all()):
-    sys.exit(f"{backend} gave {value[0].item()} instead of {expected}")
+    raise ArithmeticError(f"{backend} gave {value[0].item()} instead of {expected}")
 if dist.get_rank() == 0:
     print(f"{backend}, {world_size} processes: all_reduce gives the right sum")
 dist.destroy_process_group()

