@@ -6,6 +6,10 @@ import sys
 import time
 from pathlib import Path
 
+# What is not about GPUs must not see any; test_gpus.py alone gives them back.
+GPUS_GIVEN = {"CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES")}
+os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
 import psutil
 import pytest
 import torch
@@ -15,7 +19,7 @@ from tools.run.sample import cut
 from tools.run.stages import DISTRIBUTED, ROOT, TARGETS, script
 
 # Several processes on two cores with PyTorch's default threads get in each other's way.
-ENV = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+ENV = {**os.environ, "OMP_NUM_THREADS": "1"}
 ENV.pop("RANK", None)
 torch.set_num_threads(1)
 

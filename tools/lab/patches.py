@@ -18,15 +18,29 @@ REPLACED = {  # "module:attribute" -> the first parameters, as relied on; why
     # by tools.lab.standin alone:
     "torch.cuda:is_available": ("", "there seems to be a GPU"),
     "torch.cuda:device_count": ("", "there seem to be so many"),
+    "torch.cuda:get_device_properties": ("device", "nn.DataParallel compares GPUs"),
     "torch.cuda:current_device": ("", "would start CUDA"),
     "torch.cuda:set_device": ("device", "would start CUDA"),
     "torch.cuda:synchronize": ("device", "waits for the queue that is played"),
     "torch.cuda:Event": ("enable_timing", "tells the time of that queue"),
+    "torch.cuda.nccl:is_available": ("tensors", "nn.DataParallel adds without it"),
     "time:perf_counter": ("", "what a script measures is not this machine's speed"),
     "time:monotonic": ("", "the same"),
     "time:time": ("", "the same"),
-    "torch.nn:DataParallel": ("module", "runs two copies only on two GPUs"),
-    "torch.nn.parallel:DataParallel": ("module", "its other name"),
+    "torch:Tensor.device": ("", "where it seems to be"),
+    "torch:Tensor.is_cuda": ("", "the same"),
+    "torch:Tensor.get_device": ("", "the same"),
+    "torch:Tensor.to": ("", "a copy there"),
+    "torch:Tensor.cpu": ("", "the same"),
+    "torch:Tensor.cuda": ("", "the same"),
+    "torch:Tensor.numpy": ("", "refused on a GPU"),
+    "torch:Tensor.tolist": ("", "waits for the queue"),
+    "torch.nn:DataParallel.parallel_apply": ("self replicas inputs kwargs", "threads"),
+    "torch._C:_scatter": ("", "CUDA's part of nn.DataParallel"),
+    "torch._C:_gather": ("", "the same"),
+    "torch._C:_broadcast_coalesced": ("", "the same"),
+    "torch.distributed:init_process_group": ("backend", "NCCL needs GPUs"),
+    "torch.distributed.distributed_c10d:_get_object_coll_device": ("group", "the same"),
 }
 
 
@@ -40,9 +54,11 @@ def replace(name, substitute):
     owner, _, attribute = name.replace(":", ".").rpartition(".")
     owner = resolve_name(owner)
     original = getattr(owner, attribute)
+    if isinstance(substitute, type | property):
+        return setattr(owner, attribute, substitute)
 
     @functools.wraps(original)
     def called(*args, **options):
         return substitute(original, *args, **options)
 
-    setattr(owner, attribute, substitute if isinstance(substitute, type) else called)
+    setattr(owner, attribute, called)

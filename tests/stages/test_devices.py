@@ -1,0 +1,229 @@
+"""Promise: every stage is on the GPUs that it should be on, on as many as there are.
+
+The GPUs are pretended (tools.lab.standin): they compute right, and refuse what CUDA and
+NCCL refuse. So each line that places something is shown to be needed.
+"""
+
+import functools
+import re
+
+import pytest
+
+from conftest import edited, rows, run, weights
+from tools.lab import standin
+from tools.run import ranks
+from tools.run.stages import DISTRIBUTED, STAGES, script
+
+SIZE, BATCH, EPOCHS = (96, 21), 40, 2  # a partial last batch
+OLD_DRIVER = "2, by NVML alone"  # CUDA cannot use them
+MOMENTUM = "lr=args.lr)", "lr=args.lr, momentum=0.9)"
+PLACES = re.compile(  # a line that places something
+    r"^(?!.* print).*(\.to\(|\.cpu\(|cuda|gpus|SECOND|device=|map_location|backend =|\(backend|Parallel\()"
+)
+CPU, SAME = '"cpu"', "Expected all tensors to be on the same device"
+SERIES, ORDINAL = "Attempting to deserialize object on a CUDA", "invalid device ordinal"
+DUPLICATE, NO_BACKEND = "Duplicate GPU detected", "No backend type associated with"
+AVAILABLE = r'"cuda" if torch.cuda.is_available\(\) else "cpu"'
+BACKEND = r'"nccl" if .* else "gloo"'
+# In each line that has it, what is put instead, on which GPUs, and what is then wrong.
+EDITS = [
+    (AVAILABLE, CPU, 2, "the header|module must have its parameters"),
+    (AVAILABLE, '"cuda"', 0, "CUDA|NVIDIA"),
+    (r"images\.to\(DEVICE\)", "images", 2, f"{SAME}|indices should be"),
+    (r"labels\.to\(DEVICE\)", "labels", 2, SAME),
+    (r"Net\(args.hidden\)\.to\(DEVICE\)", "Net(args.hidden)", 2,
+     f"{SAME}|module must have its parameters|{NO_BACKEND}"),
+    (r"\[:3\]\.to\(DEVICE\)", "[:3]", 2, SAME),
+    (r"\[3:\]\.to\(SECOND\)", "[3:]", 2, SAME),
+    (r"hidden\.to\(SECOND\)", "hidden", 2, SAME),
+    (r"SECOND\)\)\.to\(DEVICE\)", "SECOND))", 2, SAME),
+    (r', device=DEVICE', "", 2, NO_BACKEND),
+    (r"tensor\.cpu\(\)", "tensor", 2, SERIES),
+    (r', map_location="cpu"', "", "resume", SERIES),
+    (r' if DEVICE == "cuda" else 0', "", OLD_DRIVER, "the header|CUDA|NVIDIA"),
+    (r'DEVICE == "cuda" and ', "", OLD_DRIVER, "CUDA|NVIDIA"),
+    (r' and torch.cuda.device_count\(\) > 1', "", 1, ORDINAL),
+    (r'"cuda:1" if .* else DEVICE', "DEVICE", 2, "the header"),
+    (r"if gpus:", "if True:", 0, "modulo"),
+    (r" % gpus\)", ")", 1, ORDINAL),
+    (r"torch.cuda.set_device\(.*", "pass", 2, DUPLICATE),
+    (BACKEND, '"nccl"', 1, DUPLICATE),
+    (BACKEND, '"gloo"', 2, "the header"),
+    (r"\(backend\)", '("nccl")', 1, DUPLICATE),
+    (r"nn.DataParallel\(model\)", "model", 2, "the devices"),
+    (r"nn.parallel.DistributedDataParallel\(model\)", "model", 2, "the curve"),
+    # what the scripts do not have
+    (r"dist.all_reduce\(loss_sum\)", "dist.all_reduce(loss_sum.cpu())", 2, NO_BACKEND),
+    (r"loss_sum, count = 0, 0", "loss_sum, count = torch.zeros(1), 0", 2, SAME),
+]  # fmt: skip
+HARMLESS = {  # the first of them, in a stage
+    ("01_cpu", r"tensor\.cpu\(\)"),  # it has nothing elsewhere: 02 has
+    ("01_cpu", "loss_sum, count = 0, 0"),
+    ("03_dp", r"images\.to\(DEVICE\)"),  # in training nn.DataParallel moves them, too
+    ("05_ddp_inference", r', map_location="cpu"'),  # of a checkpoint: a test of its own
+}
+
+
+def pretend(rank, folder, count, usable):
+    """Have this rank believe in GPUs; write down on which of them its layers work."""
+    events = open(folder / f"rank{rank}", "a", buffering=1)  # noqa: SIM115
+
+    def note(kind, device, images):
+        if kind == "backward":  # evaluation is not meant
+            print(device, file=events)
+
+    standin.gpus(count, note, usable)
+
+
+def train(path, out, data, gpus, *flags, processes=2):
+    """Run a script in float64 on pretended GPUs: CompletedProcess, devices by rank."""
+    out.mkdir(exist_ok=True)
+    processes = processes if path.parent.name in DISTRIBUTED else 0
+    count, usable = (2, False) if gpus == OLD_DRIVER else (gpus, True)
+    words = [path, "--data", data, "--out", out, "--batch-size", BATCH, *flags]
+    written = [out / f"rank{rank}" for rank in range(processes or 1)]
+    for path in written:
+        path.unlink(missing_ok=True)
+    result = ranks.run(words, processes, True, prepare=(pretend, out, count, usable))
+    used = [path.read_text().split() for path in written if path.exists()]
+    return result, list(map(set, used))
+
+
+def expected(stage, gpus, processes=2):
+    """Return what the header says after the stage, and the devices of each rank."""
+    gpus = 0 if gpus == OLD_DRIVER else gpus
+    device = "cuda" if gpus and stage != "01_cpu" else "cpu"
+    all_of_them = [f"cuda:{index}" for index in range(gpus)] or ["cpu"]
+    if stage in DISTRIBUTED:
+        backend = "nccl" if gpus >= processes else "gloo"
+        header = f"{processes} processes on {device} ({backend})"
+        used = [all_of_them[rank % len(all_of_them)] for rank in range(processes)]
+        return header, [{device} for device in used]
+    if stage == "03_dp":
+        return f"1 process on {device} ({gpus} GPUs)", [set(all_of_them)]
+    if stage == "06_model_parallel":
+        second = "cuda:1" if gpus > 1 else device
+        return f"1 process on {device} and {second}", [set(all_of_them[:2])]
+    return f"1 process on {device}", [{"cpu" if device == "cpu" else "cuda:0"}]
+
+
+def off(ours, theirs):
+    """Return the largest distance of two runs in losses, counts and weights."""
+    pairs = [(a, b) for x, y in zip(rows(ours), rows(theirs), strict=True)
+             for a, b in zip(x, y, strict=True)]  # fmt: skip
+    new, old = weights(ours), weights(theirs)
+    assert list(new) == list(old)
+    assert len(pairs) % 4 == 0
+    assert len(new) == 4
+    distances = [abs(a - b) for a, b in pairs]
+    return max(distances + [(new[n] - old[n]).abs().max().item() for n in new])
+
+
+def fault(path, out, data, gpus, reference, processes=2):
+    """Train, and return what is wrong: with the run, the header, devices, the curve."""
+    stage = path.parent.name
+    options = {"processes": processes}
+    if gpus == "resume":  # what GPUs have saved, then on the CPU, then on them again
+        state = script("02_single_gpu" if stage == "01_cpu" else stage)
+        first = edited(state.parent.name, out, MOMENTUM)
+        result, _ = train(first, out, data, 2, "--epochs", 1)
+        for epoch, gpus in (2, 0), (3, 2):  # noqa: PLR1704
+            if not result.returncode:
+                words = "--epochs", epoch, "--resume"
+                result, used = train(path, out, data, gpus, *words)
+    else:
+        result, used = train(path, out, data, gpus, "--epochs", EPOCHS, **options)
+    if result.returncode:
+        return result.stderr
+    header, devices = expected(stage, gpus, processes)
+    if not result.stdout.startswith(f"{stage}: {header}, {BATCH} images a step"):
+        return f"the header is {result.stdout.splitlines()[0]}"
+    if gpus not in (0, OLD_DRIVER) and used != devices:
+        return f"the devices are {used} instead of {devices}"
+    try:
+        distance = off(out, reference)
+    except RuntimeError as error:
+        return str(error)
+    return "" if distance <= 1e-12 else f"the curve is off by {distance}"
+
+
+@pytest.fixture(scope="module")
+def hold(data, tmp_path_factory):
+    """A function that trains a script, against stage 1 on the CPU: what is wrong?"""
+    root = data(SIZE)
+
+    @functools.cache
+    def reference(resume):
+        out = tmp_path_factory.mktemp("reference")
+        path = edited("01_cpu", out, MOMENTUM) if resume else script("01_cpu")
+        words = ["--data", root, "--out", out, "--batch-size", BATCH]
+        epochs = 3 if resume else EPOCHS
+        result = run("01_cpu", *words, "--epochs", epochs, float64=True, path=path)
+        assert result.returncode == 0, result.stderr
+        return out
+
+    def held(path, gpus, processes=2):
+        out = tmp_path_factory.mktemp("out")
+        return fault(path, out, root, gpus, reference(gpus == "resume"), processes)
+
+    return held
+
+
+@pytest.mark.parametrize("gpus", [0, 1, 2, 8, OLD_DRIVER])
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_stage_is_where_it_should_be(hold, stage, gpus):
+    assert hold(script(stage), gpus) == ""
+
+
+@pytest.mark.parametrize("stage", DISTRIBUTED)
+def test_more_ranks_than_gpus_share_them(hold, stage):
+    assert hold(script(stage), 2, processes=4) == ""
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_run_goes_from_gpus_to_the_cpu_and_back(hold, stage, tmp_path):
+    assert hold(edited(stage, tmp_path, MOMENTUM), "resume") == ""
+
+
+def test_momentum_must_be_where_the_model_is(hold, tmp_path):
+    late = [("Net(args.hidden).to(DEVICE)", "Net(args.hidden)"), MOMENTUM]
+    late.append(("    sizes = f", "    model.to(DEVICE)\n    sizes = f"))
+    assert SAME in hold(edited("02_single_gpu", tmp_path, *late), "resume")
+
+
+def test_a_checkpoint_may_hold_tensors_of_gpus(data, tmp_path):
+    gpu = edited("02_single_gpu", tmp_path, ("tensor.cpu()", "tensor"))
+    train(gpu, tmp_path / "gpu", data(SIZE), 1, "--epochs", 1)
+    words = "--checkpoint", tmp_path / "gpu/model.pth"
+    stage, cpu = "05_ddp_inference", (tmp_path / "cpu", data(SIZE), 0, *words)
+    result, _ = train(script(stage), *cpu)
+    assert result.stdout.endswith("/21\n"), result.stderr
+    there = 'checkpoint, map_location="cpu"', "checkpoint"
+    result, _ = train(edited(stage, tmp_path, there), *cpu)
+    assert SERIES in result.stderr
+
+
+def test_every_line_that_places_something_is_edited():
+    lines = [
+        line for stage in STAGES for line in script(stage).read_text().splitlines()
+    ]
+    found = [line for line in lines if PLACES.search(line)]
+    assert len(found) == 51
+    edits = [edit[0] for edit in EDITS]
+    assert [n for n in found if not any(re.search(old, n) for old in edits)] == []
+
+
+@pytest.mark.parametrize("edit", EDITS, ids=lambda edit: f"{edit[0]} {edit[2]}")
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_line_that_places_something_is_needed(hold, stage, edit, tmp_path):
+    old, new, gpus, said = edit
+    text = script(stage).read_text()
+    found = list(re.finditer(old, text, re.MULTILINE))
+    if (stage, old) in HARMLESS:
+        found = found[1:]
+    for number, match in enumerate(found):
+        path = tmp_path / str(number) / stage / "mnist.py"
+        path.parent.mkdir(parents=True)
+        changed = text[: match.start()] + new + text[match.end() :]
+        path.write_text(changed.replace(*MOMENTUM) if gpus == "resume" else changed)
+        assert re.search(said, hold(path, gpus)), f"{stage} without {match[0]}"
