@@ -1,0 +1,162 @@
+"""Promise: on GPUs the curve is that of the CPU; the other tests do not see them.
+
+What a machine has too few GPUs for is skipped, and counted. The lines that place
+something are tested without GPUs too, in stages/test_devices.py.
+"""
+
+import functools
+import json
+import shutil
+import sys
+
+import pytest
+
+from conftest import ENV, GPUS_GIVEN, ROOT, call, edited, rows, run, weights
+from tools.run.stages import DISTRIBUTED, STAGES, script
+
+SEEING = {**ENV, **GPUS_GIVEN}
+SEEING = {name: text for name, text in SEEING.items() if text is not None}
+ON_GPUS = [stage for stage in STAGES if stage != "01_cpu"]
+MOMENTUM = "lr=args.lr)", "lr=args.lr, momentum=0.9)"
+CASES = [  # images, batch: the last batch is whole, partial, one image, fewer than GPUs
+    ((256, 101), 64),
+    ((250, 101), 64),
+    ((257, 101), 64),
+    ((259, 101), 64),
+]
+
+
+@functools.cache
+def count_gpus():
+    """Return how many GPUs a process sees that hides none, and can use them."""
+    if not shutil.which("nvidia-smi"):
+        return 0
+    asked = "torch.cuda.device_count() if torch.cuda.is_available() else 0"
+    words = [sys.executable, "-c", f"import torch; print({asked})"]
+    return int(call(words, env=SEEING).stdout or 0)
+
+
+def needs(gpus):
+    """Skip a test that takes more GPUs than there are."""
+    if count_gpus() < gpus:
+        pytest.skip(f"takes {gpus} GPU{'s' * (gpus > 1)}, here are {count_gpus()}")
+
+
+def train(stage, out, gpus, *flags, processes=None, dtype="float64", path=None):
+    """Run a stage on the first GPUs; return which each rank took memory on."""
+    out.mkdir(exist_ok=True)
+    words = [sys.executable]
+    ranks = 1
+    if stage in DISTRIBUTED:
+        ranks = processes or gpus or 2
+        words += ["-m", "torch.distributed.run", "--standalone"]
+        words += [f"--nproc-per-node={ranks}"]
+    words += ["tests/gpus/measured.py", out, dtype, path or script(stage)]
+    listed = SEEING.get("CUDA_VISIBLE_DEVICES", "0,1,2,3,4,5,6,7").split(",")
+    env = {**SEEING, "CUDA_VISIBLE_DEVICES": ",".join(listed[:gpus])}
+    result = call([*words, "--out", out, *flags], env=env)
+    assert (result.returncode, result.stderr) == (0, "")
+    return [json.loads((out / f"used{rank}").read_text()) for rank in range(ranks)]
+
+
+def off(ours, theirs):
+    """Return the largest distances of two runs: in losses and weights, and in counts."""
+    pairs = list(zip(rows(ours), rows(theirs), strict=True))
+    new, old = weights(ours), weights(theirs)
+    assert list(new) == list(old)
+    assert (len(new), len(pairs) > 0) == (4, True)
+    distances = [(new[name] - old[name]).abs().max().item() for name in new]
+    distances += [abs(one[1] - other[1]) for one, other in pairs]
+    return max(distances), max(abs(one[2] - other[2]) for one, other in pairs)
+
+
+@pytest.mark.parametrize(("size", "batch"), CASES)
+@pytest.mark.parametrize("gpus", [1, 2, 8])
+@pytest.mark.parametrize("stage", ON_GPUS)
+def test_a_stage_on_gpus(trained, data, tmp_path, stage, gpus, size, batch):
+    needs(gpus)
+    if stage in DISTRIBUTED and size[0] % gpus:
+        size = 256, 101  # images that come twice are another curve
+    flags = "--data", data(size), "--batch-size", batch, "--epochs", 2
+    used = train(stage, tmp_path, gpus, *flags)
+    distance, images = off(tmp_path, trained("01_cpu", size, batch, float64=True))
+    assert (distance <= 1e-10, images) == (True, 0)
+    every = list(range(gpus))
+    expected = {
+        "02_single_gpu": [[0]],
+        "03_dp": [every],
+        "06_model_parallel": [every[:2]],
+    }
+    assert used == expected.get(stage, [[index] for index in every])
+
+
+@pytest.mark.parametrize("stage", DISTRIBUTED)
+def test_more_ranks_than_gpus_share_them(trained, data, tmp_path, stage):
+    needs(1)
+    flags = "--data", data((256, 101)), "--epochs", 2
+    assert train(stage, tmp_path, 1, *flags, processes=2) == [[0], [0]]
+    distance, images = off(tmp_path, trained("01_cpu", (256, 101), float64=True))
+    assert (distance <= 1e-10, images) == (True, 0)
+
+
+@pytest.mark.parametrize("stage", ON_GPUS)
+def test_the_same_run_twice_gives_the_same_bits(data, tmp_path, stage):
+    needs(1)
+    flags = "--data", data((250, 101)), "--epochs", 2
+    for name in "one", "two":
+        train(stage, tmp_path / name, min(count_gpus(), 2), *flags, dtype="float32")
+    assert off(tmp_path / "one", tmp_path / "two") == (0, 0)
+
+
+@pytest.mark.parametrize("stage", ON_GPUS)
+def test_a_run_goes_from_the_cpu_to_gpus_and_back(data, tmp_path, stage):
+    needs(1)
+    path, flags = edited(stage, tmp_path, MOMENTUM), ["--data", data((256, 101))]
+    for epochs, gpus in (1, 0), (2, min(count_gpus(), 2)), (3, 0):
+        words = [*flags, "--epochs", epochs, "--resume"]
+        train(stage, tmp_path / "out", gpus, *words, path=path)
+    cpu = tmp_path / "cpu"
+    path = edited("01_cpu", tmp_path, MOMENTUM)
+    result = run("01_cpu", *flags, "--out", cpu, float64=True, path=path)
+    assert result.returncode == 0, result.stderr
+    distance, images = off(tmp_path / "out", cpu)
+    assert (distance <= 1e-10, images) == (True, 0)
+
+
+def test_make_on_gpus(tmp_path):
+    """In float32, with what `compare` allows; whatever number of GPUs there is."""
+    needs(1)
+    options = {"env": SEEING, "timeout": 600}
+    words = ["DATA=data/sample", f"OUT={tmp_path / 'runs'}"]
+    for target in [["doctor"], ["all"], ["bench", "QUICK=1"], ["trace"]]:
+        result = call(["make", *target, *words], **options)
+        assert (result.returncode, result.stderr) == (0, ""), target
+    for stage in ON_GPUS:
+        assert (tmp_path / "runs" / stage / "metrics.csv").exists()
+
+
+def test_the_notebooks_on_gpus(tmp_path):
+    needs(1)
+    words = [sys.executable, "-m", "nbconvert", "--to", "notebook", "--execute"]
+    words += ["--output-dir", tmp_path, *sorted(ROOT.glob("notebooks/*.ipynb"))]
+    env = {**SEEING, "DATA": "data/sample"}
+    result = call(words, env=env, timeout=600)
+    assert result.returncode == 0, result.stderr
+    assert len(list(tmp_path.iterdir())) == len(STAGES)
+
+
+def test_the_tests_of_the_cpu_see_no_gpus():
+    """Two are pretended to their process: stages that it loads must not take them."""
+    words = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "gpus.pretended",
+        "-p",
+        "no:cacheprovider",
+    ]
+    words += ["tests/stages/test_checkpoints.py", "tests/stages/test_evaluation.py"]
+    env = {name: text for name, text in ENV.items() if name != "CUDA_VISIBLE_DEVICES"}
+    result = call(words, env={**env, "PYTHONPATH": str(ROOT / "tests")})
+    assert (result.returncode, "14 passed" in result.stdout) == (0, True), result.stdout
