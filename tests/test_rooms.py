@@ -36,7 +36,7 @@ def names():
 def test_imports_go_one_way():
     folders = {path.parent.name for path in (ROOT / "tools").glob("*/__init__.py")}
     assert folders == set(rooms.ROOMS)
-    assert rooms.arrows() == set(combinations(rooms.ROOMS, 2))
+    assert rooms.arrows() <= set(combinations(rooms.ROOMS, 2))
     for room in rooms.ROOMS:
         for path in rooms.modules(room):
             outside = {name.split(".")[0] for name in rooms.imported(path)}

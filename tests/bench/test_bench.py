@@ -1,13 +1,20 @@
 """Promise: the benchmark, the timeline and the model say what they claim to say."""
 
 import json
+import os
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import torch
+from torch import nn
+from torch.profiler import profile
 
 from conftest import call
-from tools.bench import benchmark, figures, predict, results, tables, timeline
+from tools.bench import benchmark, figures, loops, predict, tables, timeline
+from tools.bench.timeline_rank import label_data_parallel
 from tools.run import ranks
-from tools.run.stages import ROOT
+from tools.run.stages import ROOT, STAGES
 
 
 def test_a_ring_takes_what_its_messages_take():
@@ -27,7 +34,7 @@ def test_a_ring_takes_what_its_messages_take():
 
 
 def test_the_example_is_62_5_hours_and_a_little_more():
-    assert predict.hours(1_280_000, 128, 100, 7.2) == 2000
+    assert predict.hours_on_one_gpu(predict.DEFAULTS) == 2000
     result = call(["make", "predict", "NODES=4", "GPUS_PER_NODE=8"])
     assert result.returncode == 0, result.stderr
     (weak,) = [line for line in result.stdout.splitlines() if line.startswith("weak")]
@@ -41,19 +48,18 @@ def test_the_example_is_62_5_hours_and_a_little_more():
 
 
 @pytest.mark.parametrize(
-    ("words", "line"),
+    ("word", "line"),
     [
-        (["NODES=0"], "NODES=0 must be more than 0, such as NODES=4"),
-        (["NODES=1.5"], "NODES=1.5 must be a whole number"),
-        (["STEP=fast"], "STEP='fast' must be a number, such as STEP=7.2"),
-        (["NETWORK=-1"], "NETWORK=-1 must be more than 0"),
-        (["OVERLAP=2"], "OVERLAP=2 is a share, from 0 to 1"),
+        ("NODES=0", "NODES=0 must be a whole number above 0, such as NODES=4"),
+        ("NODES=1.5", "NODES=1.5 must be a whole number above 0, such as NODES=4"),
+        ("STEP=fast", "STEP=fast must be a number above 0, such as STEP=7.2"),
+        ("IMAGES=inf", "IMAGES=inf must be a whole number above 0, such as IMAG"),
+        ("OVERLAP=2", "OVERLAP=2 must be a share, from 0 to 1, such as OVERLAP=0"),
     ],
 )
-def test_predict_refuses(words, line):
-    result = call(["make", "predict", *words])
-    assert result.returncode != 0
-    assert result.stderr.startswith(line)
+def test_predict_refuses(word, line):
+    with pytest.raises(SystemExit, match=f"^{line}"):
+        predict.read(dict([word.split("=")]))
 
 
 def made_up(bandwidth, latency):
@@ -105,10 +111,9 @@ def test_processes_are_measured():
 
 
 def test_tables_and_pictures_of_the_kept_benchmark(tmp_path):
-    result = results.published()
+    result = tables.published()
     text = tables.report(result)
-    rows = [line for line in text.splitlines() if line.startswith("| 2048 | 1024 | ")]
-    assert len(rows) == len(benchmark.process_counts()) or len(rows) >= 2
+    assert text.count("\n| 2048 | 1024 | ") == 2
     assert text.count("processes are faster than one") == len(
         {case["hidden"] for case in result["scaling"]}
     )
@@ -120,25 +125,81 @@ def test_tables_and_pictures_of_the_kept_benchmark(tmp_path):
 def test_candidates_are_measured_in_rounds():
     called = []
     candidates = {name: lambda name=name: called.append(name) for name in "ab"}
-    assert benchmark.in_rounds(candidates, 2) == {"a": [None] * 2, "b": [None] * 2}
+    assert loops.in_rounds(candidates, 2) == {"a": [None] * 2, "b": [None] * 2}
     assert called == ["a", "b", "a", "b"]
 
 
 def test_ratios_are_of_samples_measured_one_after_the_other():
     assert tables.ratios([2, 9], [1, 3]) == [2, 3]
-    assert tables.spread([3, 1, 2]) == (2, 1, 3)
-    assert results.step_parts({"compute": [2], "slowest": [3], "step": [10]}) == (
-        2,
-        1,
-        7,
-    )
+    assert tables.spread([3, 1, 2]) == "2.00 (1.00 to 3.00)"
+    samples = {"compute": [2], "slowest": [3], "step": [10]}
+    assert tables.step_parts(samples) == (2, 1, 7)
+
+
+def test_every_loop_takes_all_images_once(monkeypatch, data):
+    taken, step = [], torch.optim.SGD.step
+    counting = lambda self, *args: taken.append(1) or step(self, *args)
+    monkeypatch.setattr(torch.optim.SGD, "step", counting)
+    found = loops.epochs(data((1012, 997)), 1000, 2, hidden=8, batch=64)
+    assert found.keys() == tables.LOOPS.keys()
+    assert all(min(samples) > 0 and len(samples) == 2 for samples in found.values())
+    assert len(taken) == (1 + 4 * 2) * 16  # a warm-up, then four loops in two rounds
+
+
+def test_a_gpu_is_measured_too_where_there_is_one(monkeypatch):
+    """As on a machine with a GPU: its loops and its table, the stages once more."""
+    monkeypatch.setattr(benchmark, "machine", lambda: tables.published()["machine"])
+    monkeypatch.setattr(benchmark.launch, "count_gpus", lambda: 1)
+    asked = []
+
+    def epochs(root, images, rounds, device="cpu", *case):
+        asked.append((device, *case))
+        stage = "stage 1" if device == "cpu" else "stage 2"
+        return {stage: [2.0, 4.0], "bare": [1.0, 1.0], "plain": [4.0, 8.0],
+                "typed": [1.0, 1.0]}  # fmt: skip
+
+    def stages(root, epochs, flags=""):
+        asked.append(flags)
+        return {stage: [5] for stage in STAGES}
+
+    monkeypatch.setattr(loops, "epochs", epochs)
+    monkeypatch.setattr(benchmark, "stages", stages)
+    monkeypatch.setattr(benchmark, "scaling", lambda *_: tables.published()["scaling"])
+    text = tables.report(benchmark.measure(quick=True, with_peers=False))
+    cases = [(128, 64), (128, 1024), (2048, 64), (2048, 1024)]
+    cases = [("cuda", *case) for case in cases]
+    assert asked == [("cpu",), *cases, "", "--hidden 2048 --batch-size 1024"]
+    assert "| `04_ddp` | 5 (5 to 5) | 5 (5 to 5) |" in text
+    speed = "1,500 (1,000 to 2,000) | 0.38 (0.25 to 0.50) | 2.00 (2.00 to 2.00) |"
+    assert f"| 2048 | 1024 | {speed}" in text
+
+
+def test_gpus_are_those_that_launch_would_take(monkeypatch):
+    """As on a machine with four GPUs; what is started later counts them from 0."""
+    for name in "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "GPUS":
+        monkeypatch.setenv(name, "1")  # to be restored afterwards
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    monkeypatch.setenv("GPUS", "3,1")
+    monkeypatch.setattr(benchmark.launch, "count_gpus", lambda: 4)
+    here = lambda *_, **__: ThreadPoolExecutor(1)
+    monkeypatch.setattr(benchmark, "ProcessPoolExecutor", here)
+    benchmark.take_gpus()
+    assert (os.environ["CUDA_VISIBLE_DEVICES"], os.environ["GPUS"]) == ("3,1", "0,1")
+    monkeypatch.setenv("GPUS", "cpu")
+    benchmark.take_gpus()
+    assert (os.environ["CUDA_VISIBLE_DEVICES"], os.environ["GPUS"]) == ("", "cpu")
+    monkeypatch.setenv("GPUS", "7")
+    with pytest.raises(SystemExit, match="^GPUS=7"):
+        benchmark.take_gpus()
 
 
 def overlaps(a, b):
     return a[2] < b[3] and b[2] < a[3]
 
 
-def test_timeline_of_ddp_overlaps_backward_and_all_reduce(tmp_path):
+def test_timeline_of_ddp_overlaps_backward_and_all_reduce(tmp_path, monkeypatch):
+    """On as many ranks as launch takes: of three GPUs, two that can share a batch."""
+    monkeypatch.setattr(timeline.launch, "count_gpus", lambda: 3)
     rows, kinds, paths = timeline.trace("04_ddp", tmp_path)
     assert rows == ["rank 0", "rank 1"]
     assert {"forward", "backward", "all-reduce", "optimizer", "copy"} <= set(kinds)
@@ -167,3 +228,44 @@ def test_timeline_of_model_parallel_takes_turns(tmp_path):
 def test_timeline_of_dp_shows_its_four_steps(tmp_path):
     _, kinds, _ = timeline.trace("03_dp", tmp_path)
     assert {"scatter", "replicate", "forward", "gather", "backward"} <= set(kinds)
+
+
+def test_of_a_trace_labels_count_once(tmp_path):
+    """CUDA's own copies of the labels, and the kernels, have other categories."""
+    names = ["process|forward", "nccl:all_reduce", "Optimizer.step#SGD.step"]
+    categories = "user_annotation", "gpu_user_annotation", "kernel", "cpu_op"
+    events = [{"name": name, "cat": cat, "ph": "X", "ts": 1.0, "dur": 2.0}
+              for name in names for cat in categories]  # fmt: skip
+    (tmp_path / "0.json").write_text(json.dumps({"traceEvents": events}))
+    assert timeline.read_spans(tmp_path / "0.json", "process") == [
+        ("process", kind, 1.0, 3.0) for kind in ("forward", "all-reduce", "optimizer")
+    ]
+
+
+def test_the_four_steps_of_torchs_own_wrapper_are_labelled(monkeypatch):
+    """nn.DataParallel itself, with what would ask GPUs replaced."""
+    module = sys.modules[nn.DataParallel.__module__]
+    monkeypatch.setattr(
+        module, "scatter_kwargs",
+        lambda given, kwargs, *_, **__: ([(part,) for part in given[0].chunk(2)],
+                                         [{}, {}]),
+    )  # fmt: skip
+    monkeypatch.setattr(module, "replicate", lambda net, *_: [net, net])
+    monkeypatch.setattr(
+        module, "parallel_apply",
+        lambda nets, inputs, *_: [n(*i) for n, i in zip(nets, inputs, strict=True)],
+    )  # fmt: skip
+    monkeypatch.setattr(module, "gather", lambda outputs, *_, **__: torch.cat(outputs))
+
+    class Wrapper(nn.DataParallel):  # so that torch's own keeps its methods
+        pass
+
+    label_data_parallel(Wrapper, "process")
+    wrapped = Wrapper(nn.Linear(3, 2))
+    wrapped.device_ids, wrapped.dim, wrapped.output_device = [0, 1], 0, 0
+    wrapped.src_device_obj = torch.device("cpu")
+    with profile() as profiler:
+        assert wrapped(torch.rand(4, 3)).shape == (4, 2)
+    found = [event.name for event in profiler.events() if "|" in event.name]
+    kinds = "scatter", "replicate", "forward", "gather"
+    assert found == [f"process|{kind}" for kind in kinds]

@@ -6,11 +6,13 @@ import shutil
 import socket
 import subprocess
 import time
+from types import SimpleNamespace
 
 import nbformat
 import pytest
 from nbclient import NotebookClient
 from test_side_by_side import browser  # noqa: F401
+from torch.autograd import DeviceType
 
 from conftest import ENV, ROOT
 from tools.pages import notebook as nb
@@ -97,6 +99,22 @@ def test_what_goes_wrong_stops_the_notebook(monkeypatch):
     ]:
         with pytest.raises(RuntimeError, match=message):
             function(*arguments, **settings)
+
+
+def test_a_profile_counts_once(monkeypatch):
+    """A kernel's time is its operation's; without CUPTI there is only the CPU's."""
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+
+    def event(key, cpu, device, device_type=DeviceType.CPU):
+        return SimpleNamespace(key=key, self_cpu_time_total=cpu, device_type=device_type,
+                               self_device_time_total=device)  # fmt: skip
+
+    kinds = {"multiplying": ("aten::mm", "gemm")}
+    kernel = event("gemm", 0, 8e6, DeviceType.CUDA)
+    profile = [event("aten::mm", 1e6, 8e6), event("aten::relu", 2e6, 4e6), kernel]
+    assert nb.by_kind(profile, kinds) == ({"multiplying": 8, "all else": 4}, "GPU")
+    profile = [event("aten::mm", 1e6, 0), event("aten::relu", 2e6, 0)]
+    assert nb.by_kind(profile, kinds) == ({"multiplying": 1, "all else": 2}, "CPU")
 
 
 @pytest.fixture

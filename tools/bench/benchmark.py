@@ -1,11 +1,12 @@
 """Measure how fast the stages are on this machine, and draw it: `make bench`.
 
 Candidates are measured one after the other, round after round, with one thread a
-process; tables show medians and their spread. Writes runs/bench.json with every sample.
-PEERS=1 measures Lightning and Accelerate too, in an environment of their own; QUICK=1
-makes few and short rounds, to try it out.
+process; tables show medians and their spread. Writes runs/bench.json with every sample,
+or to OUT. GPUS=0,1 or cpu says on what; PEERS=1 measures Lightning and Accelerate too,
+in an environment of their own; QUICK=1 makes few and short rounds, to try it out.
 """
 
+import csv
 import json
 import os
 import platform
@@ -13,32 +14,47 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
+from itertools import product
+from multiprocessing import get_context
 from pathlib import Path
 
 import psutil
 import torch
 import torchvision
-from torch import nn
-from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
-from torchvision import datasets, transforms
 
-from tools.bench import figures, tables
-from tools.bench.results import TUTORIAL
+from tools.bench import figures, loops, tables
+from tools.bench.loops import in_rounds
 from tools.run import data, launch, ranks
 from tools.run.sample import write_part
-from tools.run.stages import ROOT, STAGES, load, refuse
+from tools.run.stages import ROOT, STAGES, refuse
 
-OUT = ROOT / "runs"
-PEERS = OUT / "peers"
+PEERS = ROOT / "runs" / "peers"
 REQUIREMENTS = ROOT / "requirements" / "peers.txt"
 CASES = [  # hidden, batch of all processes
-    TUTORIAL, (128, 256), (128, 1024), (128, 4096),
+    tables.TUTORIAL, (128, 256), (128, 1024), (128, 4096),
     (512, 256), (512, 1024),
     (2048, 64), (2048, 256), (2048, 1024), (2048, 4096),
     (4096, 1024),
 ]  # fmt: skip
-QUICK_CASES = [TUTORIAL, (128, 256), (512, 256), (512, 1024)]
+QUICK_CASES = [tables.TUTORIAL, (128, 256), (512, 256), (512, 1024)]
 QUICK_IMAGES = 4000
+WIDE = "--hidden 2048 --batch-size 1024"  # a GPU has work then
+
+
+def take_gpus():
+    """Have this process and those that it starts see the GPUs of GPUS= alone, as launch.
+
+    From then on GPUS counts these from 0. Another process asks CUDA which there are:
+    after the first question CUDA does not look at CUDA_VISIBLE_DEVICES again.
+    """
+    if text := os.environ.get("GPUS"):
+        given = {"GPUS": text, "DATA": str(data.SAMPLE)}
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as other:
+            environment, _ = other.submit(launch.plan, "03_dp", given).result()
+        os.environ.update(environment)
+        if text != "cpu":
+            os.environ["GPUS"] = ",".join(map(str, range(len(text.split(",")))))
 
 
 def machine():
@@ -47,12 +63,12 @@ def machine():
     if Path("/proc/cpuinfo").exists():
         text = Path("/proc/cpuinfo").read_text()
         processor = text.partition("model name\t: ")[2].partition("\n")[0] or processor
-    gpus = range(torch.cuda.device_count())
+    gpus = launch.count_gpus()
     return {
         "processor": processor,
         "cores": psutil.cpu_count(logical=False) or os.cpu_count(),
         "cpus": os.cpu_count(),
-        "gpus": [torch.cuda.get_device_name(gpu) for gpu in gpus],
+        "gpus": [torch.cuda.get_device_name(gpu) for gpu in range(gpus)],
         "system": platform.system(),
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -64,75 +80,13 @@ def machine():
 def write_synthetic(root):
     """Write a MNIST root of random images, as many as the real one has; return it."""
     generator = torch.Generator().manual_seed(0)
-
-    def random(most, *shape):
-        values = torch.randint(most, shape, generator=generator, dtype=torch.uint8)
-        return values.numpy().tobytes()
-
     for part, count in ("train", 60_000), ("t10k", 10_000):
-        write_part(root, part, random(256, count, 784), random(10, count))
+        images, labels = (
+            torch.randint(most, size, generator=generator, dtype=torch.uint8)
+            for most, size in ((256, (count, 784)), (10, (count,)))
+        )
+        write_part(root, part, images.numpy().tobytes(), labels.numpy().tobytes())
     return root
-
-
-def in_rounds(candidates, rounds):
-    """Return {name: what its calls returned}; each round calls every candidate once.
-
-    So what slows the machine down for a while does not hit one candidate alone.
-    """
-    results = {name: [] for name in candidates}
-    for _ in range(rounds):
-        for name, candidate in candidates.items():
-            results[name].append(candidate())
-    return results
-
-
-def epochs(root, images, rounds):
-    """Return {name: seconds an epoch of `images`} of stage 1 and of other loops."""
-    stage = load("01_cpu")
-    train = TensorDataset(*data.tensors(root)[:images])
-
-    def model_and_optimizer():
-        torch.manual_seed(0)
-        model = stage.Net(128)
-        return model, torch.optim.SGD(model.parameters(), lr=0.1)
-
-    def stage_1():
-        sampler = RandomSampler(train, generator=torch.Generator())
-        batches = BatchSampler(sampler, 64, drop_last=False)
-        loader = DataLoader(train, batch_size=None, sampler=batches)
-        model, optimizer = model_and_optimizer()
-        stage.train_epoch(model, loader, optimizer)
-
-    def usual_loop():  # as most tutorials have it
-        dataset = datasets.MNIST(root, transform=transforms.ToTensor())
-        dataset.data, dataset.targets = train.tensors
-        loader = DataLoader(dataset, 64, shuffle=True, num_workers=2)
-        model, optimizer = model_and_optimizer()
-        stage.train_epoch(model.layers, loader, optimizer)  # ToTensor has divided
-
-    def default_threads():
-        torch.set_num_threads(os.cpu_count())
-        usual_loop()
-        torch.set_num_threads(1)
-
-    def bare():  # the limit: no loader, nothing but the steps
-        model, optimizer = model_and_optimizer()
-        for indices in torch.randperm(len(train)).split(64):
-            images, labels = train[indices]
-            loss = nn.functional.cross_entropy(model(images), labels)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-
-    def timed(function):
-        start = time.perf_counter()
-        function()
-        return time.perf_counter() - start
-
-    loops = {"stage 1": stage_1, "plain": usual_loop, "typed": default_threads,
-             "bare": bare}  # fmt: skip
-    bare()  # warm-up
-    return in_rounds({n: lambda f=f: timed(f) for n, f in loops.items()}, rounds)
 
 
 def process_seconds(words, **added):
@@ -157,10 +111,7 @@ def peers_python():
     wanted = REQUIREMENTS.read_text()
     if installed.exists() and installed.read_text() == wanted:
         return python
-    print(
-        f"installing {data.shown(REQUIREMENTS)} into {data.shown(PEERS)} ...",
-        flush=True,
-    )
+    print(f"installing {data.shown(REQUIREMENTS)} ...", flush=True)
     subprocess.run([sys.executable, "-m", "venv", "--clear", PEERS], check=True)
     (site,) = PEERS.glob("lib/python*/site-packages")
     # What this environment has, torch above all, is not installed once more.
@@ -187,22 +138,24 @@ def peers(root, rounds):
         )
 
 
-def stages(root, epochs):
+def stages(root, epochs, flags=""):
     """Return {stage: images a second} of the epochs of every stage but its first."""
     samples, count = {}, data.check(root)[0]
     for stage in STAGES:
         with tempfile.TemporaryDirectory() as out:
-            given = {"DATA": str(root), "OUT": out, "EPOCHS": str(epochs)}
+            given = {"DATA": str(root), "OUT": out, "EPOCHS": str(epochs),
+                     "ARGS": flags, "GPUS": os.environ.get("GPUS", "")}  # fmt: skip
             environment, words = launch.plan(stage, given)
             process_seconds(words, **environment)
-            lines = (Path(out) / "metrics.csv").read_text().splitlines()[2:]
-        samples[stage] = [count / float(line.split(",")[-1]) for line in lines]
+            with open(Path(out) / "metrics.csv") as file:
+                seconds = [float(row["seconds"]) for row in csv.DictReader(file)]
+        samples[stage] = [count / one for one in seconds[1:]]
     return samples
 
 
 def process_counts():
     """Return the numbers of processes to measure: 1, 2, 4 … up to GPUs or CPUs."""
-    most = torch.cuda.device_count() or os.cpu_count()
+    most = launch.count_gpus() or os.cpu_count()
     return [2**exponent for exponent in range(most.bit_length())]
 
 
@@ -233,19 +186,27 @@ def scaling(cases, rounds):
 
 def measure(quick, with_peers):
     """Return every measurement of this machine, as runs/bench.json has them."""
-    rounds = 2 if quick else 7
+    rounds, gpus = 2 if quick else 7, launch.count_gpus()
     result = {"machine": machine()}
-    load_before = result["machine"]["load before"]
-    if load_before > 0.5 and not quick:
-        print(f"this machine is busy (load {load_before}): the spread will be large")
+    load = result["machine"]["load before"]
+    if load > 0.5 and not quick:
+        print(f"this machine is busy (load {load}): the spread will be large")
     with tempfile.TemporaryDirectory() as folder:
         if data.FULL.exists():
             root = data.FULL
         else:
             root = data.SAMPLE if quick else write_synthetic(Path(folder) / "mnist")
-        result["images"] = QUICK_IMAGES if quick else data.check(root)[0]
+        images = QUICK_IMAGES if quick else data.check(root)[0]
+        result["images"] = images
         print("an epoch of stage 1 and of other loops ...", flush=True)
-        result["epochs"] = epochs(root, result["images"], rounds)
+        result["epochs"] = loops.epochs(root, images, rounds)
+        if gpus:
+            print("an epoch of stage 2 and of other loops, on a GPU ...", flush=True)
+            result["gpu"] = [
+                {"hidden": hidden, "batch": batch}
+                | loops.epochs(root, images, rounds, "cuda", hidden, batch)
+                for hidden, batch in product((128, 2048), (64, 1024))
+            ]
         if with_peers:
             print("Lightning and Accelerate ...", flush=True)
             result["peers"] = peers(root, 1 + rounds // 2)
@@ -253,7 +214,10 @@ def measure(quick, with_peers):
             versions = (line.split("==") for line in pinned if "==" in line)
             result["machine"] |= dict(versions)
         print("the stages ...", flush=True)
-        result["stages"] = stages(data.SAMPLE if quick else root, 3 if quick else 5)
+        given = data.SAMPLE if quick else root, 3 if quick else 5
+        result["stages"] = stages(*given)
+        if gpus:
+            result["wide"] = stages(*given, WIDE)
     print("steps on 1, 2, 4 … processes ...", flush=True)
     result["scaling"] = scaling(QUICK_CASES if quick else CASES, rounds)
     return result
@@ -261,15 +225,17 @@ def measure(quick, with_peers):
 
 def main():
     os.chdir(ROOT)
-    OUT.mkdir(exist_ok=True)
+    out = Path(os.environ.get("OUT") or "runs")
+    take_gpus()
+    out.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
     result = measure(bool(os.environ.get("QUICK")), bool(os.environ.get("PEERS")))
-    part = OUT / ".bench.json"
+    part = out / ".bench.json"
     part.write_text(json.dumps(result, indent=1))
-    part.replace(OUT / "bench.json")
+    part.replace(out / "bench.json")
     print(f"\n{tables.report(result)}")
-    paths = figures.draw_benchmark(result, OUT)
-    print(f"\nwritten: runs/bench.json, {', '.join(str(data.shown(p)) for p in paths)}")
+    paths = [out / "bench.json", *figures.draw_benchmark(result, out)]
+    print(f"\nwritten: {', '.join(str(data.shown(path)) for path in paths)}")
 
 
 if __name__ == "__main__":

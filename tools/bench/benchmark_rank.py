@@ -51,12 +51,6 @@ def measure(stage, hidden, batch, rounds, world_size):
         with model.no_sync() if world_size > 1 else contextlib.nullcontext():
             step()
 
-    def reduce():
-        dist.all_reduce(gradients)
-
-    def tiny():
-        dist.all_reduce(gradients[:1])
-
     for _ in range(3):  # memory, connections, DDP's buckets
         step()
     # As many on each rank: one that took fewer steps would leave the others waiting.
@@ -71,29 +65,28 @@ def measure(stage, hidden, batch, rounds, world_size):
         samples["compute"].append(sum(every) / world_size)
         samples["slowest"].append(max(every))
         dist.barrier()
-        samples["reduce"].append(timed(reduce, count))
-        samples["tiny"].append(timed(tiny, count))
+        samples["reduce"].append(timed(lambda: dist.all_reduce(gradients), count))
+        samples["tiny"].append(timed(lambda: dist.all_reduce(gradients[:1]), count))
     return samples
 
 
 def main():
     sys.path.insert(0, os.getcwd())
+    from tools.run.launch import count_gpus
     from tools.run.stages import load
 
     cases, rounds = json.loads(sys.argv[1]), int(sys.argv[2])
     stage = load("04_ddp")
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    gpus = torch.cuda.device_count()
+    gpus = count_gpus()
     if gpus:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % gpus)
     # Counts and times stay on the CPU: gloo for them, NCCL for gradients.
     backend = "cpu:gloo,cuda:nccl" if gpus >= world_size else "gloo"
     dist.init_process_group(backend)
     found = [
-        {
-            "processes": world_size, "hidden": hidden, "batch": batch,
-            "samples": measure(stage, hidden, batch, rounds, world_size),
-        }
+        {"processes": world_size, "hidden": hidden, "batch": batch,
+         "samples": measure(stage, hidden, batch, rounds, world_size)}
         for hidden, batch in cases
     ]  # fmt: skip
     if rank == 0:

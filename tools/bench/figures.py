@@ -2,11 +2,12 @@
 
 from statistics import median
 
+import numpy as np
 from matplotlib import colormaps
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from tools.bench.results import by_case, step_parts
+from tools.bench.tables import by_case, step_parts
 
 BLUE, ORANGE, GREY = "#1f6fb4", "#d9731a", "#c5cbd1"
 STEP_PARTS = {"computing": BLUE, "waiting": GREY, "communicating": ORANGE}
@@ -24,19 +25,18 @@ def draw_speedup(groups, path):
     numbers = sorted({processes for group in groups.values() for processes in group})
     left.plot(numbers, numbers, "--", color="grey", label="ideal")
     right.axhline(100, linestyle="--", color="grey")
+    colours = colormaps["viridis"].resampled(len(groups) + 1)  # the last is too light
     for index, ((hidden, batch), group) in enumerate(groups.items()):
-        measured = sorted(group)
-        one = median(group[1]["step"])
+        measured, one = sorted(group), median(group[1]["step"])
         speedup = [one / median(group[number]["step"]) for number in measured]
         efficiency = [100 * s / n for s, n in zip(speedup, measured, strict=True)]
-        colour = colormaps["viridis"](0.9 * index / max(len(groups) - 1, 1))
-        label = f"{hidden} wide, batch {batch}"
-        left.plot(measured, speedup, marker="o", color=colour, label=label)
-        right.plot(measured, efficiency, marker="o", color=colour)
-    left.set(xlabel="processes", ylabel="speed-up (times one process)")
-    right.set(xlabel="processes", ylabel="efficiency (%)", ylim=(0, None))
+        style = {"marker": "o", "color": colours(index)}
+        left.plot(measured, speedup, label=f"{hidden} wide, batch {batch}", **style)
+        right.plot(measured, efficiency, **style)
+    left.set_ylabel("speed-up (times one process)")
+    right.set(ylabel="efficiency (%)", ylim=(0, None))
     for axes in left, right:
-        axes.set_xticks(numbers)
+        axes.set(xlabel="processes", xticks=numbers)
         axes.grid(alpha=0.3)
     handles = left.get_legend_handles_labels()
     figure.legend(*handles, loc="outside right center", fontsize=8)
@@ -48,14 +48,13 @@ def draw_step(groups, processes, path):
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.subplots()
     names = [f"{hidden}\n{batch}" for hidden, batch in groups]
-    cases = [step_parts(group[processes]) for group in groups.values()]
-    bottoms = [0.0] * len(cases)
+    cases = np.array([step_parts(group[processes]) for group in groups.values()])
+    totals = cases.sum(axis=1)
+    shares = 100 * cases / totals[:, None]
     for place, (kind, colour) in enumerate(STEP_PARTS.items()):
-        shares = [100 * parts[place] / sum(parts) for parts in cases]
-        axes.bar(names, shares, bottom=bottoms, color=colour, label=kind)
-        bottoms = [low + share for low, share in zip(bottoms, shares, strict=True)]
-    for place, parts in enumerate(cases):
-        axes.text(place, 101, f"{1000 * sum(parts):.1f}", ha="center", fontsize=8)
+        below = shares[:, :place].sum(axis=1)
+        bars = axes.bar(names, shares[:, place], bottom=below, color=colour, label=kind)
+    axes.bar_label(bars, [f"{1000 * total:.1f}" for total in totals], fontsize=8)
     axes.set(ylabel="share of a step (%)", ylim=(0, 112),
              xlabel="width of the hidden layer, batch of all processes")  # fmt: skip
     axes.set_title(f"A step on {processes} processes; above: milliseconds", fontsize=10)
@@ -67,10 +66,9 @@ def draw_benchmark(result, folder):
     """Draw speed-up and efficiency, and the parts of a step; return the paths."""
     groups = by_case(result)
     most = max(max(group) for group in groups.values())
-    paths = [folder / "bench_speedup.png"]
+    paths = [folder / "bench_speedup.png", folder / "bench_step.png"][:most]
     draw_speedup(groups, paths[0])
     if most > 1:
-        paths.append(folder / "bench_step.png")
         draw_step(groups, most, paths[1])
     return paths
 
@@ -83,8 +81,7 @@ def draw_timeline(spans, start, end, title, path):
     spans = [span for span in spans if span[3] > start and span[2] < end]
     rows = sorted({row for row, *_ in spans}, key=lambda row: (row != "process", row))
     kinds = {kind for _, kind, *_ in spans}
-    size = 11, 1.4 + 0.75 * len(rows)
-    figure = Figure(figsize=size, layout="constrained")
+    figure = Figure(figsize=(11, 1.4 + 0.75 * len(rows)), layout="constrained")
     axes = figure.subplots()
     # The short ones last: they lie within longer ones, and would be hidden.
     for row, kind, first, last in sorted(spans, key=lambda s: s[2] - s[3]):
@@ -99,8 +96,7 @@ def draw_timeline(spans, start, end, title, path):
              xlabel="milliseconds; white: idle")  # fmt: skip
     axes.invert_yaxis()
     handles = [Patch(color=KINDS[kind], label=kind) for kind in KINDS if kind in kinds]
-    loc = "outside upper center"
-    figure.legend(handles=handles, loc=loc, ncols=len(handles), fontsize=9)
+    figure.legend(handles=handles, loc="outside upper center", ncols=9, fontsize=9)
     axes.set_title(title, fontsize=10)
     figure.savefig(path, dpi=130)
     return rows, sorted(kinds)

@@ -3,31 +3,18 @@
     python -m tools.bench.peers lightning data/mnist [usual]
 
 Three epochs on the CPU, the test set after each. With the loader of stage 1, or with
-the one that most tutorials have: each image by ToTensor, two workers.
+the one that most tutorials have.
 """
 
 import sys
 
 import torch
 from torch import nn
-from torch.utils.data import BatchSampler, DataLoader, RandomSampler
-from torchvision import datasets, transforms
+from torch.utils.data import DataLoader
 
+from tools.bench.loops import stage_loader, usual_loader
 from tools.run.data import tensors
 from tools.run.stages import load
-
-
-def loaders(root, usual):
-    """Return the loaders of the training and of the test set."""
-    if usual:
-        convert = transforms.ToTensor()
-        train, test = (datasets.MNIST(root, part, convert) for part in (True, False))
-        return (DataLoader(train, 64, shuffle=True, num_workers=2),
-                DataLoader(test, 1000, num_workers=2))  # fmt: skip
-    train, test = tensors(root), tensors(root, train=False)
-    batches = BatchSampler(RandomSampler(train), 64, drop_last=False)
-    return (DataLoader(train, batch_size=None, sampler=batches),
-            DataLoader(test, batch_size=1000))  # fmt: skip
 
 
 def lightning(model, train, test):
@@ -81,6 +68,9 @@ if __name__ == "__main__":
     model = load("01_cpu").Net(128)
     if usual:
         model = model.layers  # ToTensor has divided by 255 already
-    {"lightning": lightning, "accelerate": accelerate}[peer](
-        model, *loaders(root, usual)
-    )
+        train = usual_loader(root, batch_size=64)
+        test = usual_loader(root, train=False, batch_size=1000)
+    else:
+        train = stage_loader(tensors(root))
+        test = DataLoader(tensors(root, train=False), batch_size=1000)
+    {"lightning": lightning, "accelerate": accelerate}[peer](model, train, test)

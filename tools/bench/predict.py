@@ -12,12 +12,13 @@ ring of N takes 2 (N-1)/N · bytes / bandwidth + 2 (N-1) · latency: Patarasuk a
 one machine; the extrapolation to many is a formula, checked by nothing but itself.
 """
 
+import math
 import os
 from statistics import median
 
 import numpy as np
 
-from tools.bench.results import by_case
+from tools.bench.tables import by_case, published, table
 from tools.run.stages import refuse
 
 LATENCY = 20e-6  # seconds a message between nodes takes
@@ -49,53 +50,50 @@ def step(seconds, size, nodes, gpus, network, inside, overlap=0.0):
     return seconds + exchange - min(overlap * exchange, BACKWARD * seconds)
 
 
-def hours(images, batch, epochs, seconds):
-    """Return the hours of a training with `batch` images a step over all GPUs."""
-    return -(-images // batch) * epochs * seconds / 3600
+def hours(given, batch, seconds):
+    """Return the hours of the training in `given`, by steps of `batch` images in all."""
+    return -(-given["IMAGES"] // batch) * given["EPOCHS"] * seconds / 3600
 
 
 def hours_on_one_gpu(given):
-    """Return the hours of the training that `given` describes, on one GPU."""
-    return hours(given["IMAGES"], given["BATCH"], given["EPOCHS"], given["STEP"])
+    """Return the hours of the training in `given`, on one GPU."""
+    return hours(given, given["BATCH"], given["STEP"])
 
 
 def trainings(given):
     """Return that training on all GPUs, by weak and by strong scaling.
 
-    `given` has the keys of DEFAULTS. Each of the two is a dict: scaling, batch (of all
-    GPUs), step (seconds) and hours.
+    `given` has the keys of DEFAULTS. Each of the two is (name, batch of all GPUs,
+    seconds a step, hours).
     """
-    gpus, found = given["NODES"] * given["GPUS_PER_NODE"], []
+    g, gpus = given, given["NODES"] * given["GPUS_PER_NODE"]
+    found = []
     for scaling, batch, seconds in [
-        ("weak", given["BATCH"] * gpus, given["STEP"]),
-        ("strong", given["BATCH"], given["STEP"] / gpus),
-    ]:
-        took = step(seconds, given["MB"] * 1e6, given["NODES"], given["GPUS_PER_NODE"],
-                    given["NETWORK"] * 1e9 / 8, given["INSIDE"] * 1e9,
-                    given["OVERLAP"])  # fmt: skip
-        total = hours(given["IMAGES"], batch, given["EPOCHS"], took)
-        found.append({"scaling": scaling, "batch": batch, "step": took, "hours": total})
+        ("weak", g["BATCH"] * gpus, g["STEP"]), ("strong", g["BATCH"], g["STEP"] / gpus)
+    ]:  # fmt: skip
+        took = step(seconds, g["MB"] * 1e6, g["NODES"], g["GPUS_PER_NODE"],
+                    g["NETWORK"] * 1e9 / 8, g["INSIDE"] * 1e9, g["OVERLAP"])  # fmt: skip
+        found.append((scaling, batch, took, hours(g, batch, took)))
     return found
 
 
 def read(settings):
-    """Return make's variables as numbers; refuses what is none, or not positive."""
+    """Return make's variables as numbers; refuses what is none, or out of range."""
     found = {}
     for name, default in DEFAULTS.items():
-        text, example = settings.get(name) or str(default), f"such as {name}={default}"
+        text, whole = settings.get(name) or str(default), name in INTEGERS
         try:
             number = float(text)
         except ValueError:
-            number = float("nan")
-        if not np.isfinite(number):
-            refuse(f"{name}={text!r} must be a number, {example}")
-        if number < 0 or (number == 0 and name != "OVERLAP"):
-            refuse(f"{name}={text} must be more than 0, {example}")
-        if name in INTEGERS and number != int(number):
-            refuse(f"{name}={text} must be a whole number, {example}")
-        found[name] = int(number) if name in INTEGERS else number
-    if found["OVERLAP"] > 1:
-        refuse(f"OVERLAP={found['OVERLAP']:g} is a share, from 0 to 1")
+            number = math.nan
+        if name == "OVERLAP":
+            kind, good = "a share, from 0 to 1", 0 <= number <= 1
+        else:
+            kind = f"a {'whole ' * whole}number above 0"
+            good = 0 < number < math.inf and (number.is_integer() or not whole)
+        if not good:
+            refuse(f"{name}={text} must be {kind}, such as {name}={default}")
+        found[name] = int(number) if whole else number
     return found
 
 
@@ -112,10 +110,10 @@ def report(given):
         "exchange is hidden\n\n"
         f"{'':30}{'step, s':>10}{'hours':>10}{'ideal':>10}{'efficiency':>12}\n"
     )
-    for one in trainings(g):
-        ideal, name = alone / gpus, f"{one['scaling']}: batch of {one['batch']} in all"
-        text += f"{name:30}{one['step']:>10.4f}{one['hours']:>10.1f}{ideal:>10.1f}"
-        text += f"{ideal / one['hours']:>12.0%}\n"
+    for scaling, batch, took, total in trainings(g):
+        ideal, name = alone / gpus, f"{scaling}: batch of {batch} in all"
+        text += f"{name:30}{took:>10.4f}{total:>10.1f}{ideal:>10.1f}"
+        text += f"{ideal / total:>12.0%}\n"
     return text + (
         f"\nWeak scaling makes steps of {g['BATCH'] * gpus} images: the learning rate "
         f"has to grow with it, up to {gpus} times, after a warm-up.\n"
@@ -130,16 +128,14 @@ def solve(rows, values):
     Least squares, again and again without the most negative coefficient: close to
     scipy.optimize.nnls, for which scipy would be a large package.
     """
-    rows, values = np.array(rows, float), np.array(values, float)
-    keep = list(range(rows.shape[1]))
-    while True:
-        scaled = rows[:, keep] / values[:, None]
-        found, *_ = np.linalg.lstsq(scaled, np.ones(len(values)), rcond=None)
-        if (found >= 0).all() or len(keep) == 1:
-            result = np.zeros(rows.shape[1])
-            result[keep] = np.maximum(found, 0)
-            return result
+    scaled = np.array(rows, float) / np.array(values, float)[:, None]
+    keep, result = list(range(scaled.shape[1])), np.zeros(scaled.shape[1])
+    found, *_ = np.linalg.lstsq(scaled, np.ones(len(values)), rcond=None)
+    while found.min() < 0 and len(keep) > 1:
         keep.pop(int(found.argmin()))
+        found, *_ = np.linalg.lstsq(scaled[:, keep], np.ones(len(values)), rcond=None)
+    result[keep] = np.maximum(found, 0)
+    return result
 
 
 def gradient_bytes(hidden):
@@ -185,6 +181,64 @@ def fit(result):
         predicted = slower * alone(*case) + exchange
         rows.append((*case, case in fitted, measured(case, "step"), predicted))
     return {"slower": slower, "bandwidth": bandwidth, "latency": latency}, rows
+
+
+def fitted():
+    """Return what the model of a step predicts beside what was measured, in Markdown."""
+    parameters, cases = fit(published())
+    rows = [
+        [hidden, batch, f"{1000 * measured:.2f}", f"{1000 * predicted:.2f}",
+         f"{predicted / measured - 1:+.1%}", "fitted" if fitted else "predicted"]
+        for hidden, batch, fitted, measured, predicted in cases
+    ]  # fmt: skip
+    off = [abs(said / was - 1) for *_, fitted, was, said in cases if not fitted]
+    headings = ["hidden", "batch", "measured, ms", "model, ms", "error", ""]
+    return (
+        f"Fitted: {parameters['bandwidth'] / 1e9:.2f} GB/s, "
+        f"{1000 * parameters['latency']:.2f} ms a message; computing beside another "
+        f"process takes {parameters['slower']:.2f} times as long as alone.\n\n"
+        f"{table('rrrrrl', headings, rows)}\n\n"
+        f"The {len(off)} predicted rows are off by {median(off):.0%} in the median, and "
+        f"by {max(off):.0%} at most."
+    )
+
+
+def forecast():
+    """Return the table of the example on 32 GPUs, over networks and steps."""
+    gpus = DEFAULTS["NODES"] * DEFAULTS["GPUS_PER_NODE"]
+    networks = {
+        "10 Gbit/s Ethernet": {"NETWORK": 10}, "100 Gbit/s": {"NETWORK": 100},
+        f"all {gpus} in one NVLink domain": {"NODES": 1, "GPUS_PER_NODE": gpus},
+    }  # fmt: skip
+    rows = []
+    for seconds in 7.2, 0.1:
+        for name, network in networks.items():
+            given = {**DEFAULTS, "STEP": seconds, **network}
+            none, half = (trainings({**given, "OVERLAP": o}) for o in (0, 0.5))
+            took = [one[-1] for pair in zip(none, half, strict=True) for one in pair]
+            ideal = hours_on_one_gpu(given) / gpus
+            rows.append([f"{seconds} s", name, *(f"{h:.2f}" for h in [ideal, *took])])
+    headings = ["a step on one GPU", "network between nodes", "ideal, hours",
+                "weak, hours", "half hidden",
+                "strong, hours", "half hidden"]  # fmt: skip
+    return table("rlrrrrr", headings, rows)
+
+
+def arithmetic():
+    """Return the table of ideal training times, of ImageNet on 1 to 32 GPUs."""
+    images, batch, epochs = (DEFAULTS[name] for name in ("IMAGES", "BATCH", "EPOCHS"))
+    total = hours_on_one_gpu(DEFAULTS)
+    rows = [
+        [gpus, f"{total / epochs / gpus:.4g}", f"{total / gpus:,.1f}",
+         f"{total / gpus / 24:.1f}"] for gpus in (1, 2, 4, 8, 16, 32)
+    ]  # fmt: skip
+    headings = ["GPUs", "an epoch, hours", f"{epochs} epochs, hours",
+                f"{epochs} epochs, days"]  # fmt: skip
+    return (
+        f"{images:,} images, {batch} a batch: {images // batch:,} steps an epoch. At "
+        f"{DEFAULTS['STEP']} s a step that is {total / epochs:g} hours an epoch and "
+        f"{total:,g} hours for {epochs} epochs.\n\n{table('rrrr', headings, rows)}"
+    )
 
 
 if __name__ == "__main__":

@@ -1,47 +1,57 @@
-"""The tables of the benchmark and of the model, as Markdown, for terminal and pages."""
+"""What a benchmark holds, and its tables as Markdown, for terminal and pages."""
 
+import json
 from statistics import median
 
-from tools.bench import predict
-from tools.bench.results import TUTORIAL, by_case, published, step_parts
+from tools.run.stages import ROOT
 
+TUTORIAL = 128, 64  # hidden units and images a batch, as the stages have them
 LOOPS = {  # in the order of the table
     "stage 1": "stage 1",
     "plain": "the plain loop: `ToTensor`, two workers",
     "typed": "the same with PyTorch's default threads",
     "bare": "a bare loop over tensors",
 }
-NETWORKS = {  # name -> Gbit/s between the nodes, or None: there is one node
-    "10 Gbit/s Ethernet": 10,
-    "100 Gbit/s": 100,
-    "all 32 in one NVLink domain": None,
-}
+
+
+def published():
+    """Return the benchmark that the pages show: a copy of a runs/bench.json."""
+    return json.loads((ROOT / "tools/bench/measured.json").read_text())
+
+
+def by_case(result):
+    """Return {(hidden, batch): {processes: {name: samples}}}, in seconds a step."""
+    found = {}
+    for case in result["scaling"]:
+        group = found.setdefault((case["hidden"], case["batch"]), {})
+        group[case["processes"]] = case["samples"]
+    return found
+
+
+def step_parts(samples):
+    """Return a step's computing, waiting and communicating, in seconds (medians)."""
+    names = "compute", "slowest", "step"
+    compute, slowest, step = (median(samples[name]) for name in names)
+    waiting = max(0.0, slowest - compute)
+    return compute, waiting, max(0.0, step - compute - waiting)
 
 
 def table(alignment, headings, rows):
-    """Return the lines of a Markdown table; `alignment` has l or r for each column."""
-    lines = [
-        "|" + "".join(f" {cell} |" if cell != "" else " |" for cell in row)
-        for row in [headings, *rows]
-    ]
+    """Return a Markdown table; `alignment` has l or r for each column."""
     rule = "".join({"l": "---|", "r": "---:|"}[letter] for letter in alignment)
-    return [lines[0], f"|{rule}", *lines[1:]]
+    first, *others = (f"| {' | '.join(map(str, row))} |" for row in [headings, *rows])
+    return "\n".join([first, f"|{rule}", *others])
 
 
-def spread(samples):
-    """Return the median, and the smallest and largest, of a list of numbers."""
-    return median(samples), min(samples), max(samples)
+def spread(samples, form="{:.2f}"):
+    """Return a median, and in brackets the smallest and largest, as text."""
+    numbers = median(samples), min(samples), max(samples)
+    return "{} ({} to {})".format(*map(form.format, numbers))
 
 
 def ratios(a, b):
     """Return the ratios of two lists of samples, which were measured alternately."""
     return [x / y for x, y in zip(a, b, strict=True)]
-
-
-def with_spread(samples, unit=""):
-    """Return a median with its spread, as text."""
-    middle, low, high = spread(samples)
-    return f"{middle:.2f} {unit} ({low:.2f} to {high:.2f})"
 
 
 def milliseconds(samples):
@@ -50,10 +60,10 @@ def milliseconds(samples):
 
 
 def compared(what, candidates):
-    """Return the lines of a table of {name: seconds}, beside those of stage 1."""
+    """Return a table of {name: seconds}, beside those of stage 1."""
     first = candidates["stage 1"]
     return table("lrr", [what, "seconds", "times stage 1"], [
-        [name, with_spread(samples), with_spread(ratios(samples, first))]
+        [name, spread(samples), spread(ratios(samples, first))]
         for name, samples in candidates.items()
     ])  # fmt: skip
 
@@ -64,34 +74,50 @@ def report(result):
     names = {"python": "Python", "torch": "PyTorch",
              "lightning": "Lightning", "accelerate": "Accelerate"}  # fmt: skip
     software = [f"{name} {machine[k]}" for k, name in names.items() if k in machine]
+    loops = {name: result["epochs"][key] for key, name in LOOPS.items()}
     measured = (
         f"Measured on {machine['cpus']} CPUs ({machine['processor']}), "
         f"{', '.join(machine['gpus']) or 'no GPU'}; {', '.join(software)}. "
-        "Medians, and in brackets the smallest and largest.\n"
+        "Medians, and in brackets the smallest and largest."
     )
-    loops = {name: result["epochs"][key] for key, name in LOOPS.items()}
     epoch = f"an epoch of {result['images']:,} images, one process"
-    lines = [measured, *compared(epoch, loops)]
-    if result.get("peers"):
-        lines += ["", *compared("three epochs, the whole process", result["peers"])]
-    throughput = []
-    for stage, samples in result["stages"].items():
-        middle, low, high = (f"{value:,.0f}" for value in spread(samples))
-        throughput.append([f"`{stage}`", f"{middle} ({low} to {high})"])
+    parts = [measured, compared(epoch, loops)]
+    if "peers" in result:
+        parts.append(compared("three epochs, the whole process", result["peers"]))
+    if "gpu" in result:
+        parts.append(one_gpu(result["gpu"], result["images"]))
     headings = ["stage", "images a second, evaluation included"]
-    lines += ["", *table("lr", headings, throughput)]
-    lines += ["", *scaling(result), "", *conclusions(result)]
-    return "\n".join(lines)
+    columns = [result["stages"]]
+    if "wide" in result:
+        headings.append("2048 wide, batch 1024")
+        columns.append(result["wide"])
+    rows = [[f"`{stage}`", *(spread(column[stage], "{:,.0f}") for column in columns)]
+            for stage in result["stages"]]  # fmt: skip
+    parts.append(table("lrr"[: len(headings)], headings, rows))
+    return "\n\n".join([*parts, scaling(result), conclusions(result)])
+
+
+def one_gpu(cases, images):
+    """Return the table of stage 2 on a GPU beside other loops, each the same epoch."""
+    rows = [
+        [case["hidden"], case["batch"],
+         spread([images / seconds for seconds in case["stage 2"]], "{:,.0f}"),
+         spread(ratios(case["bare"], case["stage 2"])),
+         spread(ratios(case["plain"], case["stage 2"]))] for case in cases
+    ]  # fmt: skip
+    headings = ["hidden", "batch", "stage 2 on a GPU, images a second",
+                "time of a bare loop, all on the GPU", "time of the plain loop, pinned"]  # fmt: skip
+    return table("rrrrr", headings, rows)
 
 
 def scaling(result):
-    """Return the lines of the table of steps, over networks, batches and processes."""
+    """Return the table of steps, over networks, batches and processes."""
     headings = ["hidden", "batch", "processes", "ms a step", "speed-up", "efficiency",
                 "communication", "waiting", "bare `all_reduce`, ms"]  # fmt: skip
     rows = []
     for (hidden, batch), group in by_case(result).items():
         for processes, samples in sorted(group.items()):
-            row = [hidden, batch, processes, with_spread(milliseconds(samples["step"]))]
+            row = [hidden, batch, processes, spread(milliseconds(samples["step"]))]
             if processes == 1:
                 row += [1, "100%", "–", "–", "–"]
             else:
@@ -110,98 +136,24 @@ def conclusions(result):
     groups = by_case(result)
     most = max(max(group) for group in groups.values())
     if most == 1:
-        return [
-            "One process is all that this machine has room for: nothing to compare."
-        ]
+        return "One process is all that this machine has room for: nothing to compare."
     lines = []
     for hidden in sorted({hidden for hidden, _ in groups}):
         faster = [
             batch for (width, batch), group in groups.items() if width == hidden
             and median(group[1]["step"]) > median(group[most]["step"])
         ]  # fmt: skip
-        where = (
-            f"from batches of {min(faster)} on" if faster else "at no batch size tried"
-        )
+        where = f"from batches of {min(faster)} on" if faster else "at no batch tried"
         lines.append(f"- {hidden} wide: {most} processes are faster than one {where}.")
     samples = groups[TUTORIAL][most]
-    apart = map(sum, zip(samples["slowest"], samples["reduce"], strict=True))
-    step = with_spread(ratios(samples["step"], list(apart)), "times")
-    reduce = with_spread(milliseconds(samples["reduce"]), "ms")
-    tiny = with_spread(milliseconds(samples["tiny"]), "ms")
+    apart = [
+        sum(pair) for pair in zip(samples["slowest"], samples["reduce"], strict=True)
+    ]
     lines.append(
-        f"- DDP's step on the tutorial's network takes {step} its computing and a bare "
-        f"`all_reduce` of its gradients, which takes {reduce}; one of a single number "
-        f"takes {tiny}."
+        f"- DDP's step on the tutorial's network takes "
+        f"{spread(ratios(samples['step'], apart), '{:.2f}')} times its computing and a "
+        f"bare `all_reduce` of its gradients, which takes "
+        f"{spread(milliseconds(samples['reduce']))} ms; one of a single number takes "
+        f"{spread(milliseconds(samples['tiny']))} ms."
     )
-    return lines
-
-
-def bench():
-    """Return the tables of the benchmark in tools/bench/measured.json."""
-    return report(published())
-
-
-def model():
-    """Return what the model of a step predicts, beside what was measured."""
-    parameters, cases = predict.fit(published())
-    rows, errors = [], []
-    for hidden, batch, fitted, measured, predicted in cases:
-        error = predicted / measured - 1
-        errors += [] if fitted else [abs(error)]
-        rows.append([
-            hidden, batch, f"{1000 * measured:.2f}", f"{1000 * predicted:.2f}",
-            f"{error:+.1%}", "fitted" if fitted else "predicted",
-        ])  # fmt: skip
-    headings = ["hidden", "batch", "measured, ms", "model, ms", "error", ""]
-    fitted = (
-        f"Fitted: {parameters['bandwidth'] / 1e9:.2f} GB/s, "
-        f"{1000 * parameters['latency']:.2f} ms a message; computing beside another "
-        f"process takes {parameters['slower']:.2f} times as long as alone.\n"
-    )
-    off = (
-        f"\nThe {len(errors)} predicted rows are off by {median(errors):.0%} in the "
-        f"median, and by {max(errors):.0%} at most."
-    )
-    return "\n".join([fitted, *table("rrrrrl", headings, rows), off])
-
-
-def forecast():
-    """Return the table of the example on 32 GPUs, over networks and steps."""
-    given, rows = dict(predict.DEFAULTS), []
-    gpus = given["NODES"] * given["GPUS_PER_NODE"]
-    for seconds in 7.2, 0.1:
-        given["STEP"] = seconds
-        for name, network in NETWORKS.items():
-            layout = (
-                {"NETWORK": network} if network else {"NODES": 1, "GPUS_PER_NODE": gpus}
-            )
-            none = predict.trainings({**given, **layout, "OVERLAP": 0.0})
-            half = predict.trainings({**given, **layout, "OVERLAP": 0.5})
-            took = [
-                one["hours"] for pair in zip(none, half, strict=True) for one in pair
-            ]
-            ideal = predict.hours_on_one_gpu(given) / gpus
-            rows.append([f"{seconds} s", name, *(f"{h:.2f}" for h in [ideal, *took])])
-    headings = ["a step on one GPU", "network between nodes", "ideal, hours",
-                "weak, hours", "half hidden",
-                "strong, hours", "half hidden"]  # fmt: skip
-    return "\n".join(table("rlrrrrr", headings, rows))
-
-
-def arithmetic():
-    """Return the table of ideal training times, of ImageNet on 1 to 32 GPUs."""
-    given = predict.DEFAULTS
-    images, batch, epochs = given["IMAGES"], given["BATCH"], given["EPOCHS"]
-    total = predict.hours_on_one_gpu(given)
-    rows = [
-        [gpus, f"{total / epochs / gpus:.4g}", f"{total / gpus:,.1f}",
-         f"{total / gpus / 24:.1f}"] for gpus in (1, 2, 4, 8, 16, 32)
-    ]  # fmt: skip
-    headings = ["GPUs", "an epoch, hours", f"{epochs} epochs, hours",
-                f"{epochs} epochs, days"]  # fmt: skip
-    steps = (
-        f"{images:,} images, {batch} a batch: {images // batch:,} steps an epoch. At "
-        f"{given['STEP']} s a step that is {total / epochs:g} hours an epoch and "
-        f"{total:,g} hours for {epochs} epochs.\n"
-    )
-    return "\n".join([steps, *table("rrrr", headings, rows)])
+    return "\n".join(lines)

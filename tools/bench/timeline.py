@@ -1,10 +1,10 @@
 """Draw what each device or process does, step by step: `make trace S=04_ddp`.
 
 Runs a stage for some steps under torch.profiler on every rank. Writes
-runs/trace_STAGE.png and a trace for each rank, runs/trace_STAGE_0.json, which
-https://ui.perfetto.dev opens. Without two GPUs, stage 3 runs on a stand-in with two
-copies on the CPU, one after the other. With GPUs the rows show when a process asks for
-the work; the trace has the kernels too.
+runs/trace_STAGE.png, or to OUT, and a trace for each rank, trace_STAGE_0.json, which
+https://ui.perfetto.dev opens. GPUS=0,1 or cpu says on what. Without two GPUs, stage 3
+runs on a stand-in with two copies on one device, one after the other. With GPUs the
+rows show when a process asks for the work; the trace has the kernels too.
 """
 
 import json
@@ -14,29 +14,30 @@ import sys
 import tempfile
 from pathlib import Path
 
-import torch
-
 from tools.bench import figures
+from tools.bench.benchmark import take_gpus
 from tools.bench.timeline_rank import instrument, needs_standin, row_name
-from tools.run import data, ranks
+from tools.run import data, launch, ranks
 from tools.run.sample import cut
-from tools.run.stages import DISTRIBUTED, ROOT, find, refuse, script
+from tools.run.stages import ROOT, find, refuse, script
 
 STEPS = 3  # that are drawn, from the middle of the run
-FLAGS = ["--epochs", "1", "--hidden", "1024", "--batch-size", "256"]
+FLAGS = {"EPOCHS": "1", "ARGS": "--hidden 1024 --batch-size 256"}
 IMAGES = 5 * 256
-PROFILED = {  # how the names of the profiler's own events begin -> kind
+PROFILED = {  # how the names of the profiler's own labels begin -> kind
     "gloo:all_reduce": "all-reduce", "nccl:all_reduce": "all-reduce",
-    "ncclDevKernel_AllReduce": "all-reduce", "Optimizer.step": "optimizer",
-    "enumerate(DataLoader)": "data",
+    "Optimizer.step": "optimizer", "enumerate(DataLoader)": "data",
 }  # fmt: skip
 
 
 def read_spans(path, process_row):
-    """Return the (row, kind, start, end) of a trace, in microseconds."""
+    """Return the (row, kind, start, end) of a trace, in microseconds.
+
+    Of labels on the CPU alone: `gpu_user_annotation` repeats them, for their kernels.
+    """
     found = []
     for event in json.loads(path.read_text())["traceEvents"]:
-        if event.get("ph") != "X":  # not a span of time
+        if event.get("cat") != "user_annotation":
             continue
         row, _, kind = event["name"].rpartition("|")
         kinds = (PROFILED[start] for start in PROFILED if kind.startswith(start))
@@ -60,23 +61,28 @@ def trace(stage, out):
     Returns (rows of the timeline, kinds of work, paths: the picture, then the traces).
     """
     out.mkdir(parents=True, exist_ok=True)
-    processes = (torch.cuda.device_count() or 2) if stage in DISTRIBUTED else None
-    traces = [out / f"trace_{stage}_{rank}.json" for rank in range(processes or 1)]
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
-        root = cut(folder / "data", IMAGES, 100)
-        words = [script(stage), "--data", root, "--out", folder / "out", *FLAGS]
+        given = {"DATA": str(cut(folder / "data", IMAGES, 100)), "OUT": str(folder)}
+        given["GPUS"] = os.environ.get("GPUS", "")
+        _, words = launch.plan(stage, {**given, **FLAGS})
+        number = [word.partition("=")[2] for word in words if "--nproc-per-" in word]
+        processes = int(number[0]) if number else None
+        words = words[words.index(str(data.shown(script(stage)))) :]
         prepare = instrument, stage, folder
         result = ranks.run(words, processes, timeout=300, prepare=prepare, gpus=True)
         if result.returncode:
             refuse(f"{stage} failed:\n{result.stderr[-2000:]}")
+        traces = [out / f"trace_{stage}_{n}.json" for n in range(processes or 1)]
         for rank, path in enumerate(traces):
             shutil.copyfile(folder / f"{rank}.json", path)
     spans = [read_spans(path, row_name(stage, n)) for n, path in enumerate(traces)]
     start, end = window(spans[0])
     title = f"{stage}: {STEPS} steps"
     if needs_standin(stage):
-        title += " (a stand-in: two copies on the CPU, one after the other)"
+        title += " (a stand-in: two copies on one device, one after the other)"
+    elif launch.count_gpus() and stage != "01_cpu":
+        title += " (when each process asks for the work)"
     picture = out / f"trace_{stage}.png"
     spans = [span for rank in spans for span in rank]
     drawn = figures.draw_timeline(spans, start, end, title, picture)
@@ -85,9 +91,10 @@ def trace(stage, out):
 
 def main():
     os.chdir(ROOT)
+    take_gpus()
     for name in [name for name in sys.argv[1:] if name] or ["3", "4", "5", "6"]:
         stage = find(name)
-        rows, kinds, paths = trace(stage, ROOT / "runs")
+        rows, kinds, paths = trace(stage, Path(os.environ.get("OUT") or "runs"))
         print(f"{stage}: {', '.join(rows)}: {', '.join(kinds)}")
         print("  " + ", ".join(str(data.shown(path)) for path in paths))
 

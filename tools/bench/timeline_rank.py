@@ -12,21 +12,28 @@ from torch.nn.modules.module import (
     register_module_forward_hook,
     register_module_forward_pre_hook,
 )
+from torch.overrides import TorchFunctionMode
 from torch.profiler import profile, record_function
 
-from tools.lab import standin
+from tools.run.launch import count_gpus
 from tools.run.stages import DISTRIBUTED
 
 HALVES = {3: "first half", 1: "second half"}  # of stage 6, by their number of layers
+DATA_PARALLEL = {  # method of nn.DataParallel, which its forward pass calls -> kind
+    "scatter": "scatter", "replicate": "replicate", "parallel_apply": "forward",
+    "gather": "gather",
+}  # fmt: skip
 
 
-class Labels:
-    """Labels in a trace: `begin` ends what was begun before in its row."""
+class Labels(TorchFunctionMode):
+    """Labels in a trace: of copies and the backward pass, and others by `begin`, `end`."""
 
-    def __init__(self):
-        self.open = {}
+    def __init__(self, row):
+        super().__init__()
+        self.row, self.open = row, {}
 
     def begin(self, row, kind):
+        """Begin a label; ends what was begun before in its row."""
         self.end(row)
         self.open[row] = record_function(f"{row}|{kind}")
         self.open[row].__enter__()
@@ -34,6 +41,16 @@ class Labels:
     def end(self, row):
         if row in self.open:
             self.open.pop(row).__exit__(None, None, None)
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kind = {torch.Tensor.to: "copy", torch.Tensor.backward: "backward"}.get(func)
+        if kind:
+            self.begin(self.row, kind)
+        result = func(*args, **(kwargs or {}))
+        if kind:
+            for row in self.row, *(HALVES.values() if kind == "backward" else ()):
+                self.end(row)
+        return result
 
 
 def row_name(stage, rank):
@@ -43,38 +60,53 @@ def row_name(stage, rank):
 
 def needs_standin(stage):
     """Return whether this machine has too few GPUs to show what a stage does."""
-    return stage == "03_dp" and torch.cuda.device_count() < 2
+    return stage == "03_dp" and count_gpus() < 2
 
 
-def standin_data_parallel(labels, row):
-    """Return a stand-in for nn.DataParallel, with two copies and its steps labelled."""
+class TwoCopies(nn.DataParallel):
+    """nn.DataParallel with two copies on one device, one after the other."""
 
-    class DataParallel(standin.DataParallel):
-        def forward(self, images):
-            labels.begin(row, "scatter")
-            parts = images.chunk(2)
-            labels.begin(row, "replicate")  # what moves the weights to each GPU
-            for weights in self.module.parameters():
-                weights.detach().clone()
-            labels.end(row)
-            outputs = []
-            for copy, part in enumerate(parts):
-                labels.begin(f"copy {copy}", "forward")
+    def forward(self, images):
+        parts = self.scatter(images)
+        self.replicate()
+        return self.gather(self.parallel_apply(parts))
+
+    def scatter(self, images):
+        return images.chunk(2)
+
+    def replicate(self):  # what moves the weights to each GPU
+        for weights in self.module.parameters():
+            weights.detach().clone()
+
+    def parallel_apply(self, parts):
+        outputs = []
+        for copy, part in enumerate(parts):
+            with record_function(f"copy {copy}|forward"):
                 outputs.append(self.module(part))
-                labels.end(f"copy {copy}")
-            labels.begin(row, "gather")
-            result = standin.gather(outputs)
-            labels.end(row)
-            return result
+        return outputs
 
-    return DataParallel
+    def gather(self, outputs):
+        return torch.cat(outputs)
+
+
+def label_data_parallel(wrapper, row):
+    """Label the four parts of the forward pass of nn.DataParallel, or of TwoCopies.
+
+    The threads in which GPUs are asked have no profiler: `parallel_apply` is one label.
+    """
+    for method, kind in DATA_PARALLEL.items():
+        labelled = record_function(f"{row}|{kind}")(getattr(wrapper, method))
+        setattr(wrapper, method, labelled)
 
 
 def instrument(rank, stage, folder):
     """Have this process label what it does, and leave its trace in `folder`."""
-    labels, row = Labels(), row_name(stage, rank)
+    row = row_name(stage, rank)
+    labels = Labels(row)
     if needs_standin(stage):
-        nn.DataParallel = standin_data_parallel(labels, row)
+        nn.DataParallel = TwoCopies
+    if stage == "03_dp":
+        label_data_parallel(nn.DataParallel, row)
 
     def forward_row(module):  # where its forward pass is drawn, or None
         if stage == "06_model_parallel":
@@ -88,27 +120,16 @@ def instrument(rank, stage, folder):
     def forward_ends(module, _, output):
         if where := forward_row(module):
             labels.end(where)
-            if where != row and output.requires_grad:
+            if where in HALVES.values() and output.requires_grad:
                 output.register_hook(lambda _: half_begins_backward(where))
 
     def half_begins_backward(where):  # the gradient of its output is there
         labels.end("second half")
         labels.begin(where, "backward")
 
-    def backward(self, *args, original=torch.Tensor.backward, **options):
-        if stage != "06_model_parallel":
-            labels.begin(row, "backward")
-        original(self, *args, **options)
-        for name in row, *HALVES.values():
-            labels.end(name)
-
-    def to(self, *args, original=torch.Tensor.to, **options):
-        with record_function(f"{row}|copy"):
-            return original(self, *args, **options)
-
     register_module_forward_pre_hook(forward_begins)
     register_module_forward_hook(forward_ends)
-    torch.Tensor.backward, torch.Tensor.to = backward, to
+    labels.__enter__()
     profiler = profile()  # the CPU, and the GPUs where there are any
     profiler.start()
 

@@ -11,10 +11,10 @@ import math
 import os
 import re
 import subprocess
-import sys
 import tempfile
 
-from tools.bench import tables
+from tools.bench import predict
+from tools.bench.tables import published, report, table
 from tools.lab.exercise import exercises as lab_exercises
 from tools.pages import rooms
 from tools.run import diffs
@@ -28,13 +28,8 @@ from tools.run.stages import (
     script,
 )
 
-PAGES = [
-    "README.md",
-    "SCALING.md",
-    "CONTRIBUTING.md",
-    "exercises/README.md",
-    *(f"{stage}/README.md" for stage in STAGES),
-]
+PAGES = ["README.md", "SCALING.md", "CONTRIBUTING.md", "exercises/README.md"]
+PAGES += [f"{stage}/README.md" for stage in STAGES]
 PART = re.compile(r"<!-- generated: (.+?) -->\n(.*?)<!-- end -->", re.DOTALL)
 REASON = re.compile(
     r"<!-- generated: hunk (\S+) (\S+) (\d+) -->.*?<!-- end -->\n"
@@ -55,23 +50,18 @@ LESSONS = {
 
 def stages():
     """Return the table of the stages."""
-    lines = [
-        "| stage | run it | what it teaches | lines | changed |",
-        "|---|---|---|---|---|",
-    ]
+    rows = []
     for target, stage in TARGETS.items():
         length = len(script(stage).read_text().splitlines())
-        before = previous(stage)
+        before, lesson = previous(stage), LESSON_FROM.get(stage)
         changed = diffs.changed_lines(before, stage) if before else "–"
-        if lesson := LESSON_FROM.get(stage):
-            changed = (
-                f"{changed} ({diffs.changed_lines(lesson, stage)} from {lesson[:2]})"
-            )
-        lines.append(
-            f"| [`{stage}`]({stage}/README.md) | `make {target}` | {LESSONS[stage]} "
-            f"| {length} | {changed} |"
-        )
-    return "\n".join(lines)
+        if lesson:
+            more = diffs.changed_lines(lesson, stage)
+            changed = f"{changed} ({more} from {lesson[:2]})"
+        name = f"[`{stage}`]({stage}/README.md)"
+        rows.append([name, f"`make {target}`", LESSONS[stage], length, changed])
+    headings = ["stage", "run it", "what it teaches", "lines", "changed"]
+    return table("lllll", headings, rows)
 
 
 @functools.cache
@@ -81,12 +71,9 @@ def output():
     for name in "OMP_NUM_THREADS", "MAKEFLAGS", "MAKELEVEL", "ARGS", "GPUS", "NPROC":
         environment.pop(name, None)
     with tempfile.TemporaryDirectory() as folder:
+        words = ["make", "all", "DATA=data/sample", f"OUT={folder}"]
         result = subprocess.run(
-            ["make", "all", "DATA=data/sample", f"OUT={folder}"],
-            capture_output=True,
-            text=True,
-            cwd=ROOT,
-            env=environment,
+            words, cwd=ROOT, env=environment, capture_output=True, text=True
         )
     if result.returncode:
         refuse(f"make all failed, so the pages cannot show it:\n{result.stderr}")
@@ -136,17 +123,18 @@ def reasons(a, b):
 
 def exercises():
     """Return the table of the exercises."""
-    lines = ["| | exercise | stage | minutes |", "|---|---|---|---:|"]
-    for one in lab_exercises():
-        link = f"[{one.title}]({one.folder.name}/exercise.md)"
-        lines.append(f"| {one.number} | {link} | `{one.stage}` | {one.minutes} |")
-    return "\n".join(lines)
+    rows = [
+        [one.number, f"[{one.title}]({one.folder.name}/exercise.md)", f"`{one.stage}`",
+         one.minutes] for one in lab_exercises()
+    ]  # fmt: skip
+    return table("lllr", ["", "exercise", "stage", "minutes"], rows)
 
 
 BLOCKS = {
-    "bench": tables.bench, "model": tables.model, "predict": tables.forecast,
+    "bench": lambda: report(published()), "model": predict.fitted,
+    "predict": predict.forecast, "arithmetic": predict.arithmetic,
     "stages": stages, "output": output, "printed": printed, "hunk": hunk,
-    "arithmetic": tables.arithmetic, "exercises": exercises, "rooms": rooms.flowchart,
+    "exercises": exercises, "rooms": rooms.flowchart,
 }  # fmt: skip
 
 
@@ -195,6 +183,4 @@ def write():
 
 
 if __name__ == "__main__":
-    if sys.argv[1:]:
-        refuse("python -m tools.pages.blocks takes no arguments")
     write()

@@ -15,7 +15,6 @@ same bytes, and a change of the text keeps the ids.
 """
 
 import re
-import sys
 
 import nbformat
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
@@ -60,11 +59,8 @@ def build(stage):
 
 
 if __name__ == "__main__":
-    if sys.argv[1:]:
-        refuse("python -m tools.pages.build_notebooks takes no arguments")
     for stage in STAGES:
-        path = FOLDER / f"{stage}.ipynb"
-        text = build(stage)
+        path, text = FOLDER / f"{stage}.ipynb", build(stage)
         stale = not path.exists() or path.read_text() != text
         path.write_text(text)
         print(f"{path.relative_to(ROOT)} {'written' if stale else 'is fresh'}")

@@ -16,6 +16,7 @@ import torch
 from IPython import get_ipython
 from IPython.display import HTML, display
 from markdown_it import MarkdownIt
+from torch.autograd import DeviceType
 
 from tools.pages import blocks
 from tools.run import compare, data, diffs, launch
@@ -72,13 +73,12 @@ def prepare():
     root, gpus = mnist(), torch.cuda.device_count()
     train, test = data.check(root)
     size = "all of MNIST" if train == 60_000 else "a sample of MNIST"
-    devices = f"{gpus} GPU{'s' * (gpus != 1)}, {os.cpu_count()} CPU cores"
-    processes = gpus or launch.CPU_PROCESSES
     print(f"repository  {ROOT}")
     print(f"PyTorch     {torch.__version__}, Python {sys.version.split()[0]}")
-    print(f"devices     {devices}; DDP will run {processes} processes")
-    images = f"{size}: {train} training, {test} test images"
-    print(f"data        {data.shown(root)}, {images}")
+    print(f"devices     {gpus} GPU{'s' * (gpus != 1)}, {os.cpu_count()} CPU cores")
+    print(
+        f"data        {data.shown(root)}, {size}: {train} training, {test} test images"
+    )
 
 
 @refusals_raised()
@@ -92,7 +92,7 @@ def show_diff(stage, base=None):
     found, reasons = diffs.hunks(base, stage), blocks.reasons(base, stage)
     count = diffs.changed_lines(base, stage)
     html = f"<p>From <b>{base}</b> to <b>{stage}</b>: {count} changed lines.</p>"
-    for number, (hunk, reason) in enumerate(zip(found, reasons, strict=True), start=1):
+    for number, hunk in enumerate(found, start=1):
         lines = "".join(
             f'<span style="display: block; padding: 0 .5em; '
             f'background: {BACKGROUND.get(line[0], "none")}">{escape(line)}</span>'
@@ -102,7 +102,7 @@ def show_diff(stage, base=None):
             <code>{escape(hunk.section)}</code></p>
             <pre style="white-space: pre-wrap; line-height: 1.4; margin: 0"
             >{lines}</pre>
-            <details><summary>why</summary>{MarkdownIt().render(reason)}</details>"""
+            <details><summary>why</summary>{MarkdownIt().render(reasons[number - 1])}</details>"""
     display(HTML(html))
 
 
@@ -110,9 +110,8 @@ def show_images(images, titles):
     """Draw images (count, height, width), each below its title, eight in a row."""
     rows = -(-len(images) // 8)
     _, axes = plt.subplots(rows, 8, figsize=(8, 1.4 * rows), layout="constrained")
-    for axis in axes.flat:
+    for axis in axes.flat:  # the last row may have some left over
         axis.axis("off")
-    # The last row may have axes left over.
     for axis, image, title in zip(axes.flat, images, titles, strict=False):
         axis.imshow(image, cmap="gray_r")
         axis.set_title(title, fontsize=8)
@@ -129,6 +128,23 @@ def draw_table(axis, values, texts, **style):
     for y, row in enumerate(texts):
         for x, text in enumerate(row):
             axis.text(x, y, text, ha="center", va="center", color="black", fontsize=8)
+
+
+def by_kind(averages, kinds):
+    """Return the seconds of a profile's operations, {kind: seconds}, and on which device.
+
+    `averages` are torch.profiler's, `kinds` maps a kind to how names of its operations
+    begin. Kernels count as the operation that asked for them, which has their time too;
+    where a profile has none, for want of a GPU or of CUPTI, the CPU's time counts.
+    """
+    operations = [one for one in averages if one.device_type == DeviceType.CPU]
+    on_gpu = any(one.self_device_time_total for one in operations)
+    found = dict.fromkeys([*kinds, "all else"], 0.0)
+    for one in operations:
+        own = one.self_device_time_total if on_gpu else one.self_cpu_time_total
+        names = (kind for kind, starts in kinds.items() if one.key.startswith(starts))
+        found[next(names, "all else")] += own / 1e6
+    return found, "GPU" if on_gpu else "CPU"
 
 
 def stream(command, **environment):

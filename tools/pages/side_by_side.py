@@ -16,7 +16,7 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
-from tools.pages.blocks import LESSONS, anchor, reasons
+from tools.pages.blocks import LESSONS, reasons
 from tools.run import diffs
 from tools.run.stages import ROOT, STAGES, TARGETS, previous, refuse, script
 
@@ -26,10 +26,8 @@ SIMILAR = 0.4  # two lines that share less than this are not one line that chang
 
 def highlighted(stage):
     """Return the lines of a script as HTML, in spans of pygments' classes."""
-    html = highlight(
-        script(stage).read_text(), PythonLexer(), HtmlFormatter(nowrap=True)
-    )
-    return html.splitlines()
+    text = script(stage).read_text()
+    return highlight(text, PythonLexer(), HtmlFormatter(nowrap=True)).splitlines()
 
 
 def changed_words(old, new):
@@ -38,10 +36,8 @@ def changed_words(old, new):
     a, b = ([0, *accumulate(map(len, line))] for line in words)  # where words begin
     opcodes = SequenceMatcher(None, *words).get_opcodes()
     changed = [places for tag, *places in opcodes if tag != "equal"]
-    return (
-        [[a[i1], a[i2]] for i1, i2, _, _ in changed if i1 < i2],
-        [[b[j1], b[j2]] for _, _, j1, j2 in changed if j1 < j2],
-    )
+    return ([[a[i1], a[i2]] for i1, i2, _, _ in changed if i1 < i2],
+            [[b[j1], b[j2]] for _, _, j1, j2 in changed if j1 < j2])  # fmt: skip
 
 
 def aligned(old, new, i=0, j=0):
@@ -109,10 +105,8 @@ def hunks(a, b):
     if (a, b) in diffs.EXPLAINED:
         why = [[{"html": MarkdownIt().render(text)}] for text in reasons(a, b)]
     else:
-        why = [
-            [{"link": f"{anchor(previous(stage), stage)}.{n}"} for stage, n in made_by]
-            for made_by in (steps(a, b, hunk) for hunk in found)
-        ]
+        why = [[{"link": f"{stage}.{number}"} for stage, number in steps(a, b, hunk)]
+               for hunk in found]  # fmt: skip
     return [
         {
             "section": hunk.section,
