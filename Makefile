@@ -34,7 +34,8 @@ help:  ## this list
 
 #: GPUS=0,1     these GPUs, one process each; GPUS=cpu: none. Not given: every GPU,
 #:              or two processes on a single one, or on the CPU
-#: NPROC=3      so many processes for ddp and ddp_inference; they share the GPUs
+#: NPROC=3      so many processes for ddp and ddp_inference, which share the GPUs, and
+#:              for what is beyond
 #: EPOCHS=1     passes over the training set
 #: DATA=DIR     another MNIST root, such as DATA=data/sample
 #: OUT=DIR      where the results go (for all and compare: a folder per stage in it)
@@ -68,6 +69,18 @@ ddp_inference: $(STAGES)  ## stage 5: evaluation on every rank, and the diff fro
 	@$(PY) -m tools.run.launch 05_ddp_inference
 model_parallel: $(STAGES)  ## stage 6: a model on two GPUs, and the diff from stage 5
 	@$(PY) -m tools.run.launch 06_model_parallel
+
+beyond: $(STAGES)  ## the four stages in beyond/, then compare
+	@$(PY) -m tools.run.launch beyond
+	@$(PY) -m tools.run.compare "$(or $(OUT),runs)"
+fsdp: $(STAGES)  ## stage 7: FSDP, and the diff from stage 5
+	@$(PY) -m tools.run.launch 07_fsdp
+tensor_parallel: $(STAGES)  ## stage 8: tensor parallelism, and the diff from stage 7
+	@$(PY) -m tools.run.launch 08_tensor_parallel
+pipeline: $(STAGES)  ## stage 9: a pipeline of two halves, and the diff from stage 8
+	@$(PY) -m tools.run.launch 09_pipeline
+hybrid: $(STAGES)  ## stage 10: FSDP and tensor parallelism, and the diff from stage 7
+	@$(PY) -m tools.run.launch 10_hybrid
 
 diff: $(STAGES)  ## any two stages: make diff A=02_single_gpu B=04_ddp
 	@$(PY) -m tools.run.diffs "$(A)" "$(B)"
@@ -136,6 +149,7 @@ lock: .venv/bin/uv  ## pin the packages of pyproject.toml anew; U=--upgrade take
 	  && constraint="-c requirements/dev.txt" U= || exit 1; done
 
 .PHONY: help all cpu single_gpu dp ddp ddp_inference model_parallel diff \
+  beyond fsdp tensor_parallel pipeline hybrid \
   side_by_side notebooks exercises exercise check hint solution reset compare data \
   bench trace predict \
   doctor setup test mutants lint docs lock

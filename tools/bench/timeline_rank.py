@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 from torch.profiler import profile, record_function
 
 from tools.run.launch import count_gpus
-from tools.run.stages import DISTRIBUTED
+from tools.run.stages import BY_TORCHRUN
 
 HALVES = {3: "first half", 1: "second half"}  # of stage 6, by their number of layers
 DATA_PARALLEL = {  # method of nn.DataParallel, which its forward pass calls -> kind
@@ -55,7 +55,7 @@ class Labels(TorchFunctionMode):
 
 def row_name(stage, rank):
     """Return the name of a process's row."""
-    return f"rank {rank}" if stage in DISTRIBUTED else "process"
+    return f"rank {rank}" if stage in BY_TORCHRUN else "process"
 
 
 def needs_standin(stage):

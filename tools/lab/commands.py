@@ -10,7 +10,7 @@ from tools.lab.checks import Wrong
 from tools.lab.exercise import exercises
 from tools.run import data
 from tools.run.diffs import colour
-from tools.run.stages import DISTRIBUTED, ROOT, end_at_a_closed_pipe, refuse
+from tools.run.stages import BY_TORCHRUN, ROOT, end_at_a_closed_pipe, refuse
 
 
 def workshop(exercise):
@@ -51,7 +51,7 @@ def begin(exercise):
     print(f"{exercise.title}\n\n{exercise.chapter('What you observe')}")
     print(f"\n{exercise.chapter('Your task')}\n")
     program = "python"
-    if exercise.stage in DISTRIBUTED:
+    if exercise.stage in BY_TORCHRUN:
         program = "torchrun --standalone --nproc-per-node=2"
     command = f"OMP_NUM_THREADS=1 .venv/bin/{program} {name} --data data/sample"
     print(f"Run it yourself: {command}")

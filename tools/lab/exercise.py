@@ -24,7 +24,7 @@ from tools.lab import checks
 from tools.lab.checks import EPOCHS, TEST, TRAIN
 from tools.run import compare
 from tools.run.sample import cut
-from tools.run.stages import DISTRIBUTED, ROOT, STAGES, load_file, script
+from tools.run.stages import BY_TORCHRUN, ROOT, STAGES, load_file, script
 
 EXERCISES = ROOT / "exercises"
 
@@ -96,7 +96,7 @@ def observed(text, stage, *flags, processes=2, train=TRAIN, test=TEST, stand_in=
         path.write_text(text)
         words = [path, "--data", cut(folder / "data", train, test), "--out", out]
         words += ["--epochs", EPOCHS, *flags]
-        count = processes if stage in DISTRIBUTED else 0
+        count = processes if stage in BY_TORCHRUN else 0
         prepare = observe.record, folder, stand_in, reductions
         places, code = {}, text.splitlines()
         try:

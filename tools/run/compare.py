@@ -7,7 +7,14 @@ import sys
 from pathlib import Path
 
 from tools.run.launch import count_gpus
-from tools.run.stages import DISTRIBUTED, ROOT, STAGES, end_at_a_closed_pipe, refuse
+from tools.run.stages import (
+    BY_TORCHRUN,
+    EVERY,
+    ROOT,
+    STAGES,
+    end_at_a_closed_pipe,
+    refuse,
+)
 
 COUNTS = 0.002  # of the test images: how many more or fewer may be right, by rounding
 SMALL = 0.005  # so far, relatively, images that ranks count twice or TF32 move a loss
@@ -81,7 +88,7 @@ def table(curves, one_device=True):
     differ = []
     for stage, curve in curves.items():
         loss, correct, total = curve[-1]
-        same_bits = one_device and not {first, stage} & set(DISTRIBUTED)
+        same_bits = one_device and not {first, stage} & set(BY_TORCHRUN)
         verdict, equal = judge(curve, reference, same_bits)
         if not equal:
             differ.append(stage)
@@ -125,7 +132,7 @@ def main():
     os.chdir(ROOT)
     top = Path(sys.argv[1] if sys.argv[1:] else "runs")
     curves = {}
-    for path in (top / stage / "metrics.csv" for stage in STAGES):
+    for path in (top / stage / "metrics.csv" for stage in EVERY.values()):
         try:
             curve = read(path) if path.exists() else []
         except (ValueError, KeyError, TypeError):

@@ -2,15 +2,15 @@
 
 import ast
 import difflib
-import itertools
 import sys
 from typing import NamedTuple
 
 from tools.run.stages import (
+    EVERY,
     LESSON_FROM,
-    STAGES,
     end_at_a_closed_pipe,
     find,
+    previous,
     refuse,
     script,
 )
@@ -20,7 +20,7 @@ COLOURS = {"---": "1", "+++": "1", "-": "31", "+": "32", "@": "36"}
 
 # The diffs that the pages explain, hunk by hunk: the page of a stage has those to it.
 EXPLAINED = [
-    *itertools.pairwise(STAGES),
+    *((previous(stage), stage) for stage in EVERY.values() if previous(stage)),
     *((base, stage) for stage, base in LESSON_FROM.items()),
 ]
 

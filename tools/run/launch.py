@@ -19,7 +19,8 @@ import psutil
 
 from tools.run import data, diffs
 from tools.run.stages import (
-    DISTRIBUTED,
+    BEYOND,
+    BY_TORCHRUN,
     LESSON_FROM,
     ROOT,
     STAGES,
@@ -66,7 +67,22 @@ def choose_gpus(text, there):
     return [names[index].strip() for index in chosen]
 
 
-def choose_processes(given, gpus, there, batch, nodes):
+def unfit(stage, ranks, batch):
+    """Return why so many ranks cannot run a stage, and what to take instead, or None."""
+    if stage == "09_pipeline":
+        return None if ranks == 2 else ("a pipeline of two halves", "NPROC=2")
+    if stage == "10_hybrid" and ranks % 2:
+        return "tensor parallelism in pairs", f"NPROC={ranks + 1}"
+    # with tensor parallelism a pair, or all, have the same images
+    shares = {"08_tensor_parallel": 1, "10_hybrid": ranks // 2}.get(stage, ranks)
+    if batch % shares == 0:
+        return None
+    low = max(batch // shares, 1) * shares
+    why = f"{ranks} processes cannot share a batch of {batch} images"
+    return why, f"ARGS='--batch-size {low}' or {low + shares}"
+
+
+def choose_processes(stage, given, gpus, there, batch, nodes):
     """Return how many ranks run on this node: NPROC, one for each GPU, or CPU_PROCESSES.
 
     `gpus` are those that GPUS names, or None; `there` is the number of all, counted where
@@ -74,26 +90,25 @@ def choose_processes(given, gpus, there, batch, nodes):
     GPUS that cannot. Where neither is given, takes as many as can, or two on a single
     GPU, and prints a line that says so.
     """
+    on = len(gpus) if gpus is not None else count_gpus() if there is None else there
+    most = on or (4 if stage == "10_hybrid" else CPU_PROCESSES)
     if "NPROC" in given:
         most = positive("NPROC", given["NPROC"])
-    elif gpus is not None:
-        most = len(gpus) or CPU_PROCESSES
-    else:
-        most = (count_gpus() if there is None else there) or CPU_PROCESSES
-        if most == nodes == 1:
-            most = CPU_PROCESSES
-            print("1 GPU: 2 processes share it, over gloo; GPUS=0 takes one, alone")
-    total = most * nodes
-    if batch % total == 0:
+        if stage in BEYOND.values() and most > on > 0:
+            refuse(f"NPROC={most}: each process needs a GPU of its own; here are {on}")
+    elif gpus is None and most == nodes == 1:
+        most = CPU_PROCESSES
+        print("1 GPU: 2 processes share it, over gloo; GPUS=0 takes one, alone")
+    wrong = unfit(stage, most * nodes, batch)
+    if not wrong:
         return most
-    why = f"{total} processes cannot share a batch of {batch} images"
-    low = max(batch // total, 1) * total
-    advice = f"ARGS='--batch-size {low}' or {low + total}"
-    fit = [n for n in range(1, most) if n * nodes > 1 and batch % (n * nodes) == 0]
-    if "NPROC" in given or gpus is not None or not fit:
+    why, advice = wrong
+    can = [n for n in range(1, most) if not unfit(stage, n * nodes, batch)]
+    if "NPROC" in given or gpus is not None or not can or can[-1] * nodes == 1:
         refuse(f"{why}: take {advice}")
-    print(f"{why}: {fit[-1] * nodes} run; {advice} takes all")
-    return fit[-1]
+    takes_all = f"; {advice} takes all" if "ARGS" in advice else ""
+    print(f"{why}: {can[-1] * nodes} run{takes_all}")
+    return can[-1]
 
 
 def positive(name, text):
@@ -111,8 +126,10 @@ def choose_nodes(stage, given):
     if "NNODES" not in given:  # the others may be in the shell, on a cluster
         return 1, ["--standalone"]
     usage = "such as NNODES=2 NODE_RANK=0 MASTER_ADDR=host, NODE_RANK=1 on the second"
-    if stage not in DISTRIBUTED:
-        refuse(f"{stage} runs on one machine: NNODES is for ddp and ddp_inference")
+    if stage not in BY_TORCHRUN:
+        refuse(
+            f"{stage} runs on one machine: NNODES is for what torchrun starts, such as ddp"
+        )
     absent = [name for name in ("NODE_RANK", "MASTER_ADDR") if name not in given]
     if absent:
         refuse(f"several nodes need {' and '.join(absent)} too, {usage}")
@@ -152,8 +169,8 @@ def check_flags(stage, flags):
     checkpoint = getattr(args, "checkpoint", None)
     if args.epochs < 1:
         refuse(f"--epochs {args.epochs}: a run has at least one epoch, EPOCHS=1")
-    for name in "batch_size", "hidden", "lr":
-        if not getattr(args, name) > 0:
+    for name in "batch_size", "hidden", "lr", "micro_batches":
+        if not getattr(args, name, 1) > 0:
             flag = name.replace("_", "-")
             refuse(f"--{flag} {getattr(args, name)} must be more than 0")
     if checkpoint and not checkpoint.is_file():
@@ -186,6 +203,11 @@ def plan(stage, settings, there=None):
             gpus = gpus[:1]
         if stage != "01_cpu":
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
+    elif stage in BEYOND.values() and "NPROC" not in given:
+        there = count_gpus() if there is None else there
+        if there == 1 and "NNODES" not in given:
+            print("1 GPU: each process needs one of its own, so they run on the CPU")
+            gpus, environment["CUDA_VISIBLE_DEVICES"] = [], ""
     root = Path(given["DATA"]) if "DATA" in given else data.choose()
     flags = ["--data", str(data.shown(root))]
     flags += ["--out", given.get("OUT", f"runs/{stage}")]
@@ -197,15 +219,15 @@ def plan(stage, settings, there=None):
         refuse(f"ARGS={given['ARGS']!r} cannot be split into words: {error}")
     args = check_flags(stage, flags)
     nodes, torchrun = choose_nodes(stage, given)
-    if stage in DISTRIBUTED:
+    if stage in BY_TORCHRUN:
         batch = 0 if getattr(args, "checkpoint", None) else args.batch_size
-        processes = choose_processes(given, gpus, there, batch, nodes)
+        processes = choose_processes(stage, given, gpus, there, batch, nodes)
     state = args.out / "state.pth"
     reads = nodes == 1 or given["NODE_RANK"] == "0"  # rank 0 alone, for all
     if args.resume and reads and not state.exists():
         print(f"there is no {state} to resume from: from epoch 1, then")
     if "RESTARTS" in given:
-        if stage not in DISTRIBUTED:
+        if stage not in BY_TORCHRUN:
             refuse(f"{stage} is not started by torchrun, which makes the RESTARTS")
         torchrun.append(f"--max-restarts={positive('RESTARTS', given['RESTARTS'])}")
         # Else restarted ranks may read addresses of the dead ones, and hang:
@@ -214,7 +236,7 @@ def plan(stage, settings, there=None):
         flags += ["--resume"] * (not args.resume)
     program = Path(sys.executable).parent
     command = [data.shown(program / "python")]
-    if stage in DISTRIBUTED:
+    if stage in BY_TORCHRUN:
         command = [data.shown(program / "torchrun"), *torchrun]
         command += [f"--nproc-per-node={processes}"]
     command += [data.shown(script(stage)), *flags]
@@ -271,9 +293,9 @@ def main():
     os.chdir(ROOT)
     for other in signal.SIGTERM, signal.SIGHUP:  # end a run as Ctrl-C does
         signal.signal(other, signal.default_int_handler)
-    if sys.argv[1:] == ["all"]:
+    if sys.argv[1] in ("all", "beyond"):
         top = Path(os.environ.get("OUT") or "runs")
-        for stage in STAGES:
+        for stage in STAGES if sys.argv[1] == "all" else BEYOND.values():
             status = run(stage, {**os.environ, "OUT": str(top / stage)})
             if status:
                 sys.exit(f"{stage} failed with exit status {status}")

@@ -17,14 +17,29 @@ TARGETS = {
     "model_parallel": "06_model_parallel",
 }
 STAGES = list(TARGETS.values())
-DISTRIBUTED = ["04_ddp", "05_ddp_inference"]  # started by torchrun
+DISTRIBUTED = ["04_ddp", "05_ddp_inference"]
+BEYOND = {  # where it goes on, in the folder beyond/
+    "fsdp": "07_fsdp",
+    "tensor_parallel": "08_tensor_parallel",
+    "pipeline": "09_pipeline",
+    "hybrid": "10_hybrid",
+}
+EVERY = TARGETS | BEYOND
+BY_TORCHRUN = [*DISTRIBUTED, *BEYOND.values()]
+# The stage before, where it is not the one with the number before.
+BEFORE = {"07_fsdp": "05_ddp_inference", "10_hybrid": "07_fsdp"}
 # The stage whose diff is the lesson, where it is not the stage before.
 LESSON_FROM = {"06_model_parallel": "02_single_gpu"}
 
 
+def folder(stage):
+    """Return the folder of a stage: `ROOT/01_cpu`, `ROOT/beyond/07_fsdp`."""
+    return ROOT / "beyond" / stage if stage in BEYOND.values() else ROOT / stage
+
+
 def script(stage):
-    """Return the path of a stage's script, `ROOT/<stage>/mnist.py`."""
-    return ROOT / stage / "mnist.py"
+    """Return the path of a stage's script, `mnist.py` in its folder."""
+    return folder(stage) / "mnist.py"
 
 
 def load(stage):
@@ -45,17 +60,18 @@ def find(name):
 
     Ends the program with one line that lists the stages where there is none.
     """
-    name = str(name).rstrip("/")
-    for target, stage in TARGETS.items():
-        if name in (stage, target, stage[:2], stage[1:2]):
+    name = str(name).rstrip("/").removeprefix("beyond/")
+    for target, stage in EVERY.items():
+        if name in (stage, target, stage[:2], stage[:2].lstrip("0")):
             return stage
-    refuse(f"there is no stage {name!r}: take one of {', '.join(STAGES)}")
+    refuse(f"there is no stage {name!r}: take one of {', '.join(EVERY.values())}")
 
 
 def previous(stage):
     """Return the stage before `stage`, or None before the first."""
-    index = STAGES.index(stage)
-    return STAGES[index - 1] if index else None
+    stages = list(EVERY.values())
+    index = stages.index(stage)
+    return BEFORE.get(stage, stages[index - 1] if index else None)
 
 
 def end_at_a_closed_pipe():

@@ -1,0 +1,302 @@
+"""Promise: the four stages beyond train as stage 01 does, each by its own mechanism."""
+
+import ast
+import difflib
+import json
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from torch.distributed.tensor import DTensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from conftest import PARTIAL, ROOT, edited, rows, weights
+from tools.run import ranks
+from tools.run.sample import cut, write_part
+from tools.run.stages import script
+
+FSDP, TENSOR, PIPELINE, HYBRID = BEYOND = [
+    "beyond/07_fsdp",
+    "beyond/08_tensor_parallel",
+    "beyond/09_pipeline",
+    "beyond/10_hybrid",
+]
+PROCESSES = {FSDP: 2, TENSOR: 2, PIPELINE: 2, HYBRID: 4}
+RANKS = [(FSDP, 2), (FSDP, 4), (TENSOR, 2), (TENSOR, 4), (PIPELINE, 2), (HYBRID, 4)]
+MOMENTUM = "lr=args.lr)", "lr=args.lr, momentum=0.9)"
+# 130 and 10 are no multiples of 4, and 1012 images leave 52 for the last batch.
+UNEVEN = ["--batch-size", 96, "--hidden", 130, "--lr", 0.05]
+BUDGETS = {  # changed lines; where some come and some go, the larger number counts
+    ("05_ddp_inference", FSDP): 26,
+    (FSDP, TENSOR): 28,
+    (TENSOR, PIPELINE): 75,
+    (FSDP, HYBRID): 38,
+}
+LINES, COLUMNS = 173, 88
+
+
+def train(stage, data, out, *flags, processes=None, path=None, **options):
+    """Run a stage and return what it printed; it must say nothing on stderr."""
+    processes = processes or PROCESSES.get(stage)
+    words = [path or script(stage), "--data", data, "--out", out, *flags]
+    result = ranks.run(words, processes, timeout=60, **options)
+    assert (result.returncode, result.stderr) == (0, "")
+    return result.stdout
+
+
+def assert_close(out, reference, tolerance=1e-12):
+    ours, theirs = rows(out), rows(reference)
+    assert len(ours) == len(theirs)
+    for (_, loss, *counts), (_, expected, *others) in zip(ours, theirs, strict=True):
+        assert abs(loss - expected) <= tolerance
+        assert counts == others
+    ours, theirs = weights(out), weights(reference)
+    assert list(ours) == list(theirs)
+    for name, tensor in theirs.items():
+        assert type(ours[name]) is torch.Tensor
+        assert ours[name].dtype == tensor.dtype
+        assert (ours[name] - tensor).abs().max() <= tolerance, name
+
+
+@pytest.fixture(scope="module")
+def uneven(data, tmp_path_factory):
+    """The folder that stage 01 has trained into, in float64 and unevenly."""
+    out = tmp_path_factory.mktemp("01_cpu")
+    train("01_cpu", data(PARTIAL), out, *UNEVEN, "--epochs", 2, float64=True)
+    return out
+
+
+@pytest.mark.parametrize(("stage", "processes"), RANKS)
+def test_same_in_float64(stage, processes, uneven, data, tmp_path):
+    flags = [*UNEVEN, "--epochs", 2]
+    options = {"processes": processes, "float64": True}
+    train(stage, data(PARTIAL), tmp_path, *flags, **options)
+    assert_close(tmp_path, uneven)
+
+
+@pytest.mark.parametrize("count", [1, 5, 40])
+def test_any_number_of_micro_batches(count, uneven, data, tmp_path):
+    flags = [*UNEVEN, "--epochs", 2, "--micro-batches", count]
+    train(PIPELINE, data(PARTIAL), tmp_path, *flags, float64=True)
+    assert_close(tmp_path, uneven)
+
+
+@pytest.mark.parametrize("stage", BEYOND)
+def test_six_digits_and_what_it_prints_and_writes(stage, trained, tmp_path):
+    printed = train(stage, ROOT / "data/sample", tmp_path, "--epochs", 2)
+    reference = (trained("01_cpu", None) / "stdout").read_text()
+    header, *epochs, saved = printed.splitlines()
+    name, processes = stage.split("/")[1], PROCESSES[stage]
+    sizes = "64 images a step, 4000 train, 1000 test"
+    assert header == f"{name}: {processes} processes on cpu (gloo), {sizes}"
+    assert saved == f"saved {tmp_path / 'model.pth'}"
+    digits = r"epoch \d/2  loss \d\.\d{6}  test \d+/1000  "
+    assert len(epochs) == 2
+    assert re.findall(digits, printed) == re.findall(digits, reference)
+    table = (tmp_path / "metrics.csv").read_text()
+    assert table.startswith("epoch,loss,correct,total,seconds\n1,")
+    files = {"metrics.csv", "model.pth", "state.pth"}
+    assert {path.name for path in tmp_path.iterdir()} == files
+
+
+def test_state_goes_through_all_with_momentum(data, tmp_path):
+    """Each goes on from what another has written, and stage 01 from the last."""
+    steps = [("01_cpu", None), *RANKS, ("05_ddp_inference", 2), ("01_cpu", None)]
+    scripts = {s: edited(s, tmp_path / "scripts", MOMENTUM) for s, _ in steps}
+    out, reference = tmp_path / "out", tmp_path / "reference"
+    options = {"float64": True, "path": scripts["01_cpu"]}
+    flags = [*UNEVEN, "--epochs", len(steps)]
+    train("01_cpu", data(PARTIAL), reference, *flags, **options)
+    for epoch, (stage, processes) in enumerate(steps, start=1):
+        flags = [*UNEVEN, "--epochs", epoch, "--resume"]
+        options = {"float64": True, "path": scripts[stage], "processes": processes}
+        train(stage, data(PARTIAL), out, *flags, **options)
+        loss, expected = (rows(folder)[epoch - 1][1] for folder in (out, reference))
+        assert abs(loss - expected) <= 1e-12, stage
+        state = torch.load(out / "state.pth", weights_only=True)["optimizer"]
+        assert list(state["state"]) == state["param_groups"][0]["params"]
+        moments = [values["momentum_buffer"] for values in state["state"].values()]
+        assert all(type(tensor) is torch.Tensor for tensor in moments)
+        assert [tensor.shape for tensor in moments] == [
+            tensor.shape for tensor in weights(out).values()
+        ]
+    assert_close(out, reference)
+
+
+@pytest.mark.parametrize(("stage", "processes"), RANKS)
+def test_checkpoint(stage, processes, trained, data):
+    out = trained("01_cpu", PARTIAL, 96)
+    flags = ["--checkpoint", out / "model.pth"]
+    printed = train(stage, data(PARTIAL), out / "no", *flags, processes=processes)
+    correct, total = rows(out)[-1][2:]
+    assert printed == f"{out / 'model.pth'}  test {correct}/{total}\n"
+
+
+@pytest.mark.parametrize("stage", BEYOND)
+def test_evaluation_is_exact_where_shares_are_unequal(stage, tmp_path):
+    """Of 2001 images, two ranks have 1001 and 1000: two batches of 1000, and one."""
+    data, source = cut(tmp_path / "data", 96, 1), ROOT / "data/sample/MNIST/raw"
+    images = (source / "train-images-idx3-ubyte").read_bytes()[16:]
+    labels = (source / "train-labels-idx1-ubyte").read_bytes()[8:]
+    write_part(data, "t10k", images[: 2001 * 784], labels[:2001])
+    flags = ["--batch-size", 48, "--epochs", 2]
+    train("01_cpu", data, tmp_path / "01", *flags, float64=True)
+    train(stage, data, tmp_path / "out", *flags, float64=True)
+    assert rows(tmp_path / "out")[-1][3] == 2001
+    assert_close(tmp_path / "out", tmp_path / "01")
+
+
+class Messages(TorchDispatchMode):
+    """Notes each call that moves numbers between ranks, and how many go in."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if any(issubclass(kind, DTensor) for kind in types):
+            return NotImplemented  # it comes again, for the part of this rank
+        name = func._schema.name
+        if "c10d" in name and "wait" not in name and "wrap" not in name:
+            given = (
+                args[1] if "allgather" in name or "reduce_scatter" in name else args[0]
+            )
+            given = given[0] if isinstance(given, list) else given
+            self.seen.append([name.split("::")[1].strip("_"), given.numel()])
+        return func(*args, **(kwargs or {}))
+
+
+def spy(rank, folder):
+    """Write down what this rank holds, and what it moves from one step to the next."""
+    plain, messages = torch.optim.SGD.step, Messages()
+
+    def step(self, *args, **kwargs):
+        result = plain(self, *args, **kwargs)
+        self.steps = getattr(self, "steps", 0) + 1
+        if self.steps == 1:
+            messages.__enter__()
+        if self.steps == 2:
+            messages.__exit__(None, None, None)
+            held = [p for group in self.param_groups for p in group["params"]]
+            held = [p.to_local() if isinstance(p, DTensor) else p for p in held]
+            held = sum(p.nbytes for p in held if not p.is_meta)
+            found = {"bytes": held, "moved": messages.seen}
+            (Path(folder) / f"rank{rank}").write_text(json.dumps(found))
+        return result
+
+    torch.optim.SGD.step = step
+
+
+def seen(stage, data, folder):
+    """Return what `spy` has written, a list with an entry of each rank."""
+    flags = ["--epochs", 1, "--lr", 0.1]
+    train(stage, data, folder / "out", *flags, prepare=(spy, folder))
+    files = [folder / f"rank{rank}" for rank in range(PROCESSES[stage])]
+    return [json.loads(file.read_text()) for file in files]
+
+
+def count(found):
+    """Return how often each message is sent in the step: {(name, numbers): times}."""
+    moved = [tuple(message) for message in found["moved"]]
+    return {message: moved.count(message) for message in moved}
+
+
+def test_fsdp_keeps_a_half_and_borrows_layer_by_layer(data, tmp_path):
+    first, last = 784 * 128 + 128, 128 * 10 + 10
+    for found in seen(FSDP, data((256, 64)), tmp_path):
+        assert found["bytes"] == 203_540 == (first + last) * 4 // 2
+        assert count(found) == {
+            ("allgather_base", first // 2): 2,  # for the way there, and the way back
+            ("allgather_base", last // 2): 2,
+            ("reduce_scatter_base", first): 1,
+            ("reduce_scatter_base", last): 1,
+        }
+
+
+def test_tensor_parallel_moves_640_activations(data, tmp_path):
+    for found in seen(TENSOR, data((256, 64)), tmp_path):
+        assert found["bytes"] == 203_560
+        assert count(found) == {("all_reduce", 640): 1}
+
+
+def test_pipeline_moves_micro_batches_there_and_back(data, tmp_path):
+    first, last = seen(PIPELINE, data((256, 64)), tmp_path)
+    assert (first["bytes"], last["bytes"]) == (401_920, 5_160)
+    there, back = [["send", 16 * 128]] * 4, [["recv", 16 * 128]] * 4
+    assert first["moved"] == there + back  # all are in flight before the first is back
+    assert last["moved"] == [["recv", 16 * 128]] * 4 + [["send", 16 * 128]] * 4
+
+
+def test_hybrid_does_both(data, tmp_path):
+    first, last = 784 * 64 + 64, 64 * 10 + 10
+    for found in seen(HYBRID, data((256, 64)), tmp_path):
+        assert found["bytes"] == 101_780
+        assert count(found) == {
+            ("allgather_base", first // 2): 2,
+            ("allgather_base", last // 2): 2,
+            ("reduce_scatter_base", first): 1,
+            ("reduce_scatter_base", last): 1,
+            ("all_reduce", 320): 1,  # of 32 images
+        }
+
+
+def refused(stage, line, *flags, processes=None, prepare=None):
+    """Assert that a run ends with `line`, from one process or more, and nothing else."""
+    result = ranks.run([script(stage), *flags], processes, prepare=prepare, timeout=60)
+    assert result.returncode != 0
+    assert result.stdout == ""
+    text = result.stderr.replace("\n", "")
+    assert text
+    assert text == line * (len(text) // len(line))
+
+
+@pytest.mark.parametrize("stage", BEYOND)
+def test_without_torchrun_and_without_data(stage, tmp_path):
+    line = f"start it by torchrun --nproc-per-node={PROCESSES[stage]} {script(stage)}"
+    refused(stage, line, "--data", ROOT / "data/sample")
+    refused(stage, f"no MNIST in {tmp_path}: run 'make data'", "--data", tmp_path)
+
+
+@pytest.mark.parametrize("stage", [PIPELINE, HYBRID])
+def test_on_three_ranks(stage, tmp_path):
+    line = f"start it by torchrun --nproc-per-node={PROCESSES[stage]} {script(stage)}"
+    refused(stage, line, "--data", ROOT / "data/sample", processes=3)
+
+
+@pytest.mark.parametrize(("stage", "what"), [(FSDP, "processes"), (HYBRID, "pairs")])
+def test_batch_that_cannot_be_shared(stage, what, tmp_path):
+    flags = ["--data", ROOT / "data/sample", "--out", tmp_path, "--batch-size", 63]
+    line = f"--batch-size must be a multiple of 2 ({what})"
+    refused(stage, line, *flags, processes=PROCESSES[stage])
+
+
+def one_gpu(rank):
+    """Let the script think that there is one GPU."""
+    torch.cuda.is_available = lambda: True
+    torch.cuda.device_count = lambda: 1
+    torch.cuda.set_device = lambda device: None
+
+
+@pytest.mark.parametrize("stage", BEYOND)
+def test_ranks_that_would_share_a_gpu(stage, tmp_path):
+    line = "each process needs a GPU of its own: here are 1"
+    flags = ["--data", ROOT / "data/sample", "--out", tmp_path]
+    refused(stage, line, *flags, processes=PROCESSES[stage], prepare=(one_gpu,))
+
+
+@pytest.mark.parametrize("pair", BUDGETS, ids="->".join)
+def test_few_lines_differ(pair):
+    old, new = (script(stage).read_text().splitlines() for stage in pair)
+    changed = sum(
+        max(i2 - i1, j2 - j1)
+        for tag, i1, i2, j1, j2 in difflib.SequenceMatcher(None, old, new).get_opcodes()
+        if tag != "equal"
+    )
+    assert changed <= BUDGETS[pair]
+    assert len(new) <= LINES
+    assert max(map(len, new)) <= COLUMNS
+    kinds = ast.FunctionDef | ast.ClassDef
+    nodes = ast.parse(script(pair[1]).read_text()).body
+    names = [node.name for node in nodes if isinstance(node, kinds)]
+    assert names == ["Net", "train_epoch", "evaluate", "save", "main", "parse_args"]
