@@ -132,13 +132,13 @@ def main(args):
         sampler.set_epoch(epoch)
         loss = train_epoch(model, loader, optimizer)
         correct, total = evaluate(model, shard)
-        seconds = time.perf_counter() - start
         weights = {n: t.full_tensor().cpu() for n, t in model.state_dict().items()}
         moments = optimizer.state_dict()
         for i, state in moments["state"].items():
             moments["state"][i] = {n: t.full_tensor().cpu() for n, t in state.items()}
         if rank > 0:
             continue  # rank 0 alone prints and saves
+        seconds = time.perf_counter() - start
         result = f"loss {loss:.6f}  test {correct}/{total}  {seconds:.2f} s"
         print(f"epoch {epoch}/{args.epochs}  {result}")
         history.append((epoch, loss, correct, total, seconds))
@@ -163,4 +163,5 @@ def parse_args():
 
 if __name__ == "__main__":
     main(parse_args())
+    dist.barrier()  # else gloo may still hold tensors when Python ends
     dist.destroy_process_group()

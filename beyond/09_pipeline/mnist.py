@@ -136,13 +136,13 @@ def main(args):
         sampler.generator.manual_seed(args.seed + epoch)
         loss = train_epoch(model, loader, optimizer, args.micro_batches)
         correct, total = evaluate(model, test)
-        seconds = time.perf_counter() - start
         weights = {n: t.cpu() for n, t in model.state_dict().items() if not t.is_meta}
         moments = optimizer.state_dict()
         theirs = [weights, moments["state"]]
         dist.broadcast_object_list(theirs, 1)
         if rank > 0:
             continue  # rank 0 alone prints and saves
+        seconds = time.perf_counter() - start
         weights |= theirs[0]
         moments["state"] |= theirs[1]
         result = f"loss {loss:.6f}  test {correct}/{total}  {seconds:.2f} s"
@@ -170,4 +170,5 @@ def parse_args():
 
 if __name__ == "__main__":
     main(parse_args())
+    dist.barrier()  # else gloo may still hold tensors when Python ends
     dist.destroy_process_group()

@@ -8,7 +8,7 @@ import torch
 
 from conftest import ENV, ROOT, call, rows
 from tools.run import diffs, launch
-from tools.run.stages import STAGES, TARGETS, load
+from tools.run.stages import EVERY, STAGES, load
 
 SAMPLE = "DATA=data/sample"
 
@@ -22,7 +22,7 @@ def test_help_lists_every_target():
     targets = set(re.findall(r"^([a-z_]+):", text, re.MULTILINE)) - {"help"}
     printed = set(re.findall(r"^  make ([a-z_]+) ", make().stdout, re.MULTILINE))
     assert printed - {"help"} == targets
-    assert set(TARGETS) < targets
+    assert set(EVERY) < targets
 
 
 def test_the_printed_command_does_the_same(tmp_path):
@@ -64,7 +64,7 @@ def test_the_diff_follows_the_run(tmp_path):
         (["dp", "ARGS=--wide"], "03_dp has no flag --wide: it has --epochs, --batch-"),
         (["cpu", "ARGS=--checkpoint=x"], "01_cpu has no flag --checkpoint: it has"),
         (["diff", "A=01_cpu"], "name two stages: make diff A=02_single_gpu B=04_ddp"),
-        (["diff", "A=01_cpu", "B=7"], "there is no stage '7': take one of 01_cpu, "),
+        (["diff", "A=01_cpu", "B=11"], "there is no stage '11': take one of 01_cpu, "),
         (["compare", "OUT=tests"], "no stage has run yet in tests"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -106,6 +106,17 @@ def test_what_runs_where():
         ("03_dp", 4, {"GPUS": "2,3"}, "2,3", None),
         ("06_model_parallel", 4, {"GPUS": "2,3"}, "2,3", None),
         ("01_cpu", 4, {"GPUS": "2"}, None, None),
+        ("07_fsdp", 0, {}, None, 2),
+        ("07_fsdp", 1, {}, "", 2),  # no two of them may share a GPU
+        ("07_fsdp", 3, {}, None, 2),
+        ("07_fsdp", 1, {"GPUS": "0"}, "0", 1),
+        ("07_fsdp", 1, {"GPUS": "cpu", "NPROC": "4"}, "", 4),
+        ("08_tensor_parallel", 3, {}, None, 3),
+        ("09_pipeline", 4, {}, None, 2),
+        ("10_hybrid", 0, {}, None, 4),
+        ("10_hybrid", 1, {}, "", 4),
+        ("10_hybrid", 3, {}, None, 2),
+        ("10_hybrid", 7, {"ARGS": "--batch-size 66"}, None, 6),
     ]
     for stage, there, settings, visible, processes in cases:
         added, command = plan(stage, there, **settings)
@@ -114,10 +125,24 @@ def test_what_runs_where():
         assert found == ([str(processes)] if processes else [])
         assert added[cores] == "1"
         assert cores not in plan(stage, there, OMP_NUM_THREADS="8", **settings)[0]
-    assert len(cases) == 17
+    assert len(cases) == 28
 
 
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize(
+    ("stage", "processes", "said"),
+    [
+        ("07_fsdp", 3, "3 processes cannot share a batch of 64 images: take ARGS='--b"),
+        ("07_fsdp", 4, "NPROC=4: each process needs a GPU of its own; here are 3"),
+        ("09_pipeline", 3, "a pipeline of two halves: take NPROC=2"),
+        ("10_hybrid", 3, "tensor parallelism in pairs: take NPROC=4"),
+    ],
+)
+def test_processes_that_cannot_run_beyond(stage, processes, said):
+    with pytest.raises(SystemExit, match=f"^{re.escape(said)}"):
+        plan(stage, 3, NPROC=str(processes))
+
+
+@pytest.mark.parametrize("stage", EVERY.values())
 def test_make_reads_flags_as_the_script_does(stage, monkeypatch, tmp_path):
     flags = ["--data", "data/sample", "--out", str(tmp_path), "--lr", "1", "--resume"]
     monkeypatch.setattr("sys.argv", ["mnist.py", *flags])

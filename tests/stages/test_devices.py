@@ -12,7 +12,7 @@ import pytest
 from conftest import edited, rows, run, weights
 from tools.lab import standin
 from tools.run import ranks
-from tools.run.stages import DISTRIBUTED, STAGES, script
+from tools.run.stages import BEYOND, BY_TORCHRUN, DISTRIBUTED, STAGES, script
 
 SIZE, BATCH, EPOCHS = (96, 21), 40, 2  # a partial last batch
 OLD_DRIVER = "2, by NVML alone"  # CUDA cannot use them
@@ -78,12 +78,12 @@ def pretend(rank, folder, count, usable):
 def train(path, out, data, gpus, *flags, processes=2):
     """Run a script in float64 on pretended GPUs: CompletedProcess, devices by rank."""
     out.mkdir(exist_ok=True)
-    processes = processes if path.parent.name in DISTRIBUTED else 0
+    processes = processes if path.parent.name in BY_TORCHRUN else 0
     count, usable = (2, False) if gpus == OLD_DRIVER else (gpus, True)
     words = [path, "--data", data, "--out", out, "--batch-size", BATCH, *flags]
     written = [out / f"rank{rank}" for rank in range(processes or 1)]
-    for path in written:
-        path.unlink(missing_ok=True)
+    for old in written:
+        old.unlink(missing_ok=True)
     result = ranks.run(words, processes, True, prepare=(pretend, out, count, usable))
     used = [path.read_text().split() for path in written if path.exists()]
     return result, list(map(set, used))
@@ -94,7 +94,7 @@ def expected(stage, gpus, processes=2):
     gpus = 0 if gpus == OLD_DRIVER else gpus
     device = "cuda" if gpus and stage != "01_cpu" else "cpu"
     all_of_them = [f"cuda:{index}" for index in range(gpus)] or ["cpu"]
-    if stage in DISTRIBUTED:
+    if stage in BY_TORCHRUN:
         backend = "nccl" if gpus >= processes else "gloo"
         header = f"{processes} processes on {device} ({backend})"
         used = [all_of_them[rank % len(all_of_them)] for rank in range(processes)]
@@ -178,6 +178,17 @@ def test_a_stage_is_where_it_should_be(hold, stage, gpus):
 @pytest.mark.parametrize("stage", DISTRIBUTED)
 def test_more_ranks_than_gpus_share_them(hold, stage):
     assert hold(script(stage), 2, processes=4) == ""
+
+
+def test_each_half_of_the_pipeline_is_on_its_own(hold):
+    """Of what is beyond, only this: streams and DTensors are not pretended."""
+    assert hold(script("09_pipeline"), 2) == ""
+
+
+@pytest.mark.parametrize("stage", BEYOND.values())
+def test_beyond_no_two_ranks_share_a_gpu(hold, stage):
+    said = hold(script(stage), 1)
+    assert set(said.splitlines()) == {"each process needs a GPU of its own: here are 1"}
 
 
 @pytest.mark.parametrize("stage", STAGES)

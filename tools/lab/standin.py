@@ -231,6 +231,8 @@ def to(original, tensor, *args, **kwargs):
             where = value
     if dtypes:
         tensor = original(tensor, *dtypes)
+    if str(where) == "meta":
+        return original(tensor, where)
     return tensor if where is None else move(tensor, named(where))
 
 
