@@ -12,7 +12,7 @@ from conftest import ROOT, call
 from tools.lab import checks, commands
 from tools.lab.exercise import EXERCISES as FOLDER
 from tools.lab.exercise import Exercise, exercises
-from tools.run.stages import STAGES
+from tools.run.stages import EVERY
 
 EXERCISES = exercises()
 REASONS = {  # a part of what the check says of the broken script
@@ -38,6 +38,12 @@ REASONS = {  # a part of what the check says of the broken script
     "20": "The optimizer took 62 steps, expected 16",
     "21": "After step 1 the weights of rank 1 differ from those",
     "22": "The first half gets 64 images at once",
+    "23": "The loss is 2.3136 in every epoch, after 16 steps of the optimizer",
+    "24": "The run hangs: after",
+    "25": "In the first step rank 1 takes 32 images, of which rank 0 takes 0 too",
+    "26": "The loss of epoch 1 is 2.062370; that of stage 9 is 2.255382",
+    "27": "that of stage 10 is 2.255382",
+    "28": "Rank 0 keeps 101770 numbers of optimizer state",
 }
 
 
@@ -52,10 +58,11 @@ def judge(exercise, text):
 
 def test_all_exercises_are_there():
     assert [exercise.number for exercise in EXERCISES] == sorted(REASONS)
-    assert len(EXERCISES) == 22
-    assert {exercise.stage for exercise in EXERCISES} == set(STAGES[1:])
+    assert len(EXERCISES) == 28
+    stages = {exercise.stage for exercise in EXERCISES}
+    assert stages == set(EVERY.values()) - {"01_cpu"}
     build = [exercise for exercise in EXERCISES if exercise.title.startswith("Build: ")]
-    assert len(build) == 3
+    assert len(build) == 4
 
 
 @pytest.mark.parametrize("exercise", EXERCISES, ids=lambda e: e.folder.name)
@@ -84,6 +91,8 @@ def test_an_exercise(exercise, monkeypatch):
         ("15", "model.load_state_dict(weights)\n        correct", "correct", "prints"),
         ("20", " or part == len(loader)", "", "took 14 steps, expected 16"),
         ("20", "grad /= size", "grad /= 32", "stage 4"),
+        ("28", "dist.broadcast(weights.data,", "(weights.data,", "After step 1 "),
+        ("28", '.load_state_dict(last["optimizer"][rank])', "", "interrupted"),
     ],
 )
 def test_what_else_must_not_pass(number, old, new, said):
@@ -91,6 +100,12 @@ def test_what_else_must_not_pass(number, old, new, said):
     text = exercise.script("right")
     assert text.count(old) == 1
     assert said in judge(exercise, text.replace(old, new))
+
+
+def test_a_hybrid_begins_on_four_ranks(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("WORKSHOP", str(tmp_path))
+    commands.begin(commands.find("27"))
+    assert "torchrun --standalone --nproc-per-node=4 " in capsys.readouterr().out
 
 
 def test_a_script_that_does_not_parse_gets_its_error_and_line():

@@ -62,10 +62,17 @@ def same_curve(seen, expected, what="one process"):
             )
 
 
-def equal_weights(seen):
-    """Raise Wrong unless all ranks have the same weights after every step."""
+def equal_weights(seen, kind="step"):
+    """Raise Wrong unless all ranks have the same weights after every step.
+
+    `kind` is "step": the optimizer's, as it ends; or "weights": the network's, as it is
+    called again.
+    """
     ranks = range(len(seen.events))
-    first, *others = ([e["digest"] for e in seen.of("step", rank)] for rank in ranks)
+    skip = 1 if kind == "weights" else 0  # called before any step
+    first, *others = (
+        [e["digest"] for e in seen.of(kind, rank)[skip:]] for rank in ranks
+    )
     if not first:
         raise Wrong("No rank has taken a step of its optimizer.")
     for rank, steps in enumerate(others, start=1):

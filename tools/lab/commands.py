@@ -10,7 +10,7 @@ from tools.lab.checks import Wrong
 from tools.lab.exercise import exercises
 from tools.run import data
 from tools.run.diffs import colour
-from tools.run.stages import BY_TORCHRUN, ROOT, end_at_a_closed_pipe, refuse
+from tools.run.stages import CPU_PROCESSES, ROOT, end_at_a_closed_pipe, refuse
 
 
 def workshop(exercise):
@@ -50,9 +50,9 @@ def begin(exercise):
     path.write_text(exercise.script("start"))
     print(f"{exercise.title}\n\n{exercise.chapter('What you observe')}")
     print(f"\n{exercise.chapter('Your task')}\n")
-    program = "python"
-    if exercise.stage in BY_TORCHRUN:
-        program = "torchrun --standalone --nproc-per-node=2"
+    program, count = "python", CPU_PROCESSES.get(exercise.stage)
+    if count:
+        program = f"torchrun --standalone --nproc-per-node={count}"
     command = f"OMP_NUM_THREADS=1 .venv/bin/{program} {name} --data data/sample"
     print(f"Run it yourself: {command}")
     print(f"Edit {name}, then: make check E={number}   (stuck? make hint E={number})")

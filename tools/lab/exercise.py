@@ -24,7 +24,7 @@ from tools.lab import checks
 from tools.lab.checks import EPOCHS, TEST, TRAIN
 from tools.run import compare
 from tools.run.sample import cut
-from tools.run.stages import BY_TORCHRUN, ROOT, STAGES, load_file, script
+from tools.run.stages import CPU_PROCESSES, EVERY, ROOT, load_file, script
 
 EXERCISES = ROOT / "exercises"
 
@@ -37,7 +37,7 @@ class Exercise:
         self.number = folder.name.partition("_")[0]
         self.text = (folder / "exercise.md").read_text()
         head = re.match(r"# (.*)\n\nStage (\w+), (\d+) minutes\.", self.text)
-        if not head or head[2] not in STAGES:
+        if not head or head[2] not in EVERY.values():
             raise ValueError(f"{folder}/exercise.md: no title, stage and minutes")
         self.title, self.stage, self.minutes = head[1], head[2], int(head[3])
 
@@ -81,7 +81,7 @@ class Exercise:
 
 
 @functools.cache  # many exercises are held against the same run
-def observed(text, stage, *flags, processes=2, train=TRAIN, test=TEST, stand_in=None,
+def observed(text, stage, *flags, processes=None, train=TRAIN, test=TEST, stand_in=None,
              reductions=False, float64=True):  # fmt: skip
     """Run the text of a script and return what was seen of it, an observe.Seen."""
     import torch  # here, so that what runs nothing answers at once
@@ -96,7 +96,7 @@ def observed(text, stage, *flags, processes=2, train=TRAIN, test=TEST, stand_in=
         path.write_text(text)
         words = [path, "--data", cut(folder / "data", train, test), "--out", out]
         words += ["--epochs", EPOCHS, *flags]
-        count = processes if stage in BY_TORCHRUN else 0
+        count = processes or CPU_PROCESSES.get(stage, 0)
         prepare = observe.record, folder, stand_in, reductions
         places, code = {}, text.splitlines()
         try:

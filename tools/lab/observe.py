@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from tools.lab.patches import COLLECTIVES, replace
@@ -30,10 +31,17 @@ def inked(images):
         return [array(row).tobytes() for row in pixels > pixels.min()]
 
 
+def here(tensor):
+    """Return what this rank has of a tensor: all, its part of a DTensor, or nothing."""
+    tensor = tensor.detach()
+    tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor  # DTensor
+    return torch.empty(0) if tensor.is_meta else tensor
+
+
 def digest(weights):
     """Return a short digest of tensors: equal tensors have equal ones."""
     with torch._C.DisableTorchFunction():  # a stand-in does not notice
-        data = b"".join(array(weight.detach()).tobytes() for weight in weights)
+        data = b"".join(array(here(weight)).tobytes() for weight in weights)
     return hashlib.sha256(data).hexdigest()[:12]
 
 
@@ -65,7 +73,15 @@ def record(rank, folder, stand_in=None, reductions=False):
 
     def stepped(optimizer, args, kwargs):
         weights = [w for group in optimizer.param_groups for w in group["params"]]
-        note("step", digest=digest(weights), lr=optimizer.param_groups[0]["lr"])
+        state = [value for kept in optimizer.state.values() for value in kept.values()]
+        held = sum(here(v).numel() for v in state if isinstance(v, torch.Tensor))
+        rate = optimizer.param_groups[0]["lr"]
+        note("step", digest=digest(weights), lr=rate, state=held)
+
+    def called(module, inputs):
+        own = type(module).__module__ == "__main__"  # the script's
+        if module.training and own:
+            note("weights", digest=digest(module.parameters()))
 
     def audited(event, arguments):
         if event == "open" and isinstance(arguments[0], str):
@@ -95,6 +111,7 @@ def record(rank, folder, stand_in=None, reductions=False):
         return result
 
     register_optimizer_step_post_hook(stepped)
+    register_module_forward_pre_hook(called)
     sys.addaudithook(audited)
     replace("torch.utils.data:DataLoader.__iter__", loop)
     replace("torch:save", saved)

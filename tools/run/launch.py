@@ -21,6 +21,7 @@ from tools.run import data, diffs
 from tools.run.stages import (
     BEYOND,
     BY_TORCHRUN,
+    CPU_PROCESSES,
     LESSON_FROM,
     ROOT,
     STAGES,
@@ -31,7 +32,6 @@ from tools.run.stages import (
     script,
 )
 
-CPU_PROCESSES = 2  # the fewest that exchange something: without a GPU, or on one
 MASTER_PORT = "29500"  # torchrun's own default
 MINUTES = 15  # that torchrun waits for the other nodes (900 s, and a little)
 
@@ -91,13 +91,13 @@ def choose_processes(stage, given, gpus, there, batch, nodes):
     GPU, and prints a line that says so.
     """
     on = len(gpus) if gpus is not None else count_gpus() if there is None else there
-    most = on or (4 if stage == "10_hybrid" else CPU_PROCESSES)
+    most = on or CPU_PROCESSES[stage]
     if "NPROC" in given:
         most = positive("NPROC", given["NPROC"])
         if stage in BEYOND.values() and most > on > 0:
             refuse(f"NPROC={most}: each process needs a GPU of its own; here are {on}")
     elif gpus is None and most == nodes == 1:
-        most = CPU_PROCESSES
+        most = CPU_PROCESSES[stage]
         print("1 GPU: 2 processes share it, over gloo; GPUS=0 takes one, alone")
     wrong = unfit(stage, most * nodes, batch)
     if not wrong:

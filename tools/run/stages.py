@@ -26,6 +26,8 @@ BEYOND = {  # where it goes on, in the folder beyond/
 }
 EVERY = TARGETS | BEYOND
 BY_TORCHRUN = [*DISTRIBUTED, *BEYOND.values()]
+# Processes on a machine without a GPU: the fewest that exchange something.
+CPU_PROCESSES = dict.fromkeys(BY_TORCHRUN, 2) | {"10_hybrid": 4}
 # The stage before, where it is not the one with the number before.
 BEFORE = {"07_fsdp": "05_ddp_inference", "10_hybrid": "07_fsdp"}
 # The stage whose diff is the lesson, where it is not the stage before.
