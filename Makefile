@@ -48,7 +48,8 @@ help:  ## this list
 #: PEERS=1      for bench: Lightning and Accelerate too; QUICK=1: few and short rounds
 #: STEP=0.1 BATCH=128 MB=102  for predict: seconds, images and gradients of a GPU's step;
 #:              NETWORK=10 Gbit/s between nodes, INSIDE=300 GB/s in them, OVERLAP=0.5,
-#:              IMAGES=1280000
+#:              IMAGES=1280000; MODE=ddp, fsdp, tp or pp, for these BLOCKS=16
+#:              ACTIVATIONS=177 MB between two, MICRO=32 micro-batches
 #: PYTHON=...   the Python to make .venv with, 3.10 or newer
 #: TORCH_INDEX=URL  another package index for torch and torchvision, such as
 #:              https://download.pytorch.org/whl/cpu: small, without GPU support
@@ -92,6 +93,8 @@ bench: $(STAGES)  ## how fast, and why: measures this machine for some minutes, 
 	@$(PY) -m tools.bench.benchmark
 trace: $(STAGES)  ## a timeline of each device or process: stages 3 to 6, or S=04_ddp
 	@$(PY) -m tools.bench.timeline "$(S)"
+memory: $(STAGES)  ## what each rank of each stage holds, in bytes, and a picture
+	@$(PY) -m tools.bench.memory
 predict: $(STAGES)  ## training on many GPUs, by a model: NODES=4 GPUS_PER_NODE=8
 	@$(PY) -m tools.bench.predict
 exercises: $(STAGES)  ## the break-it lab: scripts with one mistake each, to be found
@@ -151,5 +154,5 @@ lock: .venv/bin/uv  ## pin the packages of pyproject.toml anew; U=--upgrade take
 .PHONY: help all cpu single_gpu dp ddp ddp_inference model_parallel diff \
   beyond fsdp tensor_parallel pipeline hybrid \
   side_by_side notebooks exercises exercise check hint solution reset compare data \
-  bench trace predict \
+  bench trace memory predict \
   doctor setup test mutants lint docs lock

@@ -11,10 +11,10 @@ from torch import nn
 from torch.profiler import profile
 
 from conftest import call
-from tools.bench import benchmark, figures, loops, predict, tables, timeline
+from tools.bench import benchmark, figures, loops, memory, predict, tables, timeline
 from tools.bench.timeline_rank import label_data_parallel
 from tools.run import ranks
-from tools.run.stages import ROOT, STAGES
+from tools.run.stages import EVERY, ROOT, STAGES
 
 
 def test_a_ring_takes_what_its_messages_take():
@@ -41,10 +41,92 @@ def test_the_example_is_62_5_hours_and_a_little_more():
     took, ideal = map(float, weak.split()[-3:-1])
     assert ideal == 62.5
     assert 62.5 < took < 70
-    faster = predict.step(0.1, 1e8, 4, 8, 1e9, 1e11)
-    assert predict.step(0.1, 1e8, 4, 8, 1e10, 1e11) < faster
-    assert predict.step(0.1, 1e8, 4, 8, 1e9, 1e11, overlap=0.5) < faster
-    assert predict.step(0.1, 1e8, 4, 8, 1e9, 1e11, overlap=1) >= 0.1
+    given = {**predict.DEFAULTS, "STEP": 0.1}
+    slower = predict.step(given, 32 * 128)
+    assert predict.step({**given, "NETWORK": 100}, 32 * 128) < slower
+    assert predict.step({**given, "OVERLAP": 0.5}, 32 * 128) < slower
+    assert predict.step({**given, "OVERLAP": 1}, 32 * 128) >= 0.1
+
+
+def test_modes_move_and_wait_as_counted():
+    """Rings message by message; a pipeline's micro-batches slot by slot."""
+    for gpus in 2, 3, 8:
+        messages = {"ddp": 2 * (gpus - 1), "fsdp": 3 * (gpus - 1)}
+        for mode, number in messages.items():
+            assert predict.moved(mode, gpus, 24e6) == pytest.approx(
+                24e6 / gpus * number
+            )
+        activations = predict.moved("tp", gpus, 24e6, activations=1e6, blocks=5)
+        assert activations == pytest.approx(5 * 4 * predict.moved("ddp", gpus, 1e6))
+        assert predict.kept("ddp", gpus, 24e6) == 96e6  # 16 bytes a weight
+        for mode in "fsdp", "tp", "pp":
+            assert predict.kept(mode, gpus, 24e6) == pytest.approx(96e6 / gpus)
+        ended = [0] * gpus
+        for _ in range(5):
+            for place in range(gpus):
+                ended[place] = max(ended[place], ended[place - 1] * (place > 0)) + 1
+        assert predict.bubble(gpus, 5) == pytest.approx(1 - 5 / ended[-1])
+
+
+@pytest.mark.parametrize(
+    ("mode", "held", "sent", "took"),
+    [
+        # STEP / 8, and: a ring; three halves of it; 64 rings; two hops, over 1 - 7/39
+        ("ddp", "408 MB", 178, 0.9 + 1.75 * 102e6 / 3e11 + 14 * 5e-6),
+        ("fsdp", "51 MB", 268, 0.9 + 1.5 * (1.75 * 102e6 / 3e11 + 16 * 14 * 5e-6)),
+        ("tp", "51 MB", 19824, 0.9 + 64 * (1.75 * 177e6 / 3e11 + 14 * 5e-6)),
+        ("pp", "51 MB", 354, (0.9 + 2 * 177e6 / 3e11 + 64 * 5e-6) * 39 / 32),
+    ],
+)
+def test_predict_takes_four_modes(mode, held, sent, took):
+    given = predict.read({"MODE": mode, "NODES": "1"})
+    text = predict.report(given)
+    assert f": {held} of weights, gradients and Adam's state on each GPU\n" in text
+    (strong,) = [line for line in text.splitlines() if line.startswith("strong")]
+    assert strong.split()[6] == f"{sent:,}"
+    assert predict.step(given, given["BATCH"]) == pytest.approx(took)
+    alone = {**given, "GPUS_PER_NODE": 1}
+    assert predict.step(alone, given["BATCH"]) == given["STEP"]
+    assert ("32 micro-batches: 18% of the time" in text) == (mode == "pp")
+
+
+def test_every_stage_holds_what_the_formula_says(tmp_path):
+    """With 131 hidden units, which halves share unevenly."""
+    found = {stage: memory.measure(stage, 131) for stage in EVERY.values()}
+    for stage, on_ranks in found.items():
+        for rank, sizes in enumerate(on_ranks):
+            assert memory.held(stage, 131, rank).items() <= sizes.items()
+    layer = 4 * 785 * 131  # in use; more than FSDP holds of the whole model
+    assert [sizes["layer"] for sizes in found["04_ddp"] + found["07_fsdp"]] == [
+        layer
+    ] * 4
+    assert [sizes["layer"] for sizes in found["08_tensor_parallel"]] == [
+        4 * 785 * units for units in (66, 65)
+    ]
+    figures.draw_memory(found, tmp_path / "memory.png")
+    assert (tmp_path / "memory.png").stat().st_size > 10_000
+
+
+def test_the_table_of_all_stages():
+    """The bytes of the messages that tests/beyond counts, one rank's."""
+    rows = [line.split(" | ") for line in memory.overview().splitlines()[2:]]
+    assert [row[0].strip("| `") for row in rows] == list(EVERY.values())
+    sent = {row[0].strip("| `"): int(row[4].replace(",", "")) for row in rows}
+    first, last = 785 * 128, 129 * 10
+    assert sent["04_ddp"] == 4 * (first + last)
+    assert sent["07_fsdp"] == 4 * (2 * (first // 2 + last // 2) + (first + last) // 2)
+    assert sent["08_tensor_parallel"] == 4 * 640
+    assert sent["09_pipeline"] == 4 * 4 * 16 * 128
+    first, last = 785 * 64, 65 * 10
+    shards = 2 * (first // 2 + last // 2) + (first + last) // 2
+    assert sent["10_hybrid"] == 4 * (shards + 320)
+    assert rows[8][2:4] == ["401,920 and 5,160", "1,607,688 and 20,648"]
+
+
+def test_memory_refuses_what_is_no_width(monkeypatch):
+    monkeypatch.setenv("ARGS", "--hidden 0")
+    with pytest.raises(SystemExit, match="^ARGS='--hidden 0': memory takes the width"):
+        memory.main()
 
 
 @pytest.mark.parametrize(
@@ -54,6 +136,7 @@ def test_the_example_is_62_5_hours_and_a_little_more():
         ("NODES=1.5", "NODES=1.5 must be a whole number above 0, such as NODES=4"),
         ("STEP=fast", "STEP=fast must be a number above 0, such as STEP=7.2"),
         ("IMAGES=inf", "IMAGES=inf must be a whole number above 0, such as IMAG"),
+        ("MODE=dp", "MODE=dp must be one of ddp, fsdp, tp, pp, such as MODE=ddp"),
         ("OVERLAP=2", "OVERLAP=2 must be a share, from 0 to 1, such as OVERLAP=0"),
     ],
 )
@@ -223,6 +306,31 @@ def test_timeline_of_model_parallel_takes_turns(tmp_path):
         len([s for s in part if s[1] == "backward"]) for part in (first, second)
     ] == [5, 5]
     assert not [1 for a in first for b in second if overlaps(a, b)]
+
+
+@pytest.mark.parametrize(("stage", "expected"), [
+    ("07_fsdp", {"forward": {"all-gather": 2},
+                 "backward": {"all-gather": 2, "reduce-scatter": 2}}),
+    ("08_tensor_parallel", {"forward": {"all-reduce": 1}, "backward": {}}),
+    ("09_pipeline", {"forward": {"send": 1}, "backward": {}}),
+])  # fmt: skip
+def test_timelines_beyond_show_what_moves_in_each_pass(
+    stage, expected, tmp_path, monkeypatch
+):
+    """And with two micro-batches there are two passes in each of the five steps."""
+    pieces = 2 if stage == "09_pipeline" else 1
+    if pieces == 2:
+        monkeypatch.setenv("ARGS", "--micro-batches 2")
+    rows, _, paths = timeline.trace(stage, tmp_path)
+    assert rows == ["rank 0", "rank 1"]
+    found = timeline.read_spans(paths[1], "rank 0")
+    messages = {"all-gather", "reduce-scatter", "all-reduce", "send", "receive"}
+    for kind, inside in expected.items():
+        passes = [span for span in found if span[1] == kind]
+        assert len(passes) == 5 * pieces + (kind == "forward")  # evaluation is one
+        for one in passes:
+            seen = [s[1] for s in found if s[1] in messages and one[2] <= s[2] < one[3]]
+            assert {name: seen.count(name) for name in seen} == inside
 
 
 def test_timeline_of_dp_shows_its_four_steps(tmp_path):

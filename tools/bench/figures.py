@@ -13,7 +13,8 @@ BLUE, ORANGE, GREY = "#1f6fb4", "#d9731a", "#c5cbd1"
 STEP_PARTS = {"computing": BLUE, "waiting": GREY, "communicating": ORANGE}
 KINDS = {  # of work in a timeline
     "forward": BLUE, "backward": ORANGE, "all-reduce": "#b3266b", "copy": "#8a6bbf",
-    "replicate": "#c9a227", "scatter": "#2a8a5f", "gather": "#56b4a0",
+    "all-gather": "#d9a7e0", "reduce-scatter": "#7a1f3d", "send": "#2f8f83",
+    "receive": "#f0e2c0", "replicate": "#c9a227", "scatter": "#2a8a5f", "gather": "#56b4a0",
     "optimizer": "#6b7580", "data": GREY,
 }  # fmt: skip
 
@@ -71,6 +72,35 @@ def draw_benchmark(result, folder):
     if most > 1:
         draw_step(groups, most, paths[1])
     return paths
+
+
+def draw_memory(found, path):
+    """Draw what each rank holds, {stage: [{kind: bytes}]}, with momentum and with Adam."""
+    figure = Figure(figsize=(11, 6), layout="constrained")
+    panels = figure.subplots(2, 1, sharex=True, sharey=True)
+    bars, places, middles = [], [], []  # a group of bars for each stage
+    for ranks in found.values():
+        start = places[-1] + 2 if bars else 0
+        bars += ranks
+        places += range(start, start + len(ranks))
+        middles.append(start + (len(ranks) - 1) / 2)
+    for axes, optimizer in zip(panels, ("momentum", "Adam"), strict=True):
+        below = np.zeros(len(bars))
+        kinds = {"parameters": BLUE, "gradients": ORANGE, optimizer: GREY}
+        for kind, colour in kinds.items():
+            sizes = [rank[kind] / 1000 for rank in bars]
+            label = "optimizer's state" if kind == optimizer else kind
+            shown = axes.bar(places, sizes, bottom=below, color=colour, label=label)
+            below += sizes
+        axes.bar_label(shown, [f"{size:,.0f}" for size in below], fontsize=7)
+        axes.set(ylabel="kB on each rank", xticks=middles)
+        axes.set_xticklabels([name.replace("_", "\n") for name in found])
+        axes.set_title({"momentum": "SGD with momentum"}.get(optimizer, optimizer))
+        axes.margins(x=0.01, y=0.1)
+        axes.spines[["top", "right"]].set_visible(False)
+    handles = panels[0].get_legend_handles_labels()
+    figure.legend(*handles, loc="outside lower center", ncols=3)
+    figure.savefig(path, dpi=120)
 
 
 def draw_timeline(spans, start, end, title, path):

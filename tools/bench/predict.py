@@ -3,7 +3,10 @@
 What comes from make: NODES, GPUS_PER_NODE, and STEP (seconds), BATCH and MB of one
 GPU's step; NETWORK in Gbit/s between the nodes, INSIDE in GB/s between the GPUs of a
 node; IMAGES and EPOCHS of the training; OVERLAP, the share of the exchange that the
-backward pass hides.
+backward pass hides. MODE is what all GPUs together do: ddp, fsdp, tp or pp, with BLOCKS
+of the model, ACTIVATIONS in MB between two of them for BATCH images, and MICRO-batches
+of a pipeline. These are by default those of ResNet-50 in float32, the mean of its blocks
+(https://arxiv.org/abs/1512.03385).
 
 A step takes its computing, and what is not hidden of the all-reduce of its gradients. A
 ring of N takes 2 (N-1)/N · bytes / bandwidth + 2 (N-1) · latency: Patarasuk and Yuan,
@@ -27,8 +30,15 @@ BACKWARD = 2 / 3  # of a step's computing: the backward pass, where DDP can over
 DEFAULTS = {
     "NODES": 4, "GPUS_PER_NODE": 8, "STEP": 7.2, "BATCH": 128, "MB": 102,
     "NETWORK": 10, "INSIDE": 300, "IMAGES": 1_280_000, "EPOCHS": 100, "OVERLAP": 0,
+    "MODE": "ddp", "BLOCKS": 16, "ACTIVATIONS": 177, "MICRO": 32,
 }  # fmt: skip
-INTEGERS = "NODES", "GPUS_PER_NODE", "BATCH", "IMAGES", "EPOCHS"
+INTEGERS = "NODES", "GPUS_PER_NODE", "BATCH", "IMAGES", "EPOCHS", "BLOCKS", "MICRO"
+MODES = {  # what all GPUs together do, and what `kept` and `moved` compute
+    "ddp": ("data parallel", "16 *N*", "2 (*W* − 1)/*W* · 4 *N*"),
+    "fsdp": ("fully sharded", "16 *N*/*W*", "3 (*W* − 1)/*W* · 4 *N*"),
+    "tp": ("tensor parallel", "16 *N*/*W*", "4 *L* · 2 (*W* − 1)/*W* · *A*"),
+    "pp": ("pipeline", "16 *N*/*W*", "2 *A*"),
+}
 
 
 def ring(size, number, bandwidth, latency):
@@ -39,15 +49,67 @@ def ring(size, number, bandwidth, latency):
     return 2 * (number - 1) / number * size / bandwidth + 2 * (number - 1) * latency
 
 
-def step(seconds, size, nodes, gpus, network, inside, overlap=0.0):
-    """Return the seconds of a step: computing, and the exchange that is not hidden.
+def kept(mode, gpus, size):
+    """Return the bytes of weights, gradients and Adam's two moments that a GPU keeps.
 
-    The exchange of `size` bytes is a ring over the `gpus` of each node, then one over
-    the nodes; `network` and `inside` in bytes a second.
+    `size` is that of the gradients; where they are cut, evenly. Activations come on top.
     """
-    exchange = ring(size, gpus, inside, INSIDE_LATENCY)
-    exchange += ring(size, nodes, network, LATENCY)
-    return seconds + exchange - min(overlap * exchange, BACKWARD * seconds)
+    return 4 * size / (1 if mode == "ddp" else gpus)
+
+
+def moved(mode, gpus, size, activations=0.0, blocks=0):
+    """Return the bytes that a GPU sends in a step, over a ring of all.
+
+    `size` is that of the gradients, `activations` that between two blocks, for the
+    images that the GPU works on in a step. FSDP gathers the weights for the forward and
+    for the backward pass and scatters the sums of gradients (ZeRO); tensor parallelism
+    adds up activations twice a block, and their gradients twice (Megatron-LM).
+    """
+    share = (gpus - 1) / gpus
+    return {
+        "ddp": 2 * share * size,
+        "fsdp": 3 * share * size,
+        "tp": 4 * blocks * 2 * share * activations,
+        "pp": 2 * activations * (gpus > 1),  # one way; their gradients the other way
+    }[mode]
+
+
+def bubble(gpus, micro):
+    """Return the share of a step that a GPU of a pipeline is idle (GPipe)."""
+    return (gpus - 1) / (micro + gpus - 1)
+
+
+def exchange(given, scale):
+    """Return the seconds of a step's messages, of `scale` times BATCH images in all.
+
+    Each of the rings is one over the GPUs of a node, then one over the nodes.
+    """
+    g, mode = given, given["MODE"]
+    activations = scale * g["ACTIVATIONS"] * 1e6
+    network, inside = g["NETWORK"] * 1e9 / 8, g["INSIDE"] * 1e9
+    if mode == "pp":
+        speed, wait = inside, INSIDE_LATENCY
+        if g["NODES"] > 1:
+            speed, wait = network, LATENCY  # of the slowest border
+        alone = g["NODES"] * g["GPUS_PER_NODE"] == 1
+        return 0 if alone else 2 * (activations / speed + g["MICRO"] * wait)
+    size = activations if mode == "tp" else g["MB"] * 1e6
+    parts = g["BLOCKS"] if mode == "fsdp" else 1  # messages of their own
+    times = {"ddp": 1, "fsdp": 1.5, "tp": 4 * g["BLOCKS"]}[mode]  # all-reduces
+    return times * (ring(size, g["GPUS_PER_NODE"], inside, parts * INSIDE_LATENCY)
+                    + ring(size, g["NODES"], network, parts * LATENCY))  # fmt: skip
+
+
+def step(given, batch):
+    """Return the seconds of a step of `batch` images on all GPUs of `given`.
+
+    That is computing, the exchange that is not hidden, and waiting in a pipeline.
+    """
+    gpus, scale = given["NODES"] * given["GPUS_PER_NODE"], batch / given["BATCH"]
+    seconds, moving = given["STEP"] * scale / gpus, exchange(given, scale)
+    took = seconds + moving - min(given["OVERLAP"] * moving, BACKWARD * seconds)
+    waits = bubble(gpus, given["MICRO"]) if given["MODE"] == "pp" else 0
+    return took / (1 - waits)
 
 
 def hours(given, batch, seconds):
@@ -66,14 +128,11 @@ def trainings(given):
     `given` has the keys of DEFAULTS. Each of the two is (name, batch of all GPUs,
     seconds a step, hours).
     """
-    g, gpus = given, given["NODES"] * given["GPUS_PER_NODE"]
+    gpus, batch = given["NODES"] * given["GPUS_PER_NODE"], given["BATCH"]
     found = []
-    for scaling, batch, seconds in [
-        ("weak", g["BATCH"] * gpus, g["STEP"]), ("strong", g["BATCH"], g["STEP"] / gpus)
-    ]:  # fmt: skip
-        took = step(seconds, g["MB"] * 1e6, g["NODES"], g["GPUS_PER_NODE"],
-                    g["NETWORK"] * 1e9 / 8, g["INSIDE"] * 1e9, g["OVERLAP"])  # fmt: skip
-        found.append((scaling, batch, took, hours(g, batch, took)))
+    for scaling, total in ("weak", batch * gpus), ("strong", batch):
+        took = step(given, total)
+        found.append((scaling, total, took, hours(given, total, took)))
     return found
 
 
@@ -86,14 +145,16 @@ def read(settings):
             number = float(text)
         except ValueError:
             number = math.nan
-        if name == "OVERLAP":
+        if name == "MODE":
+            kind, good = f"one of {', '.join(MODES)}", text in MODES
+        elif name == "OVERLAP":
             kind, good = "a share, from 0 to 1", 0 <= number <= 1
         else:
             kind = f"a {'whole ' * whole}number above 0"
             good = 0 < number < math.inf and (number.is_integer() or not whole)
         if not good:
             refuse(f"{name}={text} must be {kind}, such as {name}={default}")
-        found[name] = int(number) if whole else number
+        found[name] = text if name == "MODE" else int(number) if whole else number
     return found
 
 
@@ -107,18 +168,29 @@ def report(given):
         f"{alone:,.1f} hours\n"
         f"{g['NODES']} nodes of {g['GPUS_PER_NODE']} GPUs, {g['NETWORK']:g} Gbit/s "
         f"between them, {g['INSIDE']:g} GB/s inside; {g['OVERLAP']:.0%} of the "
-        "exchange is hidden\n\n"
-        f"{'':30}{'step, s':>10}{'hours':>10}{'ideal':>10}{'efficiency':>12}\n"
+        "exchange is hidden\n"
+        f"{MODES[g['MODE']][0]}: {kept(g['MODE'], gpus, g['MB']):,.0f} MB of weights, "
+        "gradients and Adam's state on each GPU\n\n"
+        f"{'':30}{'sent, MB':>12}{'step, s':>10}{'hours':>10}{'ideal':>10}"
+        f"{'efficiency':>12}\n"
     )
     for scaling, batch, took, total in trainings(g):
         ideal, name = alone / gpus, f"{scaling}: batch of {batch} in all"
-        text += f"{name:30}{took:>10.4f}{total:>10.1f}{ideal:>10.1f}"
+        sent = moved(g["MODE"], gpus, g["MB"],
+                     g["ACTIVATIONS"] * batch / g["BATCH"], g["BLOCKS"])  # fmt: skip
+        text += f"{name:30}{sent:>12,.0f}{took:>10.4f}{total:>10.1f}{ideal:>10.1f}"
         text += f"{ideal / total:>12.0%}\n"
+    if g["MODE"] == "pp":
+        waits = f"{bubble(gpus, g['MICRO']):.0%} of the time a GPU waits for others"
+        text += f"\n{g['MICRO']} micro-batches: {waits}.\n"
+    images = f"gets {g['BATCH'] / gpus:g} images a step"
+    if g["MODE"] in ("tp", "pp"):
+        images = f"has all images, and 1/{gpus} of the model to compute"
     return text + (
         f"\nWeak scaling makes steps of {g['BATCH'] * gpus} images: the learning rate "
         f"has to grow with it, up to {gpus} times, after a warm-up.\n"
-        "Strong scaling keeps the batch, and with it the learning rate; each GPU gets "
-        f"{g['BATCH'] / gpus:g} images a step."
+        "Strong scaling keeps the batch, and with it the learning rate; each GPU "
+        f"{images}."
     )
 
 
@@ -222,6 +294,23 @@ def forecast():
                 "weak, hours", "half hidden",
                 "strong, hours", "half hidden"]  # fmt: skip
     return table("rlrrrrr", headings, rows)
+
+
+def modes():
+    """Return the table of what a model of 8.3 billion weights takes on 8 GPUs.
+
+    Megatron-LM's largest, which was trained eight by eight (its section 5): 72 blocks,
+    3072 wide; here 8 sequences of 1024 tokens a step, each a micro-batch; in float32.
+    """
+    gpus, size, activations = 8, 4 * 8.3e9, 4 * 8 * 1024 * 3072
+    rows = [
+        [name, held, f"{kept(mode, gpus, size) / 1e9:.1f}", sends,
+         f"{moved(mode, gpus, size, activations, 72) / 1e9:.1f}",
+         f"{bubble(gpus, 8):.0%}" if mode == "pp" else "–"]
+        for mode, (name, held, sends) in MODES.items()
+    ]  # fmt: skip
+    headings = ["", "bytes on a GPU", "GB", "bytes it sends in a step", "GB", "idle"]
+    return table("llrlrr", headings, rows)
 
 
 def arithmetic():

@@ -4,7 +4,8 @@ Runs a stage for some steps under torch.profiler on every rank. Writes
 runs/trace_STAGE.png, or to OUT, and a trace for each rank, trace_STAGE_0.json, which
 https://ui.perfetto.dev opens. GPUS=0,1 or cpu says on what. Without two GPUs, stage 3
 runs on a stand-in with two copies on one device, one after the other. With GPUs the
-rows show when a process asks for the work; the trace has the kernels too.
+rows show when a process asks for the work; the trace has the kernels too. ARGS are
+further flags of the script: ARGS="--micro-batches 8".
 """
 
 import json
@@ -24,8 +25,12 @@ from tools.run.stages import ROOT, find, refuse, script
 STEPS = 3  # that are drawn, from the middle of the run
 FLAGS = {"EPOCHS": "1", "ARGS": "--hidden 1024 --batch-size 256"}
 IMAGES = 5 * 256
+SCATTER = "reduce-scatter"
 PROFILED = {  # how the names of the profiler's own labels begin -> kind
     "gloo:all_reduce": "all-reduce", "nccl:all_reduce": "all-reduce",
+    "gloo:send": "send", "nccl:send": "send",
+    "gloo:recv": "receive", "nccl:recv": "receive",
+    "FSDP::all_gather (": "all-gather", "FSDP::post_backward_reduce": SCATTER,
     "Optimizer.step": "optimizer", "enumerate(DataLoader)": "data",
 }  # fmt: skip
 
@@ -34,6 +39,7 @@ def read_spans(path, process_row):
     """Return the (row, kind, start, end) of a trace, in microseconds.
 
     Of labels on the CPU alone: `gpu_user_annotation` repeats them, for their kernels.
+    gloo makes a reduce-scatter of an all-reduce, which then does not count.
     """
     found = []
     for event in json.loads(path.read_text())["traceEvents"]:
@@ -45,7 +51,11 @@ def read_spans(path, process_row):
         if kind in figures.KINDS:
             end = event["ts"] + event["dur"]
             found.append((row or process_row, kind, event["ts"], end))
-    return found
+    scattered = [(start, end) for _, kind, start, end in found if kind == SCATTER]
+    return [
+        span for span in found
+        if span[1] != "all-reduce" or not any(a < span[2] < b for a, b in scattered)
+    ]  # fmt: skip
 
 
 def window(spans):
@@ -65,7 +75,9 @@ def trace(stage, out):
         folder = Path(folder)
         given = {"DATA": str(cut(folder / "data", IMAGES, 100)), "OUT": str(folder)}
         given["GPUS"] = os.environ.get("GPUS", "")
-        _, words = launch.plan(stage, {**given, **FLAGS})
+        more = os.environ.get("ARGS", "")
+        given |= {**FLAGS, "ARGS": f"{FLAGS['ARGS']} {more}"}
+        _, words = launch.plan(stage, given)
         number = [word.partition("=")[2] for word in words if "--nproc-per-" in word]
         processes = int(number[0]) if number else None
         words = words[words.index(str(data.shown(script(stage)))) :]
@@ -78,7 +90,7 @@ def trace(stage, out):
             shutil.copyfile(folder / f"{rank}.json", path)
     spans = [read_spans(path, row_name(stage, n)) for n, path in enumerate(traces)]
     start, end = window(spans[0])
-    title = f"{stage}: {STEPS} steps"
+    title = f"{stage} {more}".strip() + f": {STEPS} steps"
     if needs_standin(stage):
         title += " (a stand-in: two copies on one device, one after the other)"
     elif launch.count_gpus() and stage != "01_cpu":

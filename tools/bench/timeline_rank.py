@@ -1,7 +1,7 @@
 """What `make trace` adds to each process: a profiler, and labels in its trace.
 
 A label is `ROW|KIND`, the row of the timeline and what happens there. What the profiler
-names by itself (the all-reduce, the optimizer, the data loader) has none.
+names by itself (messages, the optimizer, the data loader) has none.
 """
 
 from multiprocessing.util import Finalize
@@ -111,7 +111,8 @@ def instrument(rank, stage, folder):
     def forward_row(module):  # where its forward pass is drawn, or None
         if stage == "06_model_parallel":
             return HALVES.get(len(module)) if type(module) is nn.Sequential else None
-        return row if type(module).__name__ == "Net" and stage != "03_dp" else None
+        name = type(module).__name__  # FSDPNet, once FSDP has it
+        return row if name in ("Net", "FSDPNet") and stage != "03_dp" else None
 
     def forward_begins(module, _):
         if where := forward_row(module):
