@@ -91,7 +91,7 @@ notebooks: $(NOTEBOOKS)  ## the companion notebooks, in JupyterLab
 	@$(PY) -m jupyterlab notebooks
 bench: $(STAGES)  ## how fast, and why: measures this machine for some minutes, and draws it
 	@$(PY) -m tools.bench.benchmark
-trace: $(STAGES)  ## a timeline of each device or process: stages 3 to 6, or S=04_ddp
+trace: $(STAGES)  ## a timeline of each device or process: stages 3 to 10, or S=04_ddp
 	@$(PY) -m tools.bench.timeline "$(S)"
 memory: $(STAGES)  ## what each rank of each stage holds, in bytes, and a picture
 	@$(PY) -m tools.bench.memory

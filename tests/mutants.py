@@ -103,6 +103,17 @@ MUTANTS = {  # file -> (text, text in its place, what that simulates, tests)
         ("        os.environ.update(environment)\n", "", "GPUS= ignored by bench and trace", "bench/test_bench.py -k launch_would"),
         ("        if gpus:\n            print(", "        if False:\n            print(", "a GPU that nobody measures", "bench/test_bench.py -k measured_too"),
     ],
+    "tools/bench/memory.py": [
+        ("units = part(hidden, tensor, column)", "units = hidden // tensor", "hidden units shared evenly, though they are odd", "bench/test_bench.py -k formula_says"),
+        ("moved(\"fsdp\", 2, pair)", "moved(\"fsdp\", 2, whole)", "stage 10 sends the whole model", "bench/test_bench.py -k table_of_all"),
+    ],
+    "tools/bench/memory_rank.py": [
+        ("t.to_local() if hasattr(t, \"to_local\") else t", "t", "whole tensors counted on every rank", "bench/test_bench.py -k formula_says"),
+    ],
+    "tools/bench/predict.py": [
+        ("return 4 * size / (1 if mode == \"ddp\" else gpus)", "return 4 * size / gpus", "DDP cuts the model", "bench/test_bench.py -k modes"),
+        ("return took / (1 - waits)", "return took", "a pipeline without a bubble", "bench/test_bench.py -k modes"),
+    ],
     "tools/bench/timeline.py": [
         ('if event.get("cat") != "user_annotation":', 'if event.get("ph") != "X":', "labels of a trace counted twice", "bench/test_bench.py -k count_once"),
     ],
@@ -161,6 +172,13 @@ MUTANTS = {  # file -> (text, text in its place, what that simulates, tests)
     "tools/lab/checks.py": [
         ("CLOSE = 1e-9", "CLOSE = 1e-1", "wrong losses pass", "lab/test_checks.py"),
         ("        if apart:\n", "        if False:\n", "ranks may drift apart", "lab/test_checks.py"),
+    ],
+    "tools/lab/exercise.py": [
+        ('{"10_hybrid": 4}.get(stage, 2)', "2", "a hybrid begun on two ranks", "lab/test_exercise.py -k hybrid"),
+    ],
+    "tools/lab/observe.py": [
+        ("for kept in optimizer.state.values()", "for kept in []", "an optimizer's state not seen", "lab/test_exercise.py -k zero"),
+        ("if module.training and", "if False and", "weights not seen between steps", "lab/test_exercise.py -k zero"),
     ],
 }
 # fmt: on

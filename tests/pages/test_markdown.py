@@ -12,7 +12,7 @@ from markdown_it import MarkdownIt
 from conftest import ROOT
 from tools.pages import blocks
 from tools.run import launch
-from tools.run.stages import STAGES, TARGETS, load_file
+from tools.run.stages import EVERY, STAGES, folder, load_file
 
 HEADINGS = ["The idea", "The diff from stage", "What you see", "What goes wrong"]
 HEADINGS += ["What to try", "Before you use it in earnest"]
@@ -26,9 +26,9 @@ def pages():
     return found
 
 
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("stage", EVERY.values())
 def test_a_page_has_its_chapters_in_order(stage):
-    text = (ROOT / stage / "README.md").read_text()
+    text = (folder(stage) / "README.md").read_text()
     found = re.findall(r"^## (.*)$", text, re.MULTILINE)
     expected = ["The script" if h == HEADINGS[1] and stage == STAGES[0] else h
                 for h in HEADINGS]  # fmt: skip
@@ -77,17 +77,17 @@ def test_links_between_pages_resolve():
 def test_links_elsewhere_name_what_they_show():
     found = [(page, *link) for page in pages() for link in links(page)]
     outside = [one for one in found if one[2].startswith("http")]
-    stages = {ROOT / stage / "README.md" for stage in STAGES}
+    stages = {folder(stage) / "README.md" for stage in EVERY.values()}
     assert {page for page, *_ in outside} >= stages
     for page, name, _ in outside:
         assert len(name) >= 5 and not name.startswith("http"), f"{page}: {name}"
         assert name.lower() not in {"here", "this thread", "a thread", "link"}
 
 
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("stage", EVERY.values())
 def test_what_goes_wrong_has_sources(stage):
     """Each symptom is bold, comes first, and has a link to where people met it."""
-    text = (ROOT / stage / "README.md").read_text()
+    text = (folder(stage) / "README.md").read_text()
     chapter = text.split("## What goes wrong\n")[1].split("\n## ")[0]
     items = re.split(r"^- ", chapter, flags=re.MULTILINE)[1:]
     assert items
@@ -116,7 +116,7 @@ def check_make(words, tmp_path):
     assert settings.keys() <= known
     for target in targets:
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
-        if target in TARGETS:
+        if target in EVERY:
             (tmp_path / "model.pth").touch()
             arguments = settings.get("ARGS", "")
             if "--checkpoint" in arguments:
@@ -124,7 +124,7 @@ def check_make(words, tmp_path):
             arguments = arguments.replace("runs/01_cpu", str(tmp_path))
             run = {**settings, "OUT": str(tmp_path), "ARGS": arguments}
             run.setdefault("DATA", "data/sample")
-            launch.plan(TARGETS[target], run, there=4)
+            launch.plan(EVERY[target], run, there=6)
 
 
 def check_script(words, monkeypatch):

@@ -3,16 +3,17 @@
 import re
 import shutil
 import subprocess
-from itertools import combinations, pairwise, permutations
+from itertools import combinations, permutations
 
 import pytest
 
 from conftest import call
 from tools.pages import side_by_side
-from tools.pages.blocks import anchor
+from tools.pages.blocks import anchor, base
 from tools.run import diffs
-from tools.run.stages import STAGES, previous, script
+from tools.run.stages import EVERY, script
 
+STAGES = list(EVERY.values())
 BROWSERS = "chromium", "chromium-browser", "google-chrome"
 QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 QUIET += ["--disable-component-update", "--disable-sync", "--no-first-run"]
@@ -98,6 +99,22 @@ def test_every_pair_shows_both_scripts_whole(page):
     assert page.locator(".group").count() == 0
 
 
+def walked(a, b):
+    """Return the lessons whose reasons the hunks of a pair show, and those undone."""
+    shown = [why for hunk in side_by_side.hunks(a, b) for why in hunk["why"]]
+    steps = {(one["of"], one["undone"]) for one in shown}
+    return [{of for of, undone in steps if undone == which} for which in (False, True)]
+
+
+def test_reasons_are_those_on_the_way_from_stage_to_stage():
+    ddp, halves = "03_dp-04_ddp", "02_single_gpu-06_model_parallel"
+    fsdp, tensor = "05_ddp_inference-07_fsdp", "07_fsdp-08_tensor_parallel"
+    assert walked("01_cpu", "06_model_parallel")[0] <= {"01_cpu-02_single_gpu", halves}
+    assert walked("03_dp", "06_model_parallel") == [{halves}, {"02_single_gpu-03_dp"}]
+    assert walked("08_tensor_parallel", "10_hybrid")[1] == {tensor}
+    assert {ddp, fsdp} <= walked("06_model_parallel", "07_fsdp")[0]
+
+
 def test_lines_of_a_hunk_stand_beside_each_other(page):
     """A changed line is at the height of the line that it was, also where they wrap."""
     show(page, "04_ddp")
@@ -153,10 +170,13 @@ def test_keys_and_links(page):
 def test_overview_leads_to_the_lines(page):
     cells = page.locator("#overview td a")
     total = sum(int(cells.nth(n).inner_text()) for n in range(cells.count()))
-    assert total == sum(diffs.changed_lines(a, b) for a, b in pairwise(STAGES))
+    assert total == sum(diffs.changed_lines(base(b), b) for b in STAGES[1:])
     cells.last.click()
-    hunks = diffs.hunks(STAGES[-2], STAGES[-1])
-    assert page.evaluate("location.hash") == f"#06_model_parallel.{len(hunks)}"
+    last = len(diffs.hunks("05_ddp_inference", "07_fsdp"))  # below is `start`
+    assert page.evaluate("location.hash") == f"#07_fsdp.{last}"
+    page.click("#overview th a >> text=06")
+    assert "from 02" in page.locator("#overview th.here").inner_text()
+    assert page.input_value("#from") == str(STAGES.index("02_single_gpu"))
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -174,5 +194,5 @@ def test_on_a_phone_nothing_is_cut_off(page, scheme):
 def test_links_in_the_pages_lead_to_the_same_hunks():
     """What a stage's page calls its hunks, the browser page calls them too."""
     for a, b in diffs.EXPLAINED:
-        expected = b if a == previous(b) else "02_single_gpu-06_model_parallel"
+        expected = b if a == base(b) else "05_ddp_inference-06_model_parallel"
         assert anchor(a, b) == expected

@@ -11,31 +11,39 @@ import math
 import os
 import re
 import subprocess
+import sys
 import tempfile
+from pathlib import Path
 
-from tools.bench import predict
+import whatthepatch
+
+from tools.bench import memory, predict
 from tools.bench.tables import published, report, table
 from tools.lab.exercise import exercises as lab_exercises
 from tools.pages import rooms
-from tools.run import diffs
+from tools.run import compare, diffs
 from tools.run.stages import (
+    BEYOND,
+    EVERY,
     LESSON_FROM,
     ROOT,
-    STAGES,
     TARGETS,
+    folder,
     previous,
     refuse,
     script,
 )
 
 PAGES = ["README.md", "SCALING.md", "CONTRIBUTING.md", "exercises/README.md"]
-PAGES += [f"{stage}/README.md" for stage in STAGES]
+PAGES += ["beyond/README.md"]
+PAGES += [f"{folder(stage).relative_to(ROOT)}/README.md" for stage in EVERY.values()]
 PART = re.compile(r"<!-- generated: (.+?) -->\n(.*?)<!-- end -->", re.DOTALL)
 REASON = re.compile(
     r"<!-- generated: hunk (\S+) (\S+) (\d+) -->.*?<!-- end -->\n"
     r"(.*?)(?=^<!-- generated|^## |^</details>|\Z)",
     re.DOTALL | re.MULTILINE,
 )
+DOORS = ROOT / "tests" / "beyond" / "doors"  # patches against stage 2
 NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e-\d+)?")
 
 LESSONS = {
@@ -45,19 +53,30 @@ LESSONS = {
     "04_ddp": "`DistributedDataParallel`: a process per GPU, on one machine or several",
     "05_ddp_inference": "evaluation on every rank, exact for any number of them",
     "06_model_parallel": "one model on two GPUs",
+    "07_fsdp": "fully sharded: each rank keeps 1/*W* of every tensor, and borrows the rest",
+    "08_tensor_parallel": "each rank computes a part of every layer, for the same images",
+    "09_pipeline": "each rank has some of the layers; micro-batches keep both at work",
+    "10_hybrid": "a grid of ranks: tensor parallel in a row, fully sharded in a column",
 }
 
 
-def stages():
-    """Return the table of the stages."""
+def base(stage):
+    """Return the stage that the lesson of a stage is the diff from."""
+    return LESSON_FROM.get(stage, previous(stage))
+
+
+def stages(targets=TARGETS):
+    """Return the table of the six stages, or of those beyond."""
     rows = []
-    for target, stage in TARGETS.items():
+    for target, stage in targets.items():
         length = len(script(stage).read_text().splitlines())
         before, lesson = previous(stage), LESSON_FROM.get(stage)
         changed = diffs.changed_lines(before, stage) if before else "–"
         if lesson:
             more = diffs.changed_lines(lesson, stage)
             changed = f"{changed} ({more} from {lesson[:2]})"
+        elif stage not in TARGETS.values():
+            changed = f"{changed} from {before[:2]}"
         name = f"[`{stage}`]({stage}/README.md)"
         rows.append([name, f"`make {target}`", LESSONS[stage], length, changed])
     headings = ["stage", "run it", "what it teaches", "lines", "changed"]
@@ -65,31 +84,32 @@ def stages():
 
 
 @functools.cache
-def output():
-    """Return what `make all` prints on a machine without a GPU, on the sample."""
+def output(target):
+    """Return what `make all` or `beyond` prints without a GPU, on the sample."""
     environment = dict(os.environ, CUDA_VISIBLE_DEVICES="")
     for name in "OMP_NUM_THREADS", "MAKEFLAGS", "MAKELEVEL", "ARGS", "GPUS", "NPROC":
         environment.pop(name, None)
-    with tempfile.TemporaryDirectory() as folder:
-        words = ["make", "all", "DATA=data/sample", f"OUT={folder}"]
+    with tempfile.TemporaryDirectory() as out:
+        words = ["make", target, "DATA=data/sample", f"OUT={out}"]
         result = subprocess.run(
             words, cwd=ROOT, env=environment, capture_output=True, text=True
         )
     if result.returncode:
-        refuse(f"make all failed, so the pages cannot show it:\n{result.stderr}")
-    text = result.stdout.replace(folder, "runs").strip()
-    return f"```console\n$ make all DATA=data/sample\n{text}\n```"
+        refuse(f"make {target} failed, so the pages cannot show it:\n{result.stderr}")
+    text = result.stdout.replace(out, "runs").strip()
+    return f"```console\n$ make {target} DATA=data/sample\n{text}\n```"
 
 
 def printed(stage):
     """Return what a stage printed in the run of `output`, with its command."""
-    (run,) = [part for part in output().split("\n\n") if f" {stage}/mnist.py" in part]
+    runs = output("all" if stage in TARGETS.values() else "beyond").split("\n\n")
+    (run,) = [part for part in runs if f"{stage}/mnist.py --data" in part]
     return "```console\n" + run[run.index("$ OMP") :] + "\n```"
 
 
 def anchor(a, b):
     """Return the name of a diff in links, to which `.3` is added for its third hunk."""
-    return b if a == previous(b) else f"{a}-{b}"
+    return b if a == base(b) else f"{a}-{b}"
 
 
 def hunk(a, b, number):
@@ -109,7 +129,7 @@ def reasons(a, b):
     They stand in the page of `b`. Raises SystemExit where the page does not have
     exactly the hunks of the diff.
     """
-    text = (ROOT / b / "README.md").read_text()
+    text = (folder(b) / "README.md").read_text()
     found = [m for m in REASON.finditer(text) if m[1] == a and m[2] == b]
     numbers, needed = [int(m[3]) for m in found], len(diffs.hunks(a, b))
     if numbers != list(range(1, needed + 1)):
@@ -119,6 +139,36 @@ def reasons(a, b):
             "in order, its reason below it, then run: make docs"
         )
     return [m[4].strip() for m in found]
+
+
+def door(name):
+    """Return the diff from stage 2 to the variant of a side door."""
+    text = (DOORS / f"{name}.patch").read_text()
+    return f"```diff\n{text[text.index('@@') :].rstrip()}\n```"
+
+
+def doors(*names):
+    """Return the losses of stage 2 and of its variants, run on the CPU, on the sample."""
+    environment = dict(os.environ, CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="1")
+    rows = ["```console", f"{'':15}  epoch 1   epoch 2   epoch 3"]
+    with tempfile.TemporaryDirectory() as out:
+        for name in "02_single_gpu", *names:
+            path, lines = Path(out) / f"{name}.py", diffs.lines("02_single_gpu")
+            if name in names:
+                text = (DOORS / f"{name}.patch").read_text()
+                (patch,) = whatthepatch.parse_patch(text)
+                lines = whatthepatch.apply_diff(patch, lines)
+            path.write_text("\n".join(lines) + "\n")
+            words = [sys.executable, path, "--data", "data/sample", "--out", out]
+            result = subprocess.run(
+                words, cwd=ROOT, env=environment, capture_output=True, text=True
+            )
+            if result.returncode:
+                refuse(f"the side door {name} failed:\n{result.stderr}")
+            curve = compare.read(Path(out) / "metrics.csv")
+            losses = "  ".join(f"{loss:.6f}" for loss, *_ in curve)
+            rows.append(f"{name:15}  {losses}")
+    return "\n".join([*rows, "```"])
 
 
 def exercises():
@@ -133,8 +183,10 @@ def exercises():
 BLOCKS = {
     "bench": lambda: report(published()), "model": predict.fitted,
     "predict": predict.forecast, "arithmetic": predict.arithmetic,
-    "stages": stages, "output": output, "printed": printed, "hunk": hunk,
-    "exercises": exercises, "rooms": rooms.flowchart,
+    "memory": memory.overview, "modes": predict.modes,
+    "stages": stages, "beyond": lambda: stages(BEYOND), "output": output,
+    "printed": printed, "hunk": hunk, "exercises": exercises, "rooms": rooms.flowchart,
+    "door": door, "doors": doors,
 }  # fmt: skip
 
 

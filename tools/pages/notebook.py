@@ -20,7 +20,7 @@ from torch.autograd import DeviceType
 
 from tools.pages import blocks
 from tools.run import compare, data, diffs, launch
-from tools.run.stages import LESSON_FROM, ROOT, previous
+from tools.run.stages import ROOT
 
 RUNS = Path("runs/notebooks")
 RESULT = RUNS / "result.pt"  # what rank 0 of a %%ranks cell leaves for the next cell
@@ -88,7 +88,7 @@ def show_diff(stage, base=None):
     They are those from `base`, by default the stage that its lesson is the diff from.
     Raises RuntimeError where the stage's page does not explain that diff.
     """
-    base = base or LESSON_FROM.get(stage, previous(stage))
+    base = base or blocks.base(stage)
     found, reasons = diffs.hunks(base, stage), blocks.reasons(base, stage)
     count = diffs.changed_lines(base, stage)
     html = f"<p>From <b>{base}</b> to <b>{stage}</b>: {count} changed lines.</p>"

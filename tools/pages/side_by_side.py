@@ -16,9 +16,9 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
-from tools.pages.blocks import LESSONS, reasons
+from tools.pages.blocks import LESSONS, base, reasons
 from tools.run import diffs
-from tools.run.stages import ROOT, STAGES, TARGETS, previous, refuse, script
+from tools.run.stages import EVERY, ROOT, refuse, script
 
 TEMPLATE = Path(__file__).with_suffix(".html")
 SIMILAR = 0.4  # two lines that share less than this are not one line that changed
@@ -80,33 +80,57 @@ def rows(a, b, hunk):
     return found[first : len(found) - last]
 
 
-def steps(a, b, hunk):
-    """Return which hunks between neighbours made a hunk between `a` and `b`.
+def walk(a, b):
+    """Return the steps from `a` to `b` in the tree of lessons, {(from, to): undone}.
+
+    Up from `a` to where the two meet, undoing those lessons, then down to `b`.
+    """
+    up, down = [], []
+    for stage, found in (a, up), (b, down):
+        while stage:
+            found.append((base(stage), stage))
+            stage = base(stage)
+    undone = [step for step in up if step not in down]
+    done = [step for step in reversed(down) if step not in up]
+    return dict.fromkeys(undone, True) | dict.fromkeys(done, False)
+
+
+def origins(a, b, found):
+    """Return for each hunk from `a` to `b` the hunks of lessons that it is made of.
 
     Those of the same section that brought its new lines, or took out its old ones: a
-    list of (stage, number of the hunk in the diff that leads to it).
+    list of {"of": key of the pair, "number": from 1, "undone": whether}.
     """
-    first, last = STAGES.index(a), STAGES.index(b)
-    return [
-        (stage, number)
-        for stage in STAGES[first + 1 : last + 1]
-        for number, step in enumerate(diffs.hunks(previous(stage), stage), start=1)
-        if step.section == hunk.section and set(step.changed()) & set(hunk.changed())
+
+    def changes(hunk, undone=False):
+        signs = str.maketrans("+-", "-+") if undone else {}
+        return {line[0].translate(signs) + line[1:]
+                for line in hunk.changed() if line[1:].strip()}  # fmt: skip
+
+    steps = [
+        ({"of": "-".join(pair), "number": number, "undone": undone}, step, undone)
+        for pair, undone in walk(a, b).items()
+        for number, step in enumerate(diffs.hunks(*pair), start=1)
     ]
+    return [
+        [origin for origin, step, undone in steps
+         if set(step.section.split(" and ")) & set(hunk.section.split(" and "))
+         and changes(step, undone) & changes(hunk)]
+        for hunk in found
+    ]  # fmt: skip
 
 
 def hunks(a, b):
     """Return the hunks of the diff from `a` to `b`, ready for JSON.
 
     `at` is where the changed lines begin in both, counted from 0. `why` is the reason
-    as HTML where the pages explain the diff, else links to the hunks that have one.
+    as HTML where the pages explain the diff, else the hunks of lessons that have one.
     """
     found = diffs.hunks(a, b)
     if (a, b) in diffs.EXPLAINED:
         why = [[{"html": MarkdownIt().render(text)}] for text in reasons(a, b)]
     else:
-        why = [[{"link": f"{stage}.{number}"} for stage, number in steps(a, b, hunk)]
-               for hunk in found]  # fmt: skip
+        why = origins(a, b, found)
     return [
         {
             "section": hunk.section,
@@ -120,21 +144,23 @@ def hunks(a, b):
 
 def page_data():
     """Return what the page shows, ready for JSON."""
-    numbers = {}  # a line of HTML -> its number: most lines are in all six scripts
+    numbers = {}  # a line of HTML -> its number: most lines are in many scripts
+    names = list(EVERY.values())
     stages = [
         {
             "name": stage,
             "target": target,
+            "base": names.index(base(stage)) if base(stage) else None,
             "lesson": MarkdownIt().renderInline(LESSONS[stage]),
             "lines": [numbers.setdefault(x, len(numbers)) for x in highlighted(stage)],
         }
-        for target, stage in TARGETS.items()
+        for target, stage in EVERY.items()
     ]
     return {
         "stages": stages,
         "lines": list(numbers),
-        "pairs": {f"{a}-{b}": hunks(a, b) for a, b in combinations(STAGES, 2)},
-        "sections": list(dict.fromkeys(name for part in map(diffs.sections, STAGES)
+        "pairs": {f"{a}-{b}": hunks(a, b) for a, b in combinations(names, 2)},
+        "sections": list(dict.fromkeys(name for part in map(diffs.sections, names)
                                        for name in part)),
     }  # fmt: skip
 
