@@ -117,7 +117,7 @@ data: $(STAGES)  ## fetch MNIST; FROM=DIR takes the four official .gz files from
 doctor: $(STAGES)  ## is this machine ready? a table of what works and what to do
 	@$(PY) -m tools.run.doctor
 setup: $(NOTEBOOKS)  ## what a workshop needs, into .venv; every other target installs what it needs itself
-test: $(DEV)  ## the tests, on the CPU
+test: $(DEV)  ## the tests, on GPUs too where there are some; SLOW=1: those that take long, too
 	@OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadfile
 mutants: $(DEV)  ## bugs put into scripts and tools, one at a time: do the tests catch them?
 	@$(PY) tests/mutants.py

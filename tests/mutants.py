@@ -200,7 +200,7 @@ def copy(folder):
 def run(root, tests):
     """Run tests in a copy; return what pytest printed where they failed, else ''."""
     words = f"{sys.executable} -m pytest -x -q -p no:cacheprovider tests/{tests}"
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "SLOW": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     try:
         result = subprocess.run(
             ["sh", "-c", words], cwd=root, env=environment, capture_output=True,

@@ -328,8 +328,13 @@ def test_timelines_beyond_show_what_moves_in_each_pass(
     for kind, inside in expected.items():
         passes = [span for span in found if span[1] == kind]
         assert len(passes) == 5 * pieces + (kind == "forward")  # evaluation is one
-        for one in passes:
-            seen = [s[1] for s in found if s[1] in messages and one[2] <= s[2] < one[3]]
+        for number, (_, _, begin, end) in enumerate(passes):
+            if stage == "08_tensor_parallel" and kind == "forward" and number < 5:
+                # the loss waits for its all-reduce, which may begin after the pass
+                end = min(s[2] for s in found if s[1] == "backward" and s[2] > begin)
+            elif stage == "08_tensor_parallel" and kind == "forward":
+                continue  # of evaluation
+            seen = [s[1] for s in found if s[1] in messages and begin <= s[2] < end]
             assert {name: seen.count(name) for name in seen} == inside
 
 

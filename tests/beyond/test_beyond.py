@@ -75,7 +75,7 @@ def test_same_in_float64(stage, processes, uneven, data, tmp_path):
     assert_close(tmp_path, uneven)
 
 
-@pytest.mark.parametrize("count", [1, 5, 40])
+@pytest.mark.parametrize("count", [1, 5])
 def test_any_number_of_micro_batches(count, uneven, data, tmp_path):
     flags = [*UNEVEN, "--epochs", 2, "--micro-batches", count]
     train(PIPELINE, data(PARTIAL), tmp_path, *flags, float64=True)

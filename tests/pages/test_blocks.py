@@ -5,29 +5,50 @@ import shutil
 
 import pytest
 
-from conftest import ROOT
+from conftest import ROOT, slow
 from tools.pages import blocks
 from tools.run import diffs
 from tools.run.stages import BEYOND, EVERY, STAGES, folder
 
 
-def test_generated_parts_are_fresh():
-    checked = []
+def parts():
+    """Return every generated part: {(page, name): its text}."""
+    found = {}
     for page in blocks.PAGES:
         for name, text in blocks.PART.findall((ROOT / page).read_text()):
-            checked.append(name)
-            if name.startswith("doors") and not shutil.which("c++"):
-                continue  # torch.compile needs a compiler
-            fresh = blocks.make(name)  # `output all` runs make all
-            assert blocks.same(text.strip(), fresh), (
-                f"{page}: {name} is stale, run: make docs"
-            )
-    for target, number in ("all", len(STAGES)), ("beyond", len(BEYOND)):
-        ending = f"{number} scripts, one loss curve\n```"
-        assert blocks.output(target).endswith(ending)
-    assert len(checked) == len(set(checked))
-    assert {name.split()[0] for name in checked} == blocks.BLOCKS.keys()
-    assert {f"printed {stage}" for stage in EVERY.values()} <= set(checked)
+            assert (page, name) not in found
+            found[page, name] = text.strip()
+    return found
+
+
+def runs_beyond(name):
+    """Return whether a part shows a run of what is beyond: a minute, all together."""
+    return name.startswith("doors") or name in (
+        "output beyond",
+        *[f"printed {stage}" for stage in BEYOND.values()],
+    )
+
+
+@pytest.mark.parametrize("long", [False, pytest.param(True, marks=slow)])
+def test_generated_parts_are_fresh(long):
+    found = parts()
+    checked = [key for key in found if runs_beyond(key[1]) == long]
+    assert len(checked) == (6 if long else 96)
+    for page, name in checked:
+        if name.startswith("doors") and not shutil.which("c++"):
+            continue  # torch.compile needs a compiler
+        fresh = blocks.make(name)  # `output all` runs make all
+        assert blocks.same(found[page, name], fresh), (
+            f"{page}: {name} is stale, run: make docs"
+        )
+    target, number = ("beyond", len(BEYOND)) if long else ("all", len(STAGES))
+    assert blocks.output(target).endswith(f"{number} scripts, one loss curve\n```")
+
+
+def test_every_kind_of_part_is_used():
+    names = {name for _, name in parts()}
+    assert {name.split()[0] for name in names} == blocks.BLOCKS.keys()
+    assert {f"printed {stage}" for stage in EVERY.values()} <= names
 
 
 @pytest.mark.parametrize("pair", diffs.EXPLAINED, ids="->".join)

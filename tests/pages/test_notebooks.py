@@ -14,7 +14,7 @@ from nbclient import NotebookClient
 from test_side_by_side import browser  # noqa: F401
 from torch.autograd import DeviceType
 
-from conftest import ENV, ROOT
+from conftest import ENV, ROOT, slow
 from tools.pages import notebook as nb
 from tools.run import data, launch
 from tools.run.stages import STAGES
@@ -58,6 +58,7 @@ def ran():
     return found
 
 
+@slow
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_notebook_runs(stage, ran):
     wrong = [o for o in outputs(ran[stage]) if o.output_type == "error"]

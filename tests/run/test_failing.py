@@ -20,6 +20,7 @@ from conftest import (
     rows,
     run,
     running,
+    slow,
     start,
     start_make,
     wait_for,
@@ -144,6 +145,7 @@ def test_a_checkpoint_with_code_in_it_does_not_run_it(data, tmp_path):
     assert proof.exists()
 
 
+@slow
 def test_two_runs_at_once_do_not_collide(tmp_path):
     runs = [
         start(["make", "ddp", "DATA=data/sample", f"OUT={tmp_path / name}", "EPOCHS=1"])

@@ -6,7 +6,7 @@ import shlex
 import pytest
 import torch
 
-from conftest import ENV, ROOT, call, rows
+from conftest import ENV, ROOT, call, rows, slow
 from tools.run import diffs, launch
 from tools.run.stages import EVERY, STAGES, load
 
@@ -25,6 +25,7 @@ def test_help_lists_every_target():
     assert set(EVERY) < targets
 
 
+@slow
 def test_the_printed_command_does_the_same(tmp_path):
     result = make("ddp", SAMPLE, f"OUT={tmp_path / 'a'}", "EPOCHS=1", "NPROC=2")
     assert result.returncode == 0, result.stderr

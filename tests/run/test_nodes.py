@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from conftest import ENV, ROOT, call, rows, weights
+from conftest import ENV, ROOT, call, rows, slow, weights
 from tools.run import launch
 from tools.run.sample import cut
 
@@ -74,6 +74,7 @@ def assert_same_curve(out, reference):
     assert all((ours[k] - theirs[k]).abs().max() <= 1e-12 for k in theirs)
 
 
+@slow
 def test_two_nodes_on_loopback(trained, tmp_path):
     out = train_on_two_nodes("05_ddp_inference", tmp_path, "127.0.0.1", free_port())
     assert_same_curve(out, trained("01_cpu", SIZE, float64=True))

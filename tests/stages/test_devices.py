@@ -14,7 +14,7 @@ from tools.lab import standin
 from tools.run import ranks
 from tools.run.stages import BEYOND, BY_TORCHRUN, DISTRIBUTED, STAGES, script
 
-SIZE, BATCH, EPOCHS = (96, 21), 40, 2  # a partial last batch
+SIZE, BATCH, EPOCHS = (56, 21), 40, 2  # a partial last batch
 OLD_DRIVER = "2, by NVML alone"  # CUDA cannot use them
 MOMENTUM = "lr=args.lr)", "lr=args.lr, momentum=0.9)"
 PLACES = re.compile(  # a line that places something

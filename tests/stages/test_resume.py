@@ -14,6 +14,7 @@ from conftest import (
     ranks_of,
     rows,
     run,
+    slow,
     start,
     start_make,
     wait_for,
@@ -111,6 +112,7 @@ def test_ranks_go_on_from_where_rank_0_is(owner, uninterrupted, data, tmp_path):
     assert_identical(tmp_path / "0", uninterrupted("04_ddp"))
 
 
+@slow
 def test_killed_at_any_moment(trained, data, tmp_path):
     """Killed twice with no warning, then five epochs more."""
     stage, chance = "04_ddp", random.Random(0)
@@ -143,6 +145,7 @@ def test_in_another_stage_and_on_other_ranks_in_float64(trained, data, tmp_path)
     assert all((ours[k] - theirs[k]).abs().max() <= 1e-12 for k in theirs)
 
 
+@slow
 def test_restarts_survive_a_killed_rank(trained, tmp_path):
     stage, out, epochs = "05_ddp_inference", tmp_path / "out", 20
     process = start_make(stage, out, "RESTARTS=3", f"EPOCHS={epochs}")
