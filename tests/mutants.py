@@ -134,17 +134,20 @@ MUTANTS = {  # file -> (text, text in its place, what that simulates, tests)
         ("[total for *_, total in reference]:", "[total for *_, total in curve]:", "other epochs or test images do not matter", COMPARE),
         ("        if not equal:\n", "        if False:\n", "a difference that does not end in exit status 1", COMPARE),
     ],
+    "tools/run/stages.py": [
+        ('{"10_hybrid": 4}', "{}", "a hybrid begun on two ranks", "lab/test_exercise.py -k hybrid"),
+    ],
     "tools/run/launch.py": [
         ("            if status:\n", "            if False:\n", "`make all` goes on after a stage that failed", MAKE),
         ("        if state.exists():\n            state.replace", "        if False:\n            state.replace", "RESTARTS goes on with an earlier run", RESTARTS),
         ('if "NNODES" not in given:', 'if "NNODES" not in given and "MASTER_ADDR" not in given:', "MASTER_ADDR in the shell refused", "run/test_launch.py -k only_nnodes"),
-        ("    if batch % total == 0:", "    if True:", "a batch that cannot be shared starts", MAKE),
-        ("    return fit[-1]\n", "    return most\n", "three ranks for a batch of 64", MAKE),
-        ("        if most == nodes == 1:", "        if False:", "one rank on a single GPU, which exchanges nothing", MAKE),
+        ("    if batch % shares == 0:", "    if True:", "a batch that cannot be shared starts", MAKE),
+        ("    return can[-1]\n", "    return most\n", "three ranks for a batch of 64", MAKE),
+        ("    elif gpus is None and most == nodes == 1:", "    elif False:", "one rank on a single GPU, which exchanges nothing", MAKE),
         ("        return torch.cuda.device_count() if torch.cuda.is_available() else 0", "        return torch.cuda.device_count()", "GPUs counted that CUDA cannot use", GPUS),
         ("(listed or indices).split", "indices.split", "GPUS=0 is another's GPU on a shared machine", GPUS),
         ("            gpus = gpus[:1]\n", "            pass\n", "stage 02 sees two GPUs", MAKE),
-        ('environment["CUDA_VISIBLE_DEVICES"] =', "_ =", "GPUS= hides nothing", MAKE),
+        ('environment["CUDA_VISIBLE_DEVICES"] = ",".join', '_ = ",".join', "GPUS= hides nothing", MAKE),
         ("family = [parent, *parent.children(recursive=True)]", "family = [parent]", "Ctrl-C leaves the ranks behind", "run/test_failing.py -k ctrl_c"),
     ],
     "tools/run/data.py": [
@@ -174,7 +177,6 @@ MUTANTS = {  # file -> (text, text in its place, what that simulates, tests)
         ("        if apart:\n", "        if False:\n", "ranks may drift apart", "lab/test_checks.py"),
     ],
     "tools/lab/exercise.py": [
-        ('{"10_hybrid": 4}.get(stage, 2)', "2", "a hybrid begun on two ranks", "lab/test_exercise.py -k hybrid"),
     ],
     "tools/lab/observe.py": [
         ("for kept in optimizer.state.values()", "for kept in []", "an optimizer's state not seen", "lab/test_exercise.py -k zero"),
@@ -200,7 +202,12 @@ def copy(folder):
 def run(root, tests):
     """Run tests in a copy; return what pytest printed where they failed, else ''."""
     words = f"{sys.executable} -m pytest -x -q -p no:cacheprovider tests/{tests}"
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "SLOW": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "SLOW": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     try:
         result = subprocess.run(
             ["sh", "-c", words], cwd=root, env=environment, capture_output=True,
