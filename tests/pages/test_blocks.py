@@ -33,7 +33,7 @@ def runs_beyond(name):
 def test_generated_parts_are_fresh(long):
     found = parts()
     checked = [key for key in found if runs_beyond(key[1]) == long]
-    assert len(checked) == (6 if long else 96)
+    assert len(checked) == (5 if long else 96)
     for page, name in checked:
         if name.startswith("doors") and not shutil.which("c++"):
             continue  # torch.compile needs a compiler
