@@ -16,7 +16,14 @@ import torch
 
 from tools.run import compare, ranks
 from tools.run.sample import cut
-from tools.run.stages import DISTRIBUTED, ROOT, TARGETS, script
+from tools.run.stages import (
+    BY_TORCHRUN,
+    CPU_PROCESSES,
+    DISTRIBUTED,
+    ROOT,
+    TARGETS,
+    script,
+)
 
 # Several processes on two cores with PyTorch's default threads get in each other's way.
 ENV = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -29,17 +36,22 @@ slow = pytest.mark.skipif(
 LONG = 500  # epochs: more than a test waits for
 PARTIAL = 1012, 997  # numbers of images that leave a partial last batch of 96
 EVEN = 1024, 997
+# Plain SGD has no state; what a learner may put in its place has.
+MOMENTUM = "lr=args.lr)", "lr=args.lr, momentum=0.9)"
 
 
-def command(stage, *flags, processes=None, float64=False):
-    """Return the words that run a stage, under torchrun where it needs that."""
+def command(stage, *flags, processes=2, path=None, by=()):
+    """Return the words that run a stage, under torchrun where it needs that.
+
+    processes=0: not even there. `path` is another script than the stage's own; `by` is
+    a script that runs it, and the words for that.
+    """
     words = [sys.executable]
-    if stage in DISTRIBUTED and processes != 0:
+    if stage in DISTRIBUTED and processes:
         words += ["-m", "torch.distributed.run", "--standalone"]
-        words += [f"--nproc-per-node={processes or 2}"]
-    if float64:
-        words.append("tests/stages/float64.py")
-    return [*words, str(script(stage).relative_to(ROOT)), *map(str, flags)]
+        words += [f"--nproc-per-node={processes}"]
+    path = path or script(stage).relative_to(ROOT)
+    return [*words, *map(str, [*by, path, *flags])]
 
 
 def call(words, timeout=120, **options):
@@ -51,13 +63,14 @@ def call(words, timeout=120, **options):
     )  # fmt: skip
 
 
-def run(stage, *flags, processes=2, float64=False, timeout=120, path=None):
-    """Do what `command` says, in forked processes: seconds faster. processes=0: none.
+def run(stage, *flags, processes=None, path=None, **options):
+    """Do what `command` says, in forked processes: seconds faster. `options`: ranks.run's.
 
     `path` is another script than the stage's own, such as `edited` has written.
     """
-    processes = processes if stage in DISTRIBUTED else 0
-    return ranks.run([path or script(stage), *flags], processes, float64, timeout)
+    if processes is None or stage not in BY_TORCHRUN:
+        processes = CPU_PROCESSES.get(stage, 0)
+    return ranks.run([path or script(stage), *flags], processes, **options)
 
 
 def rows(out):
@@ -69,6 +82,21 @@ def rows(out):
 def weights(out):
     """Return the tensors of model.pth."""
     return torch.load(Path(out) / "model.pth", weights_only=True)
+
+
+def off(ours, theirs):
+    """Return how far two runs are apart: in losses and weights, and in counts."""
+    pairs = list(zip(rows(ours), rows(theirs), strict=True))
+    new, old = weights(ours), weights(theirs)
+    assert list(new) == list(old)
+    assert (len(new), len(pairs) > 0) == (4, True)
+    assert all(type(tensor) is torch.Tensor for tensor in new.values())
+    assert all(new[name].dtype == old[name].dtype for name in new)
+    distances = [(new[name] - old[name]).abs().max().item() for name in new]
+    distances += [abs(one[1] - other[1]) for one, other in pairs]
+    counts = [abs(x - y) for one, other in pairs
+              for x, y in zip(one[2:], other[2:], strict=True)]  # fmt: skip
+    return max(distances), max(counts)
 
 
 def edited(stage, folder, *changes):

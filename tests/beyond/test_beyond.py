@@ -11,20 +11,13 @@ import torch
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from conftest import PARTIAL, ROOT, edited, rows, weights
+from conftest import MOMENTUM, PARTIAL, ROOT, edited, off, rows, run, weights
 from tools.run import ranks
 from tools.run.sample import cut, write_part
-from tools.run.stages import script
+from tools.run.stages import BEYOND, CPU_PROCESSES, script
 
-FSDP, TENSOR, PIPELINE, HYBRID = BEYOND = [
-    "beyond/07_fsdp",
-    "beyond/08_tensor_parallel",
-    "beyond/09_pipeline",
-    "beyond/10_hybrid",
-]
-PROCESSES = {FSDP: 2, TENSOR: 2, PIPELINE: 2, HYBRID: 4}
+FSDP, TENSOR, PIPELINE, HYBRID = BEYOND.values()
 RANKS = [(FSDP, 2), (FSDP, 4), (TENSOR, 2), (TENSOR, 4), (PIPELINE, 2), (HYBRID, 4)]
-MOMENTUM = "lr=args.lr)", "lr=args.lr, momentum=0.9)"
 # 130 and 10 are no multiples of 4, and 1012 images leave 52 for the last batch.
 UNEVEN = ["--batch-size", 96, "--hidden", 130, "--lr", 0.05]
 BUDGETS = {  # changed lines; where some come and some go, the larger number counts
@@ -36,27 +29,17 @@ BUDGETS = {  # changed lines; where some come and some go, the larger number cou
 LINES, COLUMNS = 174, 88
 
 
-def train(stage, data, out, *flags, processes=None, path=None, **options):
+def train(stage, data, out, *flags, **options):
     """Run a stage and return what it printed; it must say nothing on stderr."""
-    processes = processes or PROCESSES.get(stage)
-    words = [path or script(stage), "--data", data, "--out", out, *flags]
-    result = ranks.run(words, processes, timeout=60, **options)
+    words = ["--data", data, "--out", out, *flags]
+    result = run(stage, *words, timeout=60, **options)
     assert (result.returncode, result.stderr) == (0, "")
     return result.stdout
 
 
-def assert_close(out, reference, tolerance=1e-12):
-    ours, theirs = rows(out), rows(reference)
-    assert len(ours) == len(theirs)
-    for (_, loss, *counts), (_, expected, *others) in zip(ours, theirs, strict=True):
-        assert abs(loss - expected) <= tolerance
-        assert counts == others
-    ours, theirs = weights(out), weights(reference)
-    assert list(ours) == list(theirs)
-    for name, tensor in theirs.items():
-        assert type(ours[name]) is torch.Tensor
-        assert ours[name].dtype == tensor.dtype
-        assert (ours[name] - tensor).abs().max() <= tolerance, name
+def assert_close(out, reference):
+    distance, counts = off(out, reference)
+    assert (distance <= 1e-12, counts) == (True, 0)
 
 
 @pytest.fixture(scope="module")
@@ -82,14 +65,14 @@ def test_any_number_of_micro_batches(count, uneven, data, tmp_path):
     assert_close(tmp_path, uneven)
 
 
-@pytest.mark.parametrize("stage", BEYOND)
+@pytest.mark.parametrize("stage", BEYOND.values())
 def test_six_digits_and_what_it_prints_and_writes(stage, trained, tmp_path):
     printed = train(stage, ROOT / "data/sample", tmp_path, "--epochs", 2)
     reference = (trained("01_cpu", None) / "stdout").read_text()
     header, *epochs, saved = printed.splitlines()
-    name, processes = stage.split("/")[1], PROCESSES[stage]
+    processes = CPU_PROCESSES[stage]
     sizes = "64 images a step, 4000 train, 1000 test"
-    assert header == f"{name}: {processes} processes on cpu (gloo), {sizes}"
+    assert header == f"{stage}: {processes} processes on cpu (gloo), {sizes}"
     assert saved == f"saved {tmp_path / 'model.pth'}"
     digits = r"epoch \d/2  loss \d\.\d{6}  test \d+/1000  "
     assert len(epochs) == 2
@@ -133,7 +116,7 @@ def test_checkpoint(stage, processes, trained, data):
     assert printed == f"{out / 'model.pth'}  test {correct}/{total}\n"
 
 
-@pytest.mark.parametrize("stage", BEYOND)
+@pytest.mark.parametrize("stage", BEYOND.values())
 def test_evaluation_is_exact_where_shares_are_unequal(stage, tmp_path):
     """Of 2001 images, two ranks have 1001 and 1000: two batches of 1000, and one."""
     data, source = cut(tmp_path / "data", 96, 1), ROOT / "data/sample/MNIST/raw"
@@ -192,7 +175,7 @@ def seen(stage, data, folder):
     """Return what `spy` has written, a list with an entry of each rank."""
     flags = ["--epochs", 1, "--lr", 0.1]
     train(stage, data, folder / "out", *flags, prepare=(spy, folder))
-    files = [folder / f"rank{rank}" for rank in range(PROCESSES[stage])]
+    files = [folder / f"rank{rank}" for rank in range(CPU_PROCESSES[stage])]
     return [json.loads(file.read_text()) for file in files]
 
 
@@ -251,16 +234,20 @@ def refused(stage, line, *flags, processes=None, prepare=None):
     assert text == line * (len(text) // len(line))
 
 
-@pytest.mark.parametrize("stage", BEYOND)
+@pytest.mark.parametrize("stage", BEYOND.values())
 def test_without_torchrun_and_without_data(stage, tmp_path):
-    line = f"start it by torchrun --nproc-per-node={PROCESSES[stage]} {script(stage)}"
+    line = (
+        f"start it by torchrun --nproc-per-node={CPU_PROCESSES[stage]} {script(stage)}"
+    )
     refused(stage, line, "--data", ROOT / "data/sample")
     refused(stage, f"no MNIST in {tmp_path}: run 'make data'", "--data", tmp_path)
 
 
 @pytest.mark.parametrize("stage", [PIPELINE, HYBRID])
 def test_on_three_ranks(stage, tmp_path):
-    line = f"start it by torchrun --nproc-per-node={PROCESSES[stage]} {script(stage)}"
+    line = (
+        f"start it by torchrun --nproc-per-node={CPU_PROCESSES[stage]} {script(stage)}"
+    )
     refused(stage, line, "--data", ROOT / "data/sample", processes=3)
 
 
@@ -268,7 +255,7 @@ def test_on_three_ranks(stage, tmp_path):
 def test_batch_that_cannot_be_shared(stage, what, tmp_path):
     flags = ["--data", ROOT / "data/sample", "--out", tmp_path, "--batch-size", 63]
     line = f"--batch-size must be a multiple of 2 ({what})"
-    refused(stage, line, *flags, processes=PROCESSES[stage])
+    refused(stage, line, *flags, processes=CPU_PROCESSES[stage])
 
 
 def one_gpu(rank):
@@ -278,11 +265,11 @@ def one_gpu(rank):
     torch.cuda.set_device = lambda device: None
 
 
-@pytest.mark.parametrize("stage", BEYOND)
+@pytest.mark.parametrize("stage", BEYOND.values())
 def test_ranks_that_would_share_a_gpu(stage, tmp_path):
     line = "each process needs a GPU of its own: here are 1"
     flags = ["--data", ROOT / "data/sample", "--out", tmp_path]
-    refused(stage, line, *flags, processes=PROCESSES[stage], prepare=(one_gpu,))
+    refused(stage, line, *flags, processes=CPU_PROCESSES[stage], prepare=(one_gpu,))
 
 
 @pytest.mark.parametrize("pair", BUDGETS, ids="->".join)

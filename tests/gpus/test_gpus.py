@@ -11,13 +11,12 @@ import sys
 
 import pytest
 
-from conftest import ENV, GPUS_GIVEN, ROOT, call, edited, rows, run, weights
-from tools.run.stages import DISTRIBUTED, STAGES, script
+from conftest import ENV, GPUS_GIVEN, MOMENTUM, ROOT, call, command, edited, off, run
+from tools.run.stages import DISTRIBUTED, STAGES
 
 SEEING = {**ENV, **GPUS_GIVEN}
 SEEING = {name: text for name, text in SEEING.items() if text is not None}
 ON_GPUS = [stage for stage in STAGES if stage != "01_cpu"]
-MOMENTUM = "lr=args.lr)", "lr=args.lr, momentum=0.9)"
 CASES = [  # images, batch: the last batch is whole, partial, one image, fewer than GPUs
     ((256, 101), 64),
     ((250, 101), 64),
@@ -45,29 +44,14 @@ def needs(gpus):
 def train(stage, out, gpus, *flags, processes=None, dtype="float64", path=None):
     """Run a stage on the first GPUs; return which each rank took memory on."""
     out.mkdir(exist_ok=True)
-    words = [sys.executable]
-    ranks = 1
-    if stage in DISTRIBUTED:
-        ranks = processes or gpus or 2
-        words += ["-m", "torch.distributed.run", "--standalone"]
-        words += [f"--nproc-per-node={ranks}"]
-    words += ["tests/gpus/measured.py", out, dtype, path or script(stage)]
+    ranks = (processes or gpus or 2) if stage in DISTRIBUTED else 1
+    by = "tests/gpus/measured.py", out, dtype
+    words = command(stage, "--out", out, *flags, processes=ranks, path=path, by=by)
     listed = SEEING.get("CUDA_VISIBLE_DEVICES", "0,1,2,3,4,5,6,7").split(",")
     env = {**SEEING, "CUDA_VISIBLE_DEVICES": ",".join(listed[:gpus])}
-    result = call([*words, "--out", out, *flags], env=env)
+    result = call(words, env=env)
     assert (result.returncode, result.stderr) == (0, "")
     return [json.loads((out / f"used{rank}").read_text()) for rank in range(ranks)]
-
-
-def off(ours, theirs):
-    """Return the largest distances of two runs: in losses and weights, and in counts."""
-    pairs = list(zip(rows(ours), rows(theirs), strict=True))
-    new, old = weights(ours), weights(theirs)
-    assert list(new) == list(old)
-    assert (len(new), len(pairs) > 0) == (4, True)
-    distances = [(new[name] - old[name]).abs().max().item() for name in new]
-    distances += [abs(one[1] - other[1]) for one, other in pairs]
-    return max(distances), max(abs(one[2] - other[2]) for one, other in pairs)
 
 
 @pytest.mark.parametrize(("size", "batch"), CASES)

@@ -34,8 +34,8 @@ from tools.run.stages import (
     script,
 )
 
-PAGES = ["README.md", "SCALING.md", "CONTRIBUTING.md", "exercises/README.md"]
-PAGES += ["beyond/README.md"]
+PAGES = ["README.md", "SCALING.md", "CONTRIBUTING.md"]
+PAGES += ["exercises/README.md", "beyond/README.md"]
 PAGES += [f"{folder(stage).relative_to(ROOT)}/README.md" for stage in EVERY.values()]
 PART = re.compile(r"<!-- generated: (.+?) -->\n(.*?)<!-- end -->", re.DOTALL)
 REASON = re.compile(
