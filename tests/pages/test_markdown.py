@@ -96,6 +96,16 @@ def test_what_goes_wrong_has_sources(stage):
         assert "](http" in item, f"{stage}: {item[:60]}"
 
 
+@pytest.mark.parametrize("stage", EVERY.values())
+def test_each_question_has_a_folded_answer(stage):
+    text = (folder(stage) / "README.md").read_text()
+    chapter = text.split("## What to try\n")[1].split("\n## ")[0]
+    parts = re.findall(r"^```sh$|^<details><summary>Answer</summary>$|^</details>$",
+                       chapter, re.MULTILINE)  # fmt: skip
+    assert len(parts) >= 6
+    assert parts == parts[:3] * (len(parts) // 3)
+
+
 def commands():
     """Return (page, line) of every command in the fenced sh blocks of all pages."""
     found = []

@@ -100,6 +100,12 @@ def output(target):
     return f"```console\n$ make {target} DATA=data/sample\n{text}\n```"
 
 
+def verdict(target):
+    """Return the end of `output`: the table of all curves, and whether they are one."""
+    table = output(target).split("\n\n")[-1]
+    return f"```console\n$ make {target} DATA=data/sample\n…\n{table}"
+
+
 def printed(stage):
     """Return what a stage printed in the run of `output`, with its command."""
     runs = output("all" if stage in TARGETS.values() else "beyond").split("\n\n")
@@ -185,7 +191,7 @@ BLOCKS = {
     "predict": predict.forecast, "arithmetic": predict.arithmetic,
     "memory": memory.overview, "modes": predict.modes,
     "stages": stages, "beyond": lambda: stages(BEYOND), "output": output,
-    "printed": printed, "hunk": hunk, "exercises": exercises, "rooms": rooms.flowchart,
+    "printed": printed, "verdict": verdict, "hunk": hunk, "exercises": exercises, "rooms": rooms.flowchart,
     "door": door, "doors": doors,
 }  # fmt: skip
 
