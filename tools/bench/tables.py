@@ -82,8 +82,11 @@ def compared(what, candidates):
     ])  # fmt: skip
 
 
-def report(result):
-    """Return a benchmark as Markdown: its tables, and what follows from them."""
+def report(result, picture=""):
+    """Return a benchmark as Markdown: its tables, and what follows from them.
+
+    Where a page has a `picture` of its steps, their table is folded below that.
+    """
     machine = result["machine"]
     names = {"python": "Python", "torch": "PyTorch",
              "lightning": "Lightning", "accelerate": "Accelerate"}  # fmt: skip
@@ -108,7 +111,13 @@ def report(result):
     rows = [[f"`{stage}`", *(spread(column[stage], "{:,.0f}") for column in columns)]
             for stage in result["stages"]]  # fmt: skip
     parts.append(table("lrr"[: len(headings)], headings, rows))
-    return "\n\n".join([*parts, scaling(result), conclusions(result)])
+    steps = scaling(result)
+    if picture:
+        fold = (
+            f"<details>\n<summary>The picture's {len(result['scaling'])} rows</summary>"
+        )
+        steps = f"{picture}\n\n{fold}\n\n{steps}\n\n</details>"
+    return "\n\n".join([*parts, steps, conclusions(result)])
 
 
 def one_gpu(cases, images):
