@@ -344,20 +344,18 @@ def same(a, b):
                for x, y in pairs)  # fmt: skip
 
 
-def fresh(name, old):
-    """Return the picture as it should be, of the old one's data where they still hold."""
-    data, before = PICTURES[name][0](), held(old)
-    return draw(name, before if same(data, before) else data)
-
-
 def write():
-    """Draw every picture anew, and say which were stale."""
+    """Draw every picture anew, and say which were stale.
+
+    From the data that it holds, where they still are the same.
+    """
     matplotlib.use("agg")  # draws into files, without a display
     FOLDER.mkdir(exist_ok=True)
-    for name in PICTURES:
+    for name, (show, _) in PICTURES.items():
         path = FOLDER / f"{name}.svg"
         old = path.read_text() if path.exists() else ""
-        new = fresh(name, old)
+        data, before = show(), held(old)
+        new = draw(name, before if same(data, before) else data)
         if new != old:
             print(f"{path.relative_to(ROOT)} was stale")
             path.write_text(new)
