@@ -123,8 +123,9 @@ mutants: $(DEV)  ## bugs put into scripts and tools, one at a time: do the tests
 	@$(PY) tests/mutants.py
 lint: $(DEV)  ## ruff
 	@.venv/bin/ruff check . && .venv/bin/ruff format --check .
-docs: $(NOTEBOOKS)  ## write the generated parts of the pages, and the notebooks, anew
+docs: $(NOTEBOOKS)  ## write the generated parts of the pages, pictures and notebooks anew
 	@$(PY) -m tools.pages.blocks
+	@$(PY) -m tools.pages.pictures
 	@$(PY) -m tools.pages.build_notebooks
 
 # Three sizes of installation, each pinned in requirements/. The larger hold the smaller.

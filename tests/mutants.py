@@ -114,11 +114,22 @@ MUTANTS = {  # file -> (text, text in its place, what that simulates, tests)
         ("return 4 * size / (1 if mode == \"ddp\" else gpus)", "return 4 * size / gpus", "DDP cuts the model", "bench/test_bench.py -k modes"),
         ("return took / (1 - waits)", "return took", "a pipeline without a bubble", "bench/test_bench.py -k modes"),
     ],
+    "tools/bench/figures.py": [
+        ("max(last - first, 0.002 * (end - start))", "last - first", "a legend names what is too short to be seen", "bench/test_bench.py -k legend"),
+    ],
+    "tools/bench/tables.py": [
+        ("    compute, slowest = min(compute, step), min(slowest, step)\n", "", "parts of a step that take longer than it", "bench/test_bench.py -k ratios"),
+        ("if least > 1", "if greatest > 1", "conclusions from ranges that overlap", "bench/test_bench.py -k overlapping_ranges"),
+    ],
     "tools/bench/timeline.py": [
         ('if event.get("cat") != "user_annotation":', 'if event.get("ph") != "X":', "labels of a trace counted twice", "bench/test_bench.py -k count_once"),
     ],
     "tools/bench/timeline_rank.py": [
         ("        setattr(wrapper, method, labelled)\n", "        pass\n", "no labels in nn.DataParallel", "bench/test_bench.py -k torchs_own"),
+    ],
+    "tools/pages/pictures.py": [
+        ("sampler.set_epoch(epoch if calls_set_epoch else 0)", "sampler.set_epoch(0)", "the picture of set_epoch without it", "pages/test_pictures.py -k so"),
+        ("    if NUMBER.sub(\"#\", a) != NUMBER.sub(\"#\", b):\n        return False\n", "", "stale pictures pass", "pages/test_pictures.py -k same"),
     ],
     "tools/pages/notebook.py": [
         ("if one.device_type == DeviceType.CPU]", "]", "a profile counts kernels twice", "pages/test_notebooks.py -k counts_once"),

@@ -5,14 +5,17 @@ import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 import torch
+from matplotlib import image
+from matplotlib.colors import to_rgb
 from torch import nn
 from torch.profiler import profile
 
 from conftest import call
 from tools.bench import benchmark, figures, loops, memory, predict, tables, timeline
-from tools.bench.timeline_rank import label_data_parallel
+from tools.bench.timeline_rank import LargeLayer, label_data_parallel
 from tools.run import ranks
 from tools.run.stages import EVERY, ROOT, STAGES
 
@@ -197,8 +200,10 @@ def test_tables_and_pictures_of_the_kept_benchmark(tmp_path):
     result = tables.published()
     text = tables.report(result)
     assert text.count("\n| 2048 | 1024 | ") == 2
-    assert text.count("processes are faster than one") == len(
-        {case["hidden"] for case in result["scaling"]}
+    assert text.count(" wide, 2 processes against one: ") == 4
+    assert (
+        "- 2048 wide, 2 processes against one: slower with batches of 64; too close"
+        " to tell with batches of 256; faster with batches of 1024, 4096." in text
     )
     paths = figures.draw_benchmark(result, tmp_path)
     assert [path.name for path in paths] == ["bench_speedup.png", "bench_step.png"]
@@ -217,6 +222,34 @@ def test_ratios_are_of_samples_measured_one_after_the_other():
     assert tables.spread([3, 1, 2]) == "2.00 (1.00 to 3.00)"
     samples = {"compute": [2], "slowest": [3], "step": [10]}
     assert tables.step_parts(samples) == (2, 1, 7)
+    for compute, slowest in (2.0, 10.5), (11.0, 10.5):  # a machine that was busy
+        samples = {"compute": [compute], "slowest": [slowest], "step": [2.43]}
+        parts = tables.step_parts(samples)
+        assert sum(parts) == pytest.approx(2.43)
+        assert min(parts) >= 0
+
+
+@pytest.mark.parametrize(
+    ("several", "said"),
+    [
+        ([1, 2, 3, 4, 4.9], "faster"),
+        ([1, 2, 3, 4, 5.1], "too close to tell"),
+        ([6, 7, 8, 9, 8.9], "too close to tell"),
+        ([9.1, 10, 11, 12, 13], "slower"),
+    ],
+)
+def test_overlapping_ranges_conclude_nothing(several, said):
+    def conclude(one, several):
+        more = dict.fromkeys(("slowest", "reduce", "tiny"), [1] * len(several))
+        case = dict(zip(("hidden", "batch"), tables.TUTORIAL, strict=True))
+        scaling = [{**case, "processes": n, "samples": {"step": step, **more}}
+                   for n, step in ((1, one), (2, several))]  # fmt: skip
+        return tables.conclusions({"scaling": scaling})
+
+    one = [5, 6, 7, 8, 9]
+    start = "- 128 wide, 2 processes against one: "
+    assert conclude(one, several).startswith(f"{start}{said} with batches of 64.\n")
+    assert conclude(one[:2], several[:2]).startswith("Too few rounds to conclude")
 
 
 def test_every_loop_takes_all_images_once(monkeypatch, data):
@@ -229,7 +262,7 @@ def test_every_loop_takes_all_images_once(monkeypatch, data):
     assert len(taken) == (1 + 4 * 2) * 16  # a warm-up, then four loops in two rounds
 
 
-def test_a_gpu_is_measured_too_where_there_is_one(monkeypatch):
+def test_a_gpu_is_measured_too_where_there_is_one(monkeypatch, capsys):
     """As on a machine with a GPU: its loops and its table, the stages once more."""
     monkeypatch.setattr(benchmark, "machine", lambda: tables.published()["machine"])
     monkeypatch.setattr(benchmark.launch, "count_gpus", lambda: 1)
@@ -249,6 +282,7 @@ def test_a_gpu_is_measured_too_where_there_is_one(monkeypatch):
     monkeypatch.setattr(benchmark, "stages", stages)
     monkeypatch.setattr(benchmark, "scaling", lambda *_: tables.published()["scaling"])
     text = tables.report(benchmark.measure(quick=True, with_peers=False))
+    assert capsys.readouterr().out.startswith("this machine is busy (load 0.84)")
     cases = [(128, 64), (128, 1024), (2048, 64), (2048, 1024)]
     cases = [("cuda", *case) for case in cases]
     assert asked == [("cpu",), *cases, "", "--hidden 2048 --batch-size 1024"]
@@ -274,6 +308,20 @@ def test_gpus_are_those_that_launch_would_take(monkeypatch):
     monkeypatch.setenv("GPUS", "7")
     with pytest.raises(SystemExit, match="^GPUS=7"):
         benchmark.take_gpus()
+
+
+def test_a_timeline_shows_every_kind_that_its_legend_names(tmp_path):
+    """One µs of a second too; but nothing that is outside its borders."""
+    spans = [("rank 0", "forward", 0, 9e5), ("rank 0", "copy", 5e5, 5e5 + 1),
+             ("rank 0", "send", -9, -1), ("rank 1", "backward", 1e6 + 1, 2e6)]  # fmt: skip
+    path = tmp_path / "timeline.png"
+    drawn = figures.draw_timeline(spans, [0, 7e5, 1e6], "", path)
+    assert drawn == (["rank 0"], ["copy", "forward"])
+    picture = image.imread(path)[..., :3]
+    below_legend = picture[len(picture) // 3 :]
+    for colour in (*(figures.KINDS[kind] for kind in drawn[1]), "black"):
+        off = np.abs(below_legend - to_rgb(colour)).max(axis=-1)
+        assert (off < 0.01).sum() > 50, colour
 
 
 def overlaps(a, b):
@@ -306,6 +354,23 @@ def test_timeline_of_model_parallel_takes_turns(tmp_path):
         len([s for s in part if s[1] == "backward"]) for part in (first, second)
     ] == [5, 5]
     assert not [1 for a in first for b in second if overlaps(a, b)]
+    sizes = [sum(map(torch.Tensor.numel, net.parameters()))
+             for net in (nn.Linear(784, 1024), LargeLayer(1024, 10))]  # fmt: skip
+    assert sizes[1] == pytest.approx(sizes[0], rel=0.02)
+
+
+def test_timeline_of_stage_5_ends_with_the_evaluation_of_every_rank(tmp_path):
+    rows, kinds, paths = timeline.trace("05_ddp_inference", tmp_path)
+    assert rows == ["rank 0", "rank 1"]
+    assert "evaluation" in kinds
+    for path in paths[1:]:
+        spans = timeline.read_spans(path, "")
+        *_, step, end = timeline.window("05_ddp_inference", spans)
+        after = [kind for _, kind, first, last in sorted(spans, key=lambda s: s[2])
+                 if first > step and last <= end]  # fmt: skip
+        assert after.count("evaluation") == 1
+        assert after[-1] == "all-reduce"
+        assert "backward" not in after
 
 
 @pytest.mark.parametrize(("stage", "expected"), [
@@ -327,20 +392,22 @@ def test_timelines_beyond_show_what_moves_in_each_pass(
     messages = {"all-gather", "reduce-scatter", "all-reduce", "send", "receive"}
     for kind, inside in expected.items():
         passes = [span for span in found if span[1] == kind]
-        assert len(passes) == 5 * pieces + (kind == "forward")  # evaluation is one
-        for number, (_, _, begin, end) in enumerate(passes):
-            if stage == "08_tensor_parallel" and kind == "forward" and number < 5:
+        assert len(passes) == 5 * pieces
+        for _, _, begin, end in passes:
+            if stage == "08_tensor_parallel" and kind == "forward":
                 # the loss waits for its all-reduce, which may begin after the pass
                 end = min(s[2] for s in found if s[1] == "backward" and s[2] > begin)
-            elif stage == "08_tensor_parallel" and kind == "forward":
-                continue  # of evaluation
             seen = [s[1] for s in found if s[1] in messages and begin <= s[2] < end]
             assert {name: seen.count(name) for name in seen} == inside
 
 
 def test_timeline_of_dp_shows_its_four_steps(tmp_path):
-    _, kinds, _ = timeline.trace("03_dp", tmp_path)
+    rows, kinds, paths = timeline.trace("03_dp", tmp_path)
     assert {"scatter", "replicate", "forward", "gather", "backward"} <= set(kinds)
+    assert rows == ["process", "copy 0", "copy 1"]
+    found = [span[:2] for span in timeline.read_spans(paths[1], "process")]
+    passes = [(row, kind) for row in rows[1:] for kind in ("forward", "backward")]
+    assert [found.count(one) for one in passes] == [5] * 4
 
 
 def test_of_a_trace_labels_count_once(tmp_path):

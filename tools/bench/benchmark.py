@@ -189,7 +189,7 @@ def measure(quick, with_peers):
     rounds, gpus = 2 if quick else 7, launch.count_gpus()
     result = {"machine": machine()}
     load = result["machine"]["load before"]
-    if load > 0.5 and not quick:
+    if load > 0.5:
         print(f"this machine is busy (load {load}): the spread will be large")
     with tempfile.TemporaryDirectory() as folder:
         if data.FULL.exists():

@@ -1,13 +1,11 @@
 """The pictures of the benchmark and of the timelines."""
 
-from statistics import median
-
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from tools.bench.tables import by_case, step_parts
+from tools.bench.tables import by_case, speedup, step_parts
 
 BLUE, ORANGE, GREY = "#1f6fb4", "#d9731a", "#c5cbd1"
 STEP_PARTS = {"computing": BLUE, "waiting": GREY, "communicating": ORANGE}
@@ -15,7 +13,7 @@ KINDS = {  # of work in a timeline
     "forward": BLUE, "backward": ORANGE, "all-reduce": "#b3266b", "copy": "#8a6bbf",
     "all-gather": "#d9a7e0", "reduce-scatter": "#7a1f3d", "send": "#2f8f83",
     "receive": "#f0e2c0", "replicate": "#c9a227", "scatter": "#2a8a5f", "gather": "#56b4a0",
-    "optimizer": "#6b7580", "data": GREY,
+    "optimizer": "#6b7580", "evaluation": "#8db33a", "data": GREY,
 }  # fmt: skip
 
 
@@ -28,11 +26,11 @@ def draw_speedup(groups, path):
     right.axhline(100, linestyle="--", color="grey")
     colours = colormaps["viridis"].resampled(len(groups) + 1)  # the last is too light
     for index, ((hidden, batch), group) in enumerate(groups.items()):
-        measured, one = sorted(group), median(group[1]["step"])
-        speedup = [one / median(group[number]["step"]) for number in measured]
-        efficiency = [100 * s / n for s, n in zip(speedup, measured, strict=True)]
+        measured = sorted(group)
+        faster = [speedup(group, number)[0] for number in measured]
+        efficiency = [100 * s / n for s, n in zip(faster, measured, strict=True)]
         style = {"marker": "o", "color": colours(index)}
-        left.plot(measured, speedup, label=f"{hidden} wide, batch {batch}", **style)
+        left.plot(measured, faster, label=f"{hidden} wide, batch {batch}", **style)
         right.plot(measured, efficiency, **style)
     left.set_ylabel("speed-up (times one process)")
     right.set(ylabel="efficiency (%)", ylim=(0, None))
@@ -103,11 +101,13 @@ def draw_memory(found, path):
     figure.savefig(path, dpi=120)
 
 
-def draw_timeline(spans, start, end, title, path):
-    """Draw the spans (row, kind, start, end) that are between two times.
+def draw_timeline(spans, borders, title, path):
+    """Draw the spans (row, kind, start, end) from the first to the last of the borders.
 
-    All times in microseconds. Returns the rows from top to bottom, and the kinds.
+    These are where steps end. All times in microseconds. Returns the rows from top to
+    bottom, and the kinds.
     """
+    start, end = borders[0], borders[-1]
     spans = [span for span in spans if span[3] > start and span[2] < end]
     rows = sorted({row for row, *_ in spans}, key=lambda row: (row != "process", row))
     kinds = {kind for _, kind, *_ in spans}
@@ -119,11 +119,13 @@ def draw_timeline(spans, start, end, title, path):
         if kind == "all-reduce":  # beside the backward pass that it overlaps
             place, height = place + 0.28, 0.24
         first, last = max(first, start), min(last, end)
-        axes.barh(place, (last - first) / 1000, left=(first - start) / 1000,
-                  height=height, color=KINDS[kind], edgecolor="white",
-                  linewidth=0.3)  # fmt: skip
+        wide = max(last - first, 0.002 * (end - start))  # what the legend names is seen
+        axes.barh(place, wide / 1000, left=(first - start) / 1000, height=height,
+                  color=KINDS[kind])  # fmt: skip
+    for border in borders[1:-1]:
+        axes.axvline((border - start) / 1000, color="black", linewidth=1)
     axes.set(yticks=range(len(rows)), yticklabels=rows, xlim=(0, (end - start) / 1000),
-             xlabel="milliseconds; white: idle")  # fmt: skip
+             xlabel="milliseconds; white: idle; black line: the first row ends a step")  # fmt: skip
     axes.invert_yaxis()
     handles = [Patch(color=KINDS[kind], label=kind) for kind in KINDS if kind in kinds]
     figure.legend(handles=handles, loc="outside upper center", ncols=9, fontsize=9)

@@ -6,6 +6,7 @@ from statistics import median
 from tools.run.stages import ROOT
 
 TUTORIAL = 128, 64  # hidden units and images a batch, as the stages have them
+ENOUGH = 5  # samples: ranges of fewer are apart by chance too often
 LOOPS = {  # in the order of the table
     "stage 1": "stage 1",
     "plain": "the plain loop: `ToTensor`, two workers",
@@ -29,11 +30,24 @@ def by_case(result):
 
 
 def step_parts(samples):
-    """Return a step's computing, waiting and communicating, in seconds (medians)."""
+    """Return a step's computing, waiting and communicating, in seconds (medians).
+
+    They add up to the step, also where computing alone was measured to take longer.
+    """
     names = "compute", "slowest", "step"
     compute, slowest, step = (median(samples[name]) for name in names)
-    waiting = max(0.0, slowest - compute)
-    return compute, waiting, max(0.0, step - compute - waiting)
+    compute, slowest = min(compute, step), min(slowest, step)
+    return compute, max(0.0, slowest - compute), step - max(compute, slowest)
+
+
+def speedup(group, processes):
+    """Return how much faster so many processes are than one: median, least and most.
+
+    Least and most are of any two samples: where least is above 1, the ranges are apart.
+    """
+    one, several = group[1]["step"], group[processes]["step"]
+    return (median(one) / median(several), min(one) / max(several),
+            max(one) / min(several))  # fmt: skip
 
 
 def table(alignment, headings, rows):
@@ -68,8 +82,11 @@ def compared(what, candidates):
     ])  # fmt: skip
 
 
-def report(result):
-    """Return a benchmark as Markdown: its tables, and what follows from them."""
+def report(result, picture=""):
+    """Return a benchmark as Markdown: its tables, and what follows from them.
+
+    Where a page has a `picture` of its steps, their table is folded below that.
+    """
     machine = result["machine"]
     names = {"python": "Python", "torch": "PyTorch",
              "lightning": "Lightning", "accelerate": "Accelerate"}  # fmt: skip
@@ -94,7 +111,13 @@ def report(result):
     rows = [[f"`{stage}`", *(spread(column[stage], "{:,.0f}") for column in columns)]
             for stage in result["stages"]]  # fmt: skip
     parts.append(table("lrr"[: len(headings)], headings, rows))
-    return "\n\n".join([*parts, scaling(result), conclusions(result)])
+    steps = scaling(result)
+    if picture:
+        fold = (
+            f"<details>\n<summary>The picture's {len(result['scaling'])} rows</summary>"
+        )
+        steps = f"{picture}\n\n{fold}\n\n{steps}\n\n</details>"
+    return "\n\n".join([*parts, steps, conclusions(result)])
 
 
 def one_gpu(cases, images):
@@ -122,9 +145,9 @@ def scaling(result):
                 row += [1, "100%", "–", "–", "–"]
             else:
                 step = median(samples["step"])
-                speedup = median(group[1]["step"]) / step
+                faster, _, _ = speedup(group, processes)
                 _, waiting, communicating = step_parts(samples)
-                row += [f"{speedup:.2f}", f"{speedup / processes:.0%}"]
+                row += [f"{faster:.2f}", f"{faster / processes:.0%}"]
                 row += [f"{communicating / step:.0%}", f"{waiting / step:.0%}"]
                 row += [f"{1000 * median(samples['reduce']):.2f}"]
             rows.append(row)
@@ -132,20 +155,30 @@ def scaling(result):
 
 
 def conclusions(result):
-    """Return sentences: where DDP overtakes one process, what an exchange costs."""
+    """Return sentences: where DDP overtakes one process, what an exchange costs.
+
+    Where ranges overlap they say so, and nothing of fewer than ENOUGH samples.
+    """
     groups = by_case(result)
     most = max(max(group) for group in groups.values())
     if most == 1:
         return "One process is all that this machine has room for: nothing to compare."
-    lines = []
-    for hidden in sorted({hidden for hidden, _ in groups}):
-        faster = [
-            batch for (width, batch), group in groups.items() if width == hidden
-            and median(group[1]["step"]) > median(group[most]["step"])
-        ]  # fmt: skip
-        where = f"from batches of {min(faster)} on" if faster else "at no batch tried"
-        lines.append(f"- {hidden} wide: {most} processes are faster than one {where}.")
     samples = groups[TUTORIAL][most]
+    if len(samples["step"]) < ENOUGH:
+        return "Too few rounds to conclude anything from: leave out QUICK=1 for that."
+    verdicts = {}
+    for (hidden, batch), group in sorted(groups.items()):
+        _, least, greatest = speedup(group, most)
+        said = (
+            "faster" if least > 1 else "slower" if greatest < 1 else "too close to tell"
+        )
+        verdicts.setdefault(hidden, {}).setdefault(said, []).append(str(batch))
+    lines = [
+        f"- {hidden} wide, {most} processes against one: "
+        + "; ".join(f"{said} with batches of {', '.join(batches)}"
+                    for said, batches in found.items()) + "."
+        for hidden, found in verdicts.items()
+    ]  # fmt: skip
     apart = [
         sum(pair) for pair in zip(samples["slowest"], samples["reduce"], strict=True)
     ]

@@ -2,10 +2,11 @@
 
 Runs a stage for some steps under torch.profiler on every rank. Writes
 runs/trace_STAGE.png, or to OUT, and a trace for each rank, trace_STAGE_0.json, which
-https://ui.perfetto.dev opens. GPUS=0,1 or cpu says on what. Without two GPUs, stage 3
-runs on a stand-in with two copies on one device, one after the other. With GPUs the
-rows show when a process asks for the work; the trace has the kernels too. ARGS are
-further flags of the script: ARGS="--micro-batches 8".
+https://ui.perfetto.dev opens. GPUS=0,1 or cpu says on what. Two stages run on a
+stand-in, and the title says so: stage 3 without two GPUs, and stage 6, whose second half
+would be too short to be seen. With GPUs the rows show when a process asks for the work;
+the trace has the kernels too. ARGS are further flags of the script:
+ARGS="--micro-batches 8".
 """
 
 import json
@@ -17,14 +18,14 @@ from pathlib import Path
 
 from tools.bench import figures
 from tools.bench.benchmark import take_gpus
-from tools.bench.timeline_rank import instrument, needs_standin, row_name
+from tools.bench.timeline_rank import instrument, row_name, standin
 from tools.run import data, launch, ranks
 from tools.run.sample import cut
 from tools.run.stages import ROOT, find, refuse, script
 
 STEPS = 3  # that are drawn, from the middle of the run
 FLAGS = {"EPOCHS": "1", "ARGS": "--hidden 1024 --batch-size 256"}
-IMAGES = 5 * 256
+IMAGES = 5 * 256, 1000  # to train on, five steps, and to evaluate
 SCATTER = "reduce-scatter"
 PROFILED = {  # how the names of the profiler's own labels begin -> kind
     "gloo:all_reduce": "all-reduce", "nccl:all_reduce": "all-reduce",
@@ -58,11 +59,18 @@ def read_spans(path, process_row):
     ]  # fmt: skip
 
 
-def window(spans):
-    """Return the (start, end) of STEPS steps in the middle of a rank's spans."""
+def window(stage, spans):
+    """Return where STEPS steps of a rank's spans begin and end, in microseconds.
+
+    Those in the middle; in stage 5 the last ones, and the evaluation that follows.
+    """
     ends = sorted(end for _, kind, _, end in spans if kind == "optimizer")
+    if stage == "05_ddp_inference":
+        last = max(end for _, kind, _, end in spans
+                   if kind in ("evaluation", "all-reduce"))  # fmt: skip
+        return [*ends[-STEPS - 1 :], last]
     middle = max((len(ends) - STEPS) // 2, 1)
-    return ends[middle - 1], ends[min(middle - 1 + STEPS, len(ends) - 1)]
+    return ends[middle - 1 : middle + STEPS]
 
 
 def trace(stage, out):
@@ -73,7 +81,7 @@ def trace(stage, out):
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
-        given = {"DATA": str(cut(folder / "data", IMAGES, 100)), "OUT": str(folder)}
+        given = {"DATA": str(cut(folder / "data", *IMAGES)), "OUT": str(folder)}
         given["GPUS"] = os.environ.get("GPUS", "")
         more = os.environ.get("ARGS", "")
         given |= {**FLAGS, "ARGS": f"{FLAGS['ARGS']} {more}"}
@@ -89,15 +97,17 @@ def trace(stage, out):
         for rank, path in enumerate(traces):
             shutil.copyfile(folder / f"{rank}.json", path)
     spans = [read_spans(path, row_name(stage, n)) for n, path in enumerate(traces)]
-    start, end = window(spans[0])
+    borders = window(stage, spans[0])
     title = f"{stage} {more}".strip() + f": {STEPS} steps"
-    if needs_standin(stage):
-        title += " (a stand-in: two copies on one device, one after the other)"
-    elif launch.count_gpus() and stage != "01_cpu":
+    if stage == "05_ddp_inference":
+        title += " and the evaluation"
+    if instead := standin(stage):
+        title += f" (a stand-in: {instead})"
+    if launch.count_gpus() and stage != "01_cpu":
         title += " (when each process asks for the work)"
     picture = out / f"trace_{stage}.png"
     spans = [span for rank in spans for span in rank]
-    drawn = figures.draw_timeline(spans, start, end, title, picture)
+    drawn = figures.draw_timeline(spans, borders, title, picture)
     return *drawn, [picture, *traces]
 
 

@@ -19,6 +19,7 @@ from tools.run.launch import count_gpus
 from tools.run.stages import BY_TORCHRUN
 
 HALVES = {3: "first half", 1: "second half"}  # of stage 6, by their number of layers
+LINEAR = nn.Linear
 DATA_PARALLEL = {  # method of nn.DataParallel, which its forward pass calls -> kind
     "scatter": "scatter", "replicate": "replicate", "parallel_apply": "forward",
     "gather": "gather",
@@ -42,14 +43,27 @@ class Labels(TorchFunctionMode):
         if row in self.open:
             self.open.pop(row).__exit__(None, None, None)
 
+    def backward_after(self, output, row):
+        """Begin a backward pass in a row when the gradient of its output is there.
+
+        It ends that of the row which had `output`, or came before.
+        """
+
+        def begin(_):
+            for other in self.open.keys() - {self.row}:
+                self.end(other)
+            self.begin(row, "backward")
+
+        if output.requires_grad:
+            output.register_hook(begin)
+
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kind = {torch.Tensor.to: "copy", torch.Tensor.backward: "backward"}.get(func)
         if kind:
             self.begin(self.row, kind)
         result = func(*args, **(kwargs or {}))
-        if kind:
-            for row in self.row, *(HALVES.values() if kind == "backward" else ()):
-                self.end(row)
+        for row in {"copy": [self.row], "backward": list(self.open)}.get(kind, []):
+            self.end(row)
         return result
 
 
@@ -58,13 +72,19 @@ def row_name(stage, rank):
     return f"rank {rank}" if stage in BY_TORCHRUN else "process"
 
 
-def needs_standin(stage):
-    """Return whether this machine has too few GPUs to show what a stage does."""
-    return stage == "03_dp" and count_gpus() < 2
+def standin(stage):
+    """Return what runs in place of a stage that would not show what it does, or ""."""
+    if stage == "03_dp" and count_gpus() < 2:
+        return "two copies on one device take turns; two GPUs work at once"
+    if stage == "06_model_parallel":
+        return "the second half has as much work as the first"
+    return ""
 
 
 class TwoCopies(nn.DataParallel):
     """nn.DataParallel with two copies on one device, one after the other."""
+
+    labels = None  # of this process
 
     def forward(self, images):
         parts = self.scatter(images)
@@ -80,13 +100,21 @@ class TwoCopies(nn.DataParallel):
 
     def parallel_apply(self, parts):
         outputs = []
-        for copy, part in enumerate(parts):
-            with record_function(f"copy {copy}|forward"):
+        for row, part in zip(("copy 0", "copy 1"), parts, strict=True):
+            with record_function(f"{row}|forward"):
                 outputs.append(self.module(part))
+            self.labels.backward_after(outputs[-1], row)
         return outputs
 
     def gather(self, outputs):
         return torch.cat(outputs)
+
+
+class LargeLayer(nn.Sequential):
+    """In place of stage 6's last layer: as much work as its first layer has."""
+
+    def __init__(self, inputs, outputs):
+        super().__init__(LINEAR(inputs, 784), LINEAR(784, outputs))
 
 
 def label_data_parallel(wrapper, row):
@@ -103,10 +131,12 @@ def instrument(rank, stage, folder):
     """Have this process label what it does, and leave its trace in `folder`."""
     row = row_name(stage, rank)
     labels = Labels(row)
-    if needs_standin(stage):
-        nn.DataParallel = TwoCopies
     if stage == "03_dp":
+        if standin(stage):
+            nn.DataParallel, TwoCopies.labels = TwoCopies, labels
         label_data_parallel(nn.DataParallel, row)
+    elif standin(stage):
+        nn.Linear = lambda a, b: LargeLayer(a, b) if b == 10 else LINEAR(a, b)
 
     def forward_row(module):  # where its forward pass is drawn, or None
         if stage == "06_model_parallel":
@@ -116,17 +146,13 @@ def instrument(rank, stage, folder):
 
     def forward_begins(module, _):
         if where := forward_row(module):
-            labels.begin(where, "forward")
+            labels.begin(where, "forward" if torch.is_grad_enabled() else "evaluation")
 
     def forward_ends(module, _, output):
         if where := forward_row(module):
             labels.end(where)
-            if where in HALVES.values() and output.requires_grad:
-                output.register_hook(lambda _: half_begins_backward(where))
-
-    def half_begins_backward(where):  # the gradient of its output is there
-        labels.end("second half")
-        labels.begin(where, "backward")
+            if where in HALVES.values():
+                labels.backward_after(output, where)
 
     register_module_forward_pre_hook(forward_begins)
     register_module_forward_hook(forward_ends)

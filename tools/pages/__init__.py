@@ -1,6 +1,7 @@
 """What is read: `make docs`, `side_by_side`, `notebooks`.
 
 blocks           the generated parts of the pages, and the reasons for every hunk
+pictures         the pictures of the pages, in svg/
 rooms            which room imports which, for CONTRIBUTING.md
 side_by_side     any two stages in the browser, one HTML file
 build_notebooks  notebooks/*.ipynb from notebooks/source/*.py

@@ -44,6 +44,9 @@ REASON = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 DOORS = ROOT / "tests" / "beyond" / "doors"  # patches against stage 2
+SPEEDUP = """![How many times as fast as one process two are, against the batch: a line with
+ranges for each width. Narrow networks with small batches are below 1, wide ones with
+large batches well above](tools/pages/svg/speedup.svg)"""
 NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e-\d+)?")
 
 LESSONS = {
@@ -187,7 +190,7 @@ def exercises():
 
 
 BLOCKS = {
-    "bench": lambda: report(published()), "model": predict.fitted,
+    "bench": lambda: report(published(), SPEEDUP), "model": predict.fitted,
     "predict": predict.forecast, "arithmetic": predict.arithmetic,
     "memory": memory.overview, "modes": predict.modes,
     "stages": stages, "beyond": lambda: stages(BEYOND), "output": output,

@@ -1,0 +1,128 @@
+"""Promise: the pictures show what is so, every page that shows one says what is in it."""
+
+import json
+import re
+from xml.etree import ElementTree
+
+import pytest
+from markdown_it import MarkdownIt
+from test_markdown import pages
+
+from tools.bench import tables
+from tools.pages import pictures
+from tools.run.stages import STAGES
+
+NAMES = list(pictures.PICTURES)
+
+
+def svg(name):
+    return (pictures.FOLDER / f"{name}.svg").read_text()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_picture_is_fresh(name):
+    """Data up to rounding, words exactly; how a matplotlib places them is its affair."""
+    show, _ = pictures.PICTURES[name]
+    old = svg(name)
+    stale = f"{name}.svg is stale, run: make docs"
+    assert pictures.same(show(), pictures.held(old)), stale
+    shown = pictures.words(old)
+    assert shown == pictures.words(pictures.draw(name, pictures.held(old))), stale
+    assert len(shown) > 10
+
+
+def test_stale_pictures_are_drawn_anew(tmp_path, monkeypatch, capsys):
+    name, found = "bubble", pictures.bubble()
+    monkeypatch.setattr(pictures, "ROOT", tmp_path)
+    monkeypatch.setattr(pictures, "FOLDER", tmp_path)
+    show = lambda: found
+    monkeypatch.setattr(pictures, "PICTURES", {name: (show, pictures.draw_bubble)})
+    pictures.write()
+    first = svg(name)
+    pictures.write()
+    found["4"][0][4] *= 1 + 1e-6  # as another processor would have it
+    pictures.write()
+    assert svg(name) == first
+    found["4"][0][4] *= 2
+    pictures.write()
+    assert pictures.held(svg(name)) == found
+    told = capsys.readouterr().out.splitlines()
+    fresh = "1 pictures are fresh"
+    stale = "bubble.svg was stale"
+    assert told == [stale, fresh, fresh, fresh, stale, fresh]
+
+
+def test_data_that_differ_are_not_the_same():
+    assert pictures.same({"a": [0.1, 7]}, {"a": [0.100001, 7]})
+    for other in (
+        {"a": [0.102, 7]},
+        {"a": [0.1, 8]},
+        {"b": [0.1, 7]},
+        {"a": [0.1]},
+        None,
+    ):
+        assert not pictures.same({"a": [0.1, 7]}, other), other
+
+
+def test_every_picture_is_shown_and_described():
+    shown = []
+    for page in pages():
+        tokens = MarkdownIt().parse(page.read_text())
+        inline = [part for token in tokens for part in token.children or []]
+        for image in (part for part in inline if part.type == "image"):
+            path = (page.parent / image.attrs["src"]).resolve()
+            assert path.is_file(), f"{page}: {path}"
+            assert len(image.content.split()) >= 10, f"{page}: {path.name} needs words"
+            shown.append(path)
+        assert "<img" not in page.read_text(), page  # whose words nobody would check
+    assert len(shown) >= len(NAMES)
+    assert set(shown) == {pictures.FOLDER / f"{name}.svg" for name in NAMES}
+    assert set(shown) == set(pictures.FOLDER.iterdir())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_picture_is_small_whole_and_has_colours_for_the_dark(name):
+    text = svg(name)
+    assert len(text.encode()) < 60_000
+    ElementTree.fromstring(text)
+    assert set(re.findall(r'(?:href|src)="([^#])', text)) == set()
+    assert "prefers-color-scheme: dark" in text
+    light = {light for light, _ in pictures.PALETTE.values()}
+    checked = 0
+    for words in re.findall(r"<text.*?>", text):
+        (colour,) = re.findall(r"fill: (#\w+)", words)
+        if colour != "#fefefe":  # on a bar that is dark in both
+            assert colour in light, words
+            checked += 1
+    assert checked > 8
+    rules = set(re.findall(r'\[style\*="(.*?)"\]', text))
+    drawn = set(re.findall(r"(?:fill|stroke): #\w{6}", text.partition("</style>")[2]))
+    assert {one for one in drawn if one[-7:] in light} == rules
+
+
+def test_pictures_show_what_is_so():
+    curves = pictures.curves()
+    assert list(curves) == STAGES
+    assert [len(curve) for curve in curves.values()] == [3] * 6
+    drawn, repeated = pictures.who_gets_what()
+    for epoch in drawn + repeated:  # each rank has two images in each of four steps
+        got = [(rank, step) for rank, step in epoch]
+        assert sorted(got) == [
+            (r, s) for r in (0, 1) for s in (1, 2, 3, 4) for _ in "ab"
+        ]
+    assert repeated == [drawn[0]] * 3
+    assert len({json.dumps(epoch) for epoch in drawn}) == 3
+    first, second, whole = pictures.gradients()
+    means = [(a + b) / 2 for a, b in zip(first, second, strict=True)]
+    assert means == pytest.approx(whole, abs=2e-6)
+    assert len(means) == 10
+    for count, pieces in pictures.bubble().items():
+        end = max(start + length for *_, start, length in pieces)
+        busy = int(count) / (int(count) + 1)
+        assert sum(length for *_, length in pieces) / (2 * end) == pytest.approx(busy)
+    rows = tables.scaling(tables.published()).splitlines()
+    several = [row.split(" | ") for row in rows if " | 2 | " in row]
+    shown = [f"{middle:.2f}" for widths in pictures.speedups().values()
+             for _, middle, _, _ in widths]  # fmt: skip
+    assert shown == [row[4] for row in several]
+    assert len(shown) == 11

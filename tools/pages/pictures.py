@@ -1,0 +1,366 @@
+"""Draw the pictures of the pages, tools/pages/svg/*.svg: `python -m tools.pages.pictures`.
+
+Each holds the data that it shows, as JSON, and the colours of the page of side_by_side
+for light and for dark readers.
+"""
+
+import io
+import json
+import math
+import re
+import textwrap
+from html import escape, unescape
+
+import matplotlib
+import torch
+from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
+from torch import nn
+from torch.utils.data import DistributedSampler
+
+from tools.bench.figures import BLUE, ORANGE
+from tools.bench.tables import by_case, published, speedup
+from tools.pages import side_by_side
+from tools.pages.blocks import NUMBER, PART, reasons
+from tools.run import compare, diffs
+from tools.run.data import SAMPLE, tensors
+from tools.run.stages import ROOT, load
+
+FOLDER = ROOT / "tools" / "pages" / "svg"
+WIDTHS = [BLUE, ORANGE, "#2a8a5f", "#9467bd", "#b3266b"]  # a colour for each
+# name -> its colours in light and in dark; of the page, and viridis' darkest
+PALETTE = {"fifth": ["#453781", "#9d8bf0"], "sixth": ["#440154", "#e3b8f5"]}
+for name, colour in re.findall(
+    r"--([\w-]+): (#\w{6})", side_by_side.TEMPLATE.read_text()
+):
+    PALETTE.setdefault(name, []).append(colour)
+PAPER, INK, SOFT, LINE = (PALETTE[name][0] for name in ("paper", "ink", "soft", "line"))
+STYLE = {
+    "svg.fonttype": "none", "svg.hashsalt": "six scripts", "font.size": 10,
+    "figure.facecolor": PAPER, "axes.facecolor": PAPER, "legend.facecolor": PAPER,
+    "text.color": INK, "axes.labelcolor": INK, "xtick.color": SOFT, "ytick.color": SOFT,
+    "axes.edgecolor": SOFT, "grid.color": LINE, "legend.edgecolor": LINE,
+    "axes.spines.top": False, "axes.spines.right": False, "axes.titlesize": 10,
+}  # fmt: skip
+HUNK = "03_dp", "04_ddp", 7  # of the page of side_by_side
+MONO = "ui-monospace, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
+CODE = {  # pygments' classes -> a colour of that page
+    "keyword": "k kn kc ow", "string": "s1 s2 sd sa si se", "comment": "c1",
+    "name": "nf nc nd fm mi mf mh",
+}  # fmt: skip
+
+
+def curves():
+    """Return the curve of each stage, as README.md prints them: {stage: epochs}."""
+    parts = dict(PART.findall((ROOT / "README.md").read_text()))
+    found = {}
+    for line in parts["output all"].splitlines():
+        if start := re.match(r"(\d\d_\w+): ", line):
+            epochs = found.setdefault(start[1], [])
+        elif epoch := re.match(r"epoch .*loss (\S+) +test (\d+)/(\d+)", line):
+            epochs.append([float(epoch[1]), int(epoch[2]), int(epoch[3])])
+    return found
+
+
+def who_gets_what():
+    """Return who sees each of 16 images in three epochs, and when: [rank, step] of each.
+
+    With set_epoch, then without. Two ranks, two images a step on each.
+    """
+    found = []
+    for calls_set_epoch in True, False:
+        found.append([[None] * 16 for _ in range(3)])
+        for epoch, images in enumerate(found[-1]):
+            for rank in range(2):
+                sampler = DistributedSampler(range(16), 2, rank)
+                sampler.set_epoch(epoch if calls_set_epoch else 0)
+                for place, image in enumerate(sampler):
+                    images[image] = [rank, place // 2 + 1]
+    return found
+
+
+def draw_who_gets_what(found):
+    figure = Figure(figsize=(8, 3.4), layout="constrained")
+    titles = "with set_epoch(epoch)", "without: every epoch is the first one again"
+    for axes, epochs, title in zip(figure.subplots(2), found, titles, strict=True):
+        for epoch, images in enumerate(epochs):
+            for image, (rank, step) in enumerate(images):
+                old_or_new = PALETTE["new-word" if rank == 0 else "old-word"][0]
+                axes.barh(epoch, 0.94, left=image - 0.47, height=0.88, color=old_or_new)
+                axes.text(image, epoch, step, ha="center", va="center_baseline")
+        axes.set(xticks=range(16), yticks=range(3), xlim=(-0.6, 15.6), ylabel="epoch",
+                 yticklabels=[1, 2, 3])  # fmt: skip
+        axes.set_title(title, loc="left")
+        axes.invert_yaxis()
+        axes.spines[:].set_visible(False)
+        axes.tick_params(length=0)
+    axes.set_xlabel("image. Blue: rank 0 gets it, orange: rank 1; the number: its step")
+    return figure
+
+
+def gradients():
+    """Return the gradients of the last layer's ten biases: rank 0's, rank 1's, of all.
+
+    Of the first 64 images, of which each rank has every second one.
+    """
+    torch.manual_seed(0)
+    model, found = load("04_ddp").Net(128), []
+    for part in slice(0, 64, 2), slice(1, 64, 2), slice(64):
+        images, labels = tensors(SAMPLE)[part]
+        model.zero_grad()
+        nn.functional.cross_entropy(model(images), labels).backward()
+        found.append([round(g, 6) for g in model.layers[3].bias.grad.tolist()])
+    return found
+
+
+def draw_gradients(found):
+    figure = Figure(figsize=(8, 3), layout="constrained")
+    left, right = figure.subplots(1, 2, sharey=True)
+    first, second, whole = found
+    mean = [(a + b) / 2 for a, b in zip(first, second, strict=True)]
+    for axes, pair in (left, (first, second)), (right, (mean, mean)):
+        for rank, (sizes, colour) in enumerate(zip(pair, (BLUE, ORANGE), strict=True)):
+            places = [digit - 0.2 + 0.4 * rank for digit in range(10)]
+            axes.bar(places, sizes, 0.38, color=colour, label=f"rank {rank}")
+        axes.axhline(0, color=SOFT, linewidth=0.8)
+        axes.set(xticks=range(10), xlabel="digit whose bias it is")
+    right.plot(whole, "_", color=INK, markersize=16, label="one process, all 64 images")
+    left.set(ylabel="gradient")
+    left.set_title("before the all-reduce: each of its own 32 images", loc="left")
+    right.set_title("after it: the mean, on both ranks", loc="left")
+    handles = right.get_legend_handles_labels()
+    figure.legend(*handles, loc="outside lower center", ncols=3, frameon=False)
+    return figure
+
+
+def bubble():
+    """Return how two halves work on a batch in 1, 2 and 4 micro-batches.
+
+    Of each number the pieces [half, pass, micro-batch, start, length], a forward pass of
+    the batch through one half being 1 long, a backward pass 2. By formula, as in GPipe
+    (arXiv:1811.06965): a piece starts when its half is free and what it needs is there.
+    """
+    found = {}
+    for count in 1, 2, 4:
+        free, ready, pieces = [0, 0], [0] * count, found.setdefault(str(count), [])
+        for half, way in (
+            (0, "forward"),
+            (1, "forward"),
+            (1, "backward"),
+            (0, "backward"),
+        ):
+            length = (1 if way == "forward" else 2) / count
+            for micro in range(count):
+                start = max(free[half], ready[micro])
+                pieces.append([half, way, micro + 1, start, length])
+                free[half] = ready[micro] = start + length
+    return found
+
+
+def draw_bubble(found):
+    figure = Figure(figsize=(8, 4.2), layout="constrained")
+    panels = figure.subplots(3, sharex=True)
+    for axes, (count, pieces) in zip(panels, found.items(), strict=True):
+        end = max(start + length for *_, start, length in pieces)
+        for half, way, micro, start, length in pieces:
+            colour = BLUE if way == "forward" else ORANGE
+            axes.barh(half, length - 0.02, left=start, color=colour)
+            axes.text(start + length / 2, half, micro, color="#fefefe", weight="bold",
+                      ha="center", va="center_baseline")  # fmt: skip
+        busy = sum(length for *_, length in pieces) / (2 * end)
+        many = "micro-batches" if int(count) > 1 else "batch, as in stage 6"
+        axes.set_title(
+            f"{count} {many}: each half works {busy:.0%} of the time", loc="left"
+        )
+        axes.set(yticks=[0, 1], yticklabels=["first half", "second half"])
+        axes.invert_yaxis()
+        axes.tick_params(length=0)
+    axes.set_xlabel("time. Blue: forward, orange: backward; the number: micro-batch")
+    return figure
+
+
+def speedups():
+    """Return {width: [batch, speed-up, least, most]} of the published benchmark."""
+    found, groups = {}, by_case(published())
+    most = max(max(group) for group in groups.values())
+    for (hidden, batch), group in sorted(groups.items()):
+        row = [batch, *(round(one, 3) for one in speedup(group, most))]
+        found.setdefault(str(hidden), []).append(row)
+    return found
+
+
+def draw_speedups(found):
+    figure = Figure(figsize=(8, 3.6), layout="constrained")
+    axes = figure.subplots()
+    axes.axhline(1, color=INK, linewidth=1)
+    for place, (hidden, rows) in enumerate(found.items()):
+        batches, middles, least, most = zip(*rows, strict=True)
+        ends = [[m - a for m, a in zip(middles, least, strict=True)],
+                [b - m for m, b in zip(middles, most, strict=True)]]  # fmt: skip
+        shifted = [
+            batch * 1.04 ** (place - 1.5) for batch in batches
+        ]  # no bar on another
+        axes.errorbar(shifted, middles, ends, marker="o", capsize=3, color=WIDTHS[place],
+                      label=f"{hidden} wide")  # fmt: skip
+    ticks = sorted({row[0] for rows in found.values() for row in rows})
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(ticks, ticks)
+    axes.set(xlabel="batch of both processes", ylabel="times as fast as one process",
+             ylim=(0, 2.4))  # fmt: skip
+    axes.grid(axis="y")
+    axes.set_title("Two processes on two cores: median and range; below 1 they are slower",
+                   loc="left")  # fmt: skip
+    axes.legend(loc="upper left", frameon=False)
+    return figure
+
+
+def hunk():
+    """Return HUNK as the page of side_by_side shows it.
+
+    Its heading, rows (as side_by_side.rows has them), lines of both scripts as HTML by
+    number, and the first paragraph of the reason.
+    """
+    a, b, number = HUNK
+    rows = side_by_side.hunks(a, b)[number - 1]["rows"]
+    lines = [
+        {str(row[side]): html[row[side]] for row in rows if row[side] is not None}
+        for side, html in enumerate(map(side_by_side.highlighted, (a, b)))
+    ]
+    heading = f"{number} of {len(diffs.hunks(a, b))}"
+    why = re.sub("[`*]", "", reasons(a, b)[number - 1].split("\n\n")[0])
+    return {"heading": [a, b, heading], "rows": rows, "lines": lines,
+            "why": " ".join(why.split())}  # fmt: skip
+
+
+def draw_hunk(found):
+    """Return the text of an SVG: matplotlib knows no code."""
+    char, high, side, gutter = 6.6, 17, 480, 44
+    fill = {name: f'style="fill: {light}"' for name, (light, _) in PALETTE.items()}
+    fills = {
+        one: fill[name] for name, classes in CODE.items() for one in classes.split()
+    }
+
+    def text(x, y, words, colour="ink", more=""):
+        return f'<text x="{x}" y="{y}" {fill[colour]} {more}>{words}</text>'
+
+    def rect(x, y, width, height, colour):
+        size = f'width="{width:g}" height="{height:g}"'
+        return f'<rect x="{x:g}" y="{y:g}" {size} {fill[colour]}/>'
+
+    def code(place, row, column):
+        """Return a line of one side, with its number, sign and marks."""
+        index, marks, top = row[column], row[2 + column], place * high
+        if index is None:
+            return rect(0, top, side, high, "page")
+        html, kind = found["lines"][column][str(index)], ("old", "new")[column]
+        changed = marks != 0
+        parts = [rect(0, top, side, high, kind)] if changed else []
+        for start, end in marks or []:
+            word = (end - start) * char
+            parts.append(
+                rect(gutter + start * char, top + 1, word, high - 2, f"{kind}-word")
+            )
+        sign, colour = ("−+"[column], f"{kind}-sign") if changed else ("", "soft")
+        parts.append(text(gutter - 6, top + 12.5, f"{index + 1} {sign}", colour,
+                          'text-anchor="end"'))  # fmt: skip
+        html = re.sub(r' ?class="(\w+)"', lambda m: " " + fills.get(m[1], ""), html)
+        html = html.replace("span", "tspan")
+        length = len(unescape(re.sub("<.*?>", "", html))) * char
+        size = f'textLength="{length:.1f}" xml:space="preserve"'
+        return "\n".join([*parts, text(gutter, top + 12.5, html, "ink", size)])
+
+    why = textwrap.wrap(found["why"], 130)
+    below = 34 + len(found["rows"]) * high
+    height = below + 18 * len(why) + 24
+    a, b, heading = found["heading"]
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {2 * side} {height}" width="{2 * side}">',
+        rect(0, 0, 2 * side, height, "paper"),
+        '<g style="font: 13px system-ui, sans-serif">',
+        text(12, 21, f"{a} → {b}", more='font-weight="600"'),
+        text(2 * side - 12, 21, heading, "soft", 'text-anchor="end"'),
+        *(text(12, below + 24 + 18 * n, escape(line)) for n, line in enumerate(why)),
+        "</g>",
+    ]
+    for column in range(2):  # an inner svg cuts off what is too wide for it
+        size = f'width="{side - 2}" height="{below - 34}"'
+        parts.append(
+            f'<svg x="{column * side}" y="34" {size} style="font: 11px {MONO}">'
+        )
+        parts += [code(place, row, column) for place, row in enumerate(found["rows"])]
+        parts.append("</svg>")
+    return "\n".join([*parts, "</svg>\n"])
+
+
+PICTURES = {  # name -> what it shows, and how that is drawn
+    "side_by_side": (hunk, draw_hunk), "curves": (curves, compare.plot),
+    "set_epoch": (who_gets_what, draw_who_gets_what),
+    "gradients": (gradients, draw_gradients), "bubble": (bubble, draw_bubble),
+    "speedup": (speedups, draw_speedups),
+}  # fmt: skip
+
+
+def draw(name, data):
+    """Return the picture of such data as the text of its file."""
+    with matplotlib.rc_context(STYLE):
+        drawn = PICTURES[name][1](data)
+        if not isinstance(drawn, str):
+            file = io.StringIO()
+            drawn.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
+            plt.close(drawn)
+            drawn = file.getvalue()
+    drawn = re.sub(r"'DejaVu Sans'[^;\"]*", "system-ui, sans-serif", drawn)
+    dark = "\n".join(
+        f'[style*="{what}: {light}"] {{ {what}: {other} !important }}'
+        for light, other in PALETTE.values() for what in ("fill", "stroke")
+        if f"{what}: {light}" in drawn
+    )  # fmt: skip
+    held = escape(json.dumps(data, separators=(",", ":")), quote=False)
+    inside = (f"<metadata>{held}</metadata>\n<style>\n"
+              f"@media (prefers-color-scheme: dark) {{\n{dark}\n}}\n</style>\n")  # fmt: skip
+    start = re.search(r"<svg[^>]*>\n", drawn).end()
+    return drawn[:start] + inside + drawn[start:]
+
+
+def held(svg):
+    """Return the data that a picture holds, or None where it holds none."""
+    found = re.search("<metadata>(.*?)</metadata>", svg)
+    return json.loads(unescape(found[1])) if found else None
+
+
+def words(svg):
+    """Return all that is written in a picture, in order."""
+    found = re.findall(r"<text.*?>(.*?)</text>", svg, re.DOTALL)
+    return [re.sub("<.*?>", "", text) for text in found]
+
+
+def same(a, b):
+    """Return whether two data are the same up to rounding: processors differ."""
+    a, b = json.dumps(a), json.dumps(b)
+    if NUMBER.sub("#", a) != NUMBER.sub("#", b):
+        return False
+    pairs = zip(NUMBER.findall(a), NUMBER.findall(b), strict=True)
+    return all(math.isclose(float(x), float(y), rel_tol=1e-3, abs_tol=1e-5)
+               for x, y in pairs)  # fmt: skip
+
+
+def write():
+    """Draw every picture anew, and say which were stale.
+
+    From the data that it holds, where they still are the same.
+    """
+    matplotlib.use("agg")  # draws into files, without a display
+    FOLDER.mkdir(exist_ok=True)
+    for name, (show, _) in PICTURES.items():
+        path = FOLDER / f"{name}.svg"
+        old = path.read_text() if path.exists() else ""
+        data, before = show(), held(old)
+        new = draw(name, before if same(data, before) else data)
+        if new != old:
+            print(f"{path.relative_to(ROOT)} was stale")
+            path.write_text(new)
+    print(f"{len(PICTURES)} pictures are fresh")
+
+
+if __name__ == "__main__":
+    write()
