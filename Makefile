@@ -44,7 +44,7 @@ help:  ## this list
 #:              ARGS=--resume goes on after the last epoch that was saved
 #: RESTARTS=3   start ddp or ddp_inference again from there when a process dies
 #: NNODES=2 NODE_RANK=0 MASTER_ADDR=HOST  on several machines, one command on each;
-#:              MASTER_PORT=29500
+#:              MASTER_PORT=29500; WAIT=900 seconds for each other, at most
 #: PEERS=1      for bench: Lightning and Accelerate too; QUICK=1: few and short rounds
 #: STEP=0.1 BATCH=128 MB=102  for predict: seconds, images and gradients of a GPU's step;
 #:              NETWORK=10 Gbit/s between nodes, INSIDE=300 GB/s in them, OVERLAP=0.5,

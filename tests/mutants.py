@@ -29,6 +29,7 @@ MAKE = "run/test_launch.py -k 'refuses or runs_where or all_stops'"
 MECHANISM = "stages/test_mechanism.py"
 REFERENCE = "stages/test_reference.py"
 REFUSALS = "stages/test_refusals.py"
+NODES = "run/test_nodes.py -k 'not slurm and not shellcheck'"
 RESUME = "stages/test_resume.py -k 'resumed or ranks_go_on'"
 RESTARTS = "stages/test_resume.py -k do_not_go_on"
 
@@ -150,7 +151,7 @@ MUTANTS = {  # file -> (text, text in its place, what that simulates, tests)
     ],
     "tools/run/launch.py": [
         ("            if status:\n", "            if False:\n", "`make all` goes on after a stage that failed", MAKE),
-        ("        if state.exists():\n            state.replace", "        if False:\n            state.replace", "RESTARTS goes on with an earlier run", RESTARTS),
+        ("and anew and state.exists():", "and False:", "RESTARTS goes on with an earlier run", RESTARTS),
         ('if "NNODES" not in given:', 'if "NNODES" not in given and "MASTER_ADDR" not in given:', "MASTER_ADDR in the shell refused", "run/test_launch.py -k only_nnodes"),
         ("    if batch % shares == 0:", "    if True:", "a batch that cannot be shared starts", MAKE),
         ("    return can[-1]\n", "    return most\n", "three ranks for a batch of 64", MAKE),
@@ -159,7 +160,17 @@ MUTANTS = {  # file -> (text, text in its place, what that simulates, tests)
         ("(listed or indices).split", "indices.split", "GPUS=0 is another's GPU on a shared machine", GPUS),
         ("            gpus = gpus[:1]\n", "            pass\n", "stage 02 sees two GPUs", MAKE),
         ('environment["CUDA_VISIBLE_DEVICES"] = ",".join', '_ = ",".join', "GPUS= hides nothing", MAKE),
+        ("        pass_fds=[lock] if lock else [],\n", "", "two runs in one folder after a killed launcher", "run/test_failing.py -k second_run"),
+        ("fcntl.LOCK_EX |", "fcntl.LOCK_SH |", "two runs in one folder", "run/test_failing.py -k second_run"),
+        ('"WAIT", WAIT)) // 2', '"WAIT", WAIT)) * 2', "torchrun waits longer than WAIT", NODES),
         ("family = [parent, *parent.children(recursive=True)]", "family = [parent]", "Ctrl-C leaves the ranks behind", "run/test_failing.py -k ctrl_c"),
+    ],
+    "tools/run/meeting.py": [
+        ('        if other["rank"] == node["rank"]:', "        if False:", "a NODE_RANK given twice", NODES),
+        ("        if theirs != ours:", "        if False:", "other data on one node", NODES),
+        ("        if wrong:\n", "        if False:\n", "a firewall that opens one port only", NODES),
+        ('(INTERFACE, "").split(",")[0] or leads', '(INTERFACE, "lo")', "gloo on the loopback interface", NODES),
+        ("        await tell(end=str(failure))\n", "", "node 0 alone says why", NODES),
     ],
     "tools/run/data.py": [
         ("if not check_integrity(path, md5):", "if False:", "files that are not the official ones", DATA),

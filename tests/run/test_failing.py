@@ -26,6 +26,7 @@ from conftest import (
     wait_for,
     weights,
 )
+from tools.run import launch
 from tools.run.stages import DISTRIBUTED
 
 # A shell has its background commands ignore Ctrl-C, and they pass that on.
@@ -143,6 +144,32 @@ def test_a_checkpoint_with_code_in_it_does_not_run_it(data, tmp_path):
     # The payload is a real one: it runs where everything is trusted.
     torch.load(tmp_path / "state.pth", weights_only=False)
     assert proof.exists()
+
+
+def test_a_second_run_into_a_folder_is_refused(tmp_path):
+    """As long as the first one runs, even where its launcher alone was killed."""
+    make = start_make("01_cpu", tmp_path)
+    assert make.stdout.readline().startswith("$ ")
+    (launcher,) = psutil.Process(make.pid).children()
+    while not (scripts := [child for child in launcher.children()
+                           if "01_cpu/mnist.py" in child.cmdline()]):  # fmt: skip
+        assert make.poll() is None
+    (script,) = scripts
+    try:
+        for victim in make, launcher:
+            victim.kill()
+            victim.wait(timeout=10)
+            second = call(["make", "dp", "DATA=data/sample", f"OUT={tmp_path}"])
+            assert second.returncode != 0
+            assert second.stderr.startswith(
+                f"another run writes to {tmp_path}: name another folder, OUT=DIR\n"
+            )
+            assert "$ " not in second.stdout
+    finally:
+        script.kill()
+    psutil.wait_procs([script], timeout=10)
+    with launch.sole_use(tmp_path):
+        pass
 
 
 @slow

@@ -2,14 +2,17 @@
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
+import time
+from contextlib import suppress
 
 import pytest
 
 from conftest import ENV, ROOT, call, rows, slow, weights
-from tools.run import launch
+from tools.run import compare, launch
 from tools.run.sample import cut
 
 SIZE = 1024, 997
@@ -21,7 +24,7 @@ def free_port():
         return str(found.getsockname()[1])
 
 
-def train_on_two_nodes(stage, folder, address, port, prefixes=((), ()), **environment):
+def train_on_two_nodes(stage, folder, address, port):
     """Run two torchrun agents of two processes each, in float64; return node 0's folder.
 
     The commands are the ones that make would run, with the script that sets the dtype.
@@ -29,25 +32,20 @@ def train_on_two_nodes(stage, folder, address, port, prefixes=((), ()), **enviro
     if not (folder / "data").exists():
         cut(folder / "data", *SIZE)
     nodes = []
-    for rank, prefix in enumerate(prefixes):
+    for rank in (0, 1):
         settings = {"GPUS": "cpu", "NPROC": "2", "NNODES": "2", "NODE_RANK": str(rank)}
         settings |= {"MASTER_ADDR": address, "MASTER_PORT": port, "EPOCHS": "2"}
         settings |= {"DATA": str(folder / "data"), "OUT": str(folder / f"node{rank}")}
         _, command = launch.plan(stage, settings)
         script = command.index(f"{stage}/mnist.py")
-        command = [
-            *prefix,
-            *command[:script],
-            "tests/stages/float64.py",
-            *command[script:],
-        ]
+        command = [*command[:script], "tests/stages/float64.py", *command[script:]]
         command = [str(ROOT / word) if word.startswith(".venv") else word
                    for word in command]  # fmt: skip
         nodes.append(
             subprocess.Popen(
                 command,
                 cwd=ROOT,
-                env={**ENV, **environment},
+                env=ENV,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,
@@ -108,12 +106,257 @@ def namespaces():
             call(["ip", "netns", "delete", name])
 
 
-def test_two_nodes_in_network_namespaces(namespaces, trained, tmp_path):
-    prefixes = [["ip", "netns", "exec", name] for name in namespaces]
-    out = train_on_two_nodes(
-        "04_ddp", tmp_path, "10.77.0.1", "29500", prefixes, GLOO_SOCKET_IFNAME="veth0"
+IN_NODE = """
+hostname "node$1" && mount --bind "$2" /etc/hosts && shift 2 && exec "$@"
+"""
+
+
+def inside(namespaces, hosts):
+    """Return the words that run a command on a node with a name and /etc/hosts of its own.
+
+    `hosts` has a file for each node.
+    """
+    if not shutil.which("unshare"):
+        pytest.skip("names of their own for two nodes need the command unshare")
+    enter = ["unshare", "--uts", "--mount", "sh", "-c", IN_NODE, "sh"]
+    return [
+        ["ip", "netns", "exec", name, *enter, str(rank), str(hosts[rank])]
+        for rank, name in enumerate(namespaces)
+    ]
+
+
+def start_nodes(folder, *nodes, **common):
+    """Start `make ddp` on nodes, as many as there are (prefix, settings) of each."""
+    common = {"GPUS": "cpu", "DATA": "data/sample", "EPOCHS": "2"} | common
+    common = {"NNODES": str(len(nodes)), "MASTER_PORT": free_port()} | common
+    words = [sys.executable, "-m", "tools.run.launch", "04_ddp"]
+    return [
+        subprocess.Popen(
+            [*prefix, *words],
+            cwd=ROOT,
+            env={**ENV, "OUT": str(folder / f"out{number}"), **common, **settings},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for number, (prefix, settings) in enumerate(nodes)
+    ]
+
+
+def ends(started, timeout=60):
+    """Return (status, stdout, stderr) of each of the nodes."""
+    try:
+        said = [node.communicate(timeout=timeout) for node in started]
+        return [(n.returncode, *text) for n, text in zip(started, said, strict=True)]
+    finally:
+        for node in started:
+            launch.end(node.pid)
+
+
+def assert_refused(outcomes, *lines):
+    """Assert that each node has ended before torchrun, with its one line on stderr."""
+    for (status, stdout, stderr), line in zip(outcomes, lines, strict=True):
+        assert line in stderr
+        assert stderr.count("\n") == 1
+        assert status == 1
+        assert "$ " not in stdout
+
+
+RANKS = [((), {"NODE_RANK": str(rank)}) for rank in range(3)]
+LOOPBACK = {"MASTER_ADDR": "127.0.0.1", "WAIT": "20"}
+
+
+def test_names_that_resolve_to_loopback_do_no_harm(namespaces, trained, data, tmp_path):
+    """As on Debian and Ubuntu: gloo by itself would take 127.0.1.1 on each node."""
+    for rank in (0, 1):
+        lines = ["127.0.0.1 localhost", f"127.0.1.1 node{rank}"]
+        lines += ["10.77.0.1 node0"] * (rank == 1)
+        (tmp_path / f"hosts{rank}").write_text("\n".join(lines) + "\n")
+    prefixes = inside(namespaces, [tmp_path / f"hosts{rank}" for rank in (0, 1)])
+    nodes = [(prefix, RANKS[rank][1]) for rank, prefix in enumerate(prefixes)]
+    common = {"MASTER_ADDR": "node0", "NPROC": "1", "DATA": str(data(SIZE))}
+    first, second = ends(start_nodes(tmp_path, *nodes, **common), timeout=100)
+    assert (first[0], second[0]) == (0, 0), (first, second)
+    assert "node 1 (node1, 10.77.0.2) is here\n" in first[1]
+    assert " GLOO_SOCKET_IFNAME=veth0 " in first[1]
+    assert ": 2 processes on cpu (gloo), 64 images a step" in first[1]
+    assert "epoch 1" not in second[1]
+    curves = [compare.read(out / "metrics.csv") for out in
+              (tmp_path / "out0", trained("01_cpu", SIZE))]  # fmt: skip
+    assert compare.judge(*curves, same_bits=False)[1]
+    assert len(curves[0]) == 2
+
+
+def test_nodes_that_do_not_come_are_named_after_wait(tmp_path):
+    shared = {"NNODES": "4", "MASTER_PORT": free_port(), **LOOPBACK}
+    started = start_nodes(tmp_path, RANKS[0], **shared | {"WAIT": "3"})
+    started += start_nodes(tmp_path, RANKS[1], **shared)
+    started += start_nodes(tmp_path, RANKS[1], NNODES="2", **LOOPBACK | {"WAIT": "1"})
+    started += start_nodes(
+        tmp_path / "b", RANKS[0], NNODES="2", MASTER_ADDR="192.0.2.77"
     )
-    assert_same_curve(out, trained("01_cpu", SIZE, float64=True))
+    first, second, alone, elsewhere = ends(started)
+    line = "node 2, 3 did not come within 3 s (WAIT=): is it started, with this MASTER_"
+    assert_refused([first, second], f"node 0 of 4: {line}", f"node 1 of 4: {line}")
+    assert ", 127.0.0.1) is here\nnode 0 waits for node 2, 3\n" in first[1]
+    assert "node 0 waits for node 2, 3\n" in second[1]
+    assert_refused(
+        [alone], "Connection refused, for 1 s (WAIT=). Is node 0 started, is"
+    )
+    assert_refused(
+        [elsewhere], "runs at MASTER_ADDR, and 192.0.2.77 is not this machine"
+    )
+
+
+def test_a_name_that_does_not_resolve_is_refused(tmp_path):
+    outcomes = ends(start_nodes(tmp_path, *RANKS[:2], MASTER_ADDR="no.such.invalid"))
+    assert_refused(outcomes, *2 * ["MASTER_ADDR=no.such.invalid: "])
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ([{}, {"NODE_RANK": "0"}], "NODE_RANK=0 is given twice: node 0 ("),
+        ([{}, {}, {"NODE_RANK": "1"}], "NODE_RANK=1 is given twice: node 1 ("),
+        (
+            [{}, {"ARGS": "--lr 0.5"}],
+            "--lr must be the same on all nodes: 0.1 on node 0",
+        ),
+        (
+            [{}, {"NPROC": "4"}],
+            "processes must be the same on all nodes: --nproc-per-no",
+        ),
+        ([{}, {"DATA": "cut"}], "the data must be the same on all nodes: "),
+        (
+            [{}, {"NNODES": "16"}],
+            "nodes must be the same on all nodes: --nnodes=4 on no",
+        ),
+    ],
+    ids=["rank 0", "rank 1", "flags", "processes", "data", "nodes"],
+)
+def test_nodes_that_do_not_go_together_end_at_once(settings, line, tmp_path):
+    cut(tmp_path / "cut", *SIZE)
+    nodes = []
+    for rank, given in enumerate(settings):
+        given = {"NODE_RANK": str(rank), **given}
+        if "DATA" in given:
+            given["DATA"] = str(tmp_path / "cut")
+        nodes.append(((), given))
+    outcomes = ends(start_nodes(tmp_path, *nodes, NNODES="4", **LOOPBACK))
+    assert_refused(outcomes, *[line] * len(nodes))
+
+
+def test_what_else_comes_to_the_port_is_ignored(tmp_path):
+    port = free_port()
+    nodes = start_nodes(tmp_path, RANKS[0], NNODES="2", MASTER_PORT=port, **LOOPBACK)
+    lines = [b"GET / HTTP/1.1\r\n\r\n", b"[" * 60_000 + b"\n", b"x" * 100_000 + b"\n"]
+    lines += [b"{}\n", b'{"rank": 1}\n', b"\xff\n", b'["rank", 1]\n', b"7\n"]
+    assert nodes[0].stdout.readline().startswith("node 0 of 2 waits")
+    for line in lines:
+        with connect(port) as stranger, suppress(ConnectionError):
+            stranger.sendall(line)
+    with connect(port) as stranger:  # goes on while this one stays
+        stranger.sendall(b'{"rank": "1"}\n')
+        nodes += start_nodes(
+            tmp_path, RANKS[1], NNODES="2", MASTER_PORT=port, ARGS="--lr 1", **LOOPBACK
+        )
+        assert_refused(ends(nodes), *2 * ["--lr must be the same on all nodes"])
+    assert len(lines) == 8
+
+
+def connect(port, seconds=10):
+    """Return a connection to a port of this machine, once it is open."""
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            return socket.create_connection(("127.0.0.1", int(port)), timeout=seconds)
+        except ConnectionRefusedError:
+            assert time.monotonic() < end
+            time.sleep(0.05)
+
+
+def test_a_node_that_leaves_may_come_again(tmp_path):
+    shared = {"NNODES": "4", "MASTER_PORT": free_port(), **LOOPBACK, "WAIT": "60"}
+    (first,) = start_nodes(tmp_path, RANKS[0], **shared)
+    lines = iter(first.stdout.readline, "")
+    try:
+        for _ in range(2):
+            (second,) = start_nodes(tmp_path, RANKS[1], **shared)
+            assert any("is here" in line for line in lines)
+            second.send_signal(signal.SIGINT)
+            _, stderr = second.communicate(timeout=10)
+            assert (second.returncode, stderr) == (130, "")
+            assert any("has gone" in line for line in lines)
+        first.send_signal(signal.SIGINT)
+        assert first.wait(timeout=10) == 130
+    finally:
+        launch.end(first.pid)
+
+
+FIREWALL = """
+add table inet filter
+add chain inet filter input {{ type filter hook input priority 0; }}
+add rule inet filter input iif lo accept
+add rule inet filter input ct state established accept
+{open}
+add rule inet filter input tcp flags syn {verdict}
+"""
+
+
+def close_ports(namespace, open_port, verdict):
+    """Have a node refuse or drop what comes to its ports, but for one."""
+    if not shutil.which("nft"):
+        pytest.skip("a firewall needs nftables")
+    rule = (
+        f"add rule inet filter input tcp dport {open_port} accept" if open_port else ""
+    )
+    rules = FIREWALL.format(open=rule, verdict=verdict)
+    words = ["ip", "netns", "exec", namespace, "nft", "-f", "-"]
+    result = subprocess.run(words, input=rules, capture_output=True, text=True)
+    if result.returncode:
+        pytest.skip(f"nft: {result.stderr.splitlines()[0]}")
+
+
+def in_namespaces(names):
+    return [
+        (["ip", "netns", "exec", name], RANKS[rank][1])
+        for rank, name in enumerate(names)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "why"),
+    [("reject with tcp reset", "Connection refused"), ("drop", "no answer")],
+)
+def test_a_firewall_that_opens_one_port_only_is_named(
+    verdict, why, namespaces, tmp_path
+):
+    close_ports(namespaces[0], 29500, verdict)
+    settings = {"MASTER_ADDR": "10.77.0.1", "MASTER_PORT": "29500", "WAIT": "3"}
+    outcomes = ends(start_nodes(tmp_path, *in_namespaces(namespaces), **settings))
+    host = socket.gethostname()
+    line = (
+        f"node 1 ({host}, 10.77.0.2) cannot reach node 0 ({host}, 10.77.0.1): {why}. "
+    )
+    line += (
+        "A firewall must let all ports between nodes pass; GLOO_SOCKET_IFNAME, where"
+    )
+    assert_refused(outcomes, f"node 0 of 2: {line}", f"node 1 of 2: {line}")
+
+
+def test_a_closed_port_and_a_wrong_address_end_after_wait(namespaces, tmp_path):
+    close_ports(namespaces[0], None, "drop")
+    here, there = in_namespaces(namespaces)
+    common = {"NNODES": "2", "WAIT": "3"}
+    started = start_nodes(tmp_path, here, there, MASTER_ADDR="10.77.0.1", **common)
+    started += start_nodes(tmp_path / "other", there, MASTER_ADDR="10.77.0.9", **common)
+    first, *others = ends(started)
+    assert_refused(
+        [first], "node 1 did not come within 3 s (WAIT=): is it started, with"
+    )
+    assert_refused(
+        others, *2 * [": no answer, for 3 s (WAIT=). Is node 0 started, is MAS"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -143,14 +386,13 @@ def test_refusals(settings, line):
     assert str(refusal.value).startswith(line)
 
 
-def test_a_node_says_for_whom_it_waits_and_how_long(capsys):
-    base = {"GPUS": "cpu", "DATA": "data/sample", "NNODES": "2", "MASTER_ADDR": "host"}
-    for rank, whom in ("0", "the other 1 to come to"), ("1", "node 0 at"):
-        _, command = launch.plan("04_ddp", {**base, "NODE_RANK": rank})
-        line = f"node {rank} of 2 waits for {whom} host:29500, for about 15 minutes\n"
-        assert capsys.readouterr().out == line
-        words = f"--nnodes=2 --node-rank={rank} --master-addr=host --master-port=29500"
-        assert words in " ".join(command)
+def test_wait_limits_what_torchrun_waits_too():
+    given = {"GPUS": "cpu", "DATA": "data/sample", "NNODES": "2", "NODE_RANK": "1"}
+    given |= {"MASTER_ADDR": "host"}
+    for wait, seconds in ({}, 450), ({"WAIT": "60"}, 30), ({"WAIT": "1"}, 1):
+        _, command = launch.plan("04_ddp", {**given, **wait})
+        words = f"--nnodes=2 --node-rank=1 --rdzv-conf=timeout={seconds} "
+        assert words + "--master-addr=host --master-port=29500" in " ".join(command)
 
 
 def stub(path, text):

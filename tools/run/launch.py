@@ -1,10 +1,12 @@
 """Run a stage as the Makefile asks: `python -m tools.run.launch 04_ddp`.
 
 What to run on comes from the variables that a person gives to make: GPUS, NPROC, EPOCHS,
-DATA, OUT, ARGS, BASE, RESTARTS, NNODES, NODE_RANK, MASTER_ADDR and MASTER_PORT.
+DATA, OUT, ARGS, BASE, RESTARTS, NNODES, NODE_RANK, MASTER_ADDR, MASTER_PORT and WAIT.
 """
 
 import argparse
+import fcntl
+import hashlib
 import os
 import re
 import shlex
@@ -12,12 +14,13 @@ import signal
 import subprocess
 import sys
 import warnings
-from contextlib import suppress
+from contextlib import contextmanager, nullcontext, suppress
+from importlib.metadata import version
 from pathlib import Path
 
 import psutil
 
-from tools.run import data, diffs
+from tools.run import data, diffs, meeting
 from tools.run.stages import (
     BEYOND,
     BY_TORCHRUN,
@@ -33,7 +36,7 @@ from tools.run.stages import (
 )
 
 MASTER_PORT = "29500"  # torchrun's own default
-MINUTES = 15  # that torchrun waits for the other nodes (900 s, and a little)
+WAIT = "900"  # seconds that nodes wait for each other
 
 
 def count_gpus():
@@ -119,10 +122,7 @@ def positive(name, text):
 
 
 def choose_nodes(stage, given):
-    """Return the number of nodes, and torchrun's words for them.
-
-    Prints for whom a node waits, and how long.
-    """
+    """Return the number of nodes, and torchrun's words for them."""
     if "NNODES" not in given:  # the others may be in the shell, on a cluster
         return 1, ["--standalone"]
     usage = "such as NNODES=2 NODE_RANK=0 MASTER_ADDR=host, NODE_RANK=1 on the second"
@@ -141,13 +141,11 @@ def choose_nodes(stage, given):
         refuse(f"MASTER_PORT={port!r} must be a port, such as {MASTER_PORT}")
     if "RESTARTS" in given:
         refuse("RESTARTS works on one machine; on several, start again with --resume")
-    head = given["MASTER_ADDR"]
-    whom = f"the other {nodes - 1} to come to" if rank == "0" else "node 0 at"
-    whom += f" {head}:{port}, for about {MINUTES} minutes"
-    print(f"node {rank} of {nodes} waits for {whom}")
+    # torchrun waits twice as long where it connects
+    timeout = max(positive("WAIT", given.get("WAIT", WAIT)) // 2, 1)
     return nodes, [
-        f"--nnodes={nodes}", f"--node-rank={rank}",
-        f"--master-addr={head}", f"--master-port={port}",
+        f"--nnodes={nodes}", f"--node-rank={rank}", f"--rdzv-conf=timeout={timeout}",
+        f"--master-addr={given['MASTER_ADDR']}", f"--master-port={port}",
     ]  # fmt: skip
 
 
@@ -183,6 +181,11 @@ def check_flags(stage, flags):
     if not parent.is_dir() or not os.access(parent, os.W_OK):
         refuse(f"cannot write to {args.out}: name another folder, OUT=DIR")
     return args
+
+
+def shown(stage):
+    """Return a stage's script as it stands in a command."""
+    return str(data.shown(script(stage)))
 
 
 def plan(stage, settings, there=None):
@@ -239,7 +242,7 @@ def plan(stage, settings, there=None):
     if stage in BY_TORCHRUN:
         command = [data.shown(program / "torchrun"), *torchrun]
         command += [f"--nproc-per-node={processes}"]
-    command += [data.shown(script(stage)), *flags]
+    command += [shown(stage), *flags]
     return environment, [str(word) for word in command]
 
 
@@ -249,21 +252,81 @@ def show(environment, command):
     print(f"$ {' '.join(words + [shlex.quote(word) for word in command])}", flush=True)
 
 
+@contextmanager
+def sole_use(folder):
+    """Refuse a second run into a folder, until the first and what it started have ended.
+
+    Yields the number of the open file that stands for that.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / ".lock", "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            refuse(f"another run writes to {folder}: name another folder, OUT=DIR")
+        except OSError:  # some network disks have no locks
+            pass
+        yield lock.fileno()
+
+
+def alike(stage, args, environment, command):
+    """Return what must be the same on all nodes of a run: texts by name."""
+
+    def digest(*paths):
+        whole = b"".join(path.read_bytes() for path in paths)
+        return f"SHA-256 {hashlib.sha256(whole).hexdigest()[:12]}"
+
+    processes = command[command.index(shown(stage)) - 1]
+    visible = environment.get("CUDA_VISIBLE_DEVICES")
+    gpus = count_gpus() if visible is None else len(visible.split(",")) * bool(visible)
+    backend = "nccl" if gpus >= int(processes.rpartition("=")[2]) else "gloo"
+    raw = args.data / "MNIST" / "raw"
+    same = {"the number of nodes": command[1], "the number of processes": processes}
+    same |= {"the stage": stage, "its script": digest(script(stage))}
+    same |= {"the data": digest(*(raw / name for name in data.FILES))}
+    same |= {"PyTorch": version("torch").partition("+")[0], "the backend": backend}
+    for name, value in vars(args).items():
+        if name not in ("data", "out"):
+            value = digest(value) if isinstance(value, Path) else value
+            same[f"--{name.replace('_', '-')}"] = str(value)
+    return same
+
+
 def run(stage, settings):
     """Print the command of a stage, run it, and return its exit status."""
     environment, command = plan(stage, settings)
-    if settings.get("RESTARTS") and "--resume" not in settings.get("ARGS", ""):
+    args = check_flags(stage, command[command.index(shown(stage)) + 1 :])
+    nodes = int(settings.get("NNODES") or 1)
+    rank = int(settings["NODE_RANK"]) if nodes > 1 else 0
+    # Of several nodes the first alone writes; the others may see the same disk.
+    with nullcontext() if rank else sole_use(args.out) as lock:
+        if nodes > 1:
+            port = int(settings.get("MASTER_PORT") or MASTER_PORT)
+            wait = int(settings.get("WAIT") or WAIT)
+            same = alike(stage, args, environment, command)
+            head = settings["MASTER_ADDR"]
+            environment |= meeting.meet(rank, nodes, head, port, wait, same)
+        state, anew = args.out / "state.pth", "--resume" not in settings.get("ARGS", "")
         # Else it would go on where an earlier run stopped.
-        last = len(command) - command[::-1].index("--out")
-        state = Path(command[last]) / "state.pth"
-        if state.exists():
+        if settings.get("RESTARTS") and anew and state.exists():
             state.replace(state.with_name("state.before.pth"))
-    show(environment, command)
+        show(environment, command)
+        return follow(stage, environment, command, lock)
+
+
+def follow(stage, environment, command, lock):
+    """Run a command to its end, or to Ctrl-C, and return its exit status.
+
+    It holds the open file of the number `lock`, if any, until it ends.
+    """
     # Unbuffered, so that a pipe gets every line when it is printed. In a session of its
     # own, so that Ctrl-C reaches this program alone, which then ends all of them.
     added = {**environment, "PYTHONUNBUFFERED": "1"}
     child = subprocess.Popen(
-        command, env={**os.environ, **added}, start_new_session=True
+        command,
+        env={**os.environ, **added},
+        start_new_session=True,
+        pass_fds=[lock] if lock else [],
     )
     try:
         return child.wait()
