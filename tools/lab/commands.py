@@ -6,7 +6,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from tools.lab.checks import Wrong
+from tools.lab.checks import Limit, Wrong
 from tools.lab.exercise import exercises
 from tools.run import data
 from tools.run.diffs import colour
@@ -71,10 +71,19 @@ def check(exercise):
     """Judge the learner's script, print the verdict, and remember it in .done."""
     path = begun(exercise)
     try:
-        exercise.check(path.read_text())
-    except Wrong as why:
+        exercise.check(path.read_bytes().decode())
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        why, left = f"Line {line} of {data.shown(path)} is not UTF-8: save it so.", ""
+    except Limit as limit:
+        why, left = limit, "\nThat is the lab's limit, and need not be your mistake."
+    except Wrong as wrong:
+        why, left = wrong, ""
+    else:
+        why = None
+    if why:
         (workshop(exercise) / ".done").unlink(missing_ok=True)
-        refuse(f"Not yet. {why}")
+        refuse(f"Not yet. {why}{left}")
     (workshop(exercise) / ".done").touch()
     print(f"Solved: {exercise.title}")
     print(f"Where people met it: {exercise.chapter('Where people met it')}")
@@ -123,4 +132,7 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        refuse("stopped")
