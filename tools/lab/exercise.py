@@ -60,7 +60,7 @@ class Exercise:
         """
         if name == "rewritten":
             return (EXERCISES / "rewritten" / f"{self.stage}.py").read_text()
-        original = committed(self.stage)
+        original = stage_text(self.stage)
         path = self.folder / f"{name}.patch"
         if not path.exists():
             return original
@@ -81,7 +81,7 @@ class Exercise:
         """Judge the text of a script. Raises Wrong with what is still wrong."""
         run, run.solution, run.original = (
             functools.partial(observed, each, self.stage)
-            for each in (text, self.script("solution"), committed(self.stage))
+            for each in (text, self.script("solution"), stage_text(self.stage))
         )
         try:
             load_file("check", self.folder / "check.py").check(run)
@@ -97,17 +97,19 @@ class Exercise:
 
 @functools.cache
 def committed(stage):
-    """Return the text of a stage's script as committed, which exercises build on.
-
-    So an edit of a learner's in the stage does no harm. Without git it is the file's.
-    """
+    """Return the text of a stage's script as committed, or None where git has none."""
     path = script(stage)
     words = ["git", "show", f"HEAD:./{path.name}"]
     try:
         shown = subprocess.run(words, cwd=path.parent, capture_output=True)
     except FileNotFoundError:
-        return path.read_text()
-    return shown.stdout.decode() if shown.returncode == 0 else path.read_text()
+        return None
+    return shown.stdout.decode() if shown.returncode == 0 else None
+
+
+def stage_text(stage):
+    """Return the script that exercises build on: a learner's edit of it does no harm."""
+    return committed(stage) or script(stage).read_text()
 
 
 @functools.cache  # many exercises are held against the same run
