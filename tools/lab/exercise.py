@@ -3,8 +3,7 @@
     exercise.md     title, stage, minutes; what you observe; your task; hints; source
     start.patch     the script that the learner gets
     solution.patch  a solution
-    right.patch     another right solution, and
-    wrong.patch     a wrong one: what the exercise's test tries besides
+    answers.diff    right and wrong answers that the check is tried on: tools.lab.answers
     check.py        check(run): raises Wrong where the script is still wrong
 
 Patches are against the script of the stage, so that an exercise cannot drift away from
@@ -20,7 +19,7 @@ from pickle import PickleError
 
 import whatthepatch
 
-from tools.lab import checks
+from tools.lab import answers, checks
 from tools.lab.checks import EPOCHS, TEST, TRAIN
 from tools.run import compare
 from tools.run.sample import cut
@@ -54,10 +53,12 @@ class Exercise:
         return [hint.strip() for hint in hints]
 
     def script(self, name):
-        """Return the text of the script `start`, `solution`, `right` or `wrong`.
+        """Return the text of the script `start`, `solution`, `stage` or `rewritten`.
 
         Raises ValueError where its patch does not apply to the stage.
         """
+        if name == "rewritten":
+            return (EXERCISES / "rewritten" / f"{self.stage}.py").read_text()
         original = script(self.stage).read_text()
         path = self.folder / f"{name}.patch"
         if not path.exists():
@@ -69,6 +70,11 @@ class Exercise:
             why = f"{path} does not apply to {self.stage}: {error}"
             raise ValueError(why) from None
         return "\n".join(lines) + "\n"
+
+    def answers(self):
+        """Return what answers.diff has, see answers.parse."""
+        path = self.folder / "answers.diff"
+        return answers.parse(path.read_text(), f"{self.folder.name}/answers.diff")
 
     def check(self, text):
         """Judge the text of a script. Raises Wrong with what is still wrong."""
