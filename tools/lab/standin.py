@@ -528,7 +528,7 @@ API = {
     },
 }
 AS_IS = {  # what needs no GPU
-    "AcceleratorError", "CudaError", "DeferredCudaCallError", "OutOfMemoryError",
+    "AcceleratorError", "CudaError", "cudaStatus", "DeferredCudaCallError", "OutOfMemoryError",
     "get_allocator_backend", "get_arch_list", "get_gencode_flags",
 }  # fmt: skip
 
