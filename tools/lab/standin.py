@@ -343,7 +343,7 @@ class Calls(TorchFunctionMode):
             result.untyped_storage().pinned = True
         if func is nn.functional.linear:
             told = {"device": place(result), "images": len(result)}
-            HERE.note("forward", **told)
+            HERE.note("forward", graph=result.requires_grad, **told)
             if result.requires_grad:
                 result.register_hook(lambda _: HERE.note("backward", **told))
         return result
@@ -629,4 +629,5 @@ def restore(storage, location):
 
 
 one_gpu, two_gpus, three_gpus = partial(gpus, 1), partial(gpus, 2), partial(gpus, 3)
-fast_gpu = partial(gpus, 1, speed=3.0)
+FAST = 3.0
+fast_gpu = partial(gpus, 1, speed=FAST)
