@@ -11,8 +11,13 @@ def check(run):
         same_curve(seen, expected, "one GPU")
         copies = [e["devices"] for e in seen.of("replicas") if e["training"]]
         steps = len(seen.of("step"))
-        if len(copies) < steps or max(map(len, copies)) < count:
+        if len(copies) < steps:
             raise Wrong(
                 f"On {count} GPUs nn.DataParallel copied the network in {len(copies)} "
                 f"of {steps} training steps: the GPUs have to share the work."
+            )
+        if (most := max(map(len, copies))) < count:
+            raise Wrong(
+                f"On {count} GPUs nn.DataParallel copied the network to {most}: all of "
+                "them have to share the work."
             )
