@@ -53,7 +53,7 @@ def check(run):
             if used - {f"cuda:{rank}"}:
                 raise Wrong(
                     f"Rank {rank} works on cuda:{rank}, and has loaded the file onto "
-                    f"{' and '.join(sorted(used))}: there is no room for all ranks."
+                    f"{', '.join(sorted(used))}: there is no room for all ranks."
                 )
         proof = Path(folder) / "ran"
         torch.save({"layers.1.weight": Payload(str(proof))}, path)
