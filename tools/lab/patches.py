@@ -10,14 +10,22 @@ from pkgutil import resolve_name
 
 COLLECTIVES = ["barrier", "monitored_barrier", "all_reduce", "broadcast", "reduce"]
 COLLECTIVES += ["all_gather", "all_gather_object", "broadcast_object_list"]
+COLLECTIVES += ["all_gather_into_tensor", "reduce_scatter", "reduce_scatter_tensor"]
+COLLECTIVES += ["gather", "scatter", "gather_object", "scatter_object_list"]
+COLLECTIVES += ["all_to_all", "all_to_all_single", "send", "recv", "isend", "irecv"]
 
 CLOCKS = ["perf_counter", "monotonic", "time", "process_time"]
 CLOCKS += [f"{name}_ns" for name in CLOCKS]
 
 REPLACED = {  # "module:attribute" -> the first parameters, as relied on; why
-    "torch.utils.data:DataLoader.__iter__": ("self", "the images that a rank takes"),
+    "torch.nn:Module.__call__": ("self", "hooks for all modules get no keywords"),
+    "torch.utils.data:DataLoader.__init__": ("self dataset", "no workers: they cost"),
+    "torch:Tensor.backward": ("self", "with DDP, ranks meet there"),
+    "torch.distributed:Work.wait": ("", "an asynchronous collective is over"),
     "torch:save": ("obj f", "a file that C++ writes: no audit event tells of it"),
     "torch.nn.parallel:DistributedDataParallel.__init__": ("self", "is there DDP?"),
+    "torch.nn.parallel:DistributedDataParallel.forward": ("self", "is it used?"),
+    "torch.nn.parallel:DataParallel.forward": ("self", "the same"),
     **{f"torch.distributed:{n}": ("", "who waits for whom") for n in COLLECTIVES},
     # by tools.lab.standin alone:
     "torch.cuda:_lazy_init": ("", "what C++ calls first; says what is missing"),
