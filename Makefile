@@ -109,6 +109,8 @@ solution: $(STAGES)  ## the diff that solves it: E=04
 	@$(PY) -m tools.lab.commands solution "$(E)"
 reset: $(STAGES)  ## throw your version away: E=04
 	@$(PY) -m tools.lab.commands reset "$(E)"
+restore: $(STAGES)  ## bring a stage back that you have edited: S=4
+	@$(PY) -m tools.lab.commands restore "$(S)"
 compare: $(STAGES)  ## the results side by side; are the curves equal? draws runs/curves.png
 	@$(PY) -m tools.run.compare "$(or $(OUT),runs)"
 data: $(STAGES)  ## fetch MNIST; FROM=DIR takes the four official .gz files from there
@@ -154,6 +156,6 @@ lock: .venv/bin/uv  ## pin the packages of pyproject.toml anew; U=--upgrade take
 
 .PHONY: help all cpu single_gpu dp ddp ddp_inference model_parallel diff \
   beyond fsdp tensor_parallel pipeline hybrid \
-  side_by_side notebooks exercises exercise check hint solution reset compare data \
+  side_by_side notebooks exercises exercise check hint solution reset restore compare data \
   bench trace memory predict \
   doctor setup test mutants lint docs lock

@@ -1,6 +1,23 @@
-from tools.lab.checks import same_curve
-from tools.lab.standin import two_gpus
+from tools.lab.checks import Wrong, same_curve
+from tools.lab.standin import three_gpus, two_gpus
+
+BATCH = "--batch-size", "73"  # the last batch is one image, for one GPU
 
 
 def check(run):
-    same_curve(run(stand_in=two_gpus), run.solution(), "one GPU")
+    expected = run.solution(*BATCH)
+    for stand_in, count in (two_gpus, 2), (three_gpus, 3):
+        seen = run(*BATCH, stand_in=stand_in)
+        same_curve(seen, expected, "one GPU")
+        copies = [e["devices"] for e in seen.of("replicas") if e["training"]]
+        steps = len(seen.of("step"))
+        if len(copies) < steps:
+            raise Wrong(
+                f"On {count} GPUs nn.DataParallel copied the network in {len(copies)} "
+                f"of {steps} training steps: the GPUs have to share the work."
+            )
+        if (most := max(map(len, copies))) < count:
+            raise Wrong(
+                f"On {count} GPUs nn.DataParallel copied the network to {most}: all of "
+                "them have to share the work."
+            )

@@ -5,10 +5,15 @@ from pathlib import Path
 
 import torch
 
-from tools.lab.checks import TEST, Wrong, ended
-from tools.run.stages import load
+from tools.lab.checks import Wrong, ended
+from tools.lab.standin import three_gpus
+from tools.run.stages import load_file
 
-SEED = 1  # not the script's, which would give the weights that it starts with
+SAVE = load_file("as_on_gpus", Path(__file__).with_name("as_on_gpus.py")).save
+SEED = (
+    "--seed",
+    "1",
+)  # not the script's own, which gives the weights that it starts with
 
 
 class Payload:
@@ -19,36 +24,44 @@ class Payload:
         return os.mkdir, (self.path,)
 
 
-def saved_on_a_gpu(path):
-    """Write a checkpoint as a machine with a GPU writes it: its tensors say cuda:0."""
-    torch.manual_seed(SEED)
-    weights = load("01_cpu").Net(128).state_dict()
-    tag = torch.serialization.location_tag
-    torch.serialization.location_tag = lambda storage: "cuda:0"
-    try:
-        torch.save({name: value.float() for name, value in weights.items()}, path)
-    finally:
-        torch.serialization.location_tag = tag
+def counts(seen):
+    """Return the counts that a script prints, or None: correct, total."""
+    found = re.findall(r"test (\d+)/(\d+)$", seen.stdout.strip())
+    return tuple(map(int, found[0])) if found else None
 
 
 def check(run):
+    trained = run.original(*SEED, processes=2)
+    right = trained.rows[-1][1:]
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "model.pth"
-        saved_on_a_gpu(path)
-        flags = "--checkpoint", str(path), "--batch-size", "63"
-        seen = run(*flags, processes=3, float64=False)
-        ended(seen)
-        expected = run.solution(*flags, processes=3, float64=False)
-        told, right = (
-            re.findall(r"test (\d+)/(\d+)$", s.stdout.strip()) for s in (seen, expected)
+        path, flags = (
+            Path(folder) / "model.pth",
+            ["--checkpoint", f"{folder}/model.pth"],
         )
-        if not told or told != right:
-            raise Wrong(
-                f"The script prints {seen.stdout.strip()!r}, expected the counts "
-                f"{'/'.join(right[0])} of {TEST} test images."
-            )
+        SAVE(trained.weights, path)
+        for processes, stand_in in (3, None), (2, three_gpus):
+            seen = run(*flags, processes=processes, stand_in=stand_in)
+            ended(seen)
+            if counts(seen) != right:
+                where = "three GPUs" if stand_in else "no GPU"
+                raise Wrong(
+                    f"With {where} {processes} processes print {seen.stdout.strip()!r}; "
+                    f"the network in the file has {right[0]} of {right[1]} right."
+                )
+        for rank in range(processes):  # those on GPUs
+            used = {event["device"] for event in seen.of("restored", rank)}
+            if used - {f"cuda:{rank}"}:
+                raise Wrong(
+                    f"Rank {rank} works on cuda:{rank}, and has loaded the file onto "
+                    f"{', '.join(sorted(used))}: there is no room for all ranks."
+                )
         proof = Path(folder) / "ran"
         torch.save({"layers.1.weight": Payload(str(proof))}, path)
-        run(*flags, processes=1, float64=False)
+        seen = run(*flags, processes=1)
         if proof.exists():
             raise Wrong("A file with code in it was loaded, and its code has run.")
+        if not seen.status:
+            raise Wrong(
+                "A file with code in it is to end the run with an error; the script "
+                f"prints {seen.stdout.strip()!r}."
+            )

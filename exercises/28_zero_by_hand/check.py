@@ -24,7 +24,7 @@ def shared(seen, size):
 def check(run):
     seen, expected = run(), run.solution(processes=1)
     ended(seen)
-    equal_weights(seen, "weights")
+    equal_weights(seen, "pass")
     same_curve(seen, expected, "one process")
     ours, theirs = weights(seen), weights(expected)
     for key, value in theirs.items():
@@ -41,7 +41,7 @@ def check(run):
         seen = run(*more, "--resume", processes=3, train=train)
         ended(seen)
         seen.rows = compare.read(Path(folder) / "metrics.csv")
-    equal_weights(seen, "weights")
+    equal_weights(seen, "pass")
     what = "one process that is not interrupted and resumed"
     same_curve(seen, expected, what)
     shared(seen, size)

@@ -1,11 +1,13 @@
 """Promise: a learner can begin, check, get hints, see a solution, and begin anew."""
 
 import os
+import subprocess
 
 import pytest
 
 from conftest import ROOT, call
-from tools.lab import checks, commands
+from tools.lab import checks, commands, exercise
+from tools.run import stages
 
 
 @pytest.fixture
@@ -97,3 +99,44 @@ def test_refusals(workshop, words, line):
 
 def test_the_workshop_is_ignored_by_git():
     assert "workshop/" in (ROOT / ".gitignore").read_text().splitlines()
+
+
+@pytest.fixture
+def repository(tmp_path, monkeypatch):
+    """A folder with stage 4 alone, committed to git; returns its script's path."""
+    path = tmp_path / "04_ddp" / "mnist.py"
+    path.parent.mkdir()
+    path.write_text("as committed\n")
+    who = ["-c", "user.name=n", "-c", "user.email=e"]
+    for words in ["init", "-q"], ["add", "."], [*who, "commit", "-qm", "first"]:
+        subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    monkeypatch.setattr(stages, "ROOT", tmp_path)
+    exercise.committed.cache_clear()
+    yield path
+    exercise.committed.cache_clear()
+
+
+def test_an_edit_of_a_stage_does_the_lab_no_harm(repository, capsys):
+    repository.write_text("as edited\n")
+    assert exercise.stage_text("04_ddp") == "as committed\n"
+    for number in "", "2":
+        repository.write_text(f"as edited{number}\n")
+        commands.restore("4")
+        copy = repository.with_name(f"mnist_edited{number}.py")
+        assert capsys.readouterr().out.endswith(f"your version is {copy}\n")
+        assert copy.read_text() == f"as edited{number}\n"
+        assert repository.read_text() == "as committed\n"
+    commands.restore("ddp")
+    assert capsys.readouterr().out == f"{repository} is as it was\n"
+    repository.unlink()
+    commands.restore("4")
+    assert repository.read_text() == "as committed\n"
+
+
+def test_without_git_the_lab_takes_the_file(repository, monkeypatch):
+    repository.write_text("as edited\n")
+    monkeypatch.setenv("GIT_DIR", "/nowhere")
+    assert exercise.stage_text("04_ddp") == "as edited\n"
+    with pytest.raises(SystemExit, match="^git has no .*mnist.py here"):
+        commands.restore("4")
+    assert repository.read_text() == "as edited\n"

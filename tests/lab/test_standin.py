@@ -1,12 +1,17 @@
 """Promise: pretended GPUs refuse what CUDA refuses when devices mix, and nothing else.
 
 The rules: https://docs.pytorch.org/docs/stable/notes/cuda.html, and the messages of
-ATen's TensorIterator and indexing.
+ATen's TensorIterator and indexing. And what is public of torch.cuda and
+torch.accelerator is answered, or refused in one line.
 """
+
+import re
+import sys
 
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader
 
 from tools.lab import standin
 from tools.run import ranks
@@ -84,3 +89,157 @@ def found(tmp_path_factory):
 @pytest.mark.parametrize(("rule", "said"), RULES)
 def test_a_rule(found, rule, said):
     assert found[rule].startswith(said) or found[rule].endswith(said)
+
+
+CALLS = {  # name -> what is called, and what it gives
+    "torch.cuda": """
+is_available() -> True
+device_count() -> 2
+synchronize() or synchronize('cuda:1') -> None
+current_stream().synchronize() -> None
+set_stream(Stream()) -> None
+Event(enable_timing=True).query() -> True
+Stream().wait_stream(current_stream()) -> None
+StreamContext(Stream()).__enter__() -> None
+device(1).__enter__() or current_device() -> 1
+device_of(g1).__enter__() or current_device() -> 1
+stream(Stream()).__enter__() -> None
+default_stream(1).device -> device(type='cuda', index=1)
+current_device() -> 0
+set_device('cuda:1') or current_device() -> 1
+get_device_properties(0).total_memory -> 17179869184
+get_device_name() -> 'a GPU that the lab pretends'
+get_device_capability() -> (8, 0)
+can_device_access_peer(0, 1) -> True
+mem_get_info() -> (17179869184, 17179869184)
+memory_summary() -> 'nothing is kept account of'
+memory_snapshot() -> []
+memory_stats()['allocated_bytes.all.peak'] -> 0
+memory_allocated() -> 0
+max_memory_allocated(1) -> 0
+memory_reserved() -> 0
+max_memory_reserved() -> 0
+memory_cached() -> 0
+max_memory_cached() -> 0
+empty_cache() -> None
+ipc_collect() -> None
+reset_peak_memory_stats() -> None
+reset_accumulated_memory_stats() -> None
+reset_max_memory_allocated() -> None
+reset_max_memory_cached() -> None
+set_per_process_memory_fraction(0.5) -> None
+init() -> None
+is_initialized() -> True
+is_bf16_supported(including_emulation=False) -> True
+is_tf32_supported() -> True
+is_current_stream_capturing() -> False
+initial_seed() == torch.initial_seed() -> True
+get_rng_state().dtype -> torch.uint8
+len(get_rng_state_all()) -> 2
+set_rng_state(get_rng_state()) -> None
+set_rng_state_all(get_rng_state_all()) -> None
+manual_seed(1) -> None
+manual_seed_all(1) -> None
+seed() -> None
+seed_all() -> None
+""",
+    "torch.accelerator": """
+is_available() -> True
+device_count() -> 2
+synchronize() -> None
+current_stream().query() -> True
+set_stream(torch.Stream('cuda')) -> None
+current_accelerator() -> device(type='cuda')
+current_device_index() -> 0
+current_device_idx() -> 0
+set_device_index(1) or torch.cuda.current_device() -> 1
+set_device_idx(1) or torch.cuda.current_device() -> 1
+device_index(1).__enter__() or current_device_index() -> 1
+memory_allocated() -> 0
+max_memory_allocated() -> 0
+memory_reserved() -> 0
+max_memory_reserved() -> 0
+memory_stats()['x'] -> 0
+get_memory_info() -> (17179869184, 17179869184)
+empty_cache() -> None
+empty_host_cache() -> None
+reset_peak_memory_stats() -> None
+reset_accumulated_memory_stats() -> None
+""",
+    "torch": """
+ones(2).pin_memory().is_pinned() -> True
+ones(2).is_pinned() -> False
+empty(2, pin_memory=True).is_pinned() -> True
+next(iter(DataLoader(ones(2), pin_memory=True))).is_pinned() -> True
+ones(2).pin_memory().cuda(non_blocking=True).get_device() -> 0
+ones(2).to(1, non_blocking=True).get_device() -> 1
+ones(2).cuda(device='cuda:1').get_device() -> 1
+ones(2).to(0).record_stream(cuda.current_stream()) -> None
+set_default_device('cuda:1') or ones(2).get_device() -> 1
+Event(enable_timing=True).record() -> None
+autocast('cuda', dtype=bfloat16).__enter__().device -> 'cuda'
+amp.GradScaler().scale(ones(1).cuda()).get_device() -> 0
+nn.DataParallel(nn.Linear(2, 2).cuda())(ones(3, 2)).get_device() -> 0
+Event().elapsed_time(Event()) -> ValueError: Both events must be created with
+early() -> RuntimeError: CUDA error: device not ready
+cuda.CUDAGraph() -> NotImplementedError: torch.cuda.CUDAGraph: the lab's pretended GPU
+cuda._lazy_init() -> NotImplementedError: CUDA: the lab's pretended GPU does not have it
+""",
+}
+
+
+def early():
+    """Ask for a time before the GPU is there."""
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    weights = torch.ones(2, 2).cuda()
+    weights @ weights
+    end.record()
+    return begin.elapsed_time(end)
+
+
+def lines(module):
+    """Return (expression, what it gives) of CALLS."""
+    return [line.split(" -> ") for line in CALLS[module].strip().splitlines()]
+
+
+def call_all(rank, path):
+    """Write what each of CALLS gives; and whether what is refused says so in a line."""
+    standin.gpus(2, lambda *_, **__: None)
+    with open(path, "w") as file:
+        for module in CALLS:
+            for expression, _ in lines(module):
+                standin.HERE.current, standin.HERE.default = 0, None
+                names = {**vars(sys.modules[module]), "torch": torch, "early": early}
+                names |= {
+                    "g1": torch.ones(2, device="cuda:1"),
+                    "DataLoader": DataLoader,
+                }
+                try:
+                    print(repr(eval(expression, names)), file=file)
+                except (RuntimeError, ValueError, TypeError) as error:
+                    print(f"{type(error).__name__}: {error}", file=file)
+        for module, answers in standin.API.items():
+            owner = sys.modules[module]
+            for name in sorted(set(standin.public(owner)) - set(answers)):
+                if callable(getattr(owner, name)) and name not in standin.AS_IS:
+                    with pytest.raises(NotImplementedError, match="the lab's limit"):
+                        getattr(owner, name)()
+                    print(name, file=file)
+
+
+def test_the_public_api_is_answered_or_refused_in_a_line(tmp_path):
+    (tmp_path / "nothing.py").write_text("")
+    prepare = call_all, tmp_path / "found"
+    result = ranks.run([tmp_path / "nothing.py"], prepare=prepare)
+    assert result.returncode == 0, result.stderr
+    found = iter((tmp_path / "found").read_text().splitlines())
+    for module in CALLS:
+        for expression, expected in lines(module):
+            assert next(found).startswith(expected), expression
+    assert len(list(found)) == 60  # are refused
+    for module, answers in standin.API.items():
+        called = {re.match(r"(?:len\()?(\w+)", line)[1] for line, _ in lines(module)}
+        assert called == set(answers)
+    assert [len(answers) for answers in standin.API.values()] == [49, 21]
+    assert len(standin.public(torch.cuda) + standin.public(torch.accelerator)) == 141

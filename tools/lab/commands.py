@@ -1,4 +1,8 @@
-"""The commands of the break-it lab: `python -m tools.lab.commands check 04`."""
+"""The commands of the break-it lab: `python -m tools.lab.commands check 04`.
+
+Two checks at once do not meet: each runs in folders of its own, and the later one writes
+whether it is solved.
+"""
 
 import difflib
 import os
@@ -6,9 +10,9 @@ import shutil
 import sys
 from pathlib import Path
 
-from tools.lab.checks import Wrong
-from tools.lab.exercise import exercises
-from tools.run import data
+from tools.lab.checks import Limit, Wrong
+from tools.lab.exercise import committed, exercises
+from tools.run import data, stages
 from tools.run.diffs import colour
 from tools.run.stages import CPU_PROCESSES, ROOT, end_at_a_closed_pipe, refuse
 
@@ -71,10 +75,19 @@ def check(exercise):
     """Judge the learner's script, print the verdict, and remember it in .done."""
     path = begun(exercise)
     try:
-        exercise.check(path.read_text())
-    except Wrong as why:
+        exercise.check(path.read_bytes().decode())
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        why, left = f"Line {line} of {data.shown(path)} is not UTF-8: save it so.", ""
+    except Limit as limit:
+        why, left = limit, "\nThat is the lab's limit, and need not be your mistake."
+    except Wrong as wrong:
+        why, left = wrong, ""
+    else:
+        why = None
+    if why:
         (workshop(exercise) / ".done").unlink(missing_ok=True)
-        refuse(f"Not yet. {why}")
+        refuse(f"Not yet. {why}{left}")
     (workshop(exercise) / ".done").touch()
     print(f"Solved: {exercise.title}")
     print(f"Where people met it: {exercise.chapter('Where people met it')}")
@@ -109,6 +122,27 @@ def reset(exercise):
     print(f"exercise {exercise.number} is new again: make exercise E={exercise.number}")
 
 
+def restore(name):
+    """Bring a stage's script back to what is committed; keep the edited one beside it."""
+    stage = stages.find(name)
+    path, text = stages.script(stage), committed(stage)
+    if text is None:
+        refuse(f"git has no {data.shown(path)} here: download the repository again")
+    if path.exists() and path.read_bytes() == text.encode():
+        print(f"{data.shown(path)} is as it was")
+        return
+    kept = ""
+    if path.exists():
+        copy = path.with_name("mnist_edited.py")
+        for number in range(2, 100):
+            if copy.exists():
+                copy = path.with_name(f"mnist_edited{number}.py")
+        path.replace(copy)
+        kept = f"; your version is {data.shown(copy)}"
+    path.write_text(text)
+    print(f"{data.shown(path)} is as committed again{kept}")
+
+
 def main():
     end_at_a_closed_pipe()
     actions = {"begin": begin, "check": check, "hint": hint, "solution": solution,
@@ -116,6 +150,8 @@ def main():
     action, *names = [word for word in sys.argv[1:] if word]
     if action == "list":
         listed()
+    elif action == "restore":
+        restore(names[0] if names else refuse("which stage? S=4, say"))
     elif not names:
         refuse("which exercise? E=04, say; 'make exercises' lists them")
     else:
@@ -123,4 +159,7 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        refuse("stopped")

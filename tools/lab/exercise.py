@@ -3,24 +3,24 @@
     exercise.md     title, stage, minutes; what you observe; your task; hints; source
     start.patch     the script that the learner gets
     solution.patch  a solution
-    right.patch     another right solution, and
-    wrong.patch     a wrong one: what the exercise's test tries besides
+    answers.diff    right and wrong answers that the check is tried on: tools.lab.answers
     check.py        check(run): raises Wrong where the script is still wrong
 
 Patches are against the script of the stage, so that an exercise cannot drift away from
 it; one that is missing changes nothing, so the script is that of the stage.
 """
 
+import contextlib
 import functools
 import json
 import re
+import subprocess
 import tempfile
 from pathlib import Path
-from pickle import PickleError
 
 import whatthepatch
 
-from tools.lab import checks
+from tools.lab import answers, checks
 from tools.lab.checks import EPOCHS, TEST, TRAIN
 from tools.run import compare
 from tools.run.sample import cut
@@ -54,11 +54,13 @@ class Exercise:
         return [hint.strip() for hint in hints]
 
     def script(self, name):
-        """Return the text of the script `start`, `solution`, `right` or `wrong`.
+        """Return the text of the script `start`, `solution`, `stage` or `rewritten`.
 
         Raises ValueError where its patch does not apply to the stage.
         """
-        original = script(self.stage).read_text()
+        if name == "rewritten":
+            return (EXERCISES / "rewritten" / f"{self.stage}.py").read_text()
+        original = stage_text(self.stage)
         path = self.folder / f"{name}.patch"
         if not path.exists():
             return original
@@ -70,20 +72,53 @@ class Exercise:
             raise ValueError(why) from None
         return "\n".join(lines) + "\n"
 
+    def answers(self):
+        """Return what answers.diff has, see answers.parse."""
+        path = self.folder / "answers.diff"
+        return answers.parse(path.read_text(), f"{self.folder.name}/answers.diff")
+
     def check(self, text):
         """Judge the text of a script. Raises Wrong with what is still wrong."""
-        original = script(self.stage).read_text()
         run, run.solution, run.original = (
             functools.partial(observed, each, self.stage)
-            for each in (text, self.script("solution"), original)
+            for each in (text, self.script("solution"), stage_text(self.stage))
         )
-        load_file("check", self.folder / "check.py").check(run)
+        try:
+            load_file("check", self.folder / "check.py").check(run)
+        except checks.Wrong:
+            raise
+        except Exception as error:  # a learner cannot help it
+            checks.ended(run())
+            what = f"{type(error).__name__}: {error}"
+            raise checks.Limit(
+                f"The check met something that it does not expect ({what})."
+            ) from error
+
+
+@functools.cache
+def committed(stage):
+    """Return the text of a stage's script as committed, or None where git has none."""
+    path = script(stage)
+    words = ["git", "show", f"HEAD:./{path.name}"]
+    try:
+        shown = subprocess.run(words, cwd=path.parent, capture_output=True)
+    except FileNotFoundError:
+        return None
+    return shown.stdout.decode() if shown.returncode == 0 else None
+
+
+def stage_text(stage):
+    """Return the script that exercises build on: a learner's edit of it does no harm."""
+    return committed(stage) or script(stage).read_text()
 
 
 @functools.cache  # many exercises are held against the same run
-def observed(text, stage, *flags, processes=None, train=TRAIN, test=TEST, stand_in=None,
-             reductions=False, float64=True):  # fmt: skip
-    """Run the text of a script and return what was seen of it, an observe.Seen."""
+def observed(text, stage, *flags, processes=None, train=TRAIN, test=TEST, batch=None,
+             epochs=EPOCHS, stand_in=None, reductions=False, float64=True):  # fmt: skip
+    """Run the text of a script and return what was seen of it, an observe.Seen.
+
+    `train` and `test` are the numbers of images, `batch` those of a step on all ranks.
+    """
     import torch  # here, so that what runs nothing answers at once
 
     from tools.lab import observe
@@ -93,36 +128,48 @@ def observed(text, stage, *flags, processes=None, train=TRAIN, test=TEST, stand_
         folder = Path(folder).resolve()
         path, out = folder / stage / "mnist.py", folder / "out"
         path.parent.mkdir()
-        path.write_text(text)
+        path.write_text(text, encoding="utf-8")
         words = [path, "--data", cut(folder / "data", train, test), "--out", out]
-        words += ["--epochs", EPOCHS, *flags]
-        count = processes or CPU_PROCESSES.get(stage, 0)
-        prepare = observe.record, folder, stand_in, reductions
-        places, code = {}, text.splitlines()
-        try:
-            ended = ranks.run(words, count, float64, checks.LIMIT, prepare)
-        except ranks.TimedOut as late:
-            ended, ended.returncode = late, 1
-            for rank, line in late.places.items():
-                at = f"line {line}: {code[line - 1].strip()}" if line else "start"
-                places[rank] = at
-        written = [folder / f"rank{rank}" for rank in range(count or 1)]
-        events = [
-            list(map(json.loads, p.read_text().splitlines()))
-            for p in written
-            if p.exists()
+        words += [
+            "--epochs",
+            epochs,
+            *(["--batch-size", batch] if batch else []),
+            *flags,
         ]
-        metrics, model = out / "metrics.csv", out / "model.pth"
+        count = processes or CPU_PROCESSES.get(stage, 0)
+        prepare = observe.record, folder, str(path), stand_in, reductions
         try:
-            rows = compare.read(metrics) if metrics.exists() else []
-            weights = torch.load(model) if model.exists() else None
-        except (ValueError, KeyError, TypeError, RuntimeError, OSError, PickleError):
-            rows, weights = [], None
-        return observe.Seen(
-            events=events, status=ended.returncode, stdout=ended.stdout,
-            stderr=ended.stderr, places=places, rows=rows, weights=weights, out=out,
-            path=str(path), text=text,
+            ended, late = ranks.run(words, count, float64, checks.LIMIT, prepare), False
+        except ranks.TimedOut as error:
+            ended, late = error, True
+        seen = observe.Seen(
+            events=[events(folder / f"rank{rank}") for rank in range(count or 1)],
+            status=1 if late else ended.returncode, hangs=late, stdout=ended.stdout,
+            stderr=ended.stderr, statuses=ended.statuses, errors=ended.errors,
+            places=ended.places, rows=[], weights=None, unread={}, out=out,
+            path=str(path), text=text, count=epochs,
         )  # fmt: skip
+        for name, into, read in (
+            ("metrics.csv", "rows", compare.read),
+            ("model.pth", "weights", functools.partial(torch.load, map_location="cpu")),
+        ):
+            if (out / name).exists():
+                try:
+                    setattr(seen, into, read(out / name))
+                except Exception as error:  # noqa: BLE001, whatever is there
+                    seen.unread[name] = (str(error).splitlines() or ["it is empty"])[0]
+        return seen
+
+
+def events(path):
+    """Return what a rank has written; the last line may be torn."""
+    if not path.exists():
+        return []
+    found = []
+    for line in path.read_text().splitlines():
+        with contextlib.suppress(ValueError):
+            found.append(json.loads(line))
+    return found
 
 
 def exercises():

@@ -1,5 +1,6 @@
 """Every attribute of PyTorch and Python that the lab replaces in a rank, and why.
 
+The public names of torch.cuda and torch.accelerator are in tools.lab.standin.
 Where a public hook sees as much, the lab takes that instead: of an optimizer's steps,
 of files that Python opens or renames, of tensor functions, of DDP's reductions.
 """
@@ -9,36 +10,51 @@ from pkgutil import resolve_name
 
 COLLECTIVES = ["barrier", "monitored_barrier", "all_reduce", "broadcast", "reduce"]
 COLLECTIVES += ["all_gather", "all_gather_object", "broadcast_object_list"]
+COLLECTIVES += ["all_gather_into_tensor", "reduce_scatter", "reduce_scatter_tensor"]
+COLLECTIVES += ["gather", "scatter", "gather_object", "scatter_object_list"]
+COLLECTIVES += ["all_to_all", "all_to_all_single", "send", "recv", "isend", "irecv"]
+
+CLOCKS = ["perf_counter", "monotonic", "time", "process_time"]
+CLOCKS += [f"{name}_ns" for name in CLOCKS]
 
 REPLACED = {  # "module:attribute" -> the first parameters, as relied on; why
-    "torch.utils.data:DataLoader.__iter__": ("self", "the images that a rank takes"),
+    "torch.nn:Module.__call__": ("self", "hooks for all modules get no keywords"),
+    "torch.utils.data:DataLoader.__init__": ("self dataset", "no workers: they cost"),
+    "torch:Tensor.backward": ("self", "with DDP, ranks meet there"),
+    "torch.distributed:Work.wait": ("", "an asynchronous collective is over"),
     "torch:save": ("obj f", "a file that C++ writes: no audit event tells of it"),
     "torch.nn.parallel:DistributedDataParallel.__init__": ("self", "is there DDP?"),
+    "torch.nn.parallel:DistributedDataParallel.forward": ("self", "is it used?"),
+    "torch.nn.parallel:DataParallel.forward": ("self", "the same"),
     **{f"torch.distributed:{n}": ("", "who waits for whom") for n in COLLECTIVES},
     # by tools.lab.standin alone:
-    "torch.cuda:is_available": ("", "there seems to be a GPU"),
-    "torch.cuda:device_count": ("", "there seem to be so many"),
-    "torch.cuda:get_device_properties": ("device", "nn.DataParallel compares GPUs"),
-    "torch.cuda:current_device": ("", "would start CUDA"),
-    "torch.cuda:set_device": ("device", "would start CUDA"),
-    "torch.cuda:synchronize": ("device", "waits for the queue that is played"),
-    "torch.cuda:Event": ("enable_timing", "tells the time of that queue"),
+    "torch.cuda:_lazy_init": ("", "what C++ calls first; says what is missing"),
     "torch.cuda.nccl:is_available": ("tensors", "nn.DataParallel adds without it"),
-    "time:perf_counter": ("", "what a script measures is not this machine's speed"),
-    "time:monotonic": ("", "the same"),
-    "time:time": ("", "the same"),
+    **{f"time:{n}": ("", "a script does not measure this machine") for n in CLOCKS},
+    "timeit:default_timer": ("", "the same"),
+    "datetime:datetime": ("", "the same"),
+    "torch:Stream": ("", "as torch.cuda.Stream"),
+    "torch:Event": ("", "as torch.cuda.Event"),
+    "torch:set_default_device": ("device", "where tensors without one seem to be"),
     "torch:Tensor.device": ("", "where it seems to be"),
     "torch:Tensor.is_cuda": ("", "the same"),
     "torch:Tensor.get_device": ("", "the same"),
     "torch:Tensor.to": ("", "a copy there"),
     "torch:Tensor.cpu": ("", "the same"),
     "torch:Tensor.cuda": ("", "the same"),
+    "torch:Tensor.pin_memory": ("", "would start CUDA"),
+    "torch:Tensor.is_pinned": ("", "the same"),
+    "torch:Tensor.record_stream": ("", "nothing is freed early here"),
     "torch:Tensor.numpy": ("", "refused on a GPU"),
     "torch:Tensor.tolist": ("", "waits for the queue"),
-    "torch.nn:DataParallel.parallel_apply": ("self replicas inputs kwargs", "threads"),
-    "torch._C:_scatter": ("", "CUDA's part of nn.DataParallel"),
-    "torch._C:_gather": ("", "the same"),
-    "torch._C:_broadcast_coalesced": ("", "the same"),
+    "torch.nn.parallel:parallel_apply": (
+        "modules inputs kwargs_tup devices",
+        "threads",
+    ),
+    "torch.nn.parallel.data_parallel:parallel_apply": ("modules", "nn.DataParallel's"),
+    "torch.nn.parallel.comm:scatter": ("tensor devices chunk_sizes dim", "CUDA's part"),
+    "torch.nn.parallel.comm:gather": ("tensors dim destination", "the same"),
+    "torch.nn.parallel.comm:broadcast_coalesced": ("tensors devices", "the same"),
     "torch.distributed:init_process_group": ("backend", "NCCL needs GPUs"),
     "torch.distributed.distributed_c10d:_get_object_coll_device": ("group", "the same"),
 }
@@ -51,6 +67,11 @@ def replace(name, substitute):
     name that is not in the table, AttributeError for one that PyTorch does not have.
     """
     REPLACED[name]
+    install(name, substitute)
+
+
+def install(name, substitute):
+    """Do what `replace` does, for any name."""
     owner, _, attribute = name.replace(":", ".").rpartition(".")
     owner = resolve_name(owner)
     original = getattr(owner, attribute)

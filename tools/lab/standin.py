@@ -3,65 +3,195 @@
 Tensors are where the script puts them, compute right, on the CPU, and refuse what CUDA
 and NCCL refuse. The place is kept on the storage, so views and a parameter's new data
 have it too; every operation is seen, those of the backward pass, of optimizers and of
-DDP too. What is not stood in for, such as streams and kernels of one's own, ends in
-PyTorch's own error.
+DDP too. So does the public API of torch.cuda and torch.accelerator: API has what is
+answered. What cannot be stood in for, such as graphs and kernels of one's own, ends in
+one line that says so. Mixed precision is accepted, and computes as without it.
 """
 
+import datetime
+import inspect
+from collections import Counter
 from functools import partial
+from pkgutil import resolve_name
 from types import SimpleNamespace
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.overrides import TorchFunctionMode
+from torch.utils._device import _device_constructors
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from tools.lab.patches import replace
+from tools.lab.patches import CLOCKS, install, replace
 
 CALL = 0.05  # ms that a call takes, whatever it asks for
-LINEAR, BACKWARD = 3.0, 6.0  # ms of the device
+MATMUL = 2.4  # ms of the device; a step of the scripts has five
+WAIT = 2.0  # ms that a wait takes besides: the GPU stands still until the next call
+WAITS = {
+    "_local_scalar_dense",
+    "equal",
+    "nonzero",
+    "masked_select",
+}  # they read numbers
 SAME = (
     "Expected all tensors to be on the same device, but found at least two devices, "
     "{0} and {1}!"
 )
-HERE = SimpleNamespace(count=0, current=0, nccl=False)  # of this process
+LIMIT = (
+    "{}: the lab's pretended GPU does not have it. That is the lab's limit, not a "
+    "mistake of yours."
+)
+HERE = SimpleNamespace(  # of this process
+    count=0, current=0, nccl=False, default=None, note=None, speed=1.0, now=0.0
+)
 
 
-class Clock:
-    """A clock that only the work moves: a call costs little, waiting costs the rest.
-
-    `now` and `free`, when the queue will be empty, are in ms.
-    """
-
-    def __init__(self):
-        self.now = self.free = 0.0
-
-    def queue(self, milliseconds):
-        self.now += CALL
-        self.free = max(self.now, self.free) + milliseconds
-
-    def wait(self):
-        self.now = max(self.now, self.free)
+def current_stream(device=None):
+    """Return the current torch.cuda.Stream of a device."""
+    return HERE.streams[named("cuda" if device is None else device)]
 
 
-CLOCK = Clock()  # of this process; with two GPUs, both work through one queue
+def default_stream(device=None):
+    index = int(named("cuda" if device is None else device)[5:])
+    return HERE.queues[index]  # the first that there were
+
+
+def set_stream(stream):
+    HERE.streams[str(stream.device)] = stream
+
+
+def queue(milliseconds, device):
+    """Put work into a queue: the call takes little, whatever it asks for."""
+    HERE.now += CALL
+    stream = current_stream(device)
+    stream.free = max(HERE.now, stream.free) + milliseconds / HERE.speed
+
+
+def wait(until):
+    """Stand still until a time of the clock, in ms; it is moved by work alone."""
+    if until > HERE.now:
+        HERE.now = until + WAIT
+        HERE.note("wait")
+
+
+def synchronize(device=None):
+    """Stand in for torch.cuda.synchronize(): wait for all queues of a device."""
+    where = torch.device(named("cuda" if device is None else device))
+    wait(max(stream.free for stream in HERE.queues if stream.device == where))
+
+
+class Stream:
+    """torch.cuda.Stream: a queue of a device; `free` is when it will be empty, in ms."""
+
+    def __init__(self, device=None, priority=0):
+        self.device = torch.device(named("cuda" if device is None else device))
+        self.device_index, self.priority, self.free = self.device.index, priority, 0.0
+        HERE.queues.append(self)
+
+    def query(self):
+        return self.free <= HERE.now
+
+    def synchronize(self):
+        wait(self.free)
+
+    def record_event(self, event=None):
+        event = event or Event()
+        event.record(self)
+        return event
+
+    def wait_event(self, event):
+        event.wait(self)
+
+    def wait_stream(self, stream):
+        self.free = max(self.free, stream.free)
+
+    def __enter__(self):
+        self.within = StreamContext(self)
+        self.within.__enter__()
+        return self
+
+    def __exit__(self, *_):
+        self.within.__exit__()
+
+
+class StreamContext:
+    """torch.cuda.stream()."""
+
+    def __init__(self, stream):
+        self.stream = stream
+
+    def __enter__(self):
+        if self.stream:
+            self.before = HERE.current, current_stream(self.stream.device)
+            HERE.current = self.stream.device_index
+            set_stream(self.stream)
+
+    def __exit__(self, *_):
+        if self.stream:
+            HERE.current, before = self.before
+            set_stream(before)
+
+
+class Device:
+    """torch.cuda.device(): the current device within a block."""
+
+    def __init__(self, device):
+        self.device = device
+
+    def __enter__(self):
+        self.before = HERE.current
+        set_device(None, self.device)
+
+    def __exit__(self, *_):
+        HERE.current = self.before
+
+
+class DeviceOf(Device):
+    """torch.cuda.device_of(): that of a tensor, if it is on a GPU."""
+
+    def __init__(self, tensor):
+        super().__init__(tensor.get_device())
 
 
 class Event:
-    """torch.cuda.Event by that clock."""
+    """torch.cuda.Event: when the work before it was done, by the clock."""
 
     def __init__(self, enable_timing=False, **_):
-        self.at = None
+        self.timing, self.at = enable_timing, None
 
-    def record(self, *_):
-        self.at = max(CLOCK.now, CLOCK.free)
+    def record(self, stream=None):
+        self.at = max(HERE.now, (stream or current_stream()).free)
+
+    def wait(self, stream=None):
+        stream = stream or current_stream()
+        stream.free = max(stream.free, self.at or 0)
+
+    def query(self):
+        return self.at is None or self.at <= HERE.now
 
     def synchronize(self):
-        CLOCK.now = max(CLOCK.now, self.at)
+        wait(self.at or 0)
 
-    def elapsed_time(self, other):
-        return other.at - self.at
+    def elapsed_time(self, end):
+        """Return ms. Raises what CUDA does for events that are not there yet."""
+        if not (self.timing and end.timing):
+            why = "Both events must be created with argument 'enable_timing=True'."
+            raise ValueError(why)
+        if None in (self.at, end.at):
+            why = "Both events must be recorded before calculating elapsed time."
+            raise ValueError(why)
+        if not (self.query() and end.query()):
+            raise RuntimeError("CUDA error: device not ready")
+        return end.at - self.at
+
+
+class Datetime(datetime.datetime):
+    """datetime.datetime, whose now() is read from the clock."""
+
+    @classmethod
+    def now(cls, tz=None):
+        return cls.fromtimestamp(HERE.now / 1000, tz)
 
 
 def place(tensor):
@@ -109,12 +239,13 @@ class Move(torch.autograd.Function):
         return Move.apply(gradient, ctx.origin), None
 
 
-def move(tensor, where):
+def move(tensor, where, non_blocking=False):
     """Return the tensor on another device: itself where it is there."""
-    if where == place(tensor):
+    origin = place(tensor) or "cpu"
+    if where == origin:
         return tensor
-    if where == "cpu":
-        CLOCK.wait()
+    if where == "cpu" and not non_blocking:
+        wait(current_stream(origin).free)
     return Move.apply(tensor, where)
 
 
@@ -133,12 +264,14 @@ class Operations(TorchDispatchMode):
         elif name not in ("aten::copy_", "aten::set_", "aten::_has_same_storage_numel"):
             for group in groups:
                 self.meet(func, group)
-        if name == "aten::_local_scalar_dense" and place(given[0]) != "cpu":
-            CLOCK.wait()
-        with torch._C.DisableTorchFunction():  # this is no call of the script
-            result = func(*args, **(kwargs or {}))
         places = [place(t) for t in given]
         where = next((p for p in places if p not in (None, "cpu")), None)
+        if where and name.removeprefix("aten::") in WAITS:
+            wait(current_stream(where).free)
+        if where and name in ("aten::mm", "aten::addmm"):
+            queue(MATMUL, where)
+        with torch._C.DisableTorchFunction():  # this is no call of the script
+            result = func(*args, **(kwargs or {}))
         where = where or next(filter(None, places), None)
         made = tensors(result)
         if len(groups) > 1 and len(made) == len(groups):
@@ -190,13 +323,11 @@ class Operations(TorchDispatchMode):
 class Calls(TorchFunctionMode):
     """Makes tensors where `device=` says, and tells what layers do."""
 
-    def __init__(self, note):
-        super().__init__()
-        self.note = note
-
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = dict(kwargs or {})
-        where = kwargs.pop("device", None)
+        where, pinned = kwargs.pop("device", None), kwargs.pop("pin_memory", False)
+        if where is None and func in _device_constructors():
+            where = HERE.default
         if (
             func == torch.Tensor.grad.__set__
             and len(set(map(place, tensors(args)))) > 1
@@ -208,18 +339,17 @@ class Calls(TorchFunctionMode):
                 put(made, named(where))
             elif place(made) is None:
                 put(made, "cpu")
+        if pinned:
+            result.untyped_storage().pinned = True
         if func is nn.functional.linear:
             told = {"device": place(result), "images": len(result)}
-            self.note("forward", **told)
+            HERE.note("forward", graph=result.requires_grad, **told)
             if result.requires_grad:
-                result.register_hook(lambda _: self.note("backward", **told))
-            CLOCK.queue(LINEAR)
-        if func in (torch.Tensor.backward, torch.autograd.backward):
-            CLOCK.queue(BACKWARD)
+                result.register_hook(lambda _: HERE.note("backward", **told))
         return result
 
 
-def to(original, tensor, *args, **kwargs):
+def to(original, tensor, *args, non_blocking=False, **kwargs):
     """Stand in for Tensor.to(): to another place without CUDA."""
     where, dtypes = None, []
     for value in [*args, *kwargs.values()]:
@@ -227,13 +357,31 @@ def to(original, tensor, *args, **kwargs):
             dtypes = [value]
         elif isinstance(value, torch.Tensor):
             where, dtypes = value.device, [value.dtype]
-        elif isinstance(value, str | int | torch.device) and value not in (True, False):
+        elif type(value) in (str, int, torch.device):  # and no bool
             where = value
     if dtypes:
         tensor = original(tensor, *dtypes)
     if str(where) == "meta":
         return original(tensor, where)
-    return tensor if where is None else move(tensor, named(where))
+    return tensor if where is None else move(tensor, named(where), non_blocking)
+
+
+def cuda(_, tensor, device=None, non_blocking=False, **__):
+    """Stand in for Tensor.cuda()."""
+    return move(tensor, named("cuda" if device is None else device), non_blocking)
+
+
+def pin_memory(_, tensor, device=None):
+    """Stand in for Tensor.pin_memory()."""
+    if tensor.is_cuda:
+        raise RuntimeError("only dense CPU tensors can be pinned")
+    copy = tensor.clone()
+    copy.untyped_storage().pinned = True
+    return copy
+
+
+def is_pinned(_, tensor, device=None):
+    return hasattr(tensor.untyped_storage(), "pinned")
 
 
 def numpy(original, tensor, **options):
@@ -250,26 +398,37 @@ def tolist(original, tensor):
     return original(tensor.cpu())
 
 
-def scatter(_, tensor, devices, sizes, dim, streams):
-    """Stand in for torch._C._scatter: the parts of a tensor, one on each device."""
-    parts = tensor.split(sizes, dim) if sizes else tensor.chunk(len(devices), dim)
-    return [move(part, named(d)) for part, d in zip(parts, devices, strict=False)]
+def scatter(_, tensor, devices=None, chunk_sizes=None, dim=0, streams=None):
+    """Stand in for comm.scatter(): the parts of a tensor, one on each device."""
+    devices = range(HERE.count) if devices is None else devices
+    parts = tensor.split(chunk_sizes or -(-tensor.shape[dim] // len(devices)), dim)
+    return tuple(move(p, named(d)) for p, d in zip(parts, devices, strict=False))
 
 
-def gather(_, parts, dim, device):
-    """Stand in for torch._C._gather: the parts joined on a device."""
-    return torch.cat([move(part, named(device)) for part in parts], dim)
+def gather(_, parts, dim=0, destination=None):
+    """Stand in for comm.gather(): the parts joined on a device."""
+    where = named("cuda" if destination is None else destination)
+    return torch.cat([move(part, where) for part in parts], dim)
 
 
-def broadcast(_, originals, devices, size):
-    """Stand in for torch._C._broadcast_coalesced: copies on each device."""
-    return [[Move.apply(t, named(device)) for t in originals] for device in devices]
+def broadcast(_, originals, devices, buffer_size=None):
+    """Stand in for comm.broadcast_coalesced(): the first device has the originals."""
+    return [[move(t, named(device)) for t in originals] for device in devices]
 
 
-def apply(_, wrapper, replicas, inputs, kwargs):
-    """Stand in for the threads of nn.DataParallel, in which no mode is at work."""
-    calls = zip(replicas, inputs, kwargs, strict=True)
-    return [replica(*args, **options) for replica, args, options in calls]
+def apply(_, replicas, inputs, kwargs=None, devices=None):
+    """Stand in for parallel_apply(), in whose threads no mode is at work."""
+    kwargs = kwargs or [{}] * len(inputs)
+    devices = [named(d) for d in devices or range(len(inputs))]
+    HERE.note("replicas", devices=devices, training=replicas[0].training)
+    outputs = []
+    for replica, given, options, device in zip(
+        replicas, inputs, kwargs, devices, strict=True
+    ):
+        with Device(device):
+            given = given if isinstance(given, list | tuple) else (given,)
+            outputs.append(replica(*given, **options))
+    return outputs
 
 
 def init_process_group(original, backend=None, **options):
@@ -279,45 +438,172 @@ def init_process_group(original, backend=None, **options):
 
 
 def set_device(_, device):
-    HERE.current = int(named(device).removeprefix("cuda:"))
+    if device is not None and str(device) != "-1":
+        HERE.current = int(named(device).removeprefix("cuda:"))
 
 
-def gpus(count, note, usable=True):
+def set_default_device(_, device):
+    HERE.default = None if device is None else named(device)
+
+
+def nothing(_, *args, **options):
+    """Stand in for what changes nothing here: memory is not kept account of."""
+
+
+def zero(_, *args, **options):
+    return 0
+
+
+def card(_, device=None):
+    named("cuda" if device is None else device)  # is it there?
+    return SimpleNamespace(
+        name="a GPU that the lab pretends", total_memory=2**34, major=8, minor=0,
+        multi_processor_count=80,
+    )  # fmt: skip
+
+
+def drop(substitute):
+    """Return a substitute that has no use for the original."""
+    return lambda _, *args, **options: substitute(*args, **options)
+
+
+def each(names, substitute):
+    """Return {name: substitute} for names in a text."""
+    return dict.fromkeys(names.split(), substitute)
+
+
+BOTH = {  # names of torch.cuda and torch.accelerator -> what is there instead
+    "is_available": lambda _: HERE.count > 0,
+    "device_count": lambda _: HERE.count,
+    "synchronize": drop(synchronize),
+    "current_stream": drop(current_stream),
+    "set_stream": drop(set_stream),
+    "memory_stats": drop(lambda device=None: Counter()),
+    **each("memory_allocated max_memory_allocated", zero),
+    **each("memory_reserved max_memory_reserved", zero),
+    **each("empty_cache reset_peak_memory_stats", nothing),
+    **each("reset_accumulated_memory_stats", nothing),
+}
+API = {
+    "torch.cuda": {
+        **BOTH,
+        "Event": Event,
+        "Stream": Stream,
+        "StreamContext": StreamContext,
+        "device": Device,
+        "device_of": DeviceOf,
+        "stream": drop(StreamContext),
+        "default_stream": drop(default_stream),
+        "current_device": lambda _: HERE.current,
+        "set_device": set_device,
+        "get_device_properties": card,
+        "get_device_name": lambda _, device=None: card(_, device).name,
+        "get_device_capability": lambda _, device=None: (8, 0),
+        "can_device_access_peer": lambda _, device, peer: True,
+        "mem_get_info": lambda _, device=None: (2**34, 2**34),
+        "memory_summary": lambda *_, **__: "nothing is kept account of",
+        "memory_snapshot": lambda *_, **__: [],
+        "is_initialized": lambda _: True,
+        "is_bf16_supported": lambda *_, **__: True,
+        "is_tf32_supported": lambda _: True,
+        "is_current_stream_capturing": lambda _: False,
+        "initial_seed": drop(torch.initial_seed),
+        "get_rng_state": lambda _, device="cuda": torch.get_rng_state(),
+        "get_rng_state_all": lambda _: [torch.get_rng_state()] * HERE.count,
+        # Numbers are drawn by the CPU's generator, which is not the GPU's to seed.
+        **each("manual_seed manual_seed_all seed seed_all", nothing),
+        **each("set_rng_state set_rng_state_all init ipc_collect", nothing),
+        **each("set_per_process_memory_fraction", nothing),
+        **each("reset_max_memory_allocated reset_max_memory_cached", nothing),
+        **each("memory_cached max_memory_cached", zero),
+    },
+    "torch.accelerator": {
+        **BOTH,
+        "current_accelerator": lambda _, check_available=False: torch.device("cuda"),
+        **each("current_device_index current_device_idx", lambda _: HERE.current),
+        **each("set_device_index set_device_idx", set_device),
+        "device_index": Device,
+        "get_memory_info": lambda _, device=None: (2**34, 2**34),
+        "empty_host_cache": nothing,
+    },
+}
+AS_IS = {  # what needs no GPU
+    "AcceleratorError", "CudaError", "cudaStatus", "DeferredCudaCallError", "OutOfMemoryError",
+    "get_allocator_backend", "get_arch_list", "get_gencode_flags",
+}  # fmt: skip
+
+
+def refused(name, original):
+    """Return what stands for a function or class that the stand-in does not have."""
+
+    def refuse(*_, **__):
+        raise NotImplementedError(LIMIT.format(name))
+
+    if isinstance(original, type):
+        return type(original.__name__, (), {"__init__": refuse})
+    return refuse
+
+
+def public(module):
+    """Return the names that a module offers, those of its submodules left out."""
+    found = {name: getattr(module, name) for name in dir(module)}
+    return [
+        name for name, value in found.items()
+        if not name.startswith("_") and not inspect.ismodule(value)
+        and (name in module.__all__ or name.endswith("Error"))
+    ]  # fmt: skip
+
+
+def gpus(count, note, usable=True, speed=1.0):
     """Have torch believe in `count` GPUs that work through a queue, in their own time.
 
-    What a script measures does not depend on the machine: a call takes CALL ms, a layer
-    LINEAR, the backward pass BACKWARD. `note` is called with what layers do. GPUs that
-    are not `usable` are seen by NVML alone: the driver is too old for this PyTorch.
+    What a script measures does not depend on the machine: a call takes CALL ms, a
+    product of matrices MATMUL / speed, a wait WAIT. `note` is called with what layers
+    do, with waits and with replicas. GPUs that are not `usable` are seen by NVML alone:
+    the driver is too old for this PyTorch.
     """
-    replace("torch.cuda:is_available", lambda _: usable and count > 0)
-    replace("torch.cuda:device_count", lambda _: count)
     if not (usable and count):
+        install("torch.cuda:is_available", lambda _: False)
+        install("torch.cuda:device_count", lambda _: count)
         return
-    HERE.count = count
-    card = SimpleNamespace(
-        total_memory=2**34, multi_processor_count=80, major=8, minor=0
-    )
-    replace("torch.cuda:get_device_properties", lambda _, device: card)
-    replace("torch.cuda:current_device", lambda _: HERE.current)
-    replace("torch.cuda:set_device", set_device)
-    replace("torch.cuda:synchronize", lambda _, device=None: CLOCK.wait())
-    replace("torch.cuda:Event", Event)
+    HERE.count, HERE.note, HERE.speed, HERE.queues = count, note, speed, []
+    HERE.streams = {f"cuda:{n}": Stream(n) for n in range(count)}
+    for name, answers in API.items():
+        module = resolve_name(name)
+        for rest in set(public(module)) - set(answers) - AS_IS:
+            if callable(original := getattr(module, rest)):
+                setattr(module, rest, refused(f"{name}.{rest}", original))
+        for attribute, substitute in answers.items():
+            install(f"{name}:{attribute}", substitute)
+    replace("torch.cuda:_lazy_init", lambda _: refused("CUDA", None)())
     replace("torch.cuda.nccl:is_available", lambda _, tensors: False)
-    for name in "perf_counter", "monotonic", "time":
-        replace(f"time:{name}", lambda _: CLOCK.now / 1000)
+    for name in CLOCKS:
+        ticks = 1e6 if name.endswith("_ns") else 1e-3  # in a ms
+        kind = int if name.endswith("_ns") else float
+        told = partial(lambda t, k, _: k(HERE.now * t), ticks, kind)
+        replace(f"time:{name}", told)
+    replace("timeit:default_timer", lambda _: HERE.now / 1000)
+    replace("datetime:datetime", Datetime)
+    replace("torch:Stream", Stream)
+    replace("torch:Event", lambda _, device=None, **options: Event(**options))
+    replace("torch:set_default_device", set_default_device)
     device = property(lambda tensor: torch.device(place(tensor) or "cpu"))
     replace("torch:Tensor.device", device)
     replace("torch:Tensor.is_cuda", property(lambda t: t.device.type == "cuda"))
     replace("torch:Tensor.get_device", lambda _, t: t.device.index if t.is_cuda else -1)
     replace("torch:Tensor.to", to)
-    replace("torch:Tensor.cpu", lambda _, tensor: move(tensor, "cpu"))
-    replace("torch:Tensor.cuda", lambda _, t, where="cuda", **__: move(t, named(where)))
+    replace("torch:Tensor.cpu", lambda _, tensor, **__: move(tensor, "cpu"))
+    replace("torch:Tensor.cuda", cuda)
+    replace("torch:Tensor.pin_memory", pin_memory)
+    replace("torch:Tensor.is_pinned", is_pinned)
+    replace("torch:Tensor.record_stream", nothing)
     replace("torch:Tensor.numpy", numpy)
     replace("torch:Tensor.tolist", tolist)
-    replace("torch.nn:DataParallel.parallel_apply", apply)
-    replace("torch._C:_scatter", scatter)
-    replace("torch._C:_gather", gather)
-    replace("torch._C:_broadcast_coalesced", broadcast)
+    replace("torch.nn.parallel:parallel_apply", apply)
+    replace("torch.nn.parallel.data_parallel:parallel_apply", apply)
+    replace("torch.nn.parallel.comm:scatter", scatter)
+    replace("torch.nn.parallel.comm:gather", gather)
+    replace("torch.nn.parallel.comm:broadcast_coalesced", broadcast)
     replace("torch.distributed:init_process_group", init_process_group)
     replace(
         "torch.distributed.distributed_c10d:_get_object_coll_device",
@@ -325,7 +611,7 @@ def gpus(count, note, usable=True):
     )
     torch.serialization.register_package(5, tag, restore)
     Operations().__enter__()
-    Calls(note).__enter__()
+    Calls().__enter__()
 
 
 def tag(storage):
@@ -338,7 +624,10 @@ def restore(storage, location):
     """Put a storage that torch.load has read on the device written down for it."""
     if location.startswith("cuda"):
         storage.place = named(location)
+        HERE.note("restored", device=storage.place)
         return storage
 
 
-one_gpu, two_gpus = partial(gpus, 1), partial(gpus, 2)
+one_gpu, two_gpus, three_gpus = partial(gpus, 1), partial(gpus, 2), partial(gpus, 3)
+FAST = 3.0
+fast_gpu = partial(gpus, 1, speed=FAST)

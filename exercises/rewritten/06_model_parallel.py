@@ -1,0 +1,67 @@
+"""Stage 6 from scratch: no data loader, and the halves are two networks."""
+
+import argparse
+import pathlib
+import time
+
+import torch
+import torch.nn.functional as F
+import torchvision
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--epochs", default=3, type=int)
+parser.add_argument("--batch-size", default=64, type=int)
+parser.add_argument("--lr", default=0.1, type=float)
+parser.add_argument("--hidden", default=128, type=int)
+parser.add_argument("--seed", default=0, type=int)
+parser.add_argument("--data", default="data/mnist")
+parser.add_argument("--out", default="runs/rewritten", type=pathlib.Path)
+parser.add_argument("--resume", action="store_true")
+options = parser.parse_args()
+options.out.mkdir(parents=True, exist_ok=True)
+
+count = torch.cuda.device_count()
+one, two = ("cuda:0", f"cuda:{count - 1}") if count else ("cpu", "cpu")
+
+
+def load(train):
+    digits = torchvision.datasets.MNIST(options.data, train=train)
+    pixels = digits.data.to(torch.get_default_dtype()).div(255).flatten(1)
+    return pixels.to(one), digits.targets.to(one)
+
+
+x, y = load(True)
+x_test, y_test = load(False)
+torch.manual_seed(options.seed)
+first = torch.nn.Sequential(torch.nn.Linear(784, options.hidden), torch.nn.ReLU())
+second = torch.nn.Linear(options.hidden, 10)
+first.to(one)
+second.to(two)
+
+
+def net(images):
+    return second(first(images).to(two)).to(one)
+
+
+optimizer = torch.optim.SGD([*first.parameters(), *second.parameters()], options.lr)
+rows = ["epoch,loss,correct,total,seconds"]
+for epoch in range(1, options.epochs + 1):
+    begin, total = time.time(), 0.0
+    generator = torch.Generator().manual_seed(options.seed + epoch)
+    for chosen in torch.randperm(len(x), generator=generator).split(options.batch_size):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(net(x[chosen]), y[chosen])
+        loss.backward()
+        optimizer.step()
+        total += loss.detach() * len(chosen)
+    with torch.no_grad():
+        correct = int((net(x_test).argmax(1) == y_test).sum())
+    loss = float(total) / len(x)
+    rows.append(f"{epoch},{loss},{correct},{len(x_test)},{time.time() - begin}")
+    print(rows[-1])
+(options.out / "metrics.csv").write_text("\n".join(rows) + "\n")
+state = [first.to("cpu").state_dict(), second.to("cpu").state_dict()]
+state = {
+    f"{n}.{key}": value for n, part in enumerate(state) for key, value in part.items()
+}
+torch.save(state, options.out / "model.pth")

@@ -1,0 +1,43 @@
+"""Promise: the losses that exercises' pages quote are those of data/sample."""
+
+import re
+
+import pytest
+
+from conftest import ROOT
+from tools.lab import commands
+from tools.run import ranks
+from tools.run.stages import script
+
+HALF = "(hidden).to(DEVICE)", "(hidden.to(SECOND)).to(DEVICE)"  # of 19's two mistakes
+
+
+@pytest.mark.parametrize(("number", "quoted"), [("01", 1), ("19", 2), ("22", 1)])
+def test_a_curve_is_that_of_the_sample(number, quoted, tmp_path):
+    exercise = commands.find(number)
+    pattern = r"losses\s+(?:are|become)\s+(\S+),\s+(\S+)\s+and\s+(\S+\d)"
+    found = re.findall(pattern, exercise.text)
+    texts = [script("01_cpu").read_text()]
+    if number == "19":
+        mended = exercise.script("start").replace(*HALF)
+        texts = [mended, exercise.script("solution")]
+    assert len(found) == len(texts) == quoted
+    for told, text in zip(found, texts, strict=True):
+        path, out = tmp_path / "mnist.py", tmp_path / "out"
+        path.write_text(text)
+        result = ranks.run([path, "--data", ROOT / "data/sample", "--out", out])
+        losses = re.findall(r"loss ([\d.]+)", result.stdout)
+        assert [f"{float(loss):.4f}" for loss in losses] == list(told), result.stderr
+
+
+def test_exercise_15_makes_the_file_that_its_page_names(tmp_path):
+    folder = ROOT / "exercises/15_map_location"
+    assert (
+        f"{folder.relative_to(ROOT)}/as_on_gpus.py"
+        in (folder / "exercise.md").read_text()
+    )
+    result = ranks.run([folder / "as_on_gpus.py", tmp_path / "gpu.pth"])
+    assert result.returncode == 0, result.stderr
+    words = "--data", ROOT / "data/sample", "--checkpoint", tmp_path / "gpu.pth"
+    result = ranks.run([script("05_ddp_inference"), *words], 2)
+    assert re.search(r"test \d+/1000\n$", result.stdout), result.stderr
