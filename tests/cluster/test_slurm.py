@@ -24,6 +24,7 @@ HOLD = '    while (folder / "hold").exists():\n        time.sleep(0.05)\n'
 TORCHRUN = """#!/usr/bin/env bash
 cpus=$(scontrol show step "$SLURM_JOB_ID.$SLURM_STEP_ID" | grep -o ' CPUs=[0-9]*')
 echo "$SLURMD_NODENAME$cpus $OMP_NUM_THREADS $*"
+[[ ! -e fails_on_$SLURMD_NODENAME ]] || exit 1
 while [[ -e hold ]]; do sleep 0.05; done
 """
 
@@ -142,7 +143,10 @@ def held(folder):
 
 @pytest.fixture
 def told(folder):
-    """Put a torchrun into `folder` that prints what it is told, and waits for `hold`."""
+    """Put a torchrun into `folder` that prints what it is told, and waits for `hold`.
+
+    Where there is a file `fails_on_n1`, it fails there.
+    """
     (folder / ".venv").unlink()
     torchrun = folder / ".venv/bin/torchrun"
     torchrun.parent.mkdir(parents=True)
@@ -194,6 +198,7 @@ def assert_same_curve(folder, reference):
         assert one[2:] == other[2:]
 
 
+@slow
 def test_sbatch_gives_the_curve_of_stage_01(cluster, folder, trained):
     job = cluster.sbatch(folder, *CPUS, "04_ddp/slurm.sh", "--epochs", "2")
     cluster.wait(job, "COMPLETED")
@@ -260,6 +265,24 @@ def test_a_second_job_of_one_name_waits(cluster, told):
     for job in first, second, other:
         cluster.wait(job, "COMPLETED")
     assert "--out runs/other" in printed(told, other)
+
+
+def test_a_task_that_fails_ends_the_others(cluster, told):
+    (told / "hold").touch()
+    (told / "fails_on_n1").touch()
+    job = cluster.sbatch(told, *CPUS, "04_ddp/slurm.sh")
+    cluster.wait(job, "FAILED")
+    until(lambda: not started_in(told))
+
+
+@slow
+def test_srun_starts_the_ranks_as_the_page_shows(cluster, folder, trained):
+    page = (ROOT / "04_ddp/README.md").read_text()
+    (command,) = re.findall(r"```sh\n(srun .*?)```", page, re.DOTALL)
+    command = command.replace("--gpus-per-node=2", "--gpus-per-node=0")
+    shown = cluster.run("bash", "-c", command, folder=folder)
+    assert ": 4 processes on cpu (gloo), 64 images a step" in shown
+    assert_same_curve(folder, trained("01_cpu", EVEN, epochs=3))
 
 
 @slow
