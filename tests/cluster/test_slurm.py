@@ -22,8 +22,8 @@ CPUS = "--gpus-per-node=0", "--cpus-per-task=2"
 SAVED = '        os.replace(folder / f"{name}.tmp", folder / name)\n'
 HOLD = '    while (folder / "hold").exists():\n        time.sleep(0.05)\n'
 TORCHRUN = """#!/usr/bin/env bash
-cpus=$(scontrol show step "$SLURM_JOB_ID.$SLURM_STEP_ID" | grep -o ' CPUs=[0-9]*')
-echo "$SLURMD_NODENAME$cpus $OMP_NUM_THREADS $*"
+task=$(scontrol show step "$SLURM_JOB_ID.$SLURM_STEP_ID" | grep -o 'PerTask=.*' | tr : =)
+echo "$SLURMD_NODENAME $task $OMP_NUM_THREADS $*"
 [[ ! -e fails_on_$SLURMD_NODENAME ]] || exit 1
 while [[ -e hold ]]; do sleep 0.05; done
 """
@@ -222,7 +222,7 @@ def test_what_torchrun_is_told(cluster, told):
     cluster.wait(job, "COMPLETED")
     words = "--data data/mnist --out runs/04_ddp --epochs 3"
     lines = [
-        f"n{rank} CPUs=32 4 --nnodes=2 --node-rank={rank} --nproc-per-node=4 --master-addr=n0 "
+        f"n{rank} PerTask=cpu=16 4 --nnodes=2 --node-rank={rank} --nproc-per-node=4 --master-addr=n0 "
         f"--master-port={20000 + int(job)} 04_ddp/mnist.py {words}{resume}"
         for resume in ("", " --resume")
         for rank in (0, 1)
