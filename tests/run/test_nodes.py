@@ -395,53 +395,8 @@ def test_wait_limits_what_torchrun_waits_too():
         assert words + "--master-addr=host --master-port=29500" in " ".join(command)
 
 
-def stub(path, text):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"#!/usr/bin/env bash\n{text}\n")
-    path.chmod(0o755)
-
-
-def test_slurm_script_finds_head_node_and_node_rank(tmp_path):
-    """With stubs for Slurm's commands and for torchrun; no cluster was there."""
-    stub(
-        tmp_path / "bin" / "scontrol",
-        # So many names that a reader of the first alone would break the pipe.
-        '[ "$*" = "show hostnames node[07-09]" ] && printf "node%s\\n" 07 08 09 {10..9999}',
-    )
-    stub(
-        tmp_path / "bin" / "srun",
-        'for id in 0 1 2; do SLURM_NODEID=$id "$@"; done',
-    )
-    stub(
-        tmp_path / ".venv" / "bin" / "torchrun",
-        'echo "$OMP_NUM_THREADS $*"',
-    )
-    environment = {
-        "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}",
-        "SLURM_JOB_NODELIST": "node[07-09]",
-        "SLURM_NNODES": "3",
-        "SLURM_JOB_ID": "1234567",
-        "SLURM_GPUS_ON_NODE": "4",
-        "SLURM_CPUS_PER_TASK": "16",
-    }
-    result = subprocess.run(
-        ["bash", ROOT / "04_ddp/slurm.sh", "--epochs", "3"],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=20,
-    )
-    assert result.stderr == ""
-    assert result.stdout.splitlines() == [
-        f"4 --nnodes=3 --node-rank={rank} --nproc-per-node=4 --master-addr=node07 "
-        "--master-port=24567 04_ddp/mnist.py --epochs 3"
-        for rank in range(3)
-    ]
-
-
 def test_shell_scripts_pass_shellcheck():
-    scripts = ["04_ddp/slurm.sh", ".ci/run"]
+    scripts = ["04_ddp/slurm.sh", "tests/cluster/up.sh", ".ci/run"]
     result = call([f"{sys.prefix}/bin/shellcheck", *scripts])
     assert result.returncode == 0, result.stdout
-    assert len(scripts) == 2
+    assert len(scripts) == 3

@@ -1,0 +1,341 @@
+"""Promise: 04_ddp/slurm.sh gives the same curve, and ends or goes on when something fails.
+
+On real daemons of Slurm, whose two nodes are namespaces of this machine: see up.sh.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from conftest import EVEN, ROOT, edited, rows, slow, wait_for
+from tools.run.sample import cut
+
+NEEDED = "slurmctld", "slurmd", "sbatch", "munged", "ip", "nsenter"
+CPUS = "--gpus-per-node=0", "--cpus-per-task=2"
+# After each epoch rank 0 waits while there is a file `hold`: timing decides nothing.
+SAVED = '        os.replace(folder / f"{name}.tmp", folder / name)\n'
+HOLD = '    while (folder / "hold").exists():\n        time.sleep(0.05)\n'
+TORCHRUN = """#!/usr/bin/env bash
+task=$(scontrol show step "$SLURM_JOB_ID.$SLURM_STEP_ID" | grep -o 'PerTask=.*' | tr : =)
+echo "$SLURMD_NODENAME $task $OMP_NUM_THREADS $*"
+[[ ! -e fails_on_$SLURMD_NODENAME ]] || exit 1
+while [[ -e hold ]]; do sleep 0.05; done
+"""
+
+
+class Cluster:
+    """Nodes n0 and n1; `folder` is where a job is submitted from."""
+
+    def __init__(self, place, process):
+        self.place, self.process = place, process
+        (first,) = psutil.Process(process.pid).children()
+        self.first = first.pid  # process 1 on n0, whose children are on n1
+
+    def nsenter(self, pid, words, folder="/"):
+        words = ["nsenter", "--target", pid, "--all", f"--wd={folder}", *words]
+        environment = {**os.environ, "SLURM_CONF": str(self.place / "slurm.conf")}
+        return subprocess.run(
+            list(map(str, words)), env=environment, capture_output=True, text=True,
+            timeout=120,
+        )  # fmt: skip
+
+    def run(self, *words, folder="/"):
+        """Return what a command on n0 prints."""
+        result = self.nsenter(self.first, words, folder)
+        assert result.returncode == 0, result.stderr
+        return result.stdout
+
+    def n1(self):
+        """Return the processes on n1; the first is the one that holds the node."""
+        children = psutil.Process(self.first).children()
+        (node,) = [p for p in children if p.name() == "unshare"]
+        there = node.children(recursive=True)
+        return [p for p in there if p.status() != psutil.STATUS_ZOMBIE]
+
+    def on_n1(self, *words):
+        return self.nsenter(self.n1()[0].pid, words)
+
+    def sbatch(self, folder, *words):
+        """Submit a job and return its number."""
+        return self.run("sbatch", "--parsable", *words, folder=folder).strip()
+
+    def about(self, job):
+        """Return what Slurm knows of a job: a dict of texts."""
+        shown = self.run("scontrol", "--oneliner", "show", "job", job)
+        return dict(re.findall(r"(\w+)=(\S*)", shown))
+
+    def wait(self, job, state):
+        """Wait until a job is in a state; fails where it has ended in another."""
+
+        def is_there():
+            now = self.about(job)["JobState"]
+            assert now in (state, "PENDING", "RUNNING", "COMPLETING"), now
+            return now == state
+
+        until(is_there)
+
+    def start_again(self, job):
+        """Start a requeued job, for which Slurm would take two minutes.
+
+        Not at once: a node refuses what it is sent in the second in which it ended the job.
+        """
+        until(lambda: self.about(job)["JobState"] == "PENDING")
+        self.run("scontrol", "update", f"JobId={job}", "StartTime=now+2")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    if sys.platform != "linux" or os.geteuid() != 0:
+        pytest.skip("a Slurm cluster of namespaces needs Linux and root")
+    absent = [name for name in NEEDED if not shutil.which(name)]
+    if absent:
+        pytest.skip(f"no {', '.join(absent)}: apt-get install slurmctld slurmd "
+                    "slurm-client munge iproute2")  # fmt: skip
+    place = tmp_path_factory.mktemp("cluster")
+    words = [
+        "unshare",
+        "--mount",
+        "--uts",
+        "--net",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "--mount-proc",
+    ]
+    process = subprocess.Popen(
+        [*words, ROOT / "tests/cluster/up.sh", place],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True,
+    )  # fmt: skip
+    if "idle" not in process.stdout.readline():
+        reason = process.communicate()[1].strip()
+        if "unshare: " in reason:
+            pytest.skip(f"no namespaces here: {reason}")
+        pytest.fail(reason)
+    yield Cluster(place, process)
+    process.communicate()  # closes its standard input, at which it ends
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """The root of a fresh clone, with a sample that is smaller still."""
+    shutil.copytree(ROOT / "04_ddp", tmp_path / "04_ddp")
+    (tmp_path / ".venv").symlink_to(sys.prefix)
+    cut(tmp_path / "data/sample", *EVEN)
+    (tmp_path / "runs/04_ddp").mkdir(parents=True)
+    return tmp_path
+
+
+@pytest.fixture
+def held(folder):
+    """Return the file that a run in `folder` waits for, and its metrics.csv."""
+    edited("04_ddp", folder, (SAVED, SAVED + HOLD))
+    hold = folder / "runs/04_ddp/hold"
+    hold.touch()
+    return hold, folder / "runs/04_ddp/metrics.csv"
+
+
+@pytest.fixture
+def told(folder):
+    """Put a torchrun into `folder` that prints what it is told, and waits for `hold`.
+
+    Where there is a file `fails_on_n1`, it fails there.
+    """
+    (folder / ".venv").unlink()
+    torchrun = folder / ".venv/bin/torchrun"
+    torchrun.parent.mkdir(parents=True)
+    torchrun.write_text(TORCHRUN)
+    torchrun.chmod(0o755)
+    return folder
+
+
+def until(true, seconds=180):
+    """Wait until a function returns what is true, and return that."""
+    end = time.monotonic() + seconds
+    while not (found := true()):
+        assert time.monotonic() < end, f"not so after {seconds} s"
+        time.sleep(0.1)
+    return found
+
+
+def printed(folder, job):
+    path = folder / f"slurm-{job}.out"
+    return path.read_text() if path.exists() else ""
+
+
+def started_in(folder):
+    """Return the processes that work in a folder, on both nodes."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if (
+                process.cwd() == str(folder)
+                and process.status() != psutil.STATUS_ZOMBIE
+            ):
+                found.append(process)
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            pass
+    return found
+
+
+def ranks_in(folder):
+    ranks = [p for p in started_in(folder) if "torchrun" not in " ".join(p.cmdline())]
+    return [p for p in ranks if "04_ddp/mnist.py" in p.cmdline()]
+
+
+def assert_same_curve(folder, reference):
+    """In float32: the ranks add up in another order than stage 01."""
+    ours, theirs = rows(folder / "runs/04_ddp"), rows(reference)
+    assert len(ours) == len(theirs) >= 2
+    for one, other in zip(ours, theirs, strict=True):
+        assert one[1] == pytest.approx(other[1], abs=1e-6)
+        assert one[2:] == other[2:]
+
+
+@slow
+def test_sbatch_gives_the_curve_of_stage_01(cluster, folder, trained):
+    job = cluster.sbatch(folder, *CPUS, "04_ddp/slurm.sh", "--epochs", "2")
+    cluster.wait(job, "COMPLETED")
+    assert ": 4 processes on cpu (gloo), 64 images a step" in printed(folder, job)
+    assert printed(folder, job).startswith("no MNIST in data/mnist ('make data'")
+    assert_same_curve(folder, trained("01_cpu", EVEN))
+
+
+def test_what_torchrun_is_told(cluster, told):
+    """And once more when the job is requeued, which goes on and keeps what was printed."""
+    state = told / "runs/04_ddp/state.pth"
+    state.write_text("of an earlier run")
+    (told / "hold").touch()
+    (told / "data/mnist/MNIST").mkdir(parents=True)
+    job = cluster.sbatch(told, "04_ddp/slurm.sh", "--epochs", "3")
+    until(lambda: printed(told, job).count("--nnodes") == 2)
+    assert not state.exists()
+    cluster.run("scontrol", "requeue", job)
+    cluster.start_again(job)
+    (told / "hold").unlink()
+    cluster.wait(job, "COMPLETED")
+    words = "--data data/mnist --out runs/04_ddp --epochs 3"
+    lines = [
+        f"n{rank} PerTask=cpu=16 4 --nnodes=2 --node-rank={rank} --nproc-per-node=4 --master-addr=n0 "
+        f"--master-port={20000 + int(job)} 04_ddp/mnist.py {words}{resume}"
+        for resume in ("", " --resume")
+        for rank in (0, 1)
+    ]
+    shown = [line for line in printed(told, job).splitlines() if "--nnodes" in line]
+    assert sorted(shown) == sorted(lines)
+
+
+def test_refusals(cluster, folder):
+    """Each in one line, before torchrun starts."""
+
+    def assert_refused(line, *words, where=folder, options=()):
+        job = cluster.sbatch(where, *CPUS, *options, folder / "04_ddp/slurm.sh", *words)
+        cluster.wait(job, "FAILED")
+        assert re.fullmatch(f"slurm.sh: {line}\n", printed(where, job))
+
+    assert_refused("4 tasks on 2 nodes: .*", options=["--ntasks-per-node=2"])
+    assert_refused("--out is the job's name: .*", "--out", "elsewhere")
+    assert_refused("n0 lacks nowhere/MNIST, n1 lacks nowhere/MNIST in .*",
+                   "--data", "nowhere")  # fmt: skip
+    assert_refused(f"{folder}/data is not the root of .*", where=folder / "data")
+    assert cluster.on_n1("mount", "-t", "tmpfs", "none", sys.prefix).returncode == 0
+    try:
+        venv = ".venv/bin/torchrun"
+        assert_refused(f"n1 lacks {venv} in .*", "--data", "data/sample")
+    finally:
+        assert cluster.on_n1("umount", sys.prefix).returncode == 0
+
+
+def test_a_second_job_of_one_name_waits(cluster, told):
+    (told / "hold").touch()
+    first = cluster.sbatch(told, *CPUS, "04_ddp/slurm.sh")
+    cluster.wait(first, "RUNNING")
+    second = cluster.sbatch(told, *CPUS, "04_ddp/slurm.sh")
+    other = cluster.sbatch(told, *CPUS, "--job-name=other", "04_ddp/slurm.sh")
+    cluster.wait(other, "RUNNING")
+    about = cluster.about(second)
+    assert (about["JobState"], about["Reason"]) == ("PENDING", "Dependency")
+    (told / "hold").unlink()
+    for job in first, second, other:
+        cluster.wait(job, "COMPLETED")
+    assert "--out runs/other" in printed(told, other)
+
+
+def test_a_task_that_fails_ends_the_others(cluster, told):
+    (told / "hold").touch()
+    (told / "fails_on_n1").touch()
+    job = cluster.sbatch(told, *CPUS, "04_ddp/slurm.sh")
+    cluster.wait(job, "FAILED")
+    until(lambda: not started_in(told))
+
+
+@slow
+def test_srun_starts_the_ranks_as_the_page_shows(cluster, folder, trained):
+    page = (ROOT / "04_ddp/README.md").read_text()
+    (command,) = re.findall(r"```bash\n(srun .*?)```", page, re.DOTALL)
+    command = command.replace("--gpus-per-node=2", "--gpus-per-node=0")
+    shown = cluster.run("bash", "-c", command, folder=folder)
+    assert ": 4 processes on cpu (gloo), 64 images a step" in shown
+    assert_same_curve(folder, trained("01_cpu", EVEN, epochs=3))
+
+
+@slow
+def test_scancel_leaves_nothing(cluster, folder, held):
+    job = cluster.sbatch(folder, *CPUS, "04_ddp/slurm.sh")
+    wait_for(held[1], 180)
+    assert len(ranks_in(folder)) == 4
+    cluster.run("scancel", job)
+    cluster.wait(job, "CANCELLED")
+    until(lambda: not started_in(folder))
+
+
+@slow
+def test_a_killed_rank_ends_the_job(cluster, folder, held):
+    job = cluster.sbatch(folder, *CPUS, "04_ddp/slurm.sh")
+    wait_for(held[1], 180)
+    killed = [p for p in ranks_in(folder) if p.environ()["SLURMD_NODENAME"] == "n1"]
+    assert len(killed) == 2
+    killed[0].kill()
+    cluster.wait(job, "FAILED")
+    until(lambda: not started_in(folder))
+
+
+@slow
+def test_a_chain_goes_on_after_the_time_limit(cluster, folder, held, trained):
+    """The first two jobs of three come to their time limit after an epoch each."""
+    hold, metrics = held
+    words = "04_ddp/slurm.sh", "--epochs", "3", "--resume"
+    chain = cluster.sbatch(folder, "--array=1-3%1", *CPUS, *words)
+    for task in 1, 2:
+        until(lambda: metrics.exists() and len(rows(metrics.parent)) == task)  # noqa: B023
+        cluster.run("scontrol", "update", f"JobId={chain}_{task}", "EndTime=now+1")
+        cluster.wait(f"{chain}_{task}", "TIMEOUT")
+    until(lambda: len(rows(metrics.parent)) == 3)
+    hold.unlink()
+    cluster.wait(f"{chain}_3", "COMPLETED")
+    assert_same_curve(folder, trained("01_cpu", EVEN, epochs=3))
+
+
+@slow
+def test_after_a_node_failure_the_job_goes_on(cluster, folder, held, trained):
+    hold, metrics = held
+    job = cluster.sbatch(folder, *CPUS, "04_ddp/slurm.sh", "--epochs", "2")
+    wait_for(metrics, 180)
+    cluster.run("ip", "link", "set", "to1", "down")  # n1 is silent
+    until(lambda: cluster.about(job)["JobState"] == "PENDING")
+    cluster.on_n1("bash", "-c", "kill -KILL -1")
+    until(lambda: len(cluster.n1()) == 1)
+    cluster.run("ip", "link", "set", "to1", "up")
+    assert cluster.on_n1("slurmd").returncode == 0
+    hold.unlink()
+    cluster.start_again(job)
+    cluster.wait(job, "COMPLETED")
+    assert re.findall(r"epoch (\d)/2", printed(folder, job)) == ["1", "2"]
+    assert printed(folder, job).count(": 4 processes on cpu") == 2
+    assert_same_curve(folder, trained("01_cpu", EVEN))
