@@ -29,7 +29,7 @@ MAKE = "run/test_launch.py -k 'refuses or runs_where or all_stops'"
 MECHANISM = "stages/test_mechanism.py"
 REFERENCE = "stages/test_reference.py"
 REFUSALS = "stages/test_refusals.py"
-NODES = "run/test_nodes.py -k 'not slurm and not shellcheck'"
+NODES = "run/test_nodes.py"
 RESUME = "stages/test_resume.py -k 'resumed or ranks_go_on'"
 RESTARTS = "stages/test_resume.py -k do_not_go_on"
 

@@ -164,8 +164,8 @@ def test_commands_in_the_pages_exist(tmp_path, monkeypatch):
                 (file, *_) = [word for word in words if not word.startswith("-")]
                 assert (ROOT / file).is_file()
             elif first == ".venv/bin/python":
-                assert words[:2] == ["-m", "pytest"]
-                assert (ROOT / words[2]).is_file()
+                file = words[2] if words[:2] == ["-m", "pytest"] else words[0]
+                assert (ROOT / file).is_file()
             else:
                 assert line == ". .venv/bin/activate"
         except (AssertionError, SystemExit, SyntaxError, ValueError) as error:
