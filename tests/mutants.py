@@ -173,14 +173,19 @@ MUTANTS = {  # file -> (text, text in its place, what that simulates, tests)
         ('(workshop(exercise) / ".done").unlink(missing_ok=True)', "pass", "solved stays solved, whatever is done to it", "lab/test_commands.py -k done"),
     ],
     "tools/lab/checks.py": [
-        ("CLOSE = 1e-9", "CLOSE = 1e-1", "wrong losses pass", "lab/test_checks.py"),
-        ("        if apart:\n", "        if False:\n", "ranks may drift apart", "lab/test_checks.py"),
+        ("CLOSE = 1e-5", "CLOSE = 1e-1", "wrong losses pass", "lab/test_checks.py"),
+        ("        if differ:\n", "        if False:\n", "ranks may drift apart", "lab/test_checks.py"),
     ],
     "tools/lab/exercise.py": [
+        ("    return committed(stage) or script", "    return script", "an edited stage breaks the lab", "lab/test_commands.py -k edit"),
+    ],
+    "tools/run/ranks.py": [
+        ("    end_all(ranks)\n", "    pass\n", "a run leaves processes behind", "lab/test_accidents.py -k daemon"),
     ],
     "tools/lab/observe.py": [
         ("for kept in optimizer.state.values()", "for kept in []", "an optimizer's state not seen", "lab/test_exercise.py -k zero"),
-        ("if module.training and", "if False and", "weights not seen between steps", "lab/test_exercise.py -k zero"),
+        ("        if weights or keys:\n", "        if False:\n", "images not seen at the network", "lab/test_observe.py -k known"),
+        ("            if pair == {torch.float32, torch.float64}:", "            if False:", ".float() in a data set ends in an error", "lab/test_observe.py -k known"),
     ],
 }
 # fmt: on

@@ -1,8 +1,9 @@
-from tools.lab.checks import ended, equal_weights, same_curve
+from tools.lab.checks import OTHER, TRAIN, equal_weights, same_curve, shared_out
 
 
 def check(run):
-    seen = run()
-    ended(seen)
-    equal_weights(seen)
-    same_curve(seen, run.solution(), "stage 1")
+    for setting in {}, OTHER:
+        seen = run(**setting)
+        equal_weights(seen)
+        shared_out(seen, setting.get("train", TRAIN))
+        same_curve(seen, run.solution(**setting), "stage 1")

@@ -5,9 +5,10 @@ from pkgutil import resolve_name
 
 import pytest
 
-from tools.lab import standin
+from tools.lab import checks, standin
 from tools.lab.exercise import observed
 from tools.lab.patches import REPLACED, replace
+from tools.run import stages
 from tools.run.stages import script
 
 
@@ -35,6 +36,8 @@ def test_a_run_is_seen():
         assert [[len(batch) for batch in epoch] for epoch in epochs] == [[32] * 8] * 2
         kinds = [event["kind"] for event in seen.events[rank]]
         assert [kinds.count(kind) for kind in ("ddp", "step")] == [1, 16]
+        assert seen.rates(rank) == [0.1] * 16
+        assert seen.wrapped(rank) == {"DistributedDataParallel"}
         collectives = [event["name"] for event in seen.of("collective", rank)]
         assert collectives == ["broadcast_object_list", "all_reduce", "all_reduce"]
     evaluated = [[len(batch) for batch in epoch] for epoch in seen.epochs(0, False)]
@@ -58,4 +61,68 @@ def test_a_stand_in_is_seen():
 def test_a_hang_is_seen(monkeypatch):
     monkeypatch.setattr("tools.lab.checks.LIMIT", 1)
     text = "import os\nimport time\nif os.environ['RANK'] == '1':\n    time.sleep(99)\n"
-    assert observed(text, "04_ddp").places == {1: "line 4: time.sleep(99)"}
+    seen = observed(text, "04_ddp")
+    assert (seen.hangs, seen.statuses, seen.places) == (True, [0, None], {1: 4})
+    assert "\n  rank 1 is at line 4: time.sleep(99)" in seen.whereabouts()
+
+
+LOADER = "    loader = DataLoader(train, batch_size=None, sampler=batches)  # takes whole batches\n"
+STAGE = stages.script("04_ddp").read_text()
+OWN = """
+    class Images(torch.utils.data.Dataset):
+        def __getitem__(self, index):
+            return (train[index][0].float() / 255 - 0.13) / 0.31, train[index][1]
+
+        def __len__(self):
+            return len(train)
+
+"""
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        [(LOADER, OWN + LOADER.replace("(train", "(Images()").replace("None", "None, num_workers=2"))],
+        [(LOADER, "    loader = [(torch.stack([train[i][0] for i in b]), train.tensors[1][b]) for b in batches]\n")],
+        [(LOADER, LOADER), ("model(images), labels", "model(images=images.half() / 255), labels"),
+         ("layers(images / 255)", "layers((1 - images).float())"), ("model(images).argmax", "model(images / 255).argmax")],
+    ],
+    ids=["own data set, workers, normalised", "no DataLoader", "half, keyword, inverted"],
+)  # fmt: skip
+def test_images_are_known_where_they_reach_the_network(changes):
+    text = STAGE
+    for old, new in changes:
+        assert text.count(old) == 1
+        text = text.replace(old, new)
+    seen = observed(text, "04_ddp")
+    assert seen.status == 0, seen.error()
+    expected = observed(STAGE, "04_ddp")
+    if "loader = [" not in text:  # which has the order of the first epoch
+        assert seen.epochs(0) == expected.epochs(0)
+    assert [len(seen.passes(rank)) for rank in (0, 1)] == [16, 16]
+    checks.shared_out(seen)
+    assert seen.passes(0, train=False) == [list(range(101))] * 2
+
+
+def test_who_waits_for_whom_is_told(monkeypatch):
+    monkeypatch.setattr("tools.lab.checks.LIMIT", 3)
+    old = "    dist.all_reduce(loss_sum)\n"
+    assert STAGE.count(old) == 1
+    text = STAGE.replace(old, "    if dist.get_rank() == 0:\n        dist.barrier()\n")
+    seen = observed(text, "04_ddp")
+    said = f"hangs: {seen.whereabouts()}" if seen.hangs else seen.error()
+    line = text[: text.index("        dist.barrier()")].count("\n") + 1
+    assert f"Call 10 in which ranks meet is barrier at line {line} for rank 0, " in said
+    line = text[: text.index("        loss.backward()")].count("\n") + 1
+    assert f"backward at line {line} for rank 1" in said
+
+
+def test_an_asynchronous_collective_counts_once_it_is_waited_for():
+    old = "    dist.all_reduce(loss_sum)\n"
+    for wait, count in ("", 1), (".wait()", 3):
+        text = STAGE.replace(
+            old, f"    dist.all_reduce(loss_sum, async_op=True){wait}\n"
+        )
+        seen = observed(text, "04_ddp")
+        assert seen.status == 0, seen.error()
+        assert len(seen.of("collective")) == count
