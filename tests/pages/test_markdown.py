@@ -10,9 +10,10 @@ import pytest
 from markdown_it import MarkdownIt
 
 from conftest import ROOT
+from tools.lab.commands import find
 from tools.pages import blocks
 from tools.run import launch
-from tools.run.stages import EVERY, STAGES, folder, load_file
+from tools.run.stages import EVERY, STAGES, folder, load_file, script
 
 HEADINGS = ["The idea", "The diff from stage", "What you see", "What goes wrong"]
 HEADINGS += ["What to try", "Before you use it in earnest"]
@@ -112,7 +113,7 @@ def commands():
     for page in pages():
         for token in MarkdownIt().parse(page.read_text()):
             if token.type == "fence" and token.info == "sh":
-                lines = token.content.splitlines()
+                lines = re.sub(r" *\\\n *", " ", token.content).splitlines()
                 found += [(page, line) for line in lines if line.strip()]
     return found
 
@@ -139,13 +140,15 @@ def check_make(words, tmp_path):
 
 def check_script(words, monkeypatch):
     """Assert that a stage's script takes these flags."""
-    (script,) = [word for word in words if word.endswith("/mnist.py")]
-    flags = words[words.index(script) :]
+    (name,) = [word for word in words if word.endswith("/mnist.py")]
+    flags, path = words[words.index(name) :], ROOT / name
+    if name.startswith("workshop/"):  # it has the flags of the exercise's stage
+        path = script(find(path.parent.name).stage)
     monkeypatch.setattr("sys.argv", flags)
     if "--help" in flags:
         assert flags[1:] == ["--help"]
     else:
-        load_file(script, ROOT / script).parse_args()
+        load_file(name, path).parse_args()
 
 
 def test_commands_in_the_pages_exist(tmp_path, monkeypatch):
@@ -153,7 +156,8 @@ def test_commands_in_the_pages_exist(tmp_path, monkeypatch):
     assert {page for page, _ in found} >= {ROOT / page for page in blocks.PAGES}
     for page, line in found:
         try:
-            first, *words = shlex.split(line, comments=True)
+            command = re.sub(r"^([A-Z_]+=\S* )+(?!$)", "", line)
+            first, *words = shlex.split(command, comments=True)
             if first == "make":
                 check_make(words, tmp_path)
             elif Path(first).name in ("python", "torchrun") and "/mnist.py" in line:
