@@ -101,8 +101,10 @@ exercises: $(STAGES)  ## the break-it lab: scripts with one mistake each, to be 
 	@$(PY) -m tools.lab.commands list
 exercise: $(STAGES)  ## begin one, in workshop/: make exercise E=04
 	@$(PY) -m tools.lab.commands begin "$(E)"
+try: $(STAGES)  ## run your version as its page means it  E=04
+	@$(PY) -m tools.lab.commands try "$(E)"
 check: $(STAGES)  ## is it solved? what is still wrong?  E=04
-	@$(PY) -m tools.lab.commands check "$(E)"
+	@$(PY) -m tools.lab.commands check "$(E)" || [ $$? = 3 ]
 hint: $(STAGES)  ## the next of its three hints: E=04
 	@$(PY) -m tools.lab.commands hint "$(E)"
 solution: $(STAGES)  ## the diff that solves it: E=04
@@ -156,6 +158,6 @@ lock: .venv/bin/uv  ## pin the packages of pyproject.toml anew; U=--upgrade take
 
 .PHONY: help all cpu single_gpu dp ddp ddp_inference model_parallel diff \
   beyond fsdp tensor_parallel pipeline hybrid \
-  side_by_side notebooks exercises exercise check hint solution reset restore compare data \
+  side_by_side notebooks exercises exercise try check hint solution reset restore compare data \
   bench trace memory predict \
   doctor setup test mutants lint docs lock

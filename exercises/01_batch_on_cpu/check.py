@@ -1,6 +1,8 @@
 from tools.lab.checks import Wrong, same_curve
 from tools.lab.standin import one_gpu
 
+TRY = {"stand_in": "one_gpu"}
+
 BATCH = "--batch-size", "100"  # leaves an incomplete one
 
 

@@ -1,6 +1,8 @@
 from tools.lab.checks import Wrong, same_curve
 from tools.lab.standin import three_gpus, two_gpus
 
+TRY = {"stand_in": "two_gpus"}
+
 BATCH = "--batch-size", "73"  # the last batch is one image, for one GPU
 
 

@@ -1,6 +1,8 @@
 from tools.lab.checks import Wrong, same_curve, weights
 from tools.lab.standin import two_gpus
 
+TRY = {"stand_in": "two_gpus"}
+
 BATCH = "--batch-size", "100"  # leaves an incomplete one
 
 

@@ -1,4 +1,4 @@
-"""The break-it lab: `make exercises`, `exercise`, `check`, `hint`, `solution`, `reset`.
+"""The break-it lab: `make exercises`, `exercise`, `try`, `check`, `hint`, `solution`.
 
 commands  what a learner calls
 exercise  an exercise by its folder: its page, its scripts, how a script of it is run
@@ -7,6 +7,7 @@ checks    what the exercises' own check.py share
 observe   what is seen of a run, in each rank and afterwards
 patches   what the lab replaces of PyTorch for that, and why
 standin   GPUs played on a CPU, for mistakes that show only there
+pretend   runs a script on them
 
 It imports `run`.
 """

@@ -12,9 +12,14 @@ from pathlib import Path
 
 from tools.lab.checks import Limit, Wrong
 from tools.lab.exercise import committed, exercises
-from tools.run import data, stages
+from tools.run import data, launch, stages
 from tools.run.diffs import colour
+from tools.run.sample import cut
 from tools.run.stages import CPU_PROCESSES, ROOT, end_at_a_closed_pipe, refuse
+
+NOT_YET = (
+    3  # the exit status of a check that finds the script wrong: no error of make's
+)
 
 
 def workshop(exercise):
@@ -31,14 +36,45 @@ def find(text):
     refuse(f"there is no exercise {text!r}: {where}")
 
 
-def listed():
-    """Print the list of exercises."""
+def state(exercise):
+    """Return `done`, `begun` or nothing."""
+    folder = workshop(exercise)
+    return "done" if (folder / ".done").exists() else "begun" * folder.exists()
+
+
+def last_begun():
+    """Return the exercise that was begun last; refuses where none is begun."""
+    pages = [(workshop(one) / "README.md", one) for one in exercises()]
+    times = [(page.stat().st_mtime, n) for n, (page, _) in enumerate(pages)
+             if page.exists()]  # fmt: skip
+    if not times:
+        refuse("which exercise? E=04, say; 'make exercises' lists them")
+    return pages[max(times)[1]][1]
+
+
+def following():
+    """Return what to do next, and how far one is: two lines of text."""
+    numbers = {"done": [], "begun": [], "": []}
     for exercise in exercises():
-        folder = workshop(exercise)
-        state = "done" if (folder / ".done").exists() else "begun" * folder.exists()
+        numbers[state(exercise)].append(exercise.number)
+    done, begun, new = numbers.values()
+    what = (
+        f"make check E={begun[0]}" if begun else f"make exercise E={(new or [''])[0]}"
+    )
+    what = f"Next: {what}" if begun or new else "All are solved."
+    far = f"{len(done)} of {len(exercises())} solved"
+    far += f" ({' '.join(done)})" * bool(done) + f", begun: {' '.join(begun)}" * bool(
+        begun
+    )
+    return what, far
+
+
+def listed():
+    """Print the list of exercises; the last line is one to send to the instructor."""
+    for exercise in exercises():
         head = f"{exercise.number}  {exercise.stage:18} {exercise.minutes:3} min"
-        print(f"{head}  {state:5}  {exercise.title}")
-    print("\nmake exercise E=01 begins one")
+        print(f"{head}  {state(exercise):5}  {exercise.title}")
+    print("", *following(), sep="\n")
 
 
 def begin(exercise):
@@ -54,11 +90,7 @@ def begin(exercise):
     path.write_text(exercise.script("start"))
     print(f"{exercise.title}\n\n{exercise.chapter('What you observe')}")
     print(f"\n{exercise.chapter('Your task')}\n")
-    program, count = "python", CPU_PROCESSES.get(exercise.stage)
-    if count:
-        program = f"torchrun --standalone --nproc-per-node={count}"
-    command = f"OMP_NUM_THREADS=1 .venv/bin/{program} {name} --data data/sample"
-    print(f"Run it yourself: {command}")
+    print(f"Run it: make try E={number}")
     print(f"Edit {name}, then: make check E={number}   (stuck? make hint E={number})")
 
 
@@ -71,9 +103,39 @@ def begun(exercise):
     return path
 
 
+def attempt(exercise):
+    """Run the learner's script as the page means it; return the exit status.
+
+    That is on as many ranks, images and pretended GPUs as the exercise's `TRY` says.
+    """
+    path, settings = begun(exercise), exercise.settings()
+    folder, environment = path.parent, {"OMP_NUM_THREADS": "1"}
+    root = ROOT / "data" / "sample"
+    if "train" in settings or "test" in settings:
+        sizes = settings.get("train", 4000), settings.get("test", 1000)
+        root = cut(folder / "data", *sizes)
+        print(f"With {sizes[0]} training images and {sizes[1]} test images:")
+    program = Path(sys.executable).parent
+    command = [data.shown(program / "python")]
+    count = settings.get("processes") or CPU_PROCESSES.get(exercise.stage)
+    if count:
+        command = [data.shown(program / "torchrun"), "--standalone"]
+        command += [f"--nproc-per-node={count}"]
+    if "stand_in" in settings:
+        environment["CUDA_VISIBLE_DEVICES"] = ""
+        command += ["-m"] + ["tools.lab.pretend", settings["stand_in"]]
+        print("On pretended GPUs:")
+    command += [data.shown(path), "--data", data.shown(root)]
+    command += ["--out", data.shown(folder / "out"), *settings.get("flags", [])]
+    command = list(map(str, command))
+    launch.show(environment, command)
+    return launch.follow(data.shown(path), environment, command, None)
+
+
 def check(exercise):
     """Judge the learner's script, print the verdict, and remember it in .done."""
     path = begun(exercise)
+    print(f"Running {data.shown(path)}, to see what it does …", flush=True)
     try:
         exercise.check(path.read_bytes().decode())
     except UnicodeDecodeError as error:
@@ -87,10 +149,12 @@ def check(exercise):
         why = None
     if why:
         (workshop(exercise) / ".done").unlink(missing_ok=True)
-        refuse(f"Not yet. {why}{left}")
+        print(f"Not yet. {why}{left}")
+        sys.exit(NOT_YET)
     (workshop(exercise) / ".done").touch()
     print(f"Solved: {exercise.title}")
     print(f"Where people met it: {exercise.chapter('Where people met it')}")
+    print("", *following()[::-1], sep="\n")
 
 
 def hint(exercise):
@@ -115,11 +179,12 @@ def solution(exercise):
         print(colour(line) if sys.stdout.isatty() else line)
 
 
-def reset(exercise):
-    """Throw the learner's folder away."""
-    if workshop(exercise).exists():
-        shutil.rmtree(workshop(exercise))
-    print(f"exercise {exercise.number} is new again: make exercise E={exercise.number}")
+def reset(*these):
+    """Throw the learner's folders away."""
+    for exercise in these:
+        if workshop(exercise).exists():
+            shutil.rmtree(workshop(exercise))
+            print(f"exercise {exercise.number} is new again")
 
 
 def restore(name):
@@ -145,17 +210,19 @@ def restore(name):
 
 def main():
     end_at_a_closed_pipe()
-    actions = {"begin": begin, "check": check, "hint": hint, "solution": solution,
-               "reset": reset}  # fmt: skip
+    actions = {"begin": begin, "try": attempt, "check": check, "hint": hint,
+               "solution": solution, "reset": reset}  # fmt: skip
     action, *names = [word for word in sys.argv[1:] if word]
     if action == "list":
         listed()
     elif action == "restore":
         restore(names[0] if names else refuse("which stage? S=4, say"))
-    elif not names:
+    elif action == "reset" and names == ["all"]:
+        reset(*exercises())
+    elif not names and action in ("begin", "reset"):
         refuse("which exercise? E=04, say; 'make exercises' lists them")
     else:
-        actions[action](find(names[0]))
+        sys.exit(actions[action](find(names[0]) if names else last_begun()))
 
 
 if __name__ == "__main__":

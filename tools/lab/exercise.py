@@ -77,6 +77,14 @@ class Exercise:
         path = self.folder / "answers.diff"
         return answers.parse(path.read_text(), f"{self.folder.name}/answers.diff")
 
+    def settings(self):
+        """Return how `make try` runs a script: TRY in check.py, see commands.attempt.
+
+        It may have `processes`, `train` and `test` (numbers of images), `flags`, and
+        `stand_in`, the name of a function of tools.lab.standin.
+        """
+        return getattr(load_file("check", self.folder / "check.py"), "TRY", {})
+
     def check(self, text):
         """Judge the text of a script. Raises Wrong with what is still wrong."""
         run, run.solution, run.original = (

@@ -1,0 +1,21 @@
+"""Run a script on pretended GPUs: `python -m tools.lab.pretend two_gpus SCRIPT FLAG...`."""
+
+import os
+import runpy
+import sys
+
+import torch._dynamo  # noqa: F401, as long as torch.Event is its own
+import torchvision  # noqa: F401
+
+from tools.lab import standin
+
+
+def main():
+    _, name, *sys.argv = sys.argv
+    sys.path[0] = os.path.dirname(sys.argv[0])  # as if it had been started by itself
+    getattr(standin, name)(lambda *_, **__: None)
+    runpy.run_path(sys.argv[0], run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()
