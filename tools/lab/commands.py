@@ -10,7 +10,13 @@ from tools.lab.checks import Wrong
 from tools.lab.exercise import exercises
 from tools.run import data
 from tools.run.diffs import colour
-from tools.run.stages import CPU_PROCESSES, ROOT, end_at_a_closed_pipe, refuse
+from tools.run.stages import (
+    CPU_PROCESSES,
+    ROOT,
+    end_at_a_closed_pipe,
+    refuse,
+    refuse_unwritable,
+)
 
 
 def workshop(exercise):
@@ -44,6 +50,7 @@ def begin(exercise):
     if path.exists():
         away = f"throw it away by 'make reset E={number}'"
         refuse(f"{name} is there already, and yours: go on with it, or {away}")
+    refuse_unwritable(path.parent, "work in a copy of the repository of your own")
     path.parent.mkdir(parents=True, exist_ok=True)
     page = exercise.text.split("\n## Hints")[0].rstrip() + "\n"
     (path.parent / "README.md").write_text(page)

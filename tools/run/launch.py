@@ -5,6 +5,7 @@ DATA, OUT, ARGS, BASE, RESTARTS, NNODES, NODE_RANK, MASTER_ADDR and MASTER_PORT.
 """
 
 import argparse
+import json
 import os
 import re
 import shlex
@@ -29,6 +30,7 @@ from tools.run.stages import (
     find,
     previous,
     refuse,
+    refuse_unwritable,
     script,
 )
 
@@ -179,9 +181,7 @@ def check_flags(stage, flags):
         data.check(args.data)
     except (ValueError, OSError) as error:
         refuse(f"no MNIST in {args.data} ({error}): 'make data', or DATA=data/sample")
-    parent = next(path for path in [args.out, *args.out.parents] if path.exists())
-    if not parent.is_dir() or not os.access(parent, os.W_OK):
-        refuse(f"cannot write to {args.out}: name another folder, OUT=DIR")
+    refuse_unwritable(args.out, "name another folder, OUT=DIR")
     return args
 
 
@@ -249,6 +249,20 @@ def show(environment, command):
     print(f"$ {' '.join(words + [shlex.quote(word) for word in command])}", flush=True)
 
 
+def keep_flags(stage, command, settings):
+    """Write a run's flags beside its metrics, whole at any moment, for `compare`."""
+    first = next(i for i, word in enumerate(command) if word.endswith("mnist.py"))
+    args = check_flags(stage, command[first + 1 :])
+    first_node = not settings.get("NNODES") or settings["NODE_RANK"] == "0"
+    if first_node and not getattr(args, "checkpoint", None):
+        flags = {name: str(value) for name, value in vars(args).items()}
+        with suppress(OSError):
+            args.out.mkdir(parents=True, exist_ok=True)
+            path = args.out / "flags.json"
+            path.with_suffix(".tmp").write_text(json.dumps(flags))
+            path.with_suffix(".tmp").replace(path)
+
+
 def run(stage, settings):
     """Print the command of a stage, run it, and return its exit status."""
     environment, command = plan(stage, settings)
@@ -259,6 +273,7 @@ def run(stage, settings):
         if state.exists():
             state.replace(state.with_name("state.before.pth"))
     show(environment, command)
+    keep_flags(stage, command, settings)
     # Unbuffered, so that a pipe gets every line when it is printed. In a session of its
     # own, so that Ctrl-C reaches this program alone, which then ends all of them.
     added = {**environment, "PYTHONUNBUFFERED": "1"}
