@@ -56,9 +56,9 @@ def command(stage, *flags, processes=2, path=None, by=()):
 
 def call(words, timeout=120, **options):
     """Run a command in the root of the repository and return what came of it."""
-    options = {"env": ENV, **options}
+    options = {"env": ENV, "cwd": ROOT, **options}
     return subprocess.run(
-        list(map(str, words)), cwd=ROOT, capture_output=True, text=True,
+        list(map(str, words)), capture_output=True, text=True,
         timeout=timeout, **options,
     )  # fmt: skip
 

@@ -144,6 +144,7 @@ MUTANTS = {  # file -> (text, text in its place, what that simulates, tests)
         ("min(1e-5 * 20 ** (epoch - 1), 5e-3)", "5e-3", "one wide tolerance for all epochs", COMPARE),
         ("if off < SMALL", "if False", "images twice and TF32 are not named", COMPARE),
         ("[total for *_, total in reference]:", "[total for *_, total in curve]:", "other epochs or test images do not matter", COMPARE),
+        ("flags.stat().st_mtime > metrics", "0 > metrics", "flags of a run that wrote no metrics", COMPARE),
         ("        if not equal:\n", "        if False:\n", "a difference that does not end in exit status 1", COMPARE),
     ],
     "tools/run/stages.py": [
@@ -172,14 +173,21 @@ MUTANTS = {  # file -> (text, text in its place, what that simulates, tests)
         ('(INTERFACE, "").split(",")[0] or leads', '(INTERFACE, "lo")', "gloo on the loopback interface", NODES),
         ("        await tell(end=str(failure))\n", "", "node 0 alone says why", NODES),
     ],
+    "tools/run/install.py": [
+        ("        if not there:\n", "        if True:\n", "a failed venv takes a working .venv with it", "run/test_install.py -k takes_nothing"),
+        ("if not done and ours and", "if False and", "an index without these versions is the end", "run/test_install.py -k not_the_end"),
+    ],
+    "tools/run/preflight.py": [
+        ("        if free < gigabytes\n", "        if False\n", "a full disk not said", "run/test_install.py -k what_is_wrong"),
+    ],
     "tools/run/data.py": [
         ("if not check_integrity(path, md5):", "if False:", "files that are not the official ones", DATA),
         ("        if size != expected:\n", "        if False:\n", "damaged data are trained on", DATA),
         ("        raw.mkdir(parents=True)\n", "        raw.mkdir(parents=True)\n        shutil.rmtree(FULL, ignore_errors=True)\n", "the old set deleted before the new one is checked", DATA),
-        ("            OFFLINE.touch()\n", "            pass\n", "a download tried again in every run", DATA),
+        ("                OFFLINE.touch()\n", "                pass\n", "a download tried again in every run", DATA),
     ],
     "tools/run/doctor.py": [
-        ("failed |= verdict == FAILURE", "failed = False", "a failure with exit status 0", "run/test_doctor.py -k failure"),
+        ("if FAILURE in verdicts.values():", "if False:", "a failure with exit status 0", "run/test_doctor.py -k failure"),
         ("min(built_for, default=0)", "0", "a GPU that is too old for this torch is in order", DOCTOR),
         ("        why = cuda_error()\n", "        why = ''\n", "the reason of CUDA not given", DOCTOR),
         ("        if not sent.equal(", "        if sent is None and not sent.equal(", "copies between GPUs not looked at", DOCTOR),

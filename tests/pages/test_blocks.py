@@ -41,7 +41,7 @@ def test_generated_parts_are_fresh(long):
             f"{page}: {name} is stale, run: make docs"
         )
     target, number = ("beyond", len(BEYOND)) if long else ("all", len(STAGES))
-    assert blocks.output(target).endswith(f"{number} scripts, one loss curve\n```")
+    assert f"\n{number} scripts, one loss curve\n```" in blocks.output(target)
 
 
 def test_every_kind_of_part_is_used():

@@ -4,12 +4,13 @@ import ast
 import itertools
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
 from markdown_it import MarkdownIt
 
-from conftest import ROOT
+from conftest import ROOT, call, slow
 from tools.lab.commands import find
 from tools.pages import blocks
 from tools.run import launch
@@ -107,15 +108,27 @@ def test_each_question_has_a_folded_answer(stage):
     assert parts == parts[:3] * (len(parts) // 3)
 
 
+ACTIVATE = ". .venv/bin/activate"
+
+
+def joined(text):
+    """Return the lines of a block, those that end with a backslash with the next."""
+    return re.sub(r" *\\\n *", " ", text).splitlines()
+
+
+def blocks_of_commands():
+    """Return (page, lines) of each fenced sh block of all pages."""
+    return [
+        (page, [line for line in joined(token.content) if line.strip()])
+        for page in pages()
+        for token in MarkdownIt().parse(page.read_text())
+        if token.type == "fence" and token.info == "sh"
+    ]
+
+
 def commands():
     """Return (page, line) of every command in the fenced sh blocks of all pages."""
-    found = []
-    for page in pages():
-        for token in MarkdownIt().parse(page.read_text()):
-            if token.type == "fence" and token.info == "sh":
-                lines = re.sub(r" *\\\n *", " ", token.content).splitlines()
-                found += [(page, line) for line in lines if line.strip()]
-    return found
+    return [(page, line) for page, lines in blocks_of_commands() for line in lines]
 
 
 def check_make(words, tmp_path):
@@ -126,7 +139,9 @@ def check_make(words, tmp_path):
     targets = [word for word in words if "=" not in word]
     assert settings.keys() <= known
     for target in targets:
-        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+        assert re.search(
+            rf"^([a-z_]+ )*{target}( [a-z_]+)*:", makefile, re.MULTILINE
+        ), target
         if target in EVERY:
             (tmp_path / "model.pth").touch()
             arguments = settings.get("ARGS", "")
@@ -151,26 +166,79 @@ def check_script(words, monkeypatch):
         load_file(name, path).parse_args()
 
 
+def bare(line):
+    """Return the words of a command, without the variables in front of it."""
+    return shlex.split(re.sub(r"^([A-Z_]+=\S* )+(?!$)", "", line), comments=True)
+
+
+def check_command(line, tmp_path, monkeypatch):
+    """Assert that a command of a page names what there is."""
+    first, *words = bare(line)
+    if first == "make":
+        check_make(words, tmp_path)
+    elif Path(first).name in ("python", "torchrun") and "/mnist.py" in line:
+        check_script(words, monkeypatch)
+    elif Path(first).name == "python" and words[0] == "-c":
+        ast.parse(words[1])
+    elif first == "sbatch":
+        (file, *_) = [word for word in words if not word.startswith("-")]
+        assert (ROOT / file).is_file()
+    elif first == ".venv/bin/python":
+        file = words[2] if words[:2] == ["-m", "pytest"] else words[0]
+        assert (ROOT / file).is_file()
+    else:
+        assert first == "export" or line == ACTIVATE
+
+
 def test_commands_in_the_pages_exist(tmp_path, monkeypatch):
-    found = commands()
+    found = blocks_of_commands()
     assert {page for page, _ in found} >= {ROOT / page for page in blocks.PAGES}
-    for page, line in found:
-        try:
-            command = re.sub(r"^([A-Z_]+=\S* )+(?!$)", "", line)
-            first, *words = shlex.split(command, comments=True)
-            if first == "make":
-                check_make(words, tmp_path)
-            elif Path(first).name in ("python", "torchrun") and "/mnist.py" in line:
-                check_script(words, monkeypatch)
-            elif first == "python" and words[0] == "-c":
-                ast.parse(words[1])
-            elif first == "sbatch":
-                (file, *_) = [word for word in words if not word.startswith("-")]
-                assert (ROOT / file).is_file()
-            elif first == ".venv/bin/python":
-                file = words[2] if words[:2] == ["-m", "pytest"] else words[0]
-                assert (ROOT / file).is_file()
-            else:
-                assert line == ". .venv/bin/activate"
-        except (AssertionError, SystemExit, SyntaxError, ValueError) as error:
-            raise AssertionError(f"{page}: {line}: {error}") from error
+    for page, lines in found:
+        for line in lines:
+            try:
+                check_command(line, tmp_path, monkeypatch)
+            except (AssertionError, SystemExit, SyntaxError, ValueError) as error:
+                raise AssertionError(f"{page}: {line}: {error}") from error
+
+
+def in_a_clean_shell(lines):
+    """Return why lines could not be typed into a shell that was just opened, or None."""
+    allowed = {"make", "sbatch", "export", "."}
+    for line in lines:
+        first = bare(line)[0]
+        if line == ACTIVATE:
+            allowed |= {"python", "torchrun"}
+        if first not in allowed and not (ROOT / first).is_file():
+            return f"{first} is not there: .venv/bin/{first}, or {ACTIVATE!r} before it"
+    return None
+
+
+def test_commands_need_no_shell_that_was_prepared():
+    wrong = [(page, in_a_clean_shell(lines)) for page, lines in blocks_of_commands()]
+    assert len(wrong) > 20
+    assert [one for one in wrong if one[1]] == []
+    assert in_a_clean_shell(["python -c 'import torch'"])
+    assert in_a_clean_shell([ACTIVATE, "python -c 'import torch'"]) is None
+    text = "\n".join(page.read_text() for page in pages())
+    assert re.findall(r"`((?:python|torchrun|pip|jupyter) [^`]*)`", text) == []
+
+
+@slow
+def test_commands_without_make_run_as_they_stand(tmp_path):
+    """In a copy without results, in a shell that knows nothing, on the sample."""
+    skipped = ".venv", ".git", "runs", "workshop", "mnist", "__pycache__", ".*_cache"
+    copy = tmp_path / "a copy"
+    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(*skipped))
+    (copy / ".venv").symlink_to(ROOT / ".venv")
+    (copy / "data/.offline").touch()
+    clean = {"HOME": str(tmp_path), "PATH": "/usr/local/bin:/usr/bin:/bin"}
+    clean["CUDA_VISIBLE_DEVICES"] = ""
+    found = [
+        ["make cpu EPOCHS=1", *lines]  # whose checkpoint one of them reads
+        for _, lines in blocks_of_commands()
+        if ACTIVATE in lines or any(" -c " in line for line in lines)
+    ]
+    assert len(found) >= 2
+    for lines in found:
+        result = call(["sh", "-ec", "\n".join(lines)], cwd=copy, env=clean, timeout=300)
+        assert result.returncode == 0, f"{lines}: {result.stderr}"

@@ -88,6 +88,54 @@ def test_which_stages_promise_the_same_bits(stage, one_device, equal):
     assert differ == ([] if equal else [stage])
 
 
+FLAGS = {"epochs": "3", "lr": "0.1", "hidden": "128", "data": "data/mnist"}
+
+
+def test_other_flags_are_the_reason_of_another_curve():
+    curves = {
+        "01_cpu": CURVE,
+        "03_dp": changed(1, loss=2),
+        "04_ddp": changed(1, loss=2),
+    }
+    other = {**FLAGS, "hidden": "2048", "data": "data/sample", "out": "elsewhere"}
+    flags = {"01_cpu": {**FLAGS, "out": "here"}, "03_dp": other, "04_ddp": FLAGS}
+    lines, differ = compare.table(curves, flags=flags)
+    assert differ == ["03_dp", "04_ddp"]
+    said = "--hidden 2048 (01_cpu: 128), --data data/sample (01_cpu: data/mnist)"
+    assert lines[2].endswith(f"  DIFFERENT: run with other flags: {said}")
+    assert lines[3].endswith("DIFFERENT: a loss is off by 1.0e+00")
+    lines, differ = compare.table({"01_cpu": CURVE, "03_dp": CURVE}, flags=flags)
+    assert lines[2].endswith("  equal")  # whatever the flags were
+    assert not differ
+
+
+def test_a_run_by_make_leaves_its_flags(tmp_path):
+    words = ["make", "cpu", "DATA=data/sample", "EPOCHS=1", f"OUT={tmp_path}"]
+    assert call([*words, "ARGS=--hidden 16"]).returncode == 0
+    flags = compare.read_flags(tmp_path)
+    assert (flags["hidden"], flags["lr"]) == ("16", "0.1")
+    assert (flags["data"], flags["epochs"]) == ("data/sample", "1")
+    (tmp_path / "flags.json").touch()  # of a run that did not come to its first epoch
+    assert compare.read_flags(tmp_path) == {}
+
+
+def test_the_picture_shows_what_the_eye_does_not_see(monkeypatch):
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    lost = [(loss * 1.008, *counts) for loss, *counts in CURVE]
+    curves = {"01_cpu": CURVE, "03_dp": CURVE, "04_ddp": lost}
+    figure = compare.plot(curves, "not one curve: 04_ddp differs")
+    assert figure.get_suptitle() == "not one curve: 04_ddp differs"
+    right = figure.axes[2]
+    assert right.get_yscale() == "log"
+    away = {line.get_label(): line.get_ydata() for line in right.lines}
+    assert list(away["03_dp"]) == [compare.ZERO] * 3
+    assert list(away["04_ddp"]) == pytest.approx([0.008] * 3)
+    assert right.get_yticks()[0] == compare.ZERO
+    assert right.get_yticklabels()[0].get_text() == "0"
+    places = {text.get_text().strip(): text.get_position()[1] for text in right.texts}
+    assert compare.ZERO < places["rounding"] < compare.allowed(3) < places["a bug"]
+
+
 def test_make_compare(trained, tmp_path):
     for stage in "01_cpu", "03_dp", "04_ddp":
         shutil.copytree(trained(stage), tmp_path / stage)
@@ -95,6 +143,7 @@ def test_make_compare(trained, tmp_path):
     result = call(words)
     assert result.returncode == 0, result.stderr
     assert result.stdout.endswith("3 scripts, one loss curve\n")
+    assert result.stdout.count("one loss curve") == 1
     absent = "02_single_gpu, 05_ddp_inference, 06_model_parallel"
     assert f"not run yet: {absent}" in result.stdout
     assert (tmp_path / "curves.png").stat().st_size > 10_000

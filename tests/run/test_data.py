@@ -36,6 +36,7 @@ def full(tmp_path, monkeypatch):
         raise RuntimeError("no network")
 
     monkeypatch.setattr(MNIST, "download", download)
+    (tmp_path / "data").mkdir()
     return tmp_path / "data" / "mnist"
 
 
@@ -91,6 +92,25 @@ def test_without_a_network_the_sample_is_used_and_said(
     tool.fetch(official(tmp_path / "gz", monkeypatch))  # a later `make data`
     assert tool.choose() == full
     assert "sample" not in capsys.readouterr().out
+
+
+def test_read_only_data_do_not_stop_a_run(tmp_path):
+    """A shared folder: what is there is used, and results go where OUT says."""
+    if tool.FULL.exists():
+        pytest.skip("data/mnist is there, so nothing has to be written")
+    alone = ["unshare", "--map-root-user", "--mount", "sh", "-c"]
+    only_read = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && "$@"'
+    if not shutil.which("unshare") or call([*alone, only_read, RAW, "true"]).returncode:
+        pytest.skip("nothing can be mounted here")
+    (ROOT / "data/.offline").unlink(missing_ok=True)
+    alone += [only_read, ROOT / "data", "make"]
+    result = call([*alone, "cpu", f"OUT={tmp_path}", "EPOCHS=1"])
+    assert result.returncode == 0, result.stderr
+    assert "4000 training and 1000 test images" in result.stdout
+    assert (tmp_path / "metrics.csv").exists()
+    result = call([*alone, "data"])
+    assert result.stderr.startswith(f"cannot write to {ROOT}/data: DATA=DIR names")
+    assert "Traceback" not in result.stderr
 
 
 def test_damaged_data_are_not_trained_on(full, monkeypatch, tmp_path):

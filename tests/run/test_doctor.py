@@ -14,14 +14,16 @@ from tools.run import data, doctor
 def test_a_line_for_each_check():
     result = call(["make", "doctor"])
     assert result.returncode == 0, result.stdout + result.stderr
-    lines = result.stdout.splitlines()
+    *lines, last = result.stdout.splitlines()
     found = [re.match(r"(.{14}) (OK|WARNING|FAILURE) +\S", line) for line in lines]
     assert all(found), result.stdout
     assert [match[1].strip() for match in found] == list(doctor.CHECKS)
-    assert len(lines) == 10
-    assert re.search(
-        r"processes +OK +gloo, \d+ processes: all_reduce gives", result.stdout
-    )
+    assert len(lines) == 11
+    right = r" +OK +gloo, \d+ processes: all_reduce gives the right sum"
+    assert re.search("processes" + right, result.stdout)
+    assert re.search("lab" + right + ", (forkserver|spawn)", result.stdout)
+    machine = r"\w+ \w+, Python 3\.[\d.]+, torch \S+, \d+ cores, 0 GPUs, data/"
+    assert re.fullmatch(machine + "(sample|mnist): ready", last)
 
 
 def test_a_failure_gives_exit_status_1(monkeypatch, tmp_path, capsys):
@@ -35,7 +37,8 @@ def test_a_failure_gives_exit_status_1(monkeypatch, tmp_path, capsys):
     else:
         raise AssertionError("the doctor found nothing wrong")
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 2  # it goes on after a failure
+    assert len(lines) == 3  # it goes on after a failure
+    assert lines[2].endswith("data/sample: FAILURE: MNIST")
     assert "FAILURE" in lines[0]
     assert "is damaged: git checkout data/sample" in lines[0]
 

@@ -21,7 +21,7 @@ from tools.bench.benchmark import take_gpus
 from tools.bench.timeline_rank import instrument, row_name, standin
 from tools.run import data, launch, ranks
 from tools.run.sample import cut
-from tools.run.stages import ROOT, find, refuse, script
+from tools.run.stages import ROOT, find, refuse, refuse_unwritable, script
 
 STEPS = 3  # that are drawn, from the middle of the run
 FLAGS = {"EPOCHS": "1", "ARGS": "--hidden 1024 --batch-size 256"}
@@ -114,6 +114,7 @@ def trace(stage, out):
 def main():
     os.chdir(ROOT)
     take_gpus()
+    refuse_unwritable(Path(os.environ.get("OUT") or "runs"), "name a folder, OUT=DIR")
     for name in [name for name in sys.argv[1:] if name] or ["3", "4", "5", "6"]:
         stage = find(name)
         rows, kinds, paths = trace(stage, Path(os.environ.get("OUT") or "runs"))

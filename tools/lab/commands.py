@@ -15,7 +15,13 @@ from tools.lab.exercise import committed, exercises
 from tools.run import data, launch, stages
 from tools.run.diffs import colour
 from tools.run.sample import cut
-from tools.run.stages import CPU_PROCESSES, ROOT, end_at_a_closed_pipe, refuse
+from tools.run.stages import (
+    CPU_PROCESSES,
+    ROOT,
+    end_at_a_closed_pipe,
+    refuse,
+    refuse_unwritable,
+)
 
 NOT_YET = (
     3  # the exit status of a check that finds the script wrong: no error of make's
@@ -84,6 +90,7 @@ def begin(exercise):
     if path.exists():
         away = f"throw it away by 'make reset E={number}'"
         refuse(f"{name} is there already, and yours: go on with it, or {away}")
+    refuse_unwritable(path.parent, "work in a copy of the repository of your own")
     path.parent.mkdir(parents=True, exist_ok=True)
     page = exercise.text.split("\n## Hints")[0].rstrip() + "\n"
     (path.parent / "README.md").write_text(page)

@@ -49,6 +49,10 @@ ranges for each width. Narrow networks with small batches are below 1, wide ones
 large batches well above](tools/pages/svg/speedup.svg)"""
 NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e-\d+)?")
 
+ON_SAMPLE = (
+    "*On `data/sample`. All of MNIST gives another curve, the same for every stage.*"
+)
+
 LESSONS = {
     "01_cpu": "the script itself: one process, on the CPU",
     "02_single_gpu": "the device; the model and each batch move there",
@@ -100,7 +104,7 @@ def output(target):
     if result.returncode:
         refuse(f"make {target} failed, so the pages cannot show it:\n{result.stderr}")
     text = result.stdout.replace(out, "runs").strip()
-    return f"```console\n$ make {target} DATA=data/sample\n{text}\n```"
+    return f"```console\n$ make {target} DATA=data/sample\n{text}\n```\n\n{ON_SAMPLE}"
 
 
 def verdict(target):
@@ -113,7 +117,7 @@ def printed(stage):
     """Return what a stage printed in the run of `output`, with its command."""
     runs = output("all" if stage in TARGETS.values() else "beyond").split("\n\n")
     (run,) = [part for part in runs if f"{stage}/mnist.py --data" in part]
-    return "```console\n" + run[run.index("$ OMP") :] + "\n```"
+    return f"```console\n{run[run.index('$ OMP') :]}\n```\n\n{ON_SAMPLE}"
 
 
 def anchor(a, b):

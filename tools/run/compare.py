@@ -1,6 +1,7 @@
 """Compare the curves of the stages in a folder: `python -m tools.run.compare [runs]`."""
 
 import csv
+import json
 import math
 import os
 import sys
@@ -18,6 +19,8 @@ from tools.run.stages import (
 
 COUNTS = 0.002  # of the test images: how many more or fewer may be right, by rounding
 SMALL = 0.005  # so far, relatively, images that ranks count twice or TF32 move a loss
+ZERO = 1e-10  # where a distance of 0 is drawn on a log scale
+SHARED = "epochs", "batch_size", "lr", "hidden", "seed", "data"  # flags of the curve
 PERHAPS = "; images twice (a run's first line) or TF32 (make doctor) may do that"
 
 
@@ -39,6 +42,27 @@ def read(path):
             (float(row["loss"]), int(row["correct"]), int(row["total"]))
             for row in csv.DictReader(file)
         ]
+
+
+def read_flags(folder):
+    """Return the flags of the run that wrote metrics.csv, as texts: {name: value}.
+
+    It is empty where they are not known: the script ran without make, or a later run has
+    not come to its first epoch.
+    """
+    flags, metrics = folder / "flags.json", folder / "metrics.csv"
+    if not flags.exists() or flags.stat().st_mtime > metrics.stat().st_mtime:
+        return {}
+    return json.loads(flags.read_text())
+
+
+def other_flags(flags, reference, first):
+    """Return the flags that differ from those of the stage `first`, as one types them."""
+    return ", ".join(
+        f"--{name.replace('_', '-')} {flags[name]} ({first}: {reference[name]})"
+        for name in SHARED
+        if name in flags and name in reference and flags[name] != reference[name]
+    )
 
 
 def judge(curve, reference, same_bits):
@@ -74,14 +98,15 @@ def all_on_one_device():
     return not count_gpus()
 
 
-def table(curves, one_device=True):
+def table(curves, one_device=True, flags=None):
     """Return the lines of a table of the stages' results, and the names that differ.
 
     `curves` maps stage to curve; the first of them is what the others are held against.
-    `one_device`: the stages of one process had the same CPU, so they give the same bits;
+    `flags` maps stage to what `read_flags` returned. `one_device`: the stages of one process had the same CPU, so they give the same bits;
     ranks and GPUs add in another order.
     """
     first, reference = next(iter(curves.items()))
+    flags = flags or {}
     lines = [
         f"{'stage':18} {'epochs':>6} {'last loss':>10} {'test':>12}   from {first}"
     ]
@@ -92,20 +117,27 @@ def table(curves, one_device=True):
         verdict, equal = judge(curve, reference, same_bits)
         if not equal:
             differ.append(stage)
+            others = other_flags(flags.get(stage, {}), flags.get(first, {}), first)
+            verdict = (
+                f"DIFFERENT: run with other flags: {others}" if others else verdict
+            )
         lines.append(
             f"{stage:18} {len(curve):6} {loss:10.6f} {f'{correct}/{total}':>12}   {verdict}"
         )
     return lines, differ
 
 
-def plot(curves):
-    """Return a figure of loss and test accuracy against the epoch, a line for each stage.
+def plot(curves, verdict=None):
+    """Return a figure of the losses, the test accuracy and the distance from the first.
 
-    `curves` maps names of stages to what `read` returned for them.
+    `curves` maps names of stages to what `read` returned for them; `verdict` is the
+    title.
     """
     from matplotlib import pyplot as plt
 
-    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
+    figure, panels = plt.subplots(1, 3, figsize=(14, 4), layout="constrained")
+    left, middle, right = panels
+    first, reference = next(iter(curves.items()))
     # Equal curves lie on each other: from wide to narrow, every one stays visible.
     for index, (stage, curve) in enumerate(curves.items()):
         width = 2.0 * (len(curves) - index) + 0.5
@@ -114,16 +146,39 @@ def plot(curves):
         style |= {"marker": "o", "markersize": width, "solid_joinstyle": "round"}
         epochs = range(1, len(curve) + 1)
         left.plot(epochs, [loss for loss, *_ in curve], **style)
-        right.plot(epochs, [100 * n / total for _, n, total in curve], **style)
+        middle.plot(epochs, [100 * n / total for _, n, total in curve], **style)
+        away = [abs(one[0] / (other[0] or 1) - 1)
+                for one, other in zip(curve, reference, strict=False)]  # fmt: skip
+        style |= {"linewidth": 1.5, "markersize": width + 2}
+        right.plot(range(1, len(away) + 1), [max(far, ZERO) for far in away], **style)
     left.set(xlabel="epoch", ylabel="training loss (cross entropy, nats)")
-    right.set(xlabel="epoch", ylabel="test accuracy (%)")
-    for axes in left, right:
+    middle.set(xlabel="epoch", ylabel="test accuracy (%)")
+    mark_distances(right, max(map(len, curves.values())), first)
+    for axes in panels:
         axes.xaxis.get_major_locator().set_params(integer=True)
         axes.grid(alpha=0.3)
-    right.legend(title="wide to narrow", loc="lower right", borderpad=1, handlelength=1)
-    if len(curves) > 1:
-        figure.suptitle(f"{len(curves)} scripts on top of each other")
+    middle.legend(
+        title="wide to narrow", loc="lower right", borderpad=1, handlelength=1
+    )
+    if verdict:
+        figure.suptitle(verdict)
     return figure
+
+
+def mark_distances(axes, epochs, first):
+    """Mark on a log scale of relative distances what is 0, what rounding, what a bug."""
+    ends = [0.8, *range(1, epochs + 1), epochs + 0.2]
+    edge = [allowed(min(max(round(end), 1), epochs)) for end in ends]
+    axes.fill_between(ends, ZERO / 3, edge, color="tab:green", alpha=0.12, linewidth=0)
+    axes.fill_between(ends, edge, 10, color="tab:red", alpha=0.12, linewidth=0)
+    place = {"x": ends[-1], "ha": "right", "va": "center"}
+    axes.text(y=math.sqrt(ZERO * edge[-1]), s="rounding ", **place)
+    axes.text(y=math.sqrt(10 * edge[-1]), s="a bug ", **place)
+    axes.set(xlabel="epoch", ylabel=f"relative distance of the loss from {first}")
+    axes.set(yscale="log", ylim=(ZERO / 3, 10), xlim=(ends[0], ends[-1]))
+    axes.set_yticks([ZERO, *(10.0**n for n in range(-8, 1, 2))])
+    axes.set_yticklabels(["0", *(f"1e{n}" for n in range(-8, 0, 2)), "1"])
+    axes.minorticks_off()
 
 
 def main():
@@ -141,20 +196,25 @@ def main():
             curves[path.parent.name] = curve
     if not curves:
         refuse(f"no stage has run yet in {top}: make all, or one, such as make cpu")
-    lines, differ = table(curves, all_on_one_device())
+    flags = {stage: read_flags(top / stage) for stage in curves}
+    lines, differ = table(curves, all_on_one_device(), flags)
     print("\n".join(lines))
     absent = [stage for stage in STAGES if stage not in curves]
     if absent:
         print(f"not run yet: {', '.join(absent)}")
+    verdict = f"{len(curves)} scripts, one loss curve" if len(curves) > 1 else ""
+    if differ:
+        verdict = f"not one curve: {', '.join(differ)} differ{'s' * (len(differ) == 1)}"
+    missing = f" (not run yet: {', '.join(absent)})" if absent else ""
     try:
-        plot(curves).savefig(top / "curves.png", dpi=130)
+        plot(curves, verdict + missing).savefig(top / "curves.png", dpi=130)
     except OSError as error:
         refuse(f"cannot write {top / 'curves.png'}: {error}")
     print(f"drawn in {top / 'curves.png'}")
     if differ:
-        refuse(f"not one curve: {', '.join(differ)} differ{'s' * (len(differ) == 1)}")
-    if len(curves) > 1:
-        print(f"{len(curves)} scripts, one loss curve")
+        refuse(verdict)
+    if verdict:
+        print(verdict)
 
 
 if __name__ == "__main__":

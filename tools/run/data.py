@@ -5,9 +5,10 @@ import shutil
 import socket
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
-from tools.run.stages import ROOT, refuse
+from tools.run.stages import ROOT, refuse, refuse_unwritable
 
 FULL = ROOT / "data" / "mnist"
 SAMPLE = ROOT / "data" / "sample"
@@ -99,13 +100,14 @@ def choose():
         except ValueError as error:
             refuse(f"{error}: 'make data' fetches it anew")
         return FULL
-    if not OFFLINE.exists():
+    if not OFFLINE.exists() and os.access(FULL.parent, os.W_OK):
         try:
             fetch()
             return FULL
         except (OSError, ValueError) as error:
             print(f"{error}; 'make data FROM=DIR' takes the four .gz files from DIR")
-            OFFLINE.touch()
+            with suppress(OSError):
+                OFFLINE.touch()
     train, test = check(SAMPLE)
     print(
         f"data/sample: {train} training and {test} test images of MNIST's 60000 and "
@@ -132,6 +134,7 @@ def main():
     try:
         counts = check(FULL)
     except ValueError:
+        refuse_unwritable(FULL.parent, "DATA=DIR names an MNIST root elsewhere")
         try:
             fetch(source)
         except (OSError, ValueError) as error:

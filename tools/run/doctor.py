@@ -1,12 +1,14 @@
 """Say whether this machine is ready for a workshop: `python -m tools.run.doctor`.
 
-One line for each thing that a stage needs, with OK, WARNING or FAILURE and what to do.
+One line for each thing that a stage needs, with OK, WARNING or FAILURE and what to do;
+the last one is to be sent to the instructor.
 Exit status 1 only where a stage could not run.
 """
 
 import contextlib
 import hashlib
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -131,6 +133,12 @@ def copies():
     return OK, f"from GPU to GPU arrive, {count} GPUs" if count > 1 else "one device"
 
 
+def cause(stderr):
+    """Return in a line what ended a process; warnings come before it."""
+    error = re.search(r"\w+Error: .+", stderr)
+    return error[0] if error else first_line(stderr) or "a process died"
+
+
 def processes():
     settings = {**os.environ, "DATA": "data/sample", "ARGS": "", "NPROC": ""}
     with contextlib.redirect_stdout(None):  # its notes are for a run
@@ -145,10 +153,21 @@ def processes():
     except subprocess.TimeoutExpired:
         return FAILURE, f"no answer within 60 s: try {' '.join(command)}"
     if result.returncode:
-        error = re.search(r"\w+Error: .+", result.stderr)  # warnings come before it
-        why = error[0] if error else first_line(result.stderr)
-        return FAILURE, f"{why}: try {' '.join(command)}"
+        return FAILURE, f"{cause(result.stderr)}: try {' '.join(command)}"
     return OK, result.stdout.strip()
+
+
+def lab():
+    """Run the probe in the way of the tests, the lab and `make trace`."""
+    from tools.run import ranks
+
+    result = ranks.run(["tools/run/probe.py"], processes=2, timeout=60)
+    if result.returncode:
+        return (
+            FAILURE,
+            f"{cause(result.stderr)}: make exercise, test and trace start processes so",
+        )
+    return OK, f"{result.stdout.strip()}, {ranks.CONTEXT.get_start_method()}"
 
 
 def memory():
@@ -191,8 +210,9 @@ def mnist():
             if hashlib.sha256(content).hexdigest() not in right:
                 return FAILURE, f"{data.shown(path)} is damaged: {advice}"
     if len(roots) == 1:
-        return WARNING, "only data/sample (checksums right): make data fetches the rest"
-    return OK, "70000 images in data/mnist, checksums right"
+        why = "runs use data/sample, 5000 images (checksums right)"
+        return WARNING, f"{why}: make data fetches all 70000"
+    return OK, "runs use data/mnist, 70000 images, checksums right"
 
 
 def jupyter():
@@ -207,6 +227,7 @@ CHECKS = {
     "driver": driver,
     "copies": copies,
     "processes": processes,
+    "lab": lab,
     "shared memory": memory,
     "disk": disk,
     "cores": cores,
@@ -215,19 +236,35 @@ CHECKS = {
 }
 
 
+def summary(verdicts):
+    """Return the machine in a line that people can paste: system, versions, verdict.
+
+    `verdicts` maps the names of checks to OK, WARNING or FAILURE.
+    """
+    system = f"{platform.system()} {platform.machine()}"
+    versions = f"Python {platform.python_version()}, torch {metadata.version('torch')}"
+    count = launch.count_gpus()
+    size = f"{os.cpu_count()} cores, {count} GPU{'s' * (count != 1)}"
+    used = "data/mnist" if data.FULL.exists() else "data/sample"
+    failed = [name for name, verdict in verdicts.items() if verdict == FAILURE]
+    verdict = f"FAILURE: {', '.join(failed)}" if failed else "ready"
+    return f"{system}, {versions}, {size}, {used}: {verdict}"
+
+
 def main():
     end_at_a_closed_pipe()
     os.chdir(ROOT)
-    failed = False
+    verdicts = {}
     for name, check in CHECKS.items():
         try:
             verdict, text = check()
         except (Exception, SystemExit) as error:  # noqa: BLE001
             verdict, text = FAILURE, f"{type(error).__name__}: {first_line(error)}"
-        failed |= verdict == FAILURE
+        verdicts[name] = verdict
         print(f"{name:14} {verdict:8} {text}", flush=True)
-    if failed:
-        sys.exit("a stage could not run here: mend what says FAILURE")
+    print(summary(verdicts), flush=True)
+    if FAILURE in verdicts.values():
+        sys.exit("a stage could not run here: fix what says FAILURE")
 
 
 if __name__ == "__main__":

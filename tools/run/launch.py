@@ -7,6 +7,7 @@ DATA, OUT, ARGS, BASE, RESTARTS, NNODES, NODE_RANK, MASTER_ADDR, MASTER_PORT and
 import argparse
 import fcntl
 import hashlib
+import json
 import os
 import re
 import shlex
@@ -32,6 +33,7 @@ from tools.run.stages import (
     find,
     previous,
     refuse,
+    refuse_unwritable,
     script,
 )
 
@@ -177,9 +179,7 @@ def check_flags(stage, flags):
         data.check(args.data)
     except (ValueError, OSError) as error:
         refuse(f"no MNIST in {args.data} ({error}): 'make data', or DATA=data/sample")
-    parent = next(path for path in [args.out, *args.out.parents] if path.exists())
-    if not parent.is_dir() or not os.access(parent, os.W_OK):
-        refuse(f"cannot write to {args.out}: name another folder, OUT=DIR")
+    refuse_unwritable(args.out, "name another folder, OUT=DIR")
     return args
 
 
@@ -292,6 +292,15 @@ def alike(stage, args, environment, command):
     return same
 
 
+def keep_flags(args):
+    """Write a run's flags beside its metrics, whole at any moment, for `compare`."""
+    flags = {name: str(value) for name, value in vars(args).items()}
+    path = args.out / "flags.json"
+    with suppress(OSError):
+        path.with_suffix(".tmp").write_text(json.dumps(flags))
+        path.with_suffix(".tmp").replace(path)
+
+
 def run(stage, settings):
     """Print the command of a stage, run it, and return its exit status."""
     environment, command = plan(stage, settings)
@@ -311,6 +320,8 @@ def run(stage, settings):
         if settings.get("RESTARTS") and anew and state.exists():
             state.replace(state.with_name("state.before.pth"))
         show(environment, command)
+        if rank == 0 and not getattr(args, "checkpoint", None):
+            keep_flags(args)
         return follow(stage, environment, command, lock)
 
 

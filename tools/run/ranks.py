@@ -35,7 +35,11 @@ from tqdm import tqdm
 
 from tools.run.stages import ROOT
 
-CONTEXT = multiprocessing.get_context("forkserver")
+# macOS aborts gloo in a process that was forked after torch had been imported:
+# https://github.com/Lightning-AI/pytorch-lightning/issues/21345
+CONTEXT = multiprocessing.get_context(
+    "spawn" if sys.platform == "darwin" else "forkserver"
+)
 CONTEXT.set_forkserver_preload(["torch", "torchvision", "tools.run.ranks"])
 PDEATHSIG, SUBREAPER = 1, 36  # of prctl(2), in Linux alone
 

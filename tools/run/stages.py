@@ -1,6 +1,7 @@
 """The stages, in order, and what every tool has to know about them."""
 
 import importlib.util
+import os
 import signal
 import sys
 from pathlib import Path
@@ -80,6 +81,15 @@ def end_at_a_closed_pipe():
     """Have this program end in silence, as others do, when its reader has gone: `| head`."""
     if hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+
+
+def refuse_unwritable(folder, advice):
+    """End the program with one line where a folder is not to be written, or made."""
+    parent = next(
+        path for path in [folder, *folder.absolute().parents] if path.exists()
+    )
+    if not parent.is_dir() or not os.access(parent, os.W_OK):
+        refuse(f"cannot write to {folder}: {advice}")
 
 
 def refuse(message):
