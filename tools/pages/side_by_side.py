@@ -1,4 +1,4 @@
-"""Write one HTML page that shows any two stages side by side, and print its path.
+"""Write one HTML page that shows any two stages side by side, and print a link to it.
 
 `python -m tools.pages.side_by_side [FILE]`, by default runs/side_by_side.html. The page
 needs no network and no server: side_by_side.html beside this file, with the data in it.
@@ -148,4 +148,4 @@ if __name__ == "__main__":
         write(target)
     except OSError as error:
         refuse(f"cannot write {target}: {error.strerror}")
-    print(target)
+    print(target.resolve().as_uri())
