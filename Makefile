@@ -87,8 +87,8 @@ diff: $(STAGES)  ## any two stages: make diff A=02_single_gpu B=04_ddp
 	@$(PY) -m tools.run.diffs "$(A)" "$(B)"
 side_by_side: $(STAGES)  ## any two stages in the browser: one HTML file, to be opened from disk
 	@$(PY) -m tools.pages.side_by_side
-notebooks: $(NOTEBOOKS)  ## the companion notebooks, in JupyterLab
-	@$(PY) -m jupyterlab notebooks
+notebooks: $(NOTEBOOKS)  ## the companion notebooks, in JupyterLab: copies, in workshop/
+	@$(PY) -m tools.pages.open_notebooks
 bench: $(STAGES)  ## how fast, and why: measures this machine for some minutes, and draws it
 	@$(PY) -m tools.bench.benchmark
 trace: $(STAGES)  ## a timeline of each device or process: stages 3 to 10, or S=04_ddp
