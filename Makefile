@@ -106,8 +106,8 @@ restore: $(STAGES)  ## bring back a stage that you have edited: S=4
 	@$(PY) -m tools.lab.commands restore "$(S)"
 
 ## A closer look
-notebooks: $(NOTEBOOKS)  ## the companion notebooks, in JupyterLab
-	@$(PY) -m jupyterlab notebooks
+notebooks: $(NOTEBOOKS)  ## the companion notebooks, in JupyterLab: copies, in workshop/
+	@$(PY) -m tools.pages.open_notebooks
 bench: $(STAGES)  ## how fast, and why: measures this machine for some minutes, and draws it
 	@$(PY) -m tools.bench.benchmark
 trace: $(STAGES)  ## a timeline of each device or process: stages 3 to 10, or S=04_ddp

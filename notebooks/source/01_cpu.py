@@ -14,6 +14,7 @@ root = next((f for f in folders if (f / "tools/pages/notebook.py").exists()), No
 if root is None:
     raise RuntimeError("open this notebook from a clone of the repository")
 sys.path.insert(0, str(root))
+from tools.pages import drawing
 from tools.pages import notebook as nb
 
 nb.prepare()
@@ -24,7 +25,6 @@ nb.prepare()
 # set is the one that the script makes: two tensors, the images as bytes and the labels, so
 # `train[:32]` gives 32 images and their labels at once.
 # %% data
-import matplotlib.pyplot as plt
 import torch
 from torch import nn
 
@@ -39,17 +39,10 @@ print("images", tuple(images.shape), images.dtype, "from", images.min().item(), 
 print("labels", tuple(labels.shape), labels.dtype, labels[:10].tolist())
 # %% digits
 print("the first 32 training images, and their labels")
-nb.show_images(images, labels.tolist())
+drawing.images(images, labels.tolist())
 # %% balance
-figure, axis = plt.subplots(figsize=(8, 2.6), layout="constrained")
-for number, (name, part) in enumerate([("training", train), ("test", test)]):
-    share = 100 * torch.bincount(part.tensors[1], minlength=10) / len(part)
-    places = torch.arange(10) + 0.4 * number - 0.2
-    axis.bar(places, share, 0.38, label=name, color=[nb.BLUE, nb.ORANGE][number])
-axis.axhline(10, color=nb.GREY, linewidth=1, linestyle="--")
-axis.set(xlabel="digit", ylabel="share of the images (%)", xticks=range(10))
-axis.legend(ncols=2)
-plt.show()
+drawing.digits({name: 100 * torch.bincount(part.tensors[1], minlength=10) / len(part)
+                for name, part in [("training", train), ("test", test)]})
 # %% [markdown] network-text
 # ## The network
 #
@@ -82,7 +75,7 @@ print(f"after   {after.item():.4f}, on the same 64 images")
 #
 # As in a terminal: in a process of its own, and you see its output as it comes.
 # %% run
-nb.run("01_cpu", EPOCHS=3)
+nb.run("01_cpu")
 nb.curve("01_cpu")
 # %% [markdown] wrong-text
 # ## What it gets wrong
@@ -98,18 +91,12 @@ mistakes = (guess != labels).nonzero().flatten()
 print(f"{len(mistakes)} of {len(test)} test images are misclassified")
 
 worst = mistakes[sure[mistakes].argsort(descending=True)][:16]
-nb.show_images(images[worst], [f"{labels[index]}, not {guess[index]}\n{sure[index]:.0%} sure"
+drawing.images(images[worst], [f"{labels[index]}, not {guess[index]}\n{sure[index]:.0%} sure"
                                for index in worst])
 # %% confusion
 counts = torch.zeros(10, 10, dtype=torch.int64)
 counts.index_put_((labels, guess), torch.tensor(1), accumulate=True)
-wrong = counts.clone().fill_diagonal_(0)
-figure, axis = plt.subplots(figsize=(4.6, 4), layout="constrained")
-texts = [[count or "" for count in row] for row in wrong.tolist()]
-nb.draw_table(axis, wrong, texts, cmap="Oranges", vmax=2 * wrong.max().item())
-axis.set(xlabel="classified as", ylabel="the digit is", xticks=range(10),
-         yticks=range(10), title="mistakes on the test images")
-plt.show()
+drawing.mistakes(counts)
 # %% [markdown] questions
 # ## Questions
 #

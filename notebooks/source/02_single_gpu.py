@@ -13,6 +13,7 @@ root = next((f for f in folders if (f / "tools/pages/notebook.py").exists()), No
 if root is None:
     raise RuntimeError("open this notebook from a clone of the repository")
 sys.path.insert(0, str(root))
+from tools.pages import drawing
 from tools.pages import notebook as nb
 
 nb.prepare()
@@ -23,8 +24,8 @@ nb.show_diff("02_single_gpu")
 # %% [markdown] run-text
 # ## Run both, and lay the curves on each other
 # %% run
-nb.run("01_cpu", EPOCHS=2)
-nb.run("02_single_gpu", EPOCHS=2)
+nb.run("01_cpu")
+nb.run("02_single_gpu")
 # %% curve
 nb.curve("01_cpu", "02_single_gpu")
 # %% [markdown] profile-text
@@ -44,16 +45,10 @@ stage = load("02_single_gpu")
 device = torch.device(stage.DEVICE)
 on_gpu = device.type == "cuda"
 train = tensors(nb.mnist())
-KINDS = {
-    "multiplying matrices": ("aten::addmm", "aten::mm"),
-    "optimizer": ("Optimizer.step", "aten::_foreach", "aten::add_"),
-    "moving": ("aten::copy_", "aten::_to_copy"),
-    "taking the batch": ("aten::index", "aten::div"),
-}
 
 
 def steps(hidden, batch, count=20):
-    """Profile steps of training; return ms a step, for each kind of operation."""
+    """Profile steps of training; return the seconds of each kind of operation."""
     torch.manual_seed(0)
     model = stage.Net(hidden).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -70,30 +65,16 @@ def steps(hidden, batch, count=20):
     with profile(activities=activities) as profiler:
         for _ in range(count):
             step()
-    found, counted = nb.by_kind(profiler.key_averages(), KINDS)
-    found = {kind: seconds / count * 1000 for kind, seconds in found.items()}
-    total = sum(found.values())
-    print(f"{hidden} wide, batch of {batch}: {total:.2f} ms of the {counted} a step")
+    found, counted = nb.by_kind(profiler.key_averages())
+    milliseconds = 1000 * sum(found.values()) / count
+    print(f"{hidden} wide, batch of {batch}: {milliseconds:.2f} ms of the {counted} a step")
     return found
 
 
 measured = {"128 wide, batch of 64": steps(128, 64),
             "2048 wide, batch of 1024": steps(2048, 1024, 5)}
 # %% profile-drawn
-import matplotlib.pyplot as plt
-
-figure, axis = plt.subplots(figsize=(8, 2.4), layout="constrained")
-totals = torch.tensor([sum(parts.values()) for parts in measured.values()])
-left = torch.zeros(len(measured))
-colours = nb.BLUE, nb.GREEN, nb.ORANGE, "#b08cc0", "#c5cbd1"
-for kind, colour in zip([*KINDS, "all else"], colours, strict=True):
-    share = 100 * torch.tensor([parts[kind] for parts in measured.values()]) / totals
-    axis.barh(list(measured), share, left=left, color=colour, label=kind)
-    left += share
-axis.set(xlabel="share of a step's time (%)", xlim=(0, 100))
-axis.invert_yaxis()
-axis.legend(ncols=5, loc="upper center", bbox_to_anchor=(0.4, -0.3), fontsize=8)
-plt.show()
+drawing.shares(measured)
 # %% [markdown] profile-read
 # With the tutorial's network only part of the time is arithmetic; the rest goes into starting
 # small operations. That part does not shrink on a GPU, so the GPU waits. With the wide

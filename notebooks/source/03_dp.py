@@ -14,6 +14,7 @@ root = next((f for f in folders if (f / "tools/pages/notebook.py").exists()), No
 if root is None:
     raise RuntimeError("open this notebook from a clone of the repository")
 sys.path.insert(0, str(root))
+from tools.pages import drawing
 from tools.pages import notebook as nb
 
 nb.prepare()
@@ -24,82 +25,48 @@ nb.show_diff("03_dp")
 # %% [markdown] run-text
 # ## Run both, and lay the curves on each other
 # %% run
-nb.run("02_single_gpu", EPOCHS=2)
-nb.run("03_dp", EPOCHS=2)
+nb.run("02_single_gpu")
+nb.run("03_dp")
 # %% curve
 nb.curve("02_single_gpu", "03_dp")
 # %% [markdown] four-text
 # ## Scatter, replicate, apply, gather
+#
+# The four steps are functions of `nn.parallel`. `nb` calls them for two GPUs, or the stand-in.
 # %% four
-import copy
-
 import torch
 from torch import nn
 
 from tools.run.data import tensors
 from tools.run.stages import load
 
-gpus = torch.cuda.device_count()
-if gpus > 1:
-    ids = list(range(gpus))
-
-    def scatter(batch):
-        return nn.parallel.scatter(batch, ids)
-
-    def replicate(model):
-        return nn.parallel.replicate(model, ids)
-
-    def apply(replicas, parts):
-        return nn.parallel.parallel_apply(replicas, [(part,) for part in parts])
-
-    def gather(outputs):
-        return nn.parallel.gather(outputs, 0)
-
-else:
-    print("fewer than two GPUs: the stand-in, with two copies on the CPU")
-
-    def scatter(batch):
-        return batch.chunk(2)
-
-    def replicate(model):
-        return [copy.deepcopy(model) for _ in range(2)]
-
-    def apply(replicas, parts):
-        return [replica(part) for replica, part in zip(replicas, parts, strict=True)]
-
-    def gather(outputs):
-        if isinstance(outputs[0], torch.Tensor):
-            scalars = outputs[0].dim() == 0
-            return torch.stack(outputs) if scalars else torch.cat(outputs)
-        return tuple(gather(column) for column in zip(*outputs, strict=True))
-
-
 stage = load("03_dp")
-device = "cuda" if gpus > 1 else "cpu"
+device = "cuda" if nb.two_gpus() else "cpu"
+print("on two GPUs" if nb.two_gpus() else "fewer than two GPUs: the stand-in, on the CPU")
 model = stage.Net(128).to(device)
 images, labels = tensors(nb.mnist())[:64]
 batch = images.to(device)
 
-parts = scatter(batch)
-replicas = replicate(model)
-outputs = apply(replicas, parts)
-result = gather(outputs)
+parts = nb.scatter(batch)
+replicas = nb.replicate(model)
+outputs = nb.apply(replicas, parts)
+result = nb.gather(outputs)
 print("batch   ", tuple(batch.shape))
 print("scatter ", *[tuple(part.shape) for part in parts])
 print("apply   ", *[tuple(output.shape) for output in outputs])
 print("gather  ", tuple(result.shape))
-print(
-    "same as the model on the whole batch:",
-    torch.allclose(result, model(batch), atol=1e-5),
-)
+print("same as the model on the whole batch:", torch.allclose(result, model(batch), atol=1e-5))
+# %% [markdown] four-read
+# In the picture the colour says on which GPU an image is, and which computed its row of the
+# output: blue the first, orange the second. The rows come back in the order of the images.
+# %% four-drawn
+drawing.four_steps(batch, parts, outputs, result)
 # %% [markdown] pieces-text
 # If a batch cannot be cut evenly, the last part is smaller; if it has fewer images than there
 # are GPUs, some GPUs get nothing. A `BatchNorm` layer would see only its own part.
 # %% pieces
 for size in 64, 63, 3, 1:
-    print(f"{size:3} images:", [len(part) for part in scatter(batch[:size])])
-
-
+    print(f"{size:3} images:", [len(part) for part in nb.scatter(batch[:size])])
 # %% [markdown] anchors-text
 # ## The anchors that come back twice
 #
@@ -118,7 +85,7 @@ class Detector(nn.Module):
 
 
 detector = Detector().to(device)
-boxes, anchors, loss = gather(apply(replicate(detector), scatter(batch[:16])))
+boxes, anchors, loss = nb.gather(nb.apply(nb.replicate(detector), nb.scatter(batch[:16])))
 print("boxes   ", tuple(boxes.shape), "  right: one row for each image")
 print("anchors ", tuple(anchors.shape), "    wrong: twice as many as there are")
 print("loss    ", tuple(loss.shape), "         a loss from each copy, not one")
@@ -126,7 +93,7 @@ print("loss    ", tuple(loss.shape), "         a loss from each copy, not one")
 
 # %% anchors-mended
 def predict(images):
-    boxes, _, losses = gather(apply(replicate(detector), scatter(images)))
+    boxes, _, losses = nb.gather(nb.apply(nb.replicate(detector), nb.scatter(images)))
     return boxes, detector.anchors, losses.mean()  # .module.anchors behind the wrapper
 
 

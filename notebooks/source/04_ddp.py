@@ -14,6 +14,7 @@ root = next((f for f in folders if (f / "tools/pages/notebook.py").exists()), No
 if root is None:
     raise RuntimeError("open this notebook from a clone of the repository")
 sys.path.insert(0, str(root))
+from tools.pages import drawing
 from tools.pages import notebook as nb
 
 nb.prepare()
@@ -24,8 +25,8 @@ nb.show_diff("04_ddp")
 # %% [markdown] run-text
 # ## Run both, and lay the curves on each other
 # %% run
-nb.run("03_dp", EPOCHS=2)
-nb.run("04_ddp", EPOCHS=2)
+nb.run("03_dp")
+nb.run("04_ddp")
 # %% curve
 nb.curve("03_dp", "04_ddp")
 # %% [markdown] map-text
@@ -55,18 +56,8 @@ def who_and_when(calls_set_epoch):
 
 
 # %% map-drawn
-import matplotlib.pyplot as plt
-from matplotlib.colors import ListedColormap
-
-colours = ListedColormap(["#9cc8f0", "#f6bd85"])
-figure, axes = plt.subplots(2, 1, figsize=(9, 4), layout="constrained")
-titles = "with set_epoch(epoch)", "without: every epoch is the first one again"
-for axis, calls, title in zip(axes, [True, False], titles, strict=True):
-    owner, step = who_and_when(calls)
-    nb.draw_table(axis, owner, step, cmap=colours, aspect="auto")
-    axis.set(ylabel="epoch", yticks=range(EPOCHS), xticks=range(0, IMAGES, 2), title=title)
-axes[1].set_xlabel("image; the colour is its rank (blue 0, orange 1), the number its step")
-plt.show()
+drawing.assignments({"with set_epoch(epoch)": who_and_when(True),
+                     "without: every epoch is the first one again": who_and_when(False)})
 # %% [markdown] gradients-text
 # ## Gradients before and after the reduction
 #
@@ -114,16 +105,11 @@ print("before: largest difference of the two ranks", f"{(own0 - own1).abs().max(
 print("after:  equal on both ranks", torch.equal(after0, after1))
 print("after:  the mean of both", torch.allclose(after0, (own0 + own1) / 2))
 
-figure, axes = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained", sharey=True)
-for axis, (a, b), name in zip(axes, [(own0, own1), (after0, after1)],
-                              ["before the reduction", "after"], strict=True):
-    low, high = min(a.min(), b.min()).item(), max(a.max(), b.max()).item()
-    axis.plot([low, high], [low, high], color=nb.GREY, linewidth=1)
-    axis.scatter(a, b, s=6, alpha=0.5, color=nb.BLUE)
-    axis.set(xlabel="gradient on rank 0", title=name)
-axes[0].set_ylabel("gradient on rank 1")
-figure.suptitle("the 1,280 gradients of the last layer's weights, for one batch of 64")
-plt.show()
+# %% [markdown] gradients-read
+# Each point is one of the 1,280 gradients of the last layer's weights, for one batch of 64. On
+# the line both ranks have the same.
+# %% gradients-points
+drawing.gradients((own0, own1), (after0, after1))
 # %% [markdown] digests-text
 # ## The same weights on all ranks
 #

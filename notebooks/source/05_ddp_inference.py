@@ -12,6 +12,7 @@ root = next((f for f in folders if (f / "tools/pages/notebook.py").exists()), No
 if root is None:
     raise RuntimeError("open this notebook from a clone of the repository")
 sys.path.insert(0, str(root))
+from tools.pages import drawing
 from tools.pages import notebook as nb
 
 nb.prepare()
@@ -24,8 +25,8 @@ nb.show_diff("05_ddp_inference")
 #
 # One process that sees every test image says what the right counts are.
 # %% run
-nb.run("01_cpu", EPOCHS=2)
-nb.run("05_ddp_inference", EPOCHS=2)
+nb.run("01_cpu")
+nb.run("05_ddp_inference")
 # %% curve
 nb.curve("01_cpu", "05_ddp_inference")
 # %% [markdown] three-text
@@ -67,7 +68,6 @@ if rank == 0:
     torch.save((count, shared), os.environ["RESULT"])
 dist.destroy_process_group()
 # %% three-drawn
-import matplotlib.pyplot as plt
 import torch
 
 count, seen = torch.load(nb.RESULT)
@@ -77,21 +77,8 @@ rows += [("all, padded", *seen[0]["padded, all ranks"]),
          ("all, exact", *seen[0]["exact, all ranks"])]
 for name, correct, total in rows:
     print(f"{name:18} {correct:5} of {total:5}  {100 * correct / total:.4f} %")
-print(
-    f"there are {count} test images; the mean of the ranks' accuracies is {100 * mean:.4f} %"
-)
-
-figure, axis = plt.subplots(figsize=(8, 2.6), layout="constrained")
-for place, (name, correct, total) in enumerate(rows):
-    colour = {"all, padded": nb.ORANGE, "all, exact": nb.BLUE}.get(name, nb.GREY)
-    axis.plot(100 * correct / total, place, "o", markersize=9, color=colour)
-    axis.annotate(f"{correct}/{total}", (100 * correct / total, place), xytext=(8, 0),
-                  textcoords="offset points", va="center", fontsize=8)
-axis.axvline(100 * correct / total, color=nb.BLUE, linewidth=1, linestyle="--")
-axis.set(xlabel="accuracy (%)", yticks=range(len(rows)), ylim=(4.5, -0.5),
-         yticklabels=[name for name, *_ in rows])
-axis.margins(x=0.15)
-plt.show()
+print(f"there are {count} test images; the mean of the ranks' accuracies is {100 * mean:.4f} %")
+drawing.accuracies(rows)
 # %% [markdown] padding-text
 # ## Which images are counted twice
 #

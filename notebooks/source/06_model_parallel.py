@@ -13,6 +13,7 @@ root = next((f for f in folders if (f / "tools/pages/notebook.py").exists()), No
 if root is None:
     raise RuntimeError("open this notebook from a clone of the repository")
 sys.path.insert(0, str(root))
+from tools.pages import drawing
 from tools.pages import notebook as nb
 
 nb.prepare()
@@ -23,16 +24,13 @@ nb.show_diff("06_model_parallel")
 # %% [markdown] run-text
 # ## Run both, and lay the curves on each other
 # %% run
-nb.run("02_single_gpu", EPOCHS=2)
-nb.run("06_model_parallel", EPOCHS=2)
+nb.run("02_single_gpu")
+nb.run("06_model_parallel")
 # %% curve
 nb.curve("02_single_gpu", "06_model_parallel")
 # %% [markdown] where-text
 # ## What is where
 # %% where
-import itertools
-import time
-
 import torch
 from torch import nn
 
@@ -47,8 +45,6 @@ for index, layer in enumerate(model.layers):
     size = sum(weights.nbytes for weights in layer.parameters()) / 1e6
     where = {str(weights.device) for weights in layer.parameters()} or {"no weights"}
     print(f"{half} {index} {type(layer).__name__:8} {size:6.2f} MB  {', '.join(where)}")
-
-
 # %% [markdown] timeline-text
 # ## The two halves take turns
 #
@@ -56,90 +52,42 @@ for index, layer in enumerate(model.layers):
 # one after the other, as they run. For the picture the halves are two equal stacks of layers;
 # in the script's network the first half does nearly all the work.
 # %% timeline
-def wait():
-    for device in {stage.DEVICE, stage.SECOND}:
-        if device.startswith("cuda"):
-            torch.cuda.synchronize(device)
-
-
 def stack():
-    return nn.Sequential(
-        *[nn.Sequential(nn.Linear(512, 512), nn.ReLU()) for _ in range(4)]
-    )
+    layers = [nn.Sequential(nn.Linear(512, 512), nn.ReLU()) for _ in range(4)]
+    return nn.Sequential(*layers)
 
 
 first, second = stack().to(stage.DEVICE), stack().to(stage.SECOND)
-BATCH = 512
 
 
-def measure(size):
-    """Return the median seconds of: forward 1, forward 2, backward 2, backward 1."""
-    times = []
-    for _ in range(15):
-        images = torch.rand(size, 512, device=stage.DEVICE)
-        marks = []
-
-        def mark(marks=marks):
-            wait()
-            marks.append(time.perf_counter())
-
-        mark()
-        hidden = first(images)
-        mark()
-        arrived = hidden.detach().to(stage.SECOND).requires_grad_()
-        loss = second(arrived).square().mean()
-        mark()
-        loss.backward()
-        mark()
-        hidden.backward(arrived.grad.to(stage.DEVICE))
-        mark()
-        times.append([b - a for a, b in itertools.pairwise(marks)])
-    return torch.tensor(times).median(dim=0).values.tolist()
+def step(size):
+    images = torch.rand(size, 512, device=stage.DEVICE)
+    yield  # the clock is read at each of these
+    hidden = first(images)
+    yield
+    arrived = hidden.detach().to(stage.SECOND).requires_grad_()
+    loss = second(arrived).square().mean()
+    yield
+    loss.backward()
+    yield
+    hidden.backward(arrived.grad.to(stage.DEVICE))
+    yield
 
 
-def schedule(parts, count):
-    """Return (half, start, length, colour, number) of each piece of `count` micro-batches.
-
-    Start and length are in seconds. All forward passes, then all backward passes, as in
-    GPipe (arXiv:1811.06965); each piece starts as soon as its half is free and what it
-    needs is there.
-    """
-    forward1, forward2, backward2, backward1 = parts
-    pieces, free, ready = [], [0.0, 0.0], [0.0] * count
-    for half, length, colour in [(0, forward1, nb.BLUE), (1, forward2, nb.BLUE),
-                                 (1, backward2, nb.ORANGE), (0, backward1, nb.ORANGE)]:
-        for micro in range(count):
-            start = max(free[half], ready[micro])
-            pieces.append((half, start, length, colour, micro + 1))
-            free[half] = ready[micro] = start + length
-    return pieces
-
-
-schedules = {count: schedule(measure(BATCH // count), count) for count in (1, 2, 4)}
+measured = {count: nb.laps(step, 512 // count) for count in (1, 2, 4)}
+for count, parts in measured.items():
+    print(f"{512 // count} images:", *[f"{1000 * seconds:.2f}" for seconds in parts], "ms")
 # %% timeline-drawn
-import matplotlib.pyplot as plt
-
-figure, axes = plt.subplots(3, 1, figsize=(9, 5), layout="constrained", sharex=True)
-spent = {}
-for axis, (count, pieces) in zip(axes, schedules.items(), strict=True):
-    spent[count] = end = max(start + length for _, start, length, *_ in pieces)
-    for half, start, length, colour, micro in pieces:
-        bar = axis.barh(half, 1000 * length, left=1000 * start, color=colour,
-                        edgecolor="white")
-        axis.bar_label(bar, [micro], label_type="center", color="white", fontsize=8)
-    busy = sum(length for _, _, length, *_ in pieces) / (2 * end)
-    axis.set(yticks=[0, 1], yticklabels=["first half", "second half"])
-    axis.invert_yaxis()
-    axis.set_title(f"{count} micro-batch{'es' * (count > 1)}: {1000 * end:.1f} ms, "
-                   f"the halves are busy {busy:.0%} of the time", fontsize=9)
-axes[-1].set_xlabel("milliseconds (blue: forward, orange: backward; the number: micro-batch)")
-plt.show()
+pieces = {count: drawing.schedule(parts, count) for count, parts in measured.items()}
+drawing.schedules(pieces)
 # %% [markdown] timeline-read
 # The first picture is what the script does. The others are **computed**, not run: each piece was
 # measured by itself, and starts in the picture as soon as its half is free. Two real devices come
 # close to that if the pieces are long enough. Each piece also has a fixed cost, so many small
 # pieces take longer in all than a few large ones.
 # %% gain
+spent = {count: max(start + length for _, start, length, *_ in found)
+         for count, found in pieces.items()}
 for count, seconds in spent.items():
     print(f"{count} micro-batch{'es' * (count > 1)}: {1000 * seconds:.1f} ms a step, "
           f"{spent[1] / seconds:.2f} times as fast as one batch")

@@ -6,7 +6,7 @@ import nbformat
 import pytest
 
 from conftest import ROOT
-from tools.pages import build_notebooks
+from tools.pages import build_notebooks, drawing
 from tools.run.stages import STAGES
 
 
@@ -31,6 +31,20 @@ def test_a_notebook_is_what_its_source_says(stage):
     for cell in code(notebook):  # without, gloo aborts the exit of a rank, now and then
         if cell.source.startswith("%%ranks "):
             assert cell.source.endswith("\ndist.destroy_process_group()")
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_cell_shows_the_lines_that_teach(stage):
+    """What is drawn stands in tools/pages/drawing.py, by a name; every stage has some."""
+    cells = [
+        cell.source for cell in code(nbformat.reads(build_notebooks.build(stage), 4))
+    ]
+    for source in cells:
+        assert not re.search(r"\bplt\b|matplotlib|\.subplots|\baxis\b", source)
+        called = re.findall(r"\bdrawing\.(\w+)\(", source)
+        assert all(hasattr(drawing, name) for name in called)
+    assert len(re.findall(r"^drawing\.", "\n".join(cells), re.MULTILINE)) > 0
+    assert max(len(source.splitlines()) for source in cells) <= 45
 
 
 def test_the_first_cell_is_the_same_in_all():

@@ -1,6 +1,5 @@
 """Promise: the notebooks run anywhere, in a browser too, and fail loudly."""
 
-import json
 import re
 import shutil
 import socket
@@ -16,6 +15,7 @@ from torch.autograd import DeviceType
 
 from conftest import ENV, ROOT, slow
 from tools.pages import notebook as nb
+from tools.pages import open_notebooks
 from tools.run import data, launch
 from tools.run.stages import STAGES
 
@@ -76,7 +76,11 @@ def test_a_notebook_runs(stage, ran):
         re.findall(r"^saved runs/notebooks/(\w+)/model.pth", printed, re.MULTILINE)
         == scripts
     )
-    assert [o for o in outputs(ran[stage]) if "image/png" in o.get("data", {})]
+    for cell in code(ran[stage]):
+        drawn = [o for o in cell.outputs if "image/png" in o.get("data", {})]
+        assert len(drawn) == len(
+            re.findall(r"^drawing\.|^nb\.curve", cell.source, re.MULTILINE)
+        )
     for cell in code(ran[stage]):
         if "nb.show_diff(" in cell.source:
             assert "changed lines." in str(cell.outputs)
@@ -158,8 +162,7 @@ def test_what_jupyter_was_started_with_and_what_a_cell_says(commands, monkeypatc
 def lab(tmp_path):
     """JupyterLab by `make notebooks`, in a copy of the repository: (address, copy).
 
-    As a person starts it: no variable says which data. What a person would not need, no
-    token and no browser of its own, stands in Jupyter's own settings.
+    As a person starts it, perhaps as root, over ssh: ARGS says that no browser opens.
     """
     copy, settings = tmp_path / "copy", tmp_path / "settings"
     leave = ".git", ".venv", ".*_cache", "__pycache__", "runs", "workshop", "mnist"
@@ -169,21 +172,15 @@ def lab(tmp_path):
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]
-    settings.mkdir()
-    (settings / "jupyter_server_config.json").write_text(
-        json.dumps({
-            "ServerApp": {"open_browser": False, "allow_root": True, "port": port,
-                          "port_retries": 0},
-            "IdentityProvider": {"token": ""},
-        })
-    )  # fmt: skip
+    flags = f"--no-browser --port {port} --ServerApp.port_retries=0"
     environment = {name: text for name, text in ENV.items() if name != "DATA"}
     for name in "_CONFIG_DIR", "_DATA_DIR", "_RUNTIME_DIR", "LAB_WORKSPACES_DIR":
         environment[f"JUPYTER{name}"] = str(settings)
     with open(tmp_path / "log", "w") as log:
         server = subprocess.Popen(
-            ["make", "notebooks"], cwd=copy, env=environment, stdout=log, stderr=log
-        )
+            ["make", "notebooks", f"ARGS={flags} --IdentityProvider.token=''"],
+            cwd=copy, env=environment, stdout=log, stderr=log,
+        )  # fmt: skip
     try:
         for _ in range(300):
             with socket.socket() as probe:
@@ -197,10 +194,14 @@ def lab(tmp_path):
 
 
 def test_a_person_can_open_and_run_one(browser, lab):  # noqa: F811
-    """In JupyterLab in a browser: opened, run by the menu, saved by the keyboard."""
+    """In JupyterLab in a browser: opened, run by the menu, saved by the keyboard.
+
+    It is a copy: the notebook in the repository stays as it was.
+    """
     address, copy = lab
     page = browser.new_page(viewport={"width": 1300, "height": 900})
-    page.goto(f"{address}/lab/tree/01_cpu.ipynb")
+    page.goto(address)
+    page.get_by_text("01_cpu.ipynb").first.dblclick(timeout=60_000)
     page.locator(".jp-Notebook h1").first.wait_for(timeout=60_000)
     page.get_by_text("Python 3 (ipykernel) | Idle").wait_for(timeout=60_000)
     page.get_by_role("menuitem", name="Run", exact=True).click()
@@ -209,7 +210,7 @@ def test_a_person_can_open_and_run_one(browser, lab):  # noqa: F811
     while time.monotonic() < end and not done:
         page.keyboard.press("Control+s")
         time.sleep(1)
-        notebook = nbformat.read(copy / "notebooks" / "01_cpu.ipynb", 4)
+        notebook = nbformat.read(copy / "workshop/01_cpu.ipynb", 4)
         wrong = [o for o in outputs(notebook) if o.output_type == "error"]
         assert [(o.ename, o.evalue) for o in wrong] == []
         done = [c for c in code(notebook)[-1:] if c.execution_count and c.outputs]
@@ -218,4 +219,34 @@ def test_a_person_can_open_and_run_one(browser, lab):  # noqa: F811
     assert "data/sample, a sample of MNIST" in printed
     assert "saved runs/notebooks/01_cpu/model.pth" in printed
     assert (copy / "runs/notebooks/01_cpu/model.pth").is_file()
+    for original in (ROOT / "notebooks").glob("*.ipynb"):
+        assert (
+            copy / "notebooks" / original.name
+        ).read_bytes() == original.read_bytes()
+    page.get_by_role("link", name="01_cpu/mnist.py").click()
+    page.get_by_text("optimizer.zero_grad()").first.wait_for()  # the stage, in a tab
     page.close()
+
+
+def test_a_copy_with_edits_is_kept(tmp_path, monkeypatch):
+    """Its links are those of the original: it is as deep."""
+    monkeypatch.setattr(open_notebooks, "COPIES", tmp_path / "workshop")
+    assert open_notebooks.copy() == []
+    mine, other = (tmp_path / "workshop" / f"{stage}.ipynb" for stage in STAGES[:2])
+    mine.write_text("edited")
+    other.unlink()
+    assert open_notebooks.copy() == [stage for stage in STAGES if stage != STAGES[1]]
+    assert mine.read_text() == "edited" and other.exists()
+    monkeypatch.undo()
+    assert open_notebooks.COPIES.parent == open_notebooks.FOLDER.parent
+    ignored = (ROOT / ".gitignore").read_text().splitlines()
+    assert f"{open_notebooks.COPIES.name}/" in ignored
+
+
+def test_jupyter_starts_as_root_too(monkeypatch):
+    for user, expected in (0, True), (1000, False):
+        monkeypatch.setattr("os.geteuid", lambda user=user: user)
+        words = open_notebooks.command(["--port=8889"])
+        assert ("--allow-root" in words) == expected
+        assert words[-1] == "--port=8889"
+        assert f"--ServerApp.root_dir={ROOT}" in words  # so links to stages lead there

@@ -7,7 +7,7 @@ from itertools import combinations, permutations
 
 import pytest
 
-from conftest import call
+from conftest import ROOT, call
 from tools.pages import side_by_side
 from tools.pages.blocks import anchor, base
 from tools.run import diffs
@@ -48,7 +48,7 @@ def page(browser, path):
     opened.goto(path.as_uri())
     yield opened
     assert wrong == []
-    assert {url.partition("#")[0] for url in requests} == {path.as_uri()}
+    assert {re.split("[?#]", url)[0] for url in requests} == {path.as_uri()}
     opened.close()
 
 
@@ -56,13 +56,12 @@ def show(page, link):
     page.evaluate("link => { location.hash = link; read() }", link)
 
 
-def test_make_prints_the_path_of_one_small_file():
+def test_make_prints_a_link_to_one_small_file():
     result = call(["make", "side_by_side"])
     assert result.returncode == 0, result.stderr
-    name = result.stdout.strip()
-    assert name.endswith("runs/side_by_side.html")
-    with open(name) as file:
-        text = file.read()
+    link = result.stdout.strip()
+    assert link == (ROOT / "runs/side_by_side.html").as_uri()
+    text = (ROOT / "runs/side_by_side.html").read_text()
     assert len(text.encode()) < 500_000
     assert not re.search(r"<link|<img|src=|@import|url\(", text)
 
@@ -130,13 +129,22 @@ def test_lines_of_a_hunk_stand_beside_each_other(page):
 
 def test_changed_words_are_marked(page):
     show(page, "04_ddp")
-    marks = page.locator("mark").all_inner_texts()
-    assert "set_epoch" in marks
-    assert "DistributedDataParallel" in " ".join(marks)
-    assert side_by_side.changed_words("a = one(2)", "a = two(2)") == (
-        [[4, 7]],
-        [[4, 7]],
+    marks = page.eval_on_selector_all(
+        ".text",
+        "all => all.map(one => [...one.querySelectorAll('mark')].map(part =>"
+        " part.textContent).join(''))",
     )
+    assert {"parallel.DistributedDataParallel", "// world_size"} <= set(marks)
+    blank = page.locator("mark.blank").all_text_contents()  # indented: not underlined
+    assert len(blank) > 0 and not "".join(blank).strip()
+
+
+def test_the_next_stage_begins_at_its_top(page):
+    show(page, "03_dp")
+    page.evaluate("scrollTo(0, document.body.scrollHeight)")
+    page.keyboard.press("ArrowRight")
+    bar, head = (page.locator(one).bounding_box() for one in (".bar", "main h2"))
+    assert 0 <= head["y"] - (bar["y"] + bar["height"]) < 40
 
 
 def test_keys_and_links(page):
@@ -157,8 +165,8 @@ def test_keys_and_links(page):
         assert page.evaluate(address) == expected, key
     page.goto(f"{page.url.partition('#')[0]}#04_ddp.3")
     page.wait_for_selector("#hunk-3.current")
-    box = page.locator("#hunk-3").bounding_box()
-    assert 0 <= box["y"] < 200  # it is scrolled to, and not hidden by the bar
+    box, bar = (page.locator(one).bounding_box() for one in ("#hunk-3", ".bar"))
+    assert 0 <= box["y"] - bar["height"] < 100  # scrolled to, and not behind the bar
     page.select_option("#from", label="02_single_gpu")
     assert page.evaluate(address) == "#02_single_gpu-04_ddp"
     page.click("#down")
@@ -189,6 +197,125 @@ def test_on_a_phone_nothing_is_cut_off(page, scheme):
     paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (max(map(int, re.findall(r"\d+", paper))) < 60) == (scheme == "dark")
     assert page.locator(".same.left").first.is_hidden()
+
+
+def test_on_a_phone_no_word_is_broken(page):
+    """A word has one rectangle, where it is not cut in two lines."""
+    page.set_viewport_size({"width": 390, "height": 844})
+    words = 0
+    for stage in "04_ddp", "06_model_parallel", "10_hybrid":
+        show(page, stage)
+        found = page.evaluate("""() => {
+          const walker = document.createTreeWalker(main, NodeFilter.SHOW_TEXT), found = [];
+          while (walker.nextNode()) {
+            const text = walker.currentNode, range = document.createRange();
+            if (!text.parentElement.closest('.group .text')) continue;
+            for (const word of text.data.matchAll(/\\w+/g)) {
+              range.setStart(text, word.index);
+              range.setEnd(text, word.index + word[0].length);
+              found.push([word[0], range.getClientRects().length]);
+            }
+          }
+          return found.filter(([, count]) => count);
+        }""")
+        assert [word for word, count in found if count > 1] == [], stage
+        words += len(found)
+    assert words > 500
+
+
+def test_the_bar_is_narrow_where_the_window_is_low(page):
+    for width in 568, 844, 1366:  # two phones on their sides, and a laptop
+        heights = []
+        for height in 390, 844:
+            page.set_viewport_size({"width": width, "height": height})
+            heights.append(page.locator(".bar").bounding_box()["height"])
+        assert heights[0] < 40 and heights[0] < 0.7 * heights[1]
+
+
+def luminance(colour):
+    red, green, blue = (
+        c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in colour
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_text_can_be_read(page, scheme):
+    """4.5:1 between each text and what is behind it, as WCAG 2 asks."""
+    page.emulate_media(color_scheme=scheme)
+    pairs = set()
+    for link in "04_ddp", "03_dp-06_model_parallel":
+        show(page, link)
+        pairs |= set(map(tuple, page.evaluate("""() => {
+          const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+          const found = new Set(), clear = 'rgba(0, 0, 0, 0)';
+          while (walker.nextNode()) {
+            const own = walker.currentNode.parentElement;
+            if (!walker.currentNode.data.trim() || !own.checkVisibility()) continue;
+            let behind = own;
+            while (getComputedStyle(behind).backgroundColor === clear)
+              behind = behind.parentElement;
+            found.add([own.closest('mark') ? 'mark' : '', getComputedStyle(own).color,
+              getComputedStyle(behind).backgroundColor].join(';'));
+          }
+          return [...found].map(one => one.split(';'));
+        }""")))  # fmt: skip
+    assert len(pairs) > 30 and len([kind for kind, *_ in pairs if kind]) > 5
+    for kind, *colours in pairs:
+        parts = [[float(n) for n in re.findall(r"[\d.]+", one)][:3] for one in colours]
+        parts = [
+            part if "srgb" in one else [n / 255 for n in part]
+            for one, part in zip(colours, parts, strict=True)
+        ]
+        dark, light = sorted(map(luminance, parts))
+        assert (light + 0.05) / (dark + 0.05) >= 4.5, (kind, colours)
+
+
+def test_headings_and_landmarks(page):
+    """Headings in order; each landmark but the banner and the footer has a name."""
+    show(page, "04_ddp")
+    levels = page.eval_on_selector_all(
+        "h1, h2, h3, h4", "all => all.map(one => Number(one.tagName[1]))"
+    )
+    assert levels == [1, 2] + [3] * len(diffs.hunks("03_dp", "04_ddp"))
+    tree = page.locator("body").aria_snapshot()
+    landmarks = re.findall(r"- (main|navigation|region|complementary)\b(.*)", tree)
+    assert len(landmarks) == 3 + 2 * levels.count(3)
+    names = [name for _, name in landmarks]
+    assert len(set(names)) == len(names) and all('"' in name for name in names)
+    legend, table = (
+        page.locator(one).bounding_box() for one in (".legend", "#overview")
+    )
+    assert legend["y"] < table["y"]
+
+
+def test_paper_is_filled(page):
+    """A hunk may go on on the next sheet: hunks that stay whole would take more."""
+
+    def sheets():
+        return len(re.findall(rb"/Type\s*/Page\b", page.pdf(prefer_css_page_size=True)))
+
+    show(page, "09_pipeline")
+    count = sheets()
+    page.add_style_tag(content="@media print { .group { break-inside: avoid } }")
+    assert 1 < count < sheets()
+
+
+def test_on_a_projector_type_is_large(page):
+    def size():
+        return page.eval_on_selector(
+            ".text", "one => parseFloat(getComputedStyle(one).fontSize)"
+        )
+
+    show(page, "04_ddp.2")
+    desk = size()
+    page.click("#size")
+    page.wait_for_selector(".projector #hunk-2.current")
+    assert size() > 1.5 * desk
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1440
+    page.click("#size")
+    page.wait_for_selector("html:not(.projector) #hunk-2.current")
+    assert size() == desk
 
 
 def test_links_in_the_pages_lead_to_the_same_hunks():

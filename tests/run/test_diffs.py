@@ -1,10 +1,13 @@
 """Promise: the diff between two stages is the lesson, and nothing else."""
 
 import ast
+import re
 import subprocess
+import sys
 
 import pytest
 
+from conftest import ENV, ROOT
 from tools.run import diffs
 from tools.run.stages import STAGES, script
 
@@ -83,3 +86,47 @@ def test_shared_sections_are_equal(pair):
 def test_docstrings_are_equal():
     docstrings = {ast.get_docstring(ast.parse(script(s).read_text())) for s in STAGES}
     assert len(docstrings) == 1
+
+
+def test_changed_words_are_tokens_of_python():
+    """A number, an operator and a name each count as one; a string by its words."""
+    for old, new, words in [
+        ("a = one(0.1)", "a = two(0.1)", ("one", "two")),
+        ("rate = 0.1", "rate = 0.01", ("0.1", "0.01")),
+        ("if a == b:", "if a <= b:", ("==", "<=")),
+        ("x = f(a).g(b)", "x = p(q).r(b)", ("f(a).g", "p(q).r")),  # not in five pieces
+        ('print("two GPUs")', 'print("six GPUs")', ("two", "six")),
+        ('"""Take one step', '"""Take two step', ("one", "two")),  # breaks off
+        ("    run()", "        run()", ("    ", "        ")),
+        ("same", "same", ("", "")),
+    ]:
+        marks = diffs.changed_words(old, new)
+        texts = [
+            "".join(line[start:end] for start, end in found)
+            for line, found in zip((old, new), marks, strict=True)
+        ]
+        assert texts == list(words)
+
+
+@pytest.mark.parametrize("unwanted", [{}, {"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_a_terminal_shows_colours_and_changed_words(unwanted, monkeypatch, capsys):
+    for name, text in {"NO_COLOR": "", "TERM": "xterm", **unwanted}.items():
+        monkeypatch.setenv(name, text)
+    diffs.show("03_dp", "04_ddp")
+    piped = capsys.readouterr().out
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    diffs.show("03_dp", "04_ddp")
+    shown = capsys.readouterr().out
+    assert "\033" not in piped
+    assert re.sub(r"\033\[\d+m", "", shown) == piped
+    assert (shown == piped) == bool(unwanted)
+    if not unwanted:
+        marked = re.findall(r"\033\[7m(.*?)\033\[27m", shown)
+        assert {"RandomSampler", "DistributedSampler", "// world_size"} <= set(marked)
+
+
+def test_head_ends_it_in_silence():
+    """Also for make, which would call an end by SIGPIPE an error."""
+    words = "make diff A=2 B=4 | head -n 1"
+    result = subprocess.run(words, shell=True, cwd=ROOT, env=ENV, capture_output=True)
+    assert (result.stdout, result.stderr) == (b"\n", b"")

@@ -182,8 +182,8 @@ def solution(exercise):
     """Print the diff from the broken script to the solution."""
     name = f"workshop/{exercise.folder.name}/mnist.py"
     old, new = (exercise.script(n).splitlines() for n in ("start", "solution"))
-    for line in difflib.unified_diff(old, new, name, "solution", lineterm=""):
-        print(colour(line) if sys.stdout.isatty() else line)
+    diff = difflib.unified_diff(old, new, name, "solution", lineterm="")
+    print(*colour(list(diff)), sep="\n")
 
 
 def reset(*these):

@@ -6,6 +6,8 @@ rooms            which room imports which, for CONTRIBUTING.md
 side_by_side     any two stages in the browser, one HTML file
 build_notebooks  notebooks/*.ipynb from notebooks/source/*.py
 notebook         what the notebooks import
+drawing          what they draw
+open_notebooks   `make notebooks`: JupyterLab, on copies of them
 
 It imports every other room, and none of them imports it.
 """

@@ -1,13 +1,16 @@
-"""What the companion notebooks share: where they are, runs in real processes, pictures.
+"""What the companion notebooks share: where they are, runs in real processes, clocks.
 
 Imported by the first cell of each, which puts the root of the repository on sys.path.
 """
 
 import contextlib
+import copy
+import itertools
 import os
 import subprocess
 import sys
 import tempfile
+import time
 from html import escape
 from pathlib import Path
 
@@ -16,9 +19,10 @@ import torch
 from IPython import get_ipython
 from IPython.display import HTML, display
 from markdown_it import MarkdownIt
+from torch import nn
 from torch.autograd import DeviceType
 
-from tools.pages import blocks
+from tools.pages import blocks, drawing
 from tools.run import compare, data, diffs, launch
 from tools.run.stages import ROOT
 
@@ -33,13 +37,14 @@ NO_SHUTDOWN = "\nimport os, sys\nsys.stdout.flush()\nos._exit(0)\n"
 # What JupyterLab may have been started with, and holds for every run in its notebooks.
 INHERITED = "GPUS", "NPROC", "OMP_NUM_THREADS"
 
-# Opaque, so that axes and labels can be read on a dark page too.
-STYLE = {
-    "figure.facecolor": "white", "savefig.facecolor": "white", "figure.dpi": 110,
-    "axes.grid": True, "grid.alpha": 0.3, "axes.spines.top": False,
-    "axes.spines.right": False, "font.size": 9,
-}  # fmt: skip
-BLUE, ORANGE, GREEN, GREY = "#1f6fb4", "#d9731a", "#2a8a5f", "#8a939c"
+PAIR = [0, 1]  # the GPUs of the four steps of nn.DataParallel
+# kind -> how names of its operations begin, in torch.profiler's words
+KINDS = {
+    "multiplying matrices": ("aten::addmm", "aten::mm"),
+    "optimizer": ("Optimizer.step", "aten::_foreach", "aten::add_"),
+    "moving": ("aten::copy_", "aten::_to_copy"),
+    "taking the batch": ("aten::index", "aten::div"),
+}
 BACKGROUND = {"-": "rgba(230, 130, 30, .22)", "+": "rgba(60, 140, 240, .22)"}
 
 
@@ -66,7 +71,8 @@ def prepare():
     pictures are drawn in the style of all notebooks.
     """
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch.profiler's own log
-    plt.rcParams.update(STYLE)
+    get_ipython().run_line_magic("matplotlib", "inline")  # figures without pyplot, too
+    plt.rcParams.update(drawing.STYLE)
     get_ipython().register_magic_function(ranks, "cell")
     torch.set_num_threads(1)
     os.chdir(ROOT)
@@ -106,31 +112,61 @@ def show_diff(stage, base=None):
     display(HTML(html))
 
 
-def show_images(images, titles):
-    """Draw images (count, height, width), each below its title, eight in a row."""
-    rows = -(-len(images) // 8)
-    _, axes = plt.subplots(rows, 8, figsize=(8, 1.4 * rows), layout="constrained")
-    for axis in axes.flat:  # the last row may have some left over
-        axis.axis("off")
-    for axis, image, title in zip(axes.flat, images, titles, strict=False):
-        axis.imshow(image, cmap="gray_r")
-        axis.set_title(title, fontsize=8)
-    plt.show()
+def scatter(batch):
+    """Return the two parts of a batch, one for each of two GPUs, as nn.parallel.scatter.
 
-
-def draw_table(axis, values, texts, **style):
-    """Draw a table: each cell in the colour of its value, with its text.
-
-    `values` and `texts` are (rows, columns) in size, `style` is what imshow takes.
+    With fewer GPUs this and the next three use the stand-in: the same steps with two
+    copies on the CPU, one after the other.
     """
-    axis.imshow(values, **style)
-    axis.grid(visible=False)
-    for y, row in enumerate(texts):
-        for x, text in enumerate(row):
-            axis.text(x, y, text, ha="center", va="center", color="black", fontsize=8)
+    return nn.parallel.scatter(batch, PAIR) if two_gpus() else batch.chunk(2)
 
 
-def by_kind(averages, kinds):
+def replicate(model):
+    """Return a copy of the model for each of two GPUs, as nn.parallel.replicate."""
+    if two_gpus():
+        return nn.parallel.replicate(model, PAIR)
+    return [copy.deepcopy(model) for _ in PAIR]
+
+
+def apply(replicas, parts):
+    """Return what each copy makes of its part, as nn.parallel.parallel_apply."""
+    if two_gpus():
+        return nn.parallel.parallel_apply(replicas, [(part,) for part in parts])
+    return [replica(part) for replica, part in zip(replicas, parts, strict=True)]
+
+
+def gather(outputs):
+    """Return the outputs as one, joined along dimension 0, as nn.parallel.gather."""
+    if two_gpus():
+        return nn.parallel.gather(outputs, 0)
+    if isinstance(outputs[0], torch.Tensor):
+        scalars = outputs[0].dim() == 0
+        return torch.stack(outputs) if scalars else torch.cat(outputs)
+    return tuple(gather(column) for column in zip(*outputs, strict=True))
+
+
+def two_gpus():
+    """Return whether there are two GPUs, so that no stand-in is needed."""
+    return torch.cuda.device_count() > 1
+
+
+def laps(parts, *arguments, rounds=15):
+    """Return the median seconds between the yields of a generator function, a list.
+
+    Every GPU has done its work before a clock is read.
+    """
+    times = []
+    for _ in range(rounds):
+        marks = []
+        for _ in parts(*arguments):
+            for gpu in range(torch.cuda.device_count()):
+                torch.cuda.synchronize(gpu)
+            marks.append(time.perf_counter())
+        times.append([b - a for a, b in itertools.pairwise(marks)])
+    return torch.tensor(times).median(dim=0).values.tolist()
+
+
+def by_kind(averages, kinds=KINDS):
     """Return the seconds of a profile's operations, {kind: seconds}, and on which device.
 
     `averages` are torch.profiler's, `kinds` maps a kind to how names of its operations

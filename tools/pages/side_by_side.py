@@ -1,14 +1,12 @@
-"""Write one HTML page that shows any two stages side by side, and print its path.
+"""Write one HTML page that shows any two stages side by side, and print a link to it.
 
 `python -m tools.pages.side_by_side [FILE]`, by default runs/side_by_side.html. The page
 needs no network and no server: side_by_side.html beside this file, with the data in it.
 """
 
 import json
-import re
 import sys
-from difflib import SequenceMatcher
-from itertools import accumulate, combinations, product
+from itertools import combinations
 from pathlib import Path
 
 from markdown_it import MarkdownIt
@@ -21,44 +19,12 @@ from tools.run import diffs
 from tools.run.stages import EVERY, ROOT, refuse, script
 
 TEMPLATE = Path(__file__).with_suffix(".html")
-SIMILAR = 0.4  # two lines that share less than this are not one line that changed
 
 
 def highlighted(stage):
     """Return the lines of a script as HTML, in spans of pygments' classes."""
     text = script(stage).read_text()
     return highlight(text, PythonLexer(), HtmlFormatter(nowrap=True)).splitlines()
-
-
-def changed_words(old, new):
-    """Return where two versions of a line differ: two lists of [start, end] columns."""
-    words = [re.findall(r"\w+|\s+|.", line) for line in (old, new)]
-    a, b = ([0, *accumulate(map(len, line))] for line in words)  # where words begin
-    opcodes = SequenceMatcher(None, *words).get_opcodes()
-    changed = [places for tag, *places in opcodes if tag != "equal"]
-    return ([[a[i1], a[i2]] for i1, i2, _, _ in changed if i1 < i2],
-            [[b[j1], b[j2]] for _, _, j1, j2 in changed if j1 < j2])  # fmt: skip
-
-
-def aligned(old, new, i=0, j=0):
-    """Pair the lines of a replaced stretch, whose numbers begin at `i` and `j`.
-
-    Returns (i, j) for lines that are alike, (i, None) and (None, j) for others. The two
-    most similar lines are a pair, and so on above and below them.
-    """
-
-    def similarity(pair):
-        return SequenceMatcher(None, old[pair[0]].strip(), new[pair[1]].strip()).ratio()
-
-    pairs = list(product(range(len(old)), range(len(new))))
-    best = max(pairs, key=similarity, default=None)
-    if best is None or similarity(best) < SIMILAR:
-        gone = [(i + n, None) for n in range(len(old))]
-        return gone + [(None, j + n) for n in range(len(new))]
-    m, n = best
-    above = aligned(old[:m], new[:n], i, j)
-    below = aligned(old[m + 1 :], new[n + 1 :], i + m + 1, j + n + 1)
-    return [*above, (i + m, j + n), *below]
 
 
 def rows(a, b, hunk):
@@ -73,8 +39,10 @@ def rows(a, b, hunk):
         if tag == "equal":
             found += [[i1 + n, j1 + n, 0, 0] for n in range(i2 - i1)]
             continue
-        for i, j in aligned(old[i1:i2], new[j1:j2], i1, j1):
-            marks = changed_words(old[i], new[j]) if None not in (i, j) else ([], [])
+        for i, j in diffs.aligned(old[i1:i2], new[j1:j2], i1, j1):
+            marks = (
+                diffs.changed_words(old[i], new[j]) if None not in (i, j) else ([], [])
+            )
             found.append([i, j, *marks])
     first, last = (hunk.opcodes[n][0] == "equal" for n in (0, -1))
     return found[first : len(found) - last]
@@ -180,4 +148,4 @@ if __name__ == "__main__":
         write(target)
     except OSError as error:
         refuse(f"cannot write {target}: {error.strerror}")
-    print(target)
+    print(target.resolve().as_uri())

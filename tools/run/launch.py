@@ -382,7 +382,7 @@ def main():
     if status:
         sys.exit(status if status > 0 else 128 - status)
     if base:
-        diffs.show(base, stage, colours=sys.stdout.isatty())
+        diffs.show(base, stage)
     lesson = LESSON_FROM.get(stage)
     if lesson and base != lesson:
         count = diffs.changed_lines(lesson, stage)

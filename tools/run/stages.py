@@ -1,8 +1,8 @@
 """The stages, in order, and what every tool has to know about them."""
 
+import atexit
 import importlib.util
 import os
-import signal
 import sys
 from pathlib import Path
 
@@ -78,9 +78,24 @@ def previous(stage):
 
 
 def end_at_a_closed_pipe():
-    """Have this program end in silence, as others do, when its reader has gone: `| head`."""
-    if hasattr(signal, "SIGPIPE"):
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    """Have this program end in silence when its reader has gone: `make diff … | head`.
+
+    Without an error, too: an end by SIGPIPE is one, and make would say so.
+    """
+
+    def end(kind, error, trace):
+        if issubclass(kind, BrokenPipeError):
+            os._exit(0)
+        sys.__excepthook__(kind, error, trace)
+
+    def flush():  # before Python does, which could only complain
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:
+            os._exit(0)
+
+    sys.excepthook = end
+    atexit.register(flush)
 
 
 def refuse_unwritable(folder, advice):

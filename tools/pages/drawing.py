@@ -1,0 +1,230 @@
+"""What the notebooks draw: each function takes what a cell has found, returns a figure.
+
+The figures are without pyplot: a cell shows the one that it ends with. STYLE is for
+matplotlib.rcParams, which nb.prepare() updates.
+"""
+
+import torch
+from matplotlib.colors import ListedColormap
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+# Opaque, so that axes and labels can be read on a dark page too.
+STYLE = {
+    "figure.facecolor": "white", "savefig.facecolor": "white", "figure.dpi": 110,
+    "axes.grid": True, "grid.alpha": 0.3, "axes.axisbelow": True,
+    "axes.spines.top": False, "axes.spines.right": False, "font.size": 9,
+}  # fmt: skip
+BLUE, ORANGE, GREEN, GREY = "#1f6fb4", "#d9731a", "#2a8a5f", "#8a939c"
+COLOURS = BLUE, GREEN, ORANGE, "#b08cc0", "#c5cbd1"
+RANKS = "#9cc8f0", "#f6bd85"  # light: black text is on them
+
+
+def figure(width, height, rows=1, columns=1, **options):
+    """Return a figure of that size in inches, and its axes."""
+    made = Figure(figsize=(width, height), layout="constrained")
+    return made, made.subplots(rows, columns, **options)
+
+
+def table(axis, values, texts, **style):
+    """Draw a table: each cell in the colour of its value, with its text.
+
+    `values` and `texts` are (rows, columns) in size, `style` is what imshow takes.
+    """
+    axis.imshow(values, **style)
+    axis.grid(visible=False)
+    for y, row in enumerate(texts):
+        for x, text in enumerate(row):
+            axis.text(x, y, text, ha="center", va="center", color="black", fontsize=8)
+
+
+def images(images, titles):
+    """Draw images (count, height, width), each below its title, eight in a row."""
+    rows = -(-len(images) // 8)
+    made, axes = figure(8, 1.4 * rows, rows, 8)
+    for axis in axes.flat:  # the last row may have some left over
+        axis.axis("off")
+    for axis, image, title in zip(axes.flat, images, titles, strict=False):
+        axis.imshow(image, cmap="gray_r")
+        axis.set_title(title, fontsize=8)
+    return made
+
+
+def digits(shares):
+    """Draw how many percent of the images each digit has: {name: ten numbers}."""
+    made, axis = figure(8, 2.6)
+    for number, (name, share) in enumerate(shares.items()):
+        places = torch.arange(10) + 0.4 * number - 0.2
+        axis.bar(places, share, 0.38, label=name, color=[BLUE, ORANGE][number])
+    axis.axhline(10, color=GREY, linewidth=1, linestyle="--")
+    axis.set(xlabel="digit", ylabel="share of the images (%)", xticks=range(10))
+    made.legend(ncols=2, loc="outside upper center", frameon=False)
+    return made
+
+
+def mistakes(counts):
+    """Draw which digit (row) is taken for which (column): counts (10, 10), right ones too.
+
+    The ten most frequent mistakes are in bold.
+    """
+    wrong = counts.clone().fill_diagonal_(0)
+    made, axis = figure(4.8, 4.4)
+    texts = [[count or "" for count in row] for row in wrong.tolist()]
+    table(axis, wrong, texts, cmap="Oranges", vmin=0, vmax=2 * wrong.max().item())
+    most = wrong.flatten().sort(descending=True).values[9]
+    for text, count in zip(axis.texts, wrong.flatten().tolist(), strict=True):
+        text.set(fontweight="bold" if count >= most else "normal", fontsize=9)
+    axis.set(xlabel="classified as", ylabel="the digit is", xticks=range(10),
+             yticks=range(10), title="mistakes on the test images")  # fmt: skip
+    return made
+
+
+def shares(measured):
+    """Draw what a time is made of: {name: {part: time}}, in any unit."""
+    made, axis = figure(8, 2.4)
+    totals = torch.tensor([sum(parts.values()) for parts in measured.values()])
+    left = torch.zeros(len(measured))
+    for kind, colour in zip(next(iter(measured.values())), COLOURS, strict=False):
+        share = (
+            100 * torch.tensor([parts[kind] for parts in measured.values()]) / totals
+        )
+        axis.barh(list(measured), share, left=left, color=colour, label=kind)
+        left += share
+    axis.set(xlabel="share of a step's time (%)", xlim=(0, 100))
+    axis.invert_yaxis()
+    made.legend(ncols=5, loc="outside lower center", fontsize=8, frameon=False)
+    return made
+
+
+def four_steps(batch, parts, outputs, result):
+    """Draw how a batch of images is cut, and how the parts' outputs come together.
+
+    `batch` is (n, 28, 28) with its two `parts`; `outputs` are those of the parts, `result`
+    is (n, 10). An image is a row of the outputs, in the colour of its device.
+    """
+    made = Figure(figsize=(9, 4), layout="constrained")
+    axes = made.subplot_mosaic([["batch", "0", "out0", "all"],
+                                ["batch", "1", "out1", "all"]],
+                               width_ratios=[1.2, 1.2, 1, 1])  # fmt: skip
+    low, high = result.min().item(), result.max().item()
+
+    def sheet(axis, images, of_device, title):
+        columns = 8
+        rows = -(-len(images) // columns)
+        paper = torch.zeros(rows * columns, 28, 28)
+        paper[: len(images)] = images.float().cpu()
+        paper = paper.view(rows, columns, 28, 28).transpose(1, 2)
+        axis.imshow(paper.reshape(rows * 28, columns * 28), cmap="gray_r")
+        for place, device in enumerate(of_device):
+            corner = (place % columns * 28 - 0.5, place // columns * 28 - 0.5)
+            axis.add_patch(Rectangle(corner, 28, 28, color=RANKS[device], alpha=0.5))
+        axis.set_title(title)
+
+    def matrix(axis, output, of_device, title):
+        axis.imshow(
+            output.detach().cpu(), cmap="Greys", vmin=low, vmax=high, aspect="auto"
+        )
+        for row, device in enumerate(of_device):
+            axis.add_patch(Rectangle((-0.5, row - 0.5), 10, 1, color=RANKS[device], alpha=0.45,
+                                     linewidth=0))  # fmt: skip
+        axis.set_title(title)
+
+    devices = [device for device, part in enumerate(parts) for _ in part]
+    sheet(axes["batch"], batch, devices, f"batch {tuple(batch.shape)}")
+    for device in (0, 1):
+        part, output = parts[device], outputs[device]
+        own = [device] * len(part)
+        sheet(axes[str(device)], part, own, f"scatter {tuple(part.shape)}")
+        matrix(axes[f"out{device}"], output, own, f"apply {tuple(output.shape)}")
+    matrix(axes["all"], result, devices, f"gather {tuple(result.shape)}")
+    for axis in axes.values():
+        axis.set(xticks=[], yticks=[])
+        axis.grid(visible=False)
+    return made
+
+
+def assignments(maps):
+    """Draw which rank gets which image, and when: {title: (rank, step)}.
+
+    `rank` and `step` are lists, a row for each epoch, a column for each image.
+    """
+    made, axes = figure(9, 2 * len(maps), len(maps))
+    for axis, (title, (rank, step)) in zip(axes, maps.items(), strict=True):
+        table(axis, rank, step, cmap=ListedColormap(RANKS), aspect="auto")
+        axis.set(ylabel="epoch", yticks=range(len(rank)), title=title,
+                 xticks=range(0, len(rank[0]), 2))  # fmt: skip
+    axes[-1].set_xlabel(
+        "image; the colour is its rank (blue 0, orange 1), the number its step"
+    )
+    return made
+
+
+def gradients(before, after):
+    """Draw two ranks' gradients against each other: pairs of tensors of one size."""
+    made, axes = figure(8, 4.3, 1, 2, sharex=True, sharey=True)
+    names = "before the reduction", "after"
+    low = min(one.min().item() for one in (*before, *after))
+    high = max(one.max().item() for one in (*before, *after))
+    for axis, (a, b), name in zip(axes, [before, after], names, strict=True):
+        axis.plot([low, high], [low, high], color=GREY, linewidth=1)
+        axis.scatter(a, b, s=6, alpha=0.5, color=BLUE)
+        axis.set(xlabel="gradient on rank 0", title=name, aspect="equal")
+        axis.locator_params(nbins=5)
+    axes[0].set_ylabel("gradient on rank 1")
+    return made
+
+
+def accuracies(rows):
+    """Draw counts as accuracies: a list of (name, right ones, all); the last is a line."""
+    made, axis = figure(8, 2.6)
+    for place, (name, correct, total) in enumerate(rows):
+        share, colour = 100 * correct / total, GREY
+        if name.startswith("all"):
+            colour = BLUE if place == len(rows) - 1 else ORANGE
+        axis.plot(share, place, "o", markersize=9, color=colour)
+        axis.annotate(f"{correct}/{total}", (share, place), xytext=(8, 0),
+                      textcoords="offset points", va="center", fontsize=8)  # fmt: skip
+    axis.axvline(share, color=BLUE, linewidth=1, linestyle="--")
+    axis.set(xlabel="accuracy (%)", yticks=range(len(rows)), ylim=(len(rows) - 0.5, -0.5),
+             yticklabels=[name for name, *_ in rows])  # fmt: skip
+    axis.margins(x=0.15)
+    return made
+
+
+def schedule(parts, count):
+    """Return (half, start, length, kind, number) of each piece of `count` micro-batches.
+
+    `parts` are the seconds of one: forward in the first half and in the second, backward
+    in the second and in the first. Start and length are in seconds. All forward passes,
+    then all backward passes, as in GPipe (arXiv:1811.06965); each piece starts as soon as
+    its half is free and what it needs is there.
+    """
+    pieces, free, ready = [], [0.0, 0.0], [0.0] * count
+    kinds = "forward", "forward", "backward", "backward"
+    for half, length, kind in zip((0, 1, 1, 0), parts, kinds, strict=True):
+        for micro in range(count):
+            start = max(free[half], ready[micro])
+            pieces.append((half, start, length, kind, micro + 1))
+            free[half] = ready[micro] = start + length
+    return pieces
+
+
+def schedules(pieces):
+    """Draw when each half works: {number of micro-batches: what `schedule` returned}."""
+    made, axes = figure(9, 5, len(pieces), 1, sharex=True)
+    colours = {"forward": BLUE, "backward": ORANGE}
+    for axis, (count, found) in zip(axes, pieces.items(), strict=True):
+        end = max(start + length for _, start, length, *_ in found)
+        for half, start, length, kind, micro in found:
+            bar = axis.barh(half, 1000 * length, left=1000 * start, color=colours[kind],
+                            edgecolor="white")  # fmt: skip
+            axis.bar_label(bar, [micro], label_type="center", color="white", fontsize=8)
+        busy = sum(length for _, _, length, *_ in found) / (2 * end)
+        axis.set(yticks=[0, 1], yticklabels=["first half", "second half"])
+        axis.invert_yaxis()
+        axis.set_title(f"{count} micro-batch{'es' * (count > 1)}: {1000 * end:.1f} ms, "
+                       f"the halves are busy {busy:.0%} of the time", fontsize=9)  # fmt: skip
+    axes[-1].set_xlabel(
+        "milliseconds (blue: forward, orange: backward; the number: micro-batch)"
+    )
+    return made
