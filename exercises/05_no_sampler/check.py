@@ -1,11 +1,34 @@
-from tools.lab.checks import Wrong, equal_weights, learns, shared_out
+from itertools import chain
+
+from tools.lab.checks import (
+    OTHER,
+    Wrong,
+    equal_weights,
+    learns,
+    shared_out,
+    trained,
+    wrapped,
+)
+
+ODD = {"train": 511, "batch": 64}  # two ranks cannot share them evenly
 
 
 def check(run):
-    seen = run()
-    learns(seen)
-    shared_out(seen)
-    equal_weights(seen)
-    first, second = seen.epochs(0)
-    if first == second:
-        raise Wrong("The second epoch has the images in the order of the first.")
+    for setting in ODD, OTHER:
+        seen = run(**setting)
+        train, batch = setting["train"], setting["batch"]
+        shared_out(seen, train, twice=-train % len(seen.events))
+        first, second = zip(*trained(seen), strict=True)
+        orders = [list(chain(*passes)) for passes in first]
+        if any(list(chain(*passes)) in orders for passes in second):
+            raise Wrong("The second epoch has the images in the order of the first.")
+        for step, parts in enumerate(zip(*first, strict=False), start=1):
+            size = sum(map(len, parts))
+            if size != batch and step <= train // batch:
+                raise Wrong(
+                    f"Step {step} takes {size} images on all ranks together, expected "
+                    f"{batch}, as the first line says."
+                )
+        wrapped(seen)
+        equal_weights(seen)
+        learns(seen)

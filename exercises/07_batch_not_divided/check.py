@@ -1,17 +1,47 @@
-from tools.lab.checks import Wrong, learns, shared_out
+from tools.lab.checks import (
+    OTHER,
+    Wrong,
+    close,
+    equal_weights,
+    learns,
+    same_curve,
+    shared_out,
+    trained,
+    wrapped,
+)
 
-BATCH, RATE, PROCESSES = 64, 0.1, 2  # the defaults of the script
+USUAL = {"processes": 2, "batch": 64, "train": 512}
 
 
 def check(run):
-    seen = run(processes=PROCESSES)
-    learns(seen)
-    shared_out(seen)
-    step = sum(len(seen.epochs(rank)[0][0]) for rank in range(PROCESSES))
-    rate = seen.of("step")[0]["lr"]
-    if abs(rate / step - RATE / BATCH) > 1e-9:
-        raise Wrong(
-            f"The {PROCESSES} ranks together take {step} images a step, with a "
-            f"learning rate of {rate:g}. The rate of {RATE} is meant for {BATCH} "
-            "images."
-        )
+    for setting, rate in (USUAL, 0.1), (OTHER, 0.05):
+        seen = run("--lr", str(rate), **setting)
+        shared_out(seen, setting["train"])
+        ranks, batch = setting["processes"], setting["batch"]
+        first, _ = zip(*trained(seen), strict=True)  # of the two epochs
+        step = sum(len(passes[0]) for passes in first)
+        if step not in (batch, ranks * batch):
+            raise Wrong(
+                f"The {ranks} ranks together take {step} images a step. With "
+                f"--batch-size {batch} it has to be {batch}, or {batch} on each rank."
+            )
+        equal_weights(seen)
+        fits, rates = rate * step / batch, seen.rates()
+        same = {**setting, "batch": step}
+        try:  # whatever makes a step as long
+            same_curve(seen, run.solution("--lr", str(fits), **same), f"rate {fits:g}")
+        except Wrong:
+            off = [n for n, used in enumerate(rates) if not close(used, fits)]
+            if not off:
+                raise
+            last = rates[len(first[0]) :]  # a warm-up is over by then
+            if rates != sorted(rates) or not all(close(used, fits) for used in last):
+                number = off[-1]
+                where = f" in step {number + 1}" if rates[0] != rates[-1] else ""
+                raise Wrong(
+                    f"The {ranks} ranks together take {step} images a step, with a "
+                    f"learning rate of {rates[number]:g}{where}. The rate of {rate:g} "
+                    f"is meant for {batch} images."
+                ) from None
+            wrapped(seen)
+            learns(seen)

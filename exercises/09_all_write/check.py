@@ -1,15 +1,36 @@
-from tools.lab.checks import Wrong, ended, same_curve
+from tools.lab.checks import (
+    OTHER,
+    TRAIN,
+    Wrong,
+    ended,
+    equal_weights,
+    same_curve,
+    same_weights,
+    shared_out,
+)
+from tools.lab.standin import machines
 
 FILES = ["metrics.csv", "model.pth", "state.pth"]
 
 
 def check(run):
-    seen, expected = run(), run.solution()
-    for name, ranks in seen.writers().items():
-        if len(ranks) > 1:
-            raise Wrong(f"{name} was written by ranks {' and '.join(map(str, ranks))}.")
-    ended(seen)
-    missing = [name for name in FILES if name not in seen.writers()]
-    if missing:
-        raise Wrong(f"Nobody wrote {', '.join(missing)}.")
-    same_curve(seen, expected, "stage 1")
+    for setting, where in (
+        ({}, ""),
+        ({"processes": 1}, " on one process"),
+        ({**OTHER, "stand_in": machines}, " on three machines, one rank each"),
+    ):
+        seen = run(**setting)
+        for name, ranks in seen.writers().items():
+            if len(ranks) > 1:
+                *others, last = map(str, ranks)
+                ranks = f"{', '.join(others)} and {last}"
+                raise Wrong(f"{name} was written by ranks {ranks}{where}.")
+        ended(seen)
+        missing = [name for name in FILES if name not in seen.writers()]
+        if missing:
+            raise Wrong(f"Nobody wrote {', '.join(missing)}{where}.")
+        shared_out(seen, setting.get("train", TRAIN))
+        equal_weights(seen)
+        if not where:
+            same_curve(seen, run.solution(), "stage 1")
+            same_weights(seen, run.solution(), "stage 1")

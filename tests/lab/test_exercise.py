@@ -15,14 +15,14 @@ from tools.lab.exercise import Exercise, exercises
 from tools.run.stages import EVERY
 
 EXERCISES = exercises()
-MENDED = {1, 2, 3, 4, 10, 15, 19, 22}
+MENDED = {*range(1, 11), 12, 15, 19, 22}
 UNASKED = [f"{n:02}" for n in range(1, 29) if n not in MENDED]  # kinds not gone through
 REASONS = {  # a part of what the check says of the broken script
     "01": "same device, but found at least two devices, cuda:0 and cpu",
     "02": "The clock was read while work was still in the queue",
     "03": "The keys of model.pth begin with 'module.layers.1.weight'",
     "04": "size of tensor a (10) must match the size of tensor b (20)",
-    "05": "rank 1 trained on 512 images that rank 0 trained on too",
+    "05": "rank 1 trained on 511 images that rank 0 trained on too",
     "06": "Epoch 2 has the images in the order of epoch 1",
     "07": "together take 128 images a step, with a learning rate of 0.1",
     "08": "The loss of epoch 1 is given as",

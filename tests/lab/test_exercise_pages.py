@@ -10,9 +10,10 @@ from tools.run import ranks
 from tools.run.stages import script
 
 HALF = "(hidden).to(DEVICE)", "(hidden.to(SECOND)).to(DEVICE)"  # of 19's two mistakes
+CURVES = [(n, 1) for n in ("01", "06", "07", "08", "22")] + [("19", 2)]
 
 
-@pytest.mark.parametrize(("number", "quoted"), [("01", 1), ("19", 2), ("22", 1)])
+@pytest.mark.parametrize(("number", "quoted"), CURVES)
 def test_a_curve_is_that_of_the_sample(number, quoted, tmp_path):
     exercise = commands.find(number)
     pattern = r"losses\s+(?:are|become)\s+(\S+),\s+(\S+)\s+and\s+(\S+\d)"

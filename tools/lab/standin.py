@@ -10,6 +10,7 @@ one line that says so. Mixed precision is accepted, and computes as without it.
 
 import datetime
 import inspect
+import os
 from collections import Counter
 from functools import partial
 from pkgutil import resolve_name
@@ -631,3 +632,23 @@ def restore(storage, location):
 one_gpu, two_gpus, three_gpus = partial(gpus, 1), partial(gpus, 2), partial(gpus, 3)
 FAST = 3.0
 fast_gpu = partial(gpus, 1, speed=FAST)
+
+
+def slow_disk(note):
+    """Have torch.save take 0.1 s longer, and time.sleep none: who waits, has to be told.
+
+    It gives the process no GPU.
+    """
+    from time import sleep
+
+    def save(original, *args, **options):
+        sleep(0.1)
+        return original(*args, **options)
+
+    replace("torch:save", save)
+    replace("time:sleep", nothing)
+
+
+def machines(note):
+    """Have each rank be the only one of its machine; they share the folders."""
+    os.environ |= {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
