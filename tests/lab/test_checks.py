@@ -141,3 +141,24 @@ def test_another_curve_is_wrong(row, said):
 def test_a_curve_of_other_length_is_wrong():
     with pytest.raises(Wrong, match="has 1 epochs, expected 2"):
         checks.same_curve(seen(rows=ROWS[:1]), seen())
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        ([[0, 2], [1]], ""),
+        ([[0, 2], [1, 0]], ""),  # padded
+        ([[0, 1, 2], [0, 1, 2]], "they evaluate 3 and 3 different ones"),
+        ([[0, 1, 2], []], "they evaluate 3 and 0 different ones"),
+        ([[0], [1]], "together evaluate 2 of 3 test images"),
+    ],
+)
+def test_test_images_are_shared_out(parts, said):
+    events = [
+        [{"kind": "pass", "images": [(False, i) for i in part], "grad": False}]
+        for part in parts
+    ]
+    if not said:
+        return checks.tests_shared_out(seen(events=events), test=3)
+    with pytest.raises(Wrong, match=said):
+        checks.tests_shared_out(seen(events=events), test=3)

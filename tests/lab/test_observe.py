@@ -126,3 +126,10 @@ def test_an_asynchronous_collective_counts_once_it_is_waited_for():
         seen = observed(text, "04_ddp")
         assert seen.status == 0, seen.error()
         assert len(seen.of("collective")) == count
+
+
+def test_what_reduce_leaves_on_other_ranks_is_of_no_use():
+    old, new = "dist.all_reduce(loss_sum)", "dist.reduce(loss_sum, 1)"
+    assert STAGE.count(old) == 1
+    seen = observed(STAGE.replace(old, new), "04_ddp")
+    assert [loss for loss, *_ in seen.rows] == [-1 / 512] * 2

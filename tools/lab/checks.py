@@ -210,3 +210,25 @@ def shared_out(seen, train=TRAIN, twice=0):
                 f"In epoch {epoch + 1} the ranks trained on {count} images, of which "
                 f"there are {train}: some were used more than once."
             )
+
+
+def tests_shared_out(seen, test=TEST):
+    """Raise Wrong unless the ranks share the test images out: each has its part of them.
+
+    Of a run of one epoch. As many images may be used twice as make parts equally large.
+    """
+    ended(seen)
+    ranks = range(len(seen.events))
+    parts = [
+        {i for images in seen.passes(rank, train=False) for i in images}
+        for rank in ranks
+    ]
+    distinct = len(set().union(*parts))
+    if distinct != test:
+        raise Wrong(f"The ranks together evaluate {distinct} of {test} test images.")
+    sizes = [len(part) for part in parts]
+    if sum(sizes) - test > -test % len(ranks) or max(sizes) - min(sizes) >= len(ranks):
+        raise Wrong(
+            f"The ranks do not share the {test} test images out: they evaluate "
+            f"{', '.join(map(str, sizes[:-1]))} and {sizes[-1]} different ones."
+        )

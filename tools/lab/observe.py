@@ -13,6 +13,7 @@ import sys
 import types
 from inspect import signature
 from pathlib import Path
+from time import monotonic  # not the module's, which a stand-in replaces
 
 import torch
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
@@ -73,8 +74,8 @@ def record(rank, folder, path, stand_in=None, reductions=False):
     events = open(folder / f"rank{rank}", "w", buffering=1)  # noqa: SIM115
     depth, pending = [], {}  # of calls of modules; collectives that nobody waited for
 
-    def note(kind, **facts):
-        events.write(json.dumps({"kind": kind, **facts}) + "\n")
+    def note(kind, **facts):  # `time` is the same clock in all ranks, in seconds
+        events.write(json.dumps({"kind": kind, "time": monotonic(), **facts}) + "\n")
 
     known = {}  # what `inked` says of an image -> whether it is for training, its index
     for train in True, False:
@@ -155,16 +156,22 @@ def record(rank, folder, path, stand_in=None, reductions=False):
         name = original.__name__
         note("meet", name=name, line=line())
         result = original(*args, **options)
+        given = signature(original).bind(*args, **options).arguments
         if isinstance(result, torch.distributed.Work):
-            pending[id(result)] = name, result  # kept, or another has its id
+            pending[id(result)] = name, given, result  # kept, or another has its id
         else:
-            note("collective", name=name)
+            over(name, given)
         return result
+
+    def over(name, given):
+        note("collective", name=name)
+        if name == "reduce" and rank not in (given.get("dst"), given.get("group_dst")):
+            given["tensor"].detach().fill_(-1)  # undefined: Gloo leaves partial sums
 
     def waited(original, work, *args, **options):
         result = original(work, *args, **options)
         if id(work) in pending:
-            note("collective", name=pending.pop(id(work))[0])
+            over(*pending.pop(id(work))[:2])
         return result
 
     def backward(original, *args, **options):

@@ -31,6 +31,7 @@ REPLACED = {  # "module:attribute" -> the first parameters, as relied on; why
     "torch.cuda:_lazy_init": ("", "what C++ calls first; says what is missing"),
     "torch.cuda.nccl:is_available": ("tensors", "nn.DataParallel adds without it"),
     **{f"time:{n}": ("", "a script does not measure this machine") for n in CLOCKS},
+    "time:sleep": ("", "nobody knows how long another rank takes"),
     "timeit:default_timer": ("", "the same"),
     "datetime:datetime": ("", "the same"),
     "torch:Stream": ("", "as torch.cuda.Stream"),

@@ -631,3 +631,18 @@ def restore(storage, location):
 one_gpu, two_gpus, three_gpus = partial(gpus, 1), partial(gpus, 2), partial(gpus, 3)
 FAST = 3.0
 fast_gpu = partial(gpus, 1, speed=FAST)
+
+
+def slow_disk(note):
+    """Have torch.save take 0.1 s longer, and time.sleep none: who waits, has to be told.
+
+    It gives the process no GPU.
+    """
+    from time import sleep
+
+    def save(original, *args, **options):
+        sleep(0.1)
+        return original(*args, **options)
+
+    replace("torch:save", save)
+    replace("time:sleep", nothing)
