@@ -1,9 +1,20 @@
-from tools.lab.checks import Wrong, equal_weights, same_curve, weights
+from tools.lab.checks import (
+    OTHER,
+    Wrong,
+    equal_weights,
+    same_curve,
+    same_weights,
+    weights,
+    wrapped,
+)
 
 
 def check(run):
-    seen, expected = run(), run.solution()
-    if not any(key.endswith("running_mean") for key in weights(seen)):
-        raise Wrong("model.pth has no running_mean: the BatchNorm layer is gone.")
-    equal_weights(seen)
-    same_curve(seen, expected, "the solution")
+    for setting in {"epochs": 1, "train": 128}, OTHER:
+        seen, expected = run(**setting), run.solution(**setting)
+        if not any(key.endswith("running_mean") for key in weights(seen)):
+            raise Wrong("model.pth has no running_mean: the BatchNorm layer is gone.")
+        equal_weights(seen)
+        wrapped(seen)
+        same_curve(seen, expected, "the solution")
+        same_weights(seen, expected, "the solution")

@@ -1,9 +1,20 @@
-from tools.lab.checks import Wrong, equal_weights, same_curve, weights
+from tools.lab.checks import (
+    OTHER,
+    Wrong,
+    equal_weights,
+    same_curve,
+    same_weights,
+    weights,
+    wrapped,
+)
 
 
 def check(run):
-    seen, expected = run(), run.solution()
-    if not any(key.startswith("extra") for key in weights(seen)):
-        raise Wrong("model.pth has no weights of the layer `extra`.")
-    equal_weights(seen)
-    same_curve(seen, expected, "the solution")
+    for setting in {"train": 192, "epochs": 1}, OTHER:  # 3 steps; 11 an epoch
+        seen, expected = run(**setting), run.solution(**setting)
+        if len(weights(seen)) < len(weights(expected)):
+            raise Wrong("model.pth has no weights of the layer `extra`.")
+        equal_weights(seen)
+        wrapped(seen)
+        same_curve(seen, expected, "the solution")
+        same_weights(seen, expected, "the solution")

@@ -635,14 +635,14 @@ fast_gpu = partial(gpus, 1, speed=FAST)
 
 
 def slow_disk(note):
-    """Have torch.save take 0.1 s longer, and time.sleep none: who waits, has to be told.
+    """Have torch.save take 0.05 s longer, and time.sleep none: who waits, has to be told.
 
     It gives the process no GPU.
     """
     from time import sleep
 
     def save(original, *args, **options):
-        sleep(0.1)
+        sleep(0.05)
         return original(*args, **options)
 
     replace("torch:save", save)
