@@ -1,5 +1,7 @@
 from tools.lab.checks import Wrong, same_curve, tests_shared_out
 
+TRY = {"processes": 3, "flags": ["--batch-size", "63"]}
+
 RUNS = [  # ranks, test images: one too few for equal shares, two too few, just enough
     (2, 101),
     (4, 10),

@@ -1,5 +1,7 @@
 from tools.lab.checks import Wrong, learns, trained, wrapped
 
+TRY = {"processes": 3, "flags": ["--batch-size", "129"]}
+
 RUNS = [  # ranks, images, images of a step; twice the last rank has a batch less
     (2, 129, 64),
     (4, 67, 32),
