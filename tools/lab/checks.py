@@ -180,13 +180,13 @@ def wrapped(seen, name="DistributedDataParallel"):
             raise Wrong(f"No training batch went through {name} on rank {rank}.")
 
 
-def shared_out(seen, train=TRAIN, twice=0):
+def shared_out(seen, train=TRAIN, twice=0, epochs=EPOCHS):
     """Raise Wrong unless in each epoch one rank uses each training image, once.
 
     So many images may be used `twice`, as DistributedSampler does.
     """
-    found = trained(seen)
-    for epoch in range(EPOCHS):
+    found = trained(seen, epochs)
+    for epoch in range(epochs):
         parts = [
             [index for images in passes[epoch] for index in images] for passes in found
         ]

@@ -122,10 +122,13 @@ def stage_text(stage):
 
 @functools.cache  # many exercises are held against the same run
 def observed(text, stage, *flags, processes=None, train=TRAIN, test=TEST, batch=None,
-             epochs=EPOCHS, stand_in=None, reductions=False, float64=True):  # fmt: skip
+             epochs=EPOCHS, stand_in=None, reductions=False, float64=True,
+             resume=0):  # fmt: skip
     """Run the text of a script and return what was seen of it, an observe.Seen.
 
     `train` and `test` are the numbers of images, `batch` those of a step on all ranks.
+    With `resume`, the script trains so many epochs first; then it is run again with
+    --resume, and what is seen is of that run, where the first one ends well.
     """
     import torch  # here, so that what runs nothing answers at once
 
@@ -138,24 +141,26 @@ def observed(text, stage, *flags, processes=None, train=TRAIN, test=TEST, batch=
         path.parent.mkdir()
         path.write_text(text, encoding="utf-8")
         words = [path, "--data", cut(folder / "data", train, test), "--out", out]
-        words += [
-            "--epochs",
-            epochs,
-            *(["--batch-size", batch] if batch else []),
-            *flags,
-        ]
+        words += ["--batch-size", batch] if batch else []
+        runs = [[*words, "--epochs", epochs, *flags]]
+        if resume:
+            runs = [[*words, "--epochs", resume, *flags], [*runs[0], "--resume"]]
         count = processes or CPU_PROCESSES.get(stage, 0)
         prepare = observe.record, folder, str(path), stand_in, reductions
-        try:
-            ended, late = ranks.run(words, count, float64, checks.LIMIT, prepare), False
-        except ranks.TimedOut as error:
-            ended, late = error, True
+        late = False
+        for words in runs:
+            try:
+                ended = ranks.run(words, count, float64, checks.LIMIT, prepare)
+            except ranks.TimedOut as error:
+                ended, late = error, True
+            if late or ended.returncode:
+                break
         seen = observe.Seen(
             events=[events(folder / f"rank{rank}") for rank in range(count or 1)],
             status=1 if late else ended.returncode, hangs=late, stdout=ended.stdout,
             stderr=ended.stderr, statuses=ended.statuses, errors=ended.errors,
             places=ended.places, rows=[], weights=None, unread={}, out=out,
-            path=str(path), text=text, count=epochs,
+            path=str(path), text=text, count=epochs - resume,
         )  # fmt: skip
         for name, into, read in (
             ("metrics.csv", "rows", compare.read),

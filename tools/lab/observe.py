@@ -203,7 +203,7 @@ class Seen(types.SimpleNamespace):
     be read, {name: text}; `status`: 0 where all ended well; `stdout`, `stderr`; of
     each rank `statuses`, `errors` and `places`, as tools.run.ranks.run says; `hangs`:
     did it take too long?; `out`: where the run was told to write; `path` and `text`: of
-    the script; `count`: the epochs it was told to train.
+    the script; `count`: the epochs it is to train now.
     """
 
     def of(self, kind, rank=0):
