@@ -91,8 +91,11 @@ def record(rank, folder, path, stand_in=None, reductions=False):
         weights = [w for group in optimizer.param_groups for w in group["params"]]
         state = [value for kept in optimizer.state.values() for value in kept.values()]
         held = sum(here(v).numel() for v in state if isinstance(v, torch.Tensor))
-        rate = optimizer.param_groups[0]["lr"]
-        note("step", digest=digest(weights), lr=float(rate), state=held)
+        rate, size = (
+            optimizer.param_groups[0]["lr"],
+            sum(here(w).numel() for w in weights),
+        )
+        note("step", digest=digest(weights), lr=float(rate), state=held, weights=size)
 
     def passed(module, values):
         keys = [key for value in images_in(values) for key in inked(value)]
