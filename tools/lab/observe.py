@@ -46,7 +46,8 @@ def here(tensor):
 def digest(weights):
     """Return a short digest of tensors: equal tensors have equal ones."""
     with torch._C.DisableTorchFunction():  # a stand-in does not notice
-        parts = (here(w).contiguous().view(-1).view(torch.uint8) for w in weights)
+        # copies: FSDP frees the storage of its own, which NumPy would hold on to
+        parts = (here(w).clone().flatten().view(torch.uint8) for w in weights)
         data = b"".join(array(part).tobytes() for part in parts)
     return hashlib.sha256(data).hexdigest()[:12]
 
