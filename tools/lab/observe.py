@@ -90,7 +90,11 @@ def record(rank, folder, path, stand_in=None, reductions=False):
 
     def stepped(optimizer, args, kwargs):
         weights = [w for group in optimizer.param_groups for w in group["params"]]
-        state = [value for kept in optimizer.state.values() for value in kept.values()]
+        state = [
+            value
+            for kept in optimizer.state.values()
+            for value in (kept or {}).values()
+        ]  # None: of another rank, in ZeroRedundancyOptimizer
         held = sum(here(v).numel() for v in state if isinstance(v, torch.Tensor))
         rate, size = (
             optimizer.param_groups[0]["lr"],
