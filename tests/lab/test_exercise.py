@@ -15,7 +15,9 @@ from tools.lab.exercise import Exercise, exercises
 from tools.run.stages import EVERY
 
 EXERCISES = exercises()
-UNASKED = [f"{n:02}" for n in range(1, 29) if n not in (10, 20, 21, 23, 24, 25, 26)]  # kinds not gone through yet
+UNASKED = [
+    f"{n:02}" for n in range(1, 29) if n not in (10, 20, 21, 23, 24, 25, 26, 27)
+]  # kinds not gone through yet
 REASONS = {  # a part of what the check says of the broken script
     "01": "same device, but found at least two devices, cuda:0 and cpu",
     "02": "The clock was read while work was still in the queue",
@@ -43,7 +45,7 @@ REASONS = {  # a part of what the check says of the broken script
     "24": "The run hangs: after",
     "25": "In the first step rank 1 takes 32 images, of which rank 0 takes 0 too",
     "26": "The loss of epoch 1 is 2.062370; that of stage 9 is 2.255382",
-    "27": "that of stage 10 is 2.255382",
+    "27": "that of stage 10 is 2.294996",
     "28": "Rank 0 keeps 101770 numbers of optimizer state",
 }
 
