@@ -1,26 +1,43 @@
-from tools.lab.checks import Wrong, ended, equal_weights, same_curve, weights
+from tools.lab.checks import (
+    OTHER,
+    Wrong,
+    equal_weights,
+    same_curve,
+    shared_out,
+    trained,
+    weights,
+    wrapped,
+)
 
 COUNT = 484  # images: the last batch of a rank has 18, in parts of 8, 8 and 2
 
 
 def check(run):
-    seen = run(train=COUNT, reductions=True)
-    ended(seen)
-    largest = max(len(batch) for batch in seen.epochs(0)[0])
-    if largest > 8:
-        raise Wrong(f"A part has {largest} images; 8 fit into memory.")
-    steps, expected = len(seen.of("step")), 2 * (COUNT // 64 + 1)
-    if steps != expected:
-        raise Wrong(
-            f"The optimizer took {steps} steps, expected {expected}: one for each "
-            "batch of stage 4, the incomplete last one of an epoch too."
-        )
-    equal_weights(seen)
-    same_curve(seen, run.original(train=COUNT), "stage 4")
-    numbers = sum(event["numbers"] for event in seen.of("reduction"))
-    size = sum(value.numel() for value in weights(seen).values())
-    if numbers != expected * size:
-        raise Wrong(
-            f"The gradients were reduced {numbers / size / expected:.1f} times a step, "
-            "expected once."
-        )
+    # 3 ranks with parts of 4 images, and in the end one of 4 and one of 1
+    for setting in {"train": COUNT}, OTHER:
+        seen = run(reductions=True, **setting)
+        count, batch = setting["train"], setting.get("batch", 64)
+        ranks = len(seen.events)
+        largest = max(len(p) for rank in trained(seen) for epoch in rank for p in epoch)
+        if largest > batch // ranks // 4:
+            raise Wrong(
+                f"A part has {largest} images; {batch // ranks // 4} fit into memory, a "
+                f"quarter of a rank's {batch // ranks}."
+            )
+        steps, expected = len(seen.of("step")), 2 * -(-count // batch)
+        if steps != expected:
+            raise Wrong(
+                f"The optimizer took {steps} steps, expected {expected}: one for each "
+                "batch of stage 4, the incomplete last one of an epoch too."
+            )
+        equal_weights(seen)
+        wrapped(seen)
+        shared_out(seen, count)
+        same_curve(seen, run.original(**setting), "stage 4")
+        numbers = sum(event["numbers"] for event in seen.of("reduction"))
+        size = sum(value.numel() for value in weights(seen).values())
+        if numbers != expected * size:
+            raise Wrong(
+                f"DDP reduced the gradients {numbers / size / expected:.1f} times a "
+                "step, expected once."
+            )

@@ -1,9 +1,29 @@
-from tools.lab.checks import same_curve
+from tools.lab.checks import Wrong, ended, same_curve, same_weights, weights
 
 COUNT = 453  # images: the last batch has 5, in micro-batches of 2, 2 and 1
 
 
 def check(run):
-    same_curve(run(), run.original(), "stage 9")
-    what = f"stage 9, with {COUNT} images,"
-    same_curve(run(train=COUNT), run.original(train=COUNT), what)
+    for pieces, count in (4, 512), (3, COUNT):
+        flags = ("--micro-batches", str(pieces)) if pieces != 4 else ()
+        seen = run(*flags, train=count)
+        ended(seen)
+        expected = run.original(*flags, train=count)
+        what = f"stage 9, with {count} images," if count == COUNT else "stage 9"
+        same_curve(seen, expected, what)
+        same_weights(seen, expected, what)
+        size = sum(value.numel() for value in weights(expected).values())
+        held = [
+            max((e["weights"] for e in seen.of("step", r)), default=0) for r in (0, 1)
+        ]
+        if sum(held) != size or not all(held):
+            raise Wrong(
+                f"The optimizers of ranks 0 and 1 have {held[0]} and {held[1]} of the "
+                f"network's {size} numbers; expected each number on one of them."
+            )
+        most, largest = max(map(len, seen.passes()), default=0), -(-64 // pieces)
+        if most > largest:
+            raise Wrong(
+                f"Rank 0 takes {most} images at once, expected {largest} at most: a batch "
+                f"goes through in {pieces} micro-batches."
+            )

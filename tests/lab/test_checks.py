@@ -17,7 +17,7 @@ def seen(**facts):
     events = [
         [event for _ in range(2) for event in (
             {"kind": "pass", "images": [(True, i) for i in half], "grad": True},
-            {"kind": "step", "digest": "same"})]
+            {"kind": "step", "digest": "same", "weights": 5})]
         for half in halves
     ]  # fmt: skip
     good = {"events": events, "status": 0, "statuses": [0, 0], "places": {}}
@@ -74,6 +74,7 @@ def test_what_is_right_passes():
     checks.same_curve(seen(), seen())
     checks.equal_weights(seen())
     checks.shared_out(seen(), train=4)
+    checks.cut(seen(), size=10)
     assert checks.weights(seen()) == W
     checks.same_weights(seen(), seen(), names=True)
     renamed = seen(weights={"two": W["b"], "one": W["w"] * (1 + 1e-6)})
@@ -104,6 +105,7 @@ def test_what_is_right_passes():
         ("equal_weights", {"events": [[], []]}, "Rank 0 has taken no step"),
         ("equal_weights", {"events": [seen().events[0], []]}, "Rank 1 took 0 steps"),
         ("equal_weights", {"events": changed("step", digest="other")}, "After step 2"),
+        ("cut", {"events": changed("step", weights=6)}, "of rank 1 has 6 of .* 10 numb"),
         ("shared_out", {"events": [[], []]}, "No training image was seen"),
         ("shared_out", {"events": changed("pass", images=[(True, 2), (True, 0)])},
          "In epoch 2 rank 1 trained on 1 images"),
@@ -111,7 +113,7 @@ def test_what_is_right_passes():
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said(check, facts, said):
-    more = {"train": 4} if check == "shared_out" else {}
+    more = {"shared_out": {"train": 4}, "cut": {"size": 10}}.get(check, {})
     with pytest.raises(Wrong, match=said):
         getattr(checks, check)(seen(**facts), **more)
 

@@ -15,8 +15,6 @@ from tools.lab.exercise import Exercise, exercises
 from tools.run.stages import EVERY
 
 EXERCISES = exercises()
-MENDED = {*range(1, 20), 22}
-UNASKED = [f"{n:02}" for n in range(1, 29) if n not in MENDED]  # kinds not gone through
 REASONS = {  # a part of what the check says of the broken script
     "01": "same device, but found at least two devices, cuda:0 and cpu",
     "02": "The clock was read while work was still in the queue",
@@ -44,7 +42,7 @@ REASONS = {  # a part of what the check says of the broken script
     "24": "The run hangs: after",
     "25": "In the first step rank 1 takes 32 images, of which rank 0 takes 0 too",
     "26": "The loss of epoch 1 is 2.062370; that of stage 9 is 2.255382",
-    "27": "that of stage 10 is 2.255382",
+    "27": "that of stage 10 is 2.294996",
     "28": "Rank 0 keeps 101770 numbers of optimizer state",
     "29": "The run",
     "30": "In epoch 6 rank 1 has a learning rate of 0.0375, rank 0 one of",
@@ -116,7 +114,7 @@ def test_every_answer(exercise):
     print(f"{exercise.number}: {len(others) + 2} answers judged")
 
 
-def is_asked(exercise):
+def test_every_kind_is_asked(exercise):
     found, without = exercise.answers()
     for verdict, least in ("right", 4), ("wrong", 6):
         given = [answer.kind for answer in found if answer.verdict == verdict]
@@ -126,13 +124,6 @@ def is_asked(exercise):
         assert not set(given) & without.keys()
     assert all(without.values())  # says why
     assert all(a.says for a in found if a.verdict == "wrong")
-
-
-def test_every_kind_is_asked(exercise):
-    if exercise.number not in UNASKED:
-        return is_asked(exercise)
-    with pytest.raises((AssertionError, FileNotFoundError)):  # else take it out
-        is_asked(exercise)
 
 
 def test_a_hybrid_begins_on_four_ranks(tmp_path, monkeypatch, capsys):

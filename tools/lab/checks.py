@@ -180,6 +180,21 @@ def wrapped(seen, name="DistributedDataParallel"):
             raise Wrong(f"No training batch went through {name} on rank {rank}.")
 
 
+def cut(seen, size):
+    """Raise Wrong unless each rank's optimizer has but the rank's part of the weights.
+
+    `size` is how many numbers the whole network has; the parts may differ a little.
+    """
+    ended(seen)
+    for rank in range(len(seen.events)):
+        held = max((step["weights"] for step in seen.of("step", rank)), default=0)
+        if held > 1.1 * size / len(seen.events):
+            raise Wrong(
+                f"The optimizer of rank {rank} has {held} of the network's {size} "
+                f"numbers; each of {len(seen.events)} ranks is to keep but its part."
+            )
+
+
 def shared_out(seen, train=TRAIN, twice=0, epochs=EPOCHS):
     """Raise Wrong unless in each epoch one rank uses each training image, once.
 

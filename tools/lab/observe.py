@@ -47,7 +47,8 @@ def here(tensor):
 def digest(weights):
     """Return a short digest of tensors: equal tensors have equal ones."""
     with torch._C.DisableTorchFunction():  # a stand-in does not notice
-        parts = (here(w).contiguous().view(-1).view(torch.uint8) for w in weights)
+        # copies: FSDP frees the storage of its own, which NumPy would hold on to
+        parts = (here(w).clone().flatten().view(torch.uint8) for w in weights)
         data = b"".join(array(part).tobytes() for part in parts)
     return hashlib.sha256(data).hexdigest()[:12]
 
@@ -90,10 +91,17 @@ def record(rank, folder, path, stand_in=None, reductions=False):
 
     def stepped(optimizer, args, kwargs):
         weights = [w for group in optimizer.param_groups for w in group["params"]]
-        state = [value for kept in optimizer.state.values() for value in kept.values()]
+        state = [
+            value
+            for kept in optimizer.state.values()
+            for value in (kept or {}).values()
+        ]  # None: of another rank, in ZeroRedundancyOptimizer
         held = sum(here(v).numel() for v in state if isinstance(v, torch.Tensor))
-        rate = optimizer.param_groups[0]["lr"]
-        note("step", digest=digest(weights), lr=float(rate), state=held)
+        rate, size = (
+            optimizer.param_groups[0]["lr"],
+            sum(here(w).numel() for w in weights),
+        )
+        note("step", digest=digest(weights), lr=float(rate), state=held, weights=size)
 
     def passed(module, values):
         keys = [key for value in images_in(values) for key in inked(value)]
