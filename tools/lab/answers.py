@@ -20,10 +20,10 @@ An exercise's answers.diff has many, as hunks without numbers:
 An answer has a kind; `not` names a kind that the exercise has no answer of, and why.
 What a hunk takes out and leaves occurs once in the script; `@@` begins another hunk.
 `base` is what is edited: start, if not given; solution, stage, or rewritten: the stage
-from scratch, exercises/rewritten/STAGE.py, or the exercise's own. `says` is a regular expression that is found
-in what the check says of a wrong answer. Empty lines, and those with # in front, are
-for the reader. The first right answer and the first wrong one are judged by
-`make test`, all by SLOW=1: put the most telling first.
+from scratch, exercises/rewritten/STAGE.py, or the exercise's own rewritten.py. `says` is
+a regular expression that is found in what the check says of a wrong answer. Empty lines,
+and those with # in front, are for the reader. The first right answer and the first wrong
+one are judged by `make test`, all by SLOW=1: put the most telling first.
 """
 
 import re
