@@ -23,7 +23,8 @@ What a hunk takes out and leaves occurs once in the script; `@@` begins another 
 from scratch, exercises/rewritten/STAGE.py, or the exercise's own rewritten.py. `says` is
 a regular expression that is found in what the check says of a wrong answer. Empty lines,
 and those with # in front, are for the reader. The first right answer and the first wrong
-one are judged by `make test`, all by SLOW=1: put the most telling first.
+one are judged by `make test`, one of each kind by SLOW=1, all by SLOW=all: put the most
+telling first.
 """
 
 import re

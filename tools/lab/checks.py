@@ -39,6 +39,8 @@ def weights(seen):
     """Return the tensors of model.pth. Raises Wrong where there are none."""
     ended(seen)
     if why := seen.unread.get("model.pth"):
+        if "Weights only" in why:  # PyTorch says at length what else one could do
+            raise Wrong("model.pth holds more than tensors: it is no state_dict.")
         raise Wrong(f"model.pth cannot be read: {why}")
     if not isinstance(seen.weights, dict) or not seen.weights:
         raise Wrong("There is no model.pth that holds a state_dict.")
