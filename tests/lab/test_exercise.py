@@ -73,13 +73,6 @@ def test_all_exercises_are_there():
     assert len(build) == 4
 
 
-def answered(exercise):
-    """Return the exercise's answers; the first right and the first wrong in front."""
-    found, _ = exercise.answers()
-    firsts = [next(a for a in found if a.verdict == v) for v in ("right", "wrong")]
-    return firsts + [answer for answer in found if answer not in firsts]
-
-
 def judge_answer(exercise, answer):
     """Judge an answer, as it has to be judged."""
     said = judge(exercise, answers.script(exercise, answer))
@@ -97,8 +90,6 @@ def test_an_exercise(exercise, monkeypatch):
     assert time.monotonic() - begin < 2 * checks.LIMIT + 20  # a hang ends, too
     monkeypatch.undo()
     assert judge(exercise, exercise.script("solution")) == ""
-    for answer in answered(exercise)[:2]:
-        judge_answer(exercise, answer)
     family = psutil.Process().children(recursive=True)
     left = [p for p in family if p.ppid() != os.getpid() and p.status() != "zombie"]
     assert left == []
@@ -107,12 +98,11 @@ def test_an_exercise(exercise, monkeypatch):
 @slow
 def test_every_answer(exercise):
     """One of each kind; with SLOW=all all of them, which takes a quarter of an hour."""
-    found = answered(exercise)
+    found, _ = exercise.answers()
     chosen = {(answer.verdict, answer.kind): answer for answer in found[::-1]}
     chosen = found if os.environ["SLOW"] == "all" else list(chosen.values())
-    for answer in chosen[::-1]:
-        if answer not in found[:2]:  # test_an_exercise has judged them
-            judge_answer(exercise, answer)
+    for answer in chosen:
+        judge_answer(exercise, answer)
     print(f"{exercise.number}: {len(chosen)} of {len(found)} answers judged")
 
 

@@ -193,6 +193,7 @@ def lab(tmp_path):
         launch.end(server.pid)
 
 
+@slow
 def test_a_person_can_open_and_run_one(browser, lab):  # noqa: F811
     """In JupyterLab in a browser: opened, run by the menu, saved by the keyboard.
 

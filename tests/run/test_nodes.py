@@ -166,6 +166,7 @@ RANKS = [((), {"NODE_RANK": str(rank)}) for rank in range(3)]
 LOOPBACK = {"MASTER_ADDR": "127.0.0.1", "WAIT": "20"}
 
 
+@slow
 def test_names_that_resolve_to_loopback_do_no_harm(namespaces, trained, data, tmp_path):
     """As on Debian and Ubuntu: gloo by itself would take 127.0.1.1 on each node."""
     for rank in (0, 1):

@@ -22,9 +22,8 @@ What a hunk takes out and leaves occurs once in the script; `@@` begins another 
 `base` is what is edited: start, if not given; solution, stage, or rewritten: the stage
 from scratch, exercises/rewritten/STAGE.py, or the exercise's own rewritten.py. `says` is
 a regular expression that is found in what the check says of a wrong answer. Empty lines,
-and those with # in front, are for the reader. The first right answer and the first wrong
-one are judged by `make test`, one of each kind by SLOW=1, all by SLOW=all: put the most
-telling first.
+and those with # in front, are for the reader. `make test SLOW=1` judges the first of each
+kind, SLOW=all all: put the most telling first.
 """
 
 import re
