@@ -44,6 +44,12 @@ def test_generated_parts_are_fresh(long):
     assert f"\n{number} scripts, one loss curve\n```" in blocks.output(target)
 
 
+def test_the_front_page_begins_with_the_verdict():
+    text = parts()["README.md", "verdict all"]
+    assert "\n6 scripts, one loss curve\n```\n" in text
+    assert len(re.findall(r"^0\d_\w+ .* equal", text, re.MULTILINE)) == len(STAGES)
+
+
 def test_every_kind_of_part_is_used():
     names = {name for _, name in parts()}
     assert {name.split()[0] for name in names} == blocks.BLOCKS.keys()

@@ -109,8 +109,9 @@ def output(target):
 
 def verdict(target):
     """Return the end of `output`: the table of all curves, and whether they are one."""
-    table = output(target).split("\n\n")[-1]
-    return f"```console\n$ make {target} DATA=data/sample\n…\n{table}"
+    *_, table, on_sample = output(target).split("\n\n")
+    command = f"$ make {target} DATA=data/sample"
+    return f"```console\n{command}\n…\n{table}\n\n{on_sample}"
 
 
 def printed(stage):
