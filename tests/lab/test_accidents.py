@@ -53,7 +53,7 @@ ACCIDENTS = {  # what it is -> the script, and what is said; "" where it passes
     "a child": (before(f"subprocess.Popen({SLEEP})"), ""),
     "a daemon": (before(f"subprocess.Popen({SLEEP}, start_new_session=True)"), ""),
     "empty model": (after("open(args.out / 'model.pth', 'w').close()"), "cannot be read"),
-    "whole model": (after("torch.save(model, args.out / 'model.pth')"), "cannot be read"),
+    "whole model": (after("torch.save(model, args.out / 'model.pth')"), "no state_dict"),
     "empty metrics": (after("open(args.out / 'metrics.csv', 'w').close()"), "0 epochs"),
     "odd metrics": (after("print('a,b\\n1,2', file=open(args.out / 'metrics.csv', 'w'))"),
                     "metrics.csv cannot be read"),

@@ -161,8 +161,8 @@ def observed(text, stage, *flags, processes=None, train=TRAIN, test=TEST, batch=
             events=[events(folder / f"rank{rank}") for rank in range(count or 1)],
             status=1 if late else ended.returncode, hangs=late, stdout=ended.stdout,
             stderr=ended.stderr, statuses=ended.statuses, errors=ended.errors,
-            places=ended.places, rows=[], weights=None, unread={}, out=out,
-            path=str(path), text=text, count=epochs - resume,
+            places=ended.places, rows=[], weights=None, needs_gpu=False, unread={},
+            out=out, path=str(path), text=text, count=epochs - resume,
         )  # fmt: skip
         for name, into, read in (
             ("metrics.csv", "rows", compare.read),
@@ -173,6 +173,11 @@ def observed(text, stage, *flags, processes=None, train=TRAIN, test=TEST, batch=
                     setattr(seen, into, read(out / name))
                 except Exception as error:  # noqa: BLE001, whatever is there
                     seen.unread[name] = (str(error).splitlines() or ["it is empty"])[0]
+        if seen.weights is not None:
+            try:
+                torch.load(out / "model.pth")
+            except RuntimeError:  # its tensors say that they are on a GPU
+                seen.needs_gpu = True
         return seen
 
 
