@@ -11,7 +11,18 @@ import sys
 
 import pytest
 
-from conftest import ENV, GPUS_GIVEN, MOMENTUM, ROOT, call, command, edited, off, run
+from conftest import (
+    ENV,
+    GPUS_GIVEN,
+    MOMENTUM,
+    ROOT,
+    call,
+    command,
+    edited,
+    off,
+    run,
+    slow,
+)
 from tools.run.stages import DISTRIBUTED, STAGES
 
 SEEING = {**ENV, **GPUS_GIVEN}
@@ -129,6 +140,7 @@ def test_the_notebooks_on_gpus(tmp_path):
     assert len(list(tmp_path.iterdir())) == len(STAGES)
 
 
+@slow
 def test_the_tests_of_the_cpu_see_no_gpus():
     """Two are pretended to their process: stages that it loads must not take them."""
     words = [

@@ -83,6 +83,11 @@ def judge_answer(exercise, answer):
         assert re.search(answer.says, said), f"{where}: the check says {said!r}"
 
 
+@pytest.mark.parametrize(
+    "exercise",
+    [pytest.param(e, marks=slow if e.number >= "20" else ()) for e in EXERCISES],
+    ids=lambda exercise: exercise.folder.name,
+)
 def test_an_exercise(exercise, monkeypatch):
     monkeypatch.setattr(checks, "LIMIT", 6)  # that less time goes by in one that hangs
     begin = time.monotonic()
