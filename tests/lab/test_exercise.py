@@ -85,7 +85,7 @@ def judge_answer(exercise, answer):
 
 @pytest.mark.parametrize(
     "exercise",
-    [pytest.param(e, marks=slow if e.number >= "20" else ()) for e in EXERCISES],
+    [pytest.param(e, marks=slow if e.number >= "12" else ()) for e in EXERCISES],
     ids=lambda exercise: exercise.folder.name,
 )
 def test_an_exercise(exercise, monkeypatch):
