@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import pytest
 
-from conftest import ENV, ROOT, call, rows, slow, weights
+from conftest import ENV, ROOT, call, off, rows, slow
 from tools.run import compare, launch
 from tools.run.sample import cut
 
@@ -62,20 +62,12 @@ def train_on_two_nodes(stage, folder, address, port):
     return folder / "node0"
 
 
-def assert_same_curve(out, reference):
-    for ours, theirs in zip(rows(out), rows(reference), strict=True):
-        assert ours[1] == pytest.approx(theirs[1], abs=1e-12)
-        assert ours[2:] == theirs[2:]
-    assert len(rows(out)) == 2
-    ours, theirs = weights(out), weights(reference)
-    assert len(ours) == 4
-    assert all((ours[k] - theirs[k]).abs().max() <= 1e-12 for k in theirs)
-
-
 @slow
 def test_two_nodes_on_loopback(trained, tmp_path):
     out = train_on_two_nodes("05_ddp_inference", tmp_path, "127.0.0.1", free_port())
-    assert_same_curve(out, trained("01_cpu", SIZE, float64=True))
+    assert len(rows(out)) == 2
+    distance, counts = off(out, trained("01_cpu", SIZE, float64=True))
+    assert (distance <= 1e-12, counts) == (True, 0)
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ from tools.lab.checks import Limit, Wrong
 from tools.lab.exercise import committed, exercises
 from tools.run import data, launch, stages
 from tools.run.diffs import colour
-from tools.run.sample import cut
 from tools.run.stages import (
     CPU_PROCESSES,
     ROOT,
@@ -23,9 +22,8 @@ from tools.run.stages import (
     refuse_unwritable,
 )
 
-NOT_YET = (
-    3  # the exit status of a check that finds the script wrong: no error of make's
-)
+NOT_YET = 3  # exit status of a check that finds a script wrong: no error of make's
+WHICH = "which exercise? E=04, say; 'make exercises' lists them"
 
 
 def workshop(exercise):
@@ -54,7 +52,7 @@ def last_begun():
     times = [(page.stat().st_mtime, n) for n, (page, _) in enumerate(pages)
              if page.exists()]  # fmt: skip
     if not times:
-        refuse("which exercise? E=04, say; 'make exercises' lists them")
+        refuse(WHICH)
     return pages[max(times)[1]][1]
 
 
@@ -64,14 +62,14 @@ def following():
     for exercise in exercises():
         numbers[state(exercise)].append(exercise.number)
     done, begun, new = numbers.values()
-    what = (
-        f"make check E={begun[0]}" if begun else f"make exercise E={(new or [''])[0]}"
-    )
-    what = f"Next: {what}" if begun or new else "All are solved."
-    far = f"{len(done)} of {len(exercises())} solved"
-    far += f" ({' '.join(done)})" * bool(done) + f", begun: {' '.join(begun)}" * bool(
-        begun
-    )
+    what, far = "All are solved.", f"{len(done)} of {len(exercises())} solved"
+    if begun or new:
+        what = f"make check E={begun[0]}" if begun else f"make exercise E={new[0]}"
+        what = f"Next: {what}"
+    if done:
+        far += f" ({' '.join(done)})"
+    if begun:
+        far += f", begun: {' '.join(begun)}"
     return what, far
 
 
@@ -113,15 +111,10 @@ def begun(exercise):
 def attempt(exercise):
     """Run the learner's script as the page means it; return the exit status.
 
-    That is on as many ranks, images and pretended GPUs as the exercise's `TRY` says.
+    That is on as many ranks and pretended GPUs as the exercise's `TRY` says.
     """
     path, settings = begun(exercise), exercise.settings()
     folder, environment = path.parent, {"OMP_NUM_THREADS": "1"}
-    root = ROOT / "data" / "sample"
-    if "train" in settings or "test" in settings:
-        sizes = settings.get("train", 4000), settings.get("test", 1000)
-        root = cut(folder / "data", *sizes)
-        print(f"With {sizes[0]} training images and {sizes[1]} test images:")
     program = Path(sys.executable).parent
     command = [data.shown(program / "python")]
     count = settings.get("processes") or CPU_PROCESSES.get(exercise.stage)
@@ -130,9 +123,9 @@ def attempt(exercise):
         command += [f"--nproc-per-node={count}"]
     if "stand_in" in settings:
         environment["CUDA_VISIBLE_DEVICES"] = ""
-        command += ["-m"] + ["tools.lab.pretend", settings["stand_in"]]
+        command += ["-m", "tools.lab.pretend", settings["stand_in"]]
         print("On pretended GPUs:")
-    command += [data.shown(path), "--data", data.shown(root)]
+    command += [data.shown(path), "--data", data.shown(data.SAMPLE)]
     command += ["--out", data.shown(folder / "out"), *settings.get("flags", [])]
     command = list(map(str, command))
     launch.show(environment, command)
@@ -227,7 +220,7 @@ def main():
     elif action == "reset" and names == ["all"]:
         reset(*exercises())
     elif not names and action in ("begin", "reset"):
-        refuse("which exercise? E=04, say; 'make exercises' lists them")
+        refuse(WHICH)
     else:
         sys.exit(actions[action](find(names[0]) if names else last_begun()))
 

@@ -62,17 +62,9 @@ class Exercise:
             own = self.folder / "rewritten.py"
             shared = EXERCISES / "rewritten" / f"{self.stage}.py"
             return (own if own.exists() else shared).read_text()
-        original = stage_text(self.stage)
         path = self.folder / f"{name}.patch"
-        if not path.exists():
-            return original
-        (patch,) = whatthepatch.parse_patch(path.read_text())
-        try:
-            lines = whatthepatch.apply_diff(patch, original)
-        except whatthepatch.exceptions.WhatThePatchException as error:
-            why = f"{path} does not apply to {self.stage}: {error}"
-            raise ValueError(why) from None
-        return "\n".join(lines) + "\n"
+        original = stage_text(self.stage)
+        return patched(original, path, self.stage) if path.exists() else original
 
     def answers(self):
         """Return what answers.diff has, see answers.parse."""
@@ -82,8 +74,8 @@ class Exercise:
     def settings(self):
         """Return how `make try` runs a script: TRY in check.py, see commands.attempt.
 
-        It may have `processes`, `train` and `test` (numbers of images), `flags`, and
-        `stand_in`, the name of a function of tools.lab.standin.
+        It may have `processes`, `flags`, and `stand_in`, the name of a function of
+        tools.lab.standin.
         """
         return getattr(load_file("check", self.folder / "check.py"), "TRY", {})
 
@@ -120,6 +112,19 @@ def committed(stage):
 def stage_text(stage):
     """Return the script that exercises build on: a learner's edit of it does no harm."""
     return committed(stage) or script(stage).read_text()
+
+
+def patched(original, path, stage):
+    """Return the text of a stage with the patch in a file.
+
+    Raises ValueError where it does not apply.
+    """
+    (patch,) = whatthepatch.parse_patch(path.read_text())
+    try:
+        lines = whatthepatch.apply_diff(patch, original)
+    except whatthepatch.exceptions.WhatThePatchException as error:
+        raise ValueError(f"{path} does not apply to {stage}: {error}") from None
+    return "\n".join(lines) + "\n"
 
 
 @functools.cache  # many exercises are held against the same run

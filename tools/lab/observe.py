@@ -208,10 +208,10 @@ class Seen(types.SimpleNamespace):
 
     `events`: a list of dicts for each rank; `rows`: metrics.csv as (loss, correct,
     total) an epoch; `weights`: model.pth, or None; `needs_gpu`: are they saved as on one?
-    `unread`: why one of the two cannot be read, {name: text}; `status`: 0 where all ended well; `stdout`, `stderr`; of
-    each rank `statuses`, `errors` and `places`, as tools.run.ranks.run says; `hangs`:
-    did it take too long?; `out`: where the run was told to write; `path` and `text`: of
-    the script; `count`: the epochs it is to train now.
+    `unread`: why one of the two cannot be read, {name: text}; `status`: 0 where all
+    ended well; `stdout`, `stderr`; of each rank `statuses`, `errors` and `places`, as
+    tools.run.ranks.run says; `hangs`: did it take too long?; `out`: where the run was
+    told to write; `path` and `text`: of the script; `count`: the epochs to train now.
     """
 
     def of(self, kind, rank=0):

@@ -15,11 +15,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-import whatthepatch
-
 from tools.bench import memory, predict
 from tools.bench.tables import published, report, table
 from tools.lab.exercise import exercises as lab_exercises
+from tools.lab.exercise import patched
 from tools.pages import rooms
 from tools.run import compare, diffs
 from tools.run.stages import (
@@ -167,12 +166,10 @@ def doors(*names):
     rows = ["```console", f"{'':15}  epoch 1   epoch 2   epoch 3"]
     with tempfile.TemporaryDirectory() as out:
         for name in "02_single_gpu", *names:
-            path, lines = Path(out) / f"{name}.py", diffs.lines("02_single_gpu")
+            path, text = Path(out) / f"{name}.py", script("02_single_gpu").read_text()
             if name in names:
-                text = (DOORS / f"{name}.patch").read_text()
-                (patch,) = whatthepatch.parse_patch(text)
-                lines = whatthepatch.apply_diff(patch, lines)
-            path.write_text("\n".join(lines) + "\n")
+                text = patched(text, DOORS / f"{name}.patch", "02_single_gpu")
+            path.write_text(text)
             words = [sys.executable, path, "--data", "data/sample", "--out", out]
             result = subprocess.run(
                 words, cwd=ROOT, env=environment, capture_output=True, text=True

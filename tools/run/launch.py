@@ -151,11 +151,8 @@ def choose_nodes(stage, given):
     ]  # fmt: skip
 
 
-def check_flags(stage, flags):
-    """Refuse what a stage would refuse after it has started, before it starts.
-
-    Returns the flags as the script reads them.
-    """
+def read_flags(stage, flags):
+    """Return the flags as the script reads them; refuses those that it does not have."""
     parser = argparse.ArgumentParser(f"{stage}/mnist.py", allow_abbrev=False)
     parser.error = lambda message: refuse(f"{message} (in ARGS or EPOCHS)")
     pattern = r'^ +(parser\.add_argument\("(--[a-z-]+)".*\))$'
@@ -166,6 +163,15 @@ def check_flags(stage, flags):
     if unknown:
         name, names = unknown[0].partition("=")[0], [name for _, name in declared]
         refuse(f"{stage} has no flag {name}: it has {', '.join(names)}")
+    return args
+
+
+def check_flags(stage, flags):
+    """Refuse what a stage would refuse after it has started, before it starts.
+
+    Returns the flags as the script reads them.
+    """
+    args = read_flags(stage, flags)
     checkpoint = getattr(args, "checkpoint", None)
     if args.epochs < 1:
         refuse(f"--epochs {args.epochs}: a run has at least one epoch, EPOCHS=1")
@@ -304,7 +310,7 @@ def keep_flags(args):
 def run(stage, settings):
     """Print the command of a stage, run it, and return its exit status."""
     environment, command = plan(stage, settings)
-    args = check_flags(stage, command[command.index(shown(stage)) + 1 :])
+    args = read_flags(stage, command[command.index(shown(stage)) + 1 :])
     nodes = int(settings.get("NNODES") or 1)
     rank = int(settings["NODE_RANK"]) if nodes > 1 else 0
     # Of several nodes the first alone writes; the others may see the same disk.
