@@ -1,7 +1,6 @@
 """Train a small network on MNIST. The README.md beside this script explains it."""
 
 import argparse
-import os
 import time
 from pathlib import Path
 
@@ -22,7 +21,7 @@ class Net(nn.Module):
             nn.Flatten(), nn.Linear(784, hidden), nn.ReLU(), nn.Linear(hidden, 10)
         )
 
-    def forward(self, images):  # N x 28 x 28 bytes
+    def forward(self, images):  # N x 28 x 28, uint8
         return self.layers(images / 255)
 
 
@@ -30,7 +29,7 @@ def train_epoch(model, loader, optimizer):
     """Take one step per batch; return the mean loss over all images."""
     model.train()
     loss_sum, count = 0, 0
-    loader = tqdm(loader, leave=False, disable=None)  # None: in a terminal only
+    loader = tqdm(loader, leave=False, disable=None)
     for images, labels in loader:
         loss = nn.functional.cross_entropy(model(images), labels)
         optimizer.zero_grad()
@@ -38,7 +37,7 @@ def train_epoch(model, loader, optimizer):
         optimizer.step()
         loss_sum += loss.detach().double() * len(labels)
         count += len(labels)
-    return loss_sum.item() / count
+    return (loss_sum / count).item()
 
 
 @torch.no_grad()
@@ -51,64 +50,65 @@ def evaluate(model, dataset):
     return correct, len(dataset)
 
 
-def save(folder, model, optimizer, history):
-    """Rename the files once they are whole: a run may be killed at any moment."""
+def report(args, epoch, loss, correct, total, start):
+    """Print the results of an epoch that began at `start`; append them to metrics.csv."""
+    seconds = time.perf_counter() - start
+    result = f"loss {loss:.6f}  test {correct}/{total}  {seconds:.2f} s"
+    print(f"epoch {epoch}/{args.epochs}  {result}")
+    with open(args.out / "metrics.csv", "w" if epoch == 1 else "a") as file:
+        if epoch == 1:
+            print("epoch,loss,correct,total,seconds", file=file)
+        print(epoch, loss, correct, total, seconds, sep=",", file=file)
+
+
+def save(model, path):
+    """Write the weights as CPU tensors, which load on any machine."""
     weights = {name: tensor.cpu() for name, tensor in model.state_dict().items()}
-    state = {"model": weights, "optimizer": optimizer.state_dict(), "history": history}
-    torch.save(weights, folder / "model.pth.tmp")
-    torch.save(state, folder / "state.pth.tmp")
-    with open(folder / "metrics.csv.tmp", "w") as file:
-        for row in [("epoch", "loss", "correct", "total", "seconds"), *history]:
-            print(*row, sep=",", file=file)
-    for name in "model.pth", "metrics.csv", "state.pth":
-        os.replace(folder / f"{name}.tmp", folder / name)
+    torch.save(weights, path)
+    print(f"saved {path}")
 
 
 def main(args):
     if not (args.data / "MNIST").is_dir():
-        raise SystemExit(f"no MNIST in {args.data}: run 'make data'")
+        raise SystemExit(f"no MNIST in {args.data}: run 'make data', or name --data")
     args.out.mkdir(parents=True, exist_ok=True)
-    parts = datasets.MNIST(args.data), datasets.MNIST(args.data, train=False)
-    train, test = (TensorDataset(part.data, part.targets) for part in parts)
-    torch.manual_seed(args.seed)
-    model = Net(args.hidden)
+
+    # The data: TensorDataset takes a whole batch of indices at once. For a dataset that
+    # takes one index, write DataLoader(train, batch_size=..., sampler=sampler) instead.
+    mnist = datasets.MNIST(args.data, train=True)
+    train = TensorDataset(mnist.data, mnist.targets)
+    mnist = datasets.MNIST(args.data, train=False)
+    test = TensorDataset(mnist.data, mnist.targets)
     sampler = RandomSampler(train, generator=torch.Generator())
     batches = BatchSampler(sampler, args.batch_size, drop_last=False)
-    loader = DataLoader(train, batch_size=None, sampler=batches)  # takes whole batches
+    loader = DataLoader(train, batch_size=None, sampler=batches)
+
+    # The model: the same seed gives the same initial weights in every stage.
+    torch.manual_seed(args.seed)
+    model = Net(args.hidden)
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr)
-    last, history = None, []
-    if args.resume and (args.out / "state.pth").exists():
-        last = torch.load(args.out / "state.pth", map_location="cpu", weights_only=True)
-    if last:
-        model.load_state_dict(last["model"])
-        optimizer.load_state_dict(last["optimizer"])
-        history = last["history"]
     sizes = f"{args.batch_size} images a step, {len(train)} train, {len(test)} test"
     print(f"{STAGE}: 1 process on {DEVICE}, {sizes}")
-    for epoch in range(len(history) + 1, args.epochs + 1):
+
+    # The loop: seeded by the epoch, the order is new each time and equal in all stages.
+    for epoch in range(1, args.epochs + 1):
         start = time.perf_counter()
         sampler.generator.manual_seed(args.seed + epoch)
         loss = train_epoch(model, loader, optimizer)
         correct, total = evaluate(model, test)
-        seconds = time.perf_counter() - start
-        result = f"loss {loss:.6f}  test {correct}/{total}  {seconds:.2f} s"
-        print(f"epoch {epoch}/{args.epochs}  {result}")
-        history.append((epoch, loss, correct, total, seconds))
-        save(args.out, model, optimizer, history)
-        if epoch == args.epochs:
-            print(f"saved {args.out / 'model.pth'}")
+        report(args, epoch, loss, correct, total, start)
+    save(model, args.out / "model.pth")
 
 
 def parse_args():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--epochs", type=int, default=3, help="passes over the images")
-    parser.add_argument("--batch-size", type=int, default=64, help="over all devices")
+    parser.add_argument("--batch-size", type=int, default=64, help="global batch size")
     parser.add_argument("--lr", type=float, default=0.1, help="SGD learning rate")
     parser.add_argument("--hidden", type=int, default=128, help="width of hidden layer")
     parser.add_argument("--seed", type=int, default=0, help="of weights and shuffling")
     parser.add_argument("--data", type=Path, default="data/mnist", help="MNIST root")
     parser.add_argument("--out", type=Path, default=f"runs/{STAGE}", help="results")
-    parser.add_argument("--resume", action="store_true", help="go on where it stopped")
     return parser.parse_args()
 
 

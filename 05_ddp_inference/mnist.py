@@ -23,7 +23,7 @@ class Net(nn.Module):
             nn.Flatten(), nn.Linear(784, hidden), nn.ReLU(), nn.Linear(hidden, 10)
         )
 
-    def forward(self, images):  # N x 28 x 28 bytes
+    def forward(self, images):  # N x 28 x 28, uint8
         return self.layers(images / 255)
 
 
@@ -32,7 +32,7 @@ def train_epoch(model, loader, optimizer):
     model.train()
     loss_sum, count = 0, 0
     if dist.get_rank() == 0:
-        loader = tqdm(loader, leave=False, disable=None)  # None: in a terminal only
+        loader = tqdm(loader, leave=False, disable=None)
     for images, labels in loader:
         images, labels = images.to(DEVICE), labels.to(DEVICE)
         loss = nn.functional.cross_entropy(model(images), labels)
@@ -41,9 +41,10 @@ def train_epoch(model, loader, optimizer):
         optimizer.step()
         loss_sum += loss.detach().double() * len(labels)
         count += len(labels)
-    dist.all_reduce(loss_sum)
-    count *= dist.get_world_size()  # each rank has had as many images
-    return loss_sum.item() / count
+    totals = torch.tensor([loss_sum, count], dtype=torch.float64, device=DEVICE)
+    dist.all_reduce(totals)  # adds up over all ranks
+    loss_sum, count = totals
+    return (loss_sum / count).item()
 
 
 @torch.no_grad()
@@ -59,34 +60,52 @@ def evaluate(model, dataset):
     return counts.tolist()
 
 
-def save(folder, model, optimizer, history):
-    """Rename the files once they are whole: a run may be killed at any moment."""
+def report(args, epoch, loss, correct, total, start):
+    """Print the results of an epoch that began at `start`; append them to metrics.csv."""
+    seconds = time.perf_counter() - start
+    result = f"loss {loss:.6f}  test {correct}/{total}  {seconds:.2f} s"
+    print(f"epoch {epoch}/{args.epochs}  {result}")
+    with open(args.out / "metrics.csv", "w" if epoch == 1 else "a") as file:
+        if epoch == 1:
+            print("epoch,loss,correct,total,seconds", file=file)
+        print(epoch, loss, correct, total, seconds, sep=",", file=file)
+
+
+def save(model, path):
+    """Write the weights as CPU tensors, which load on any machine."""
     weights = {name: tensor.cpu() for name, tensor in model.state_dict().items()}
-    state = {"model": weights, "optimizer": optimizer.state_dict(), "history": history}
-    torch.save(weights, folder / "model.pth.tmp")
-    torch.save(state, folder / "state.pth.tmp")
-    with open(folder / "metrics.csv.tmp", "w") as file:
-        for row in [("epoch", "loss", "correct", "total", "seconds"), *history]:
-            print(*row, sep=",", file=file)
-    for name in "model.pth", "metrics.csv", "state.pth":
-        os.replace(folder / f"{name}.tmp", folder / name)
+    torch.save(weights, path)
+    print(f"saved {path}")
 
 
 def main(args):
     if not (args.data / "MNIST").is_dir():
-        raise SystemExit(f"no MNIST in {args.data}: run 'make data'")
+        raise SystemExit(f"no MNIST in {args.data}: run 'make data', or name --data")
     if "RANK" not in os.environ:
-        raise SystemExit(f"start it by torchrun --nproc-per-node=2 {__file__}")
-    gpus = torch.cuda.device_count() if DEVICE == "cuda" else 0
-    if gpus:
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % gpus)
-    backend = "nccl" if gpus >= int(os.environ["LOCAL_WORLD_SIZE"]) else "gloo"
-    dist.init_process_group(backend)
-    rank, world_size = dist.get_rank(), dist.get_world_size()
+        raise SystemExit(f"start it with torchrun --nproc-per-node=2 {__file__}")
+    rank = int(os.environ["RANK"])
+    world_size = int(os.environ["WORLD_SIZE"])
+    if args.batch_size % world_size and not args.checkpoint:
+        raise SystemExit(f"--batch-size must be a multiple of {world_size} (processes)")
     args.out.mkdir(parents=True, exist_ok=True)
-    parts = datasets.MNIST(args.data), datasets.MNIST(args.data, train=False)
-    train, test = (TensorDataset(part.data, part.targets) for part in parts)
+
+    # The processes: each one takes its own GPU, then waits until all have joined.
+    if DEVICE == "cuda":
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
+    dist.init_process_group(args.backend)
+
+    # The data: TensorDataset takes a whole batch of indices at once. For a dataset that
+    # takes one index, write DataLoader(train, batch_size=..., sampler=sampler) instead.
+    mnist = datasets.MNIST(args.data, train=True)
+    train = TensorDataset(mnist.data, mnist.targets)
+    mnist = datasets.MNIST(args.data, train=False)
+    test = TensorDataset(mnist.data, mnist.targets)
     shard = torch.utils.data.Subset(test, range(rank, len(test), world_size))
+    sampler = DistributedSampler(train, seed=args.seed)
+    batches = BatchSampler(sampler, args.batch_size // world_size, drop_last=False)
+    loader = DataLoader(train, batch_size=None, sampler=batches)
+
+    # The model: the same seed gives the same initial weights in every stage.
     torch.manual_seed(args.seed)
     model = Net(args.hidden).to(DEVICE)
     if args.checkpoint:
@@ -96,54 +115,35 @@ def main(args):
         if rank == 0:
             print(f"{args.checkpoint}  test {correct}/{total}")
         return
-    if args.batch_size % world_size:
-        raise SystemExit(f"--batch-size must be a multiple of {world_size} (processes)")
-    sampler = DistributedSampler(train, seed=args.seed)
-    batches = BatchSampler(sampler, args.batch_size // world_size, drop_last=False)
-    loader = DataLoader(train, batch_size=None, sampler=batches)  # takes whole batches
+    ddp_model = nn.parallel.DistributedDataParallel(model)  # averages gradients
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr)
-    last, history = None, []
-    if args.resume and (args.out / "state.pth").exists():
-        last = torch.load(args.out / "state.pth", map_location="cpu", weights_only=True)
-    states = [last]
-    dist.broadcast_object_list(states)  # what rank 0 has found
-    last = states[0]
-    if last:
-        model.load_state_dict(last["model"])
-        optimizer.load_state_dict(last["optimizer"])
-        history = last["history"]
-    parallel = nn.parallel.DistributedDataParallel(model)
     sizes = f"{args.batch_size} images a step, {len(train)} train, {len(test)} test"
-    twice = sampler.total_size - len(train)
-    note = f"{backend}, {twice} images twice" if twice else backend
     if rank == 0:
-        print(f"{STAGE}: {world_size} processes on {DEVICE} ({note}), {sizes}")
-    for epoch in range(len(history) + 1, args.epochs + 1):
+        print(f"{STAGE}: {world_size} processes on {DEVICE} ({args.backend}), {sizes}")
+
+    # The loop: seeded by the epoch, the order is new each time and equal in all stages.
+    for epoch in range(1, args.epochs + 1):
         start = time.perf_counter()
-        sampler.set_epoch(epoch)
-        loss = train_epoch(parallel, loader, optimizer)
+        sampler.set_epoch(epoch)  # without it, every epoch has the same order
+        loss = train_epoch(ddp_model, loader, optimizer)
         correct, total = evaluate(model, shard)
-        if rank > 0:
-            continue  # rank 0 alone prints and saves
-        seconds = time.perf_counter() - start
-        result = f"loss {loss:.6f}  test {correct}/{total}  {seconds:.2f} s"
-        print(f"epoch {epoch}/{args.epochs}  {result}")
-        history.append((epoch, loss, correct, total, seconds))
-        save(args.out, model, optimizer, history)
-        if epoch == args.epochs:
-            print(f"saved {args.out / 'model.pth'}")
+        if rank == 0:
+            report(args, epoch, loss, correct, total, start)
+    if rank == 0:
+        save(model, args.out / "model.pth")
 
 
 def parse_args():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--epochs", type=int, default=3, help="passes over the images")
-    parser.add_argument("--batch-size", type=int, default=64, help="over all devices")
+    parser.add_argument("--batch-size", type=int, default=64, help="global batch size")
     parser.add_argument("--lr", type=float, default=0.1, help="SGD learning rate")
     parser.add_argument("--hidden", type=int, default=128, help="width of hidden layer")
     parser.add_argument("--seed", type=int, default=0, help="of weights and shuffling")
     parser.add_argument("--data", type=Path, default="data/mnist", help="MNIST root")
     parser.add_argument("--out", type=Path, default=f"runs/{STAGE}", help="results")
-    parser.add_argument("--resume", action="store_true", help="go on where it stopped")
+    backend = "nccl" if DEVICE == "cuda" else "gloo"
+    parser.add_argument("--backend", default=backend, help="nccl or gloo")
     parser.add_argument("--checkpoint", type=Path, help="evaluate it, do not train")
     return parser.parse_args()
 

@@ -23,40 +23,43 @@ class Net(nn.Module):
             nn.Flatten(), nn.Linear(784, hidden), nn.ReLU(), nn.Linear(hidden, 10)
         )
 
-    def forward(self, images):  # N x 28 x 28 bytes
+    def forward(self, images):  # N x 28 x 28, uint8
+        """Return what this rank's half takes in and what it puts out."""
         if dist.get_rank() == 0:
-            made = self.layers[:3](images / 255)
-            dist.send(made.detach(), 1)
-            return images, made
-        given = torch.empty(len(images), self.layers[3].in_features, device=DEVICE)
-        dist.recv(given, 0)
-        return given, self.layers[3:](given.requires_grad_())
+            output = self.layers[:3](images / 255)
+            dist.send(output.detach(), 1)
+            return images, output
+        received = torch.empty(len(images), self.layers[3].in_features, device=DEVICE)
+        dist.recv(received, 0)
+        return received, self.layers[3:](received.requires_grad_())
 
 
-def train_epoch(model, loader, optimizer, pieces):
+def train_epoch(model, loader, optimizer, micro_batches):
     """Take one step per batch; return the mean loss over all images."""
     model.train()
-    loss_sum, count = torch.zeros((), dtype=torch.float64, device=DEVICE), 0
+    loss_sum = torch.zeros((), dtype=torch.float64, device=DEVICE)
+    count = 0
     if dist.get_rank() == 0:
-        loader = tqdm(loader, leave=False, disable=None)  # None: in a terminal only
+        loader = tqdm(loader, leave=False, disable=None)
     for images, labels in loader:
         images, labels = images.to(DEVICE), labels.to(DEVICE)
         optimizer.zero_grad()
-        flying = [model(piece) for piece in images.chunk(pieces)]
-        for (given, made), piece in zip(flying, labels.chunk(pieces), strict=True):
+        in_flight = [model(piece) for piece in images.chunk(micro_batches)]
+        targets = labels.chunk(micro_batches)
+        for (received, output), target in zip(in_flight, targets, strict=True):
             if dist.get_rank() == 0:
-                gradient = torch.empty_like(made)
+                gradient = torch.empty_like(output)
                 dist.recv(gradient, 1)
-                made.backward(gradient)
+                output.backward(gradient)
             else:
-                loss = nn.functional.cross_entropy(made, piece, reduction="sum")
-                (loss / len(labels)).backward()  # a share of the mean over the batch
-                dist.send(given.grad, 0)
+                loss = nn.functional.cross_entropy(output, target, reduction="sum")
+                (loss / len(labels)).backward()  # its part of the mean over the batch
+                dist.send(received.grad, 0)
                 loss_sum += loss.detach()
         optimizer.step()
         count += len(labels)
     dist.broadcast(loss_sum, 1)
-    return loss_sum.item() / count
+    return (loss_sum / count).item()
 
 
 @torch.no_grad()
@@ -66,105 +69,95 @@ def evaluate(model, dataset):
     correct = torch.tensor(0, device=DEVICE)
     for images, labels in DataLoader(dataset, batch_size=1000):
         images, labels = images.to(DEVICE), labels.to(DEVICE)
-        _, made = model(images)
+        _, output = model(images)
         if dist.get_rank() == 1:
-            correct += (made.argmax(dim=1) == labels).sum()
+            correct += (output.argmax(dim=1) == labels).sum()
     dist.broadcast(correct, 1)
     return correct.item(), len(dataset)
 
 
-def save(folder, weights, optimizer, history):
-    """Rename the files once they are whole: a run may be killed at any moment."""
-    state = {"model": weights, "optimizer": optimizer, "history": history}
-    torch.save(weights, folder / "model.pth.tmp")
-    torch.save(state, folder / "state.pth.tmp")
-    with open(folder / "metrics.csv.tmp", "w") as file:
-        for row in [("epoch", "loss", "correct", "total", "seconds"), *history]:
-            print(*row, sep=",", file=file)
-    for name in "model.pth", "metrics.csv", "state.pth":
-        os.replace(folder / f"{name}.tmp", folder / name)
+def report(args, epoch, loss, correct, total, start):
+    """Print the results of an epoch that began at `start`; append them to metrics.csv."""
+    seconds = time.perf_counter() - start
+    result = f"loss {loss:.6f}  test {correct}/{total}  {seconds:.2f} s"
+    print(f"epoch {epoch}/{args.epochs}  {result}")
+    with open(args.out / "metrics.csv", "w" if epoch == 1 else "a") as file:
+        if epoch == 1:
+            print("epoch,loss,correct,total,seconds", file=file)
+        print(epoch, loss, correct, total, seconds, sep=",", file=file)
+
+
+def save(model, path):
+    """Gather the weights from both ranks; rank 0 writes them as CPU tensors."""
+    half = {
+        name: tensor.cpu()
+        for name, tensor in model.state_dict().items()
+        if not tensor.is_meta
+    }
+    halves = [None, None]
+    dist.all_gather_object(halves, half)
+    if dist.get_rank() == 0:
+        torch.save(halves[0] | halves[1], path)
+        print(f"saved {path}")
 
 
 def main(args):
     if not (args.data / "MNIST").is_dir():
-        raise SystemExit(f"no MNIST in {args.data}: run 'make data'")
+        raise SystemExit(f"no MNIST in {args.data}: run 'make data', or name --data")
     if os.environ.get("WORLD_SIZE") != "2":
-        raise SystemExit(f"start it by torchrun --nproc-per-node=2 {__file__}")
-    gpus = torch.cuda.device_count() if DEVICE == "cuda" else 0
-    if gpus:
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % gpus)
-    backend = "nccl" if gpus >= int(os.environ["LOCAL_WORLD_SIZE"]) else "gloo"
-    if gpus and backend == "gloo":
-        raise SystemExit(f"each process needs a GPU of its own: here are {gpus}")
-    dist.init_process_group(backend)
-    rank, world_size = dist.get_rank(), dist.get_world_size()
+        raise SystemExit(f"start it with torchrun --nproc-per-node=2 {__file__}")
+    rank = int(os.environ["RANK"])
+    world_size = int(os.environ["WORLD_SIZE"])
     args.out.mkdir(parents=True, exist_ok=True)
-    parts = datasets.MNIST(args.data), datasets.MNIST(args.data, train=False)
-    train, test = (TensorDataset(part.data, part.targets) for part in parts)
-    torch.manual_seed(args.seed)
-    model = Net(args.hidden).to(DEVICE)
-    if args.checkpoint:
-        weights = torch.load(args.checkpoint, map_location="cpu", weights_only=True)
-        model.load_state_dict(weights)
-        correct, total = evaluate(model, test)
-        if rank == 0:
-            print(f"{args.checkpoint}  test {correct}/{total}")
-        return
+
+    # The processes: each one takes its own GPU, then waits until all have joined.
+    if DEVICE == "cuda":
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
+    dist.init_process_group(args.backend)
+
+    # The data: TensorDataset takes a whole batch of indices at once. For a dataset that
+    # takes one index, write DataLoader(train, batch_size=..., sampler=sampler) instead.
+    mnist = datasets.MNIST(args.data, train=True)
+    train = TensorDataset(mnist.data, mnist.targets)
+    mnist = datasets.MNIST(args.data, train=False)
+    test = TensorDataset(mnist.data, mnist.targets)
     sampler = RandomSampler(train, generator=torch.Generator())
     batches = BatchSampler(sampler, args.batch_size, drop_last=False)
-    loader = DataLoader(train, batch_size=None, sampler=batches)  # takes whole batches
-    last, history = None, []
-    if args.resume and (args.out / "state.pth").exists():
-        last = torch.load(args.out / "state.pth", map_location="cpu", weights_only=True)
-    states = [last]
-    dist.broadcast_object_list(states)  # what rank 0 has found
-    last = states[0]
-    if last:
-        model.load_state_dict(last["model"])
-    other = (model.layers[3:] if rank == 0 else model.layers[:3]).to("meta")
+    loader = DataLoader(train, batch_size=None, sampler=batches)
+
+    # The model: the same seed gives the same initial weights in every stage.
+    torch.manual_seed(args.seed)
+    model = Net(args.hidden).to(DEVICE)
+    others = model.layers[3:] if rank == 0 else model.layers[:3]
+    others.to("meta")  # frees the memory of the other rank's half
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr)
-    if last:
-        optimizer.load_state_dict(last["optimizer"])
-        for parameter in other.parameters():
-            optimizer.state.pop(parameter, None)
-        history = last["history"]
     sizes = f"{args.batch_size} images a step, {len(train)} train, {len(test)} test"
     if rank == 0:
-        print(f"{STAGE}: {world_size} processes on {DEVICE} ({backend}), {sizes}")
-    for epoch in range(len(history) + 1, args.epochs + 1):
+        print(f"{STAGE}: {world_size} processes on {DEVICE} ({args.backend}), {sizes}")
+
+    # The loop: seeded by the epoch, the order is new each time and equal in all stages.
+    for epoch in range(1, args.epochs + 1):
         start = time.perf_counter()
         sampler.generator.manual_seed(args.seed + epoch)
         loss = train_epoch(model, loader, optimizer, args.micro_batches)
         correct, total = evaluate(model, test)
-        weights = {n: t.cpu() for n, t in model.state_dict().items() if not t.is_meta}
-        moments = optimizer.state_dict()
-        theirs = [weights, moments["state"]]
-        dist.broadcast_object_list(theirs, 1)
-        if rank > 0:
-            continue  # rank 0 alone prints and saves
-        seconds = time.perf_counter() - start
-        weights |= theirs[0]
-        moments["state"] |= theirs[1]
-        result = f"loss {loss:.6f}  test {correct}/{total}  {seconds:.2f} s"
-        print(f"epoch {epoch}/{args.epochs}  {result}")
-        history.append((epoch, loss, correct, total, seconds))
-        save(args.out, weights, moments, history)
-        if epoch == args.epochs:
-            print(f"saved {args.out / 'model.pth'}")
+        if rank == 0:
+            report(args, epoch, loss, correct, total, start)
+    save(model, args.out / "model.pth")
 
 
 def parse_args():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--epochs", type=int, default=3, help="passes over the images")
-    parser.add_argument("--batch-size", type=int, default=64, help="over all devices")
+    parser.add_argument("--batch-size", type=int, default=64, help="global batch size")
     parser.add_argument("--lr", type=float, default=0.1, help="SGD learning rate")
     parser.add_argument("--hidden", type=int, default=128, help="width of hidden layer")
     parser.add_argument("--seed", type=int, default=0, help="of weights and shuffling")
     parser.add_argument("--data", type=Path, default="data/mnist", help="MNIST root")
     parser.add_argument("--out", type=Path, default=f"runs/{STAGE}", help="results")
-    parser.add_argument("--resume", action="store_true", help="go on where it stopped")
-    parser.add_argument("--micro-batches", type=int, default=4, help="of a batch")
-    parser.add_argument("--checkpoint", type=Path, help="evaluate it, do not train")
+    parser.add_argument("--micro-batches", type=int, default=4, help="per batch")
+    backend = "nccl" if DEVICE == "cuda" else "gloo"
+    parser.add_argument("--backend", default=backend, help="nccl or gloo")
     return parser.parse_args()
 
 

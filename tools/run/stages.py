@@ -24,13 +24,20 @@ BEYOND = {  # where it goes on, in the folder beyond/
     "tensor_parallel": "08_tensor_parallel",
     "pipeline": "09_pipeline",
     "hybrid": "10_hybrid",
+    "resume": "11_resume",
+    "sharded_checkpoint": "12_sharded_checkpoint",
 }
 EVERY = TARGETS | BEYOND
 BY_TORCHRUN = [*DISTRIBUTED, *BEYOND.values()]
 # Processes on a machine without a GPU: the fewest that exchange something.
 CPU_PROCESSES = dict.fromkeys(BY_TORCHRUN, 2) | {"10_hybrid": 4}
 # The stage before, where it is not the one with the number before.
-BEFORE = {"07_fsdp": "05_ddp_inference", "10_hybrid": "07_fsdp"}
+BEFORE = {
+    "07_fsdp": "05_ddp_inference",
+    "10_hybrid": "07_fsdp",
+    "11_resume": "05_ddp_inference",
+    "12_sharded_checkpoint": "07_fsdp",
+}
 # The stage whose diff is the lesson, where it is not the stage before.
 LESSON_FROM = {"06_model_parallel": "02_single_gpu"}
 

@@ -1,0 +1,171 @@
+"""Train a small network on MNIST. The README.md beside this script explains it."""
+
+import argparse
+import os
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, TensorDataset
+from torchvision import datasets
+from tqdm import tqdm
+
+STAGE = Path(__file__).resolve().parent.name
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+class Net(nn.Module):
+    def __init__(self, hidden):
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Flatten(), nn.Linear(784, hidden), nn.ReLU(), nn.Linear(hidden, 10)
+        )
+
+    def forward(self, images):  # N x 28 x 28, uint8
+        return self.layers(images / 255)
+
+
+def train_epoch(model, loader, optimizer):
+    """Take one step per batch; return the mean loss over all images."""
+    model.train()
+    loss_sum, count = 0, 0
+    if dist.get_rank() == 0:
+        loader = tqdm(loader, leave=False, disable=None)
+    for images, labels in loader:
+        images, labels = images.to(DEVICE), labels.to(DEVICE)
+        loss = nn.functional.cross_entropy(model(images), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        loss_sum += loss.detach().double() * len(labels)
+        count += len(labels)
+    totals = torch.tensor([loss_sum, count], dtype=torch.float64, device=DEVICE)
+    dist.all_reduce(totals)  # adds up over all ranks
+    loss_sum, count = totals
+    return (loss_sum / count).item()
+
+
+@torch.no_grad()
+def evaluate(model, dataset):
+    """Return how many images the model classifies correctly, and out of how many."""
+    model.eval()
+    correct = 0
+    for images, labels in DataLoader(dataset, batch_size=1000):
+        images, labels = images.to(DEVICE), labels.to(DEVICE)
+        correct += (model(images).argmax(dim=1) == labels).sum().item()
+    counts = torch.tensor([correct, len(dataset)], device=DEVICE)
+    dist.all_reduce(counts)
+    return counts.tolist()
+
+
+def report(args, epoch, loss, correct, total, start):
+    """Print the results of an epoch that began at `start`; append them to metrics.csv."""
+    seconds = time.perf_counter() - start
+    result = f"loss {loss:.6f}  test {correct}/{total}  {seconds:.2f} s"
+    print(f"epoch {epoch}/{args.epochs}  {result}")
+    lines = ["epoch,loss,correct,total,seconds"]
+    if epoch > 1:  # a killed run may have written a line for this epoch already
+        lines = (args.out / "metrics.csv").read_text().splitlines()[:epoch]
+    lines.append(f"{epoch},{loss},{correct},{total},{seconds}")
+    (args.out / "metrics.tmp").write_text("\n".join(lines) + "\n")
+    os.replace(args.out / "metrics.tmp", args.out / "metrics.csv")
+
+
+def save(state, path):
+    """Write a file and rename it once it is whole: a run may be killed at any moment."""
+    torch.save(state, path.with_suffix(".tmp"))
+    os.replace(path.with_suffix(".tmp"), path)
+
+
+def main(args):
+    if not (args.data / "MNIST").is_dir():
+        raise SystemExit(f"no MNIST in {args.data}: run 'make data', or name --data")
+    if "RANK" not in os.environ:
+        raise SystemExit(f"start it with torchrun --nproc-per-node=2 {__file__}")
+    rank = int(os.environ["RANK"])
+    world_size = int(os.environ["WORLD_SIZE"])
+    if args.batch_size % world_size and not args.checkpoint:
+        raise SystemExit(f"--batch-size must be a multiple of {world_size} (processes)")
+    args.out.mkdir(parents=True, exist_ok=True)
+
+    # The processes: each one takes its own GPU, then waits until all have joined.
+    if DEVICE == "cuda":
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
+    dist.init_process_group(args.backend)
+
+    # The data: TensorDataset takes a whole batch of indices at once. For a dataset that
+    # takes one index, write DataLoader(train, batch_size=..., sampler=sampler) instead.
+    mnist = datasets.MNIST(args.data, train=True)
+    train = TensorDataset(mnist.data, mnist.targets)
+    mnist = datasets.MNIST(args.data, train=False)
+    test = TensorDataset(mnist.data, mnist.targets)
+    shard = torch.utils.data.Subset(test, range(rank, len(test), world_size))
+    sampler = DistributedSampler(train, seed=args.seed)
+    batches = BatchSampler(sampler, args.batch_size // world_size, drop_last=False)
+    loader = DataLoader(train, batch_size=None, sampler=batches)
+
+    # The model: the same seed gives the same initial weights in every stage.
+    torch.manual_seed(args.seed)
+    model = Net(args.hidden).to(DEVICE)
+    if args.checkpoint:
+        weights = torch.load(args.checkpoint, map_location="cpu", weights_only=True)
+        model.load_state_dict(weights)
+        correct, total = evaluate(model, shard)
+        if rank == 0:
+            print(f"{args.checkpoint}  test {correct}/{total}")
+        return
+    ddp_model = nn.parallel.DistributedDataParallel(model)  # averages gradients
+    optimizer = torch.optim.SGD(model.parameters(), lr=args.lr)
+
+    # The state of an earlier run: rank 0 looks for it and hands it to all ranks.
+    states = [None]
+    state_path = args.out / "state.pth"
+    if rank == 0 and args.resume and state_path.exists():
+        states = [torch.load(state_path, map_location="cpu", weights_only=True)]
+    dist.broadcast_object_list(states)
+    state = states[0] or {"epoch": 0}
+    if state["epoch"]:
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+    sizes = f"{args.batch_size} images a step, {len(train)} train, {len(test)} test"
+    if rank == 0:
+        print(f"{STAGE}: {world_size} processes on {DEVICE} ({args.backend}), {sizes}")
+
+    # The loop: seeded by the epoch, the order is new each time and equal in all stages.
+    for epoch in range(state["epoch"] + 1, args.epochs + 1):
+        start = time.perf_counter()
+        sampler.set_epoch(epoch)  # without it, every epoch has the same order
+        loss = train_epoch(ddp_model, loader, optimizer)
+        correct, total = evaluate(model, shard)
+        if rank == 0:
+            report(args, epoch, loss, correct, total, start)
+            state = {"epoch": epoch, "model": model.state_dict()}
+            state["optimizer"] = optimizer.state_dict()
+            save(state, state_path)
+    if rank == 0:
+        weights = {name: tensor.cpu() for name, tensor in model.state_dict().items()}
+        save(weights, args.out / "model.pth")
+        print(f"saved {args.out / 'model.pth'}")
+
+
+def parse_args():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--epochs", type=int, default=3, help="passes over the images")
+    parser.add_argument("--batch-size", type=int, default=64, help="global batch size")
+    parser.add_argument("--lr", type=float, default=0.1, help="SGD learning rate")
+    parser.add_argument("--hidden", type=int, default=128, help="width of hidden layer")
+    parser.add_argument("--seed", type=int, default=0, help="of weights and shuffling")
+    parser.add_argument("--data", type=Path, default="data/mnist", help="MNIST root")
+    parser.add_argument("--out", type=Path, default=f"runs/{STAGE}", help="results")
+    backend = "nccl" if DEVICE == "cuda" else "gloo"
+    parser.add_argument("--backend", default=backend, help="nccl or gloo")
+    parser.add_argument("--checkpoint", type=Path, help="evaluate it, do not train")
+    parser.add_argument("--resume", action="store_true", help="continue in --out")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main(parse_args())
+    dist.destroy_process_group()
