@@ -182,6 +182,7 @@ amp.GradScaler().scale(ones(1).cuda()).get_device() -> 0
 nn.DataParallel(nn.Linear(2, 2).cuda())(ones(3, 2)).get_device() -> 0
 Event().elapsed_time(Event()) -> ValueError: Both events must be created with
 early() -> RuntimeError: CUDA error: device not ready
+waits() -> True
 cuda.CUDAGraph() -> NotImplementedError: torch.cuda.CUDAGraph: the lab's pretended GPU
 cuda._lazy_init() -> NotImplementedError: CUDA: the lab's pretended GPU does not have it
 """,
@@ -198,6 +199,15 @@ def early():
     return begin.elapsed_time(end)
 
 
+def waits():
+    """Return whether a number of a GPU, put into a new tensor, is waited for."""
+    weights = torch.ones(2, 2).cuda()
+    total = (weights @ weights).sum()
+    before = standin.HERE.now
+    torch.tensor([total, 1], device="cuda")
+    return standin.HERE.now > before + standin.WAIT
+
+
 def lines(module):
     """Return (expression, what it gives) of CALLS."""
     return [line.split(" -> ") for line in CALLS[module].strip().splitlines()]
@@ -210,7 +220,8 @@ def call_all(rank, path):
         for module in CALLS:
             for expression, _ in lines(module):
                 standin.HERE.current, standin.HERE.default = 0, None
-                names = {**vars(sys.modules[module]), "torch": torch, "early": early}
+                names = {**vars(sys.modules[module]), "torch": torch}
+                names |= {"early": early, "waits": waits}
                 names |= {
                     "g1": torch.ones(2, device="cuda:1"),
                     "DataLoader": DataLoader,

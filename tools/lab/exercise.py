@@ -134,8 +134,9 @@ def observed(text, stage, *flags, processes=None, train=TRAIN, test=TEST, batch=
     """Run the text of a script and return what was seen of it, an observe.Seen.
 
     `train` and `test` are the numbers of images, `batch` those of a step on all ranks.
-    With `resume`, the script trains so many epochs first; then it is run again with
-    --resume, and what is seen is of that run, where the first one ends well.
+    With `resume`, a script that has --resume (of stage 11 or 12) trains so many epochs
+    first. Then it runs again with --resume, and what is seen is of that run, where the
+    first one ends well.
     """
     import torch  # here, so that what runs nothing answers at once
 

@@ -321,6 +321,9 @@ class Operations(TorchDispatchMode):
                 )
 
 
+LISTED = torch.tensor, torch.as_tensor  # read numbers of tensors in a list: in C++
+
+
 class Calls(TorchFunctionMode):
     """Makes tensors where `device=` says, and tells what layers do."""
 
@@ -334,6 +337,10 @@ class Calls(TorchFunctionMode):
             and len(set(map(place, tensors(args)))) > 1
         ):
             raise RuntimeError("assigned grad has data located on a different device")
+        if func in LISTED and isinstance(args[0], list | tuple):
+            for tensor in tensors(args[0]):
+                if tensor.is_cuda:
+                    wait(current_stream(tensor.device).free)
         result = func(*args, **kwargs)
         for made in tensors(result):
             if where is not None:
