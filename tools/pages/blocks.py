@@ -23,6 +23,7 @@ from tools.pages import rooms
 from tools.run import compare, diffs
 from tools.run.stages import (
     BEYOND,
+    CPU_PROCESSES,
     EVERY,
     LESSON_FROM,
     ROOT,
@@ -42,7 +43,7 @@ REASON = re.compile(
     r"(.*?)(?=^<!-- generated|^## |^</details>|\Z)",
     re.DOTALL | re.MULTILINE,
 )
-DOORS = ROOT / "tests" / "beyond" / "doors"  # patches against stage 2
+DOORS = ROOT / "tests" / "beyond" / "doors"  # a patch for each variant
 SPEEDUP = """![How many times as fast as one process two are, against the batch: a line with
 ranges for each width. Narrow networks with small batches are below 1, wide ones with
 large batches well above](tools/pages/svg/speedup.svg)"""
@@ -59,10 +60,12 @@ LESSONS = {
     "04_ddp": "`DistributedDataParallel`: a process per GPU, on one machine or several",
     "05_ddp_inference": "evaluation on every rank, exact for any number of them",
     "06_model_parallel": "one model on two GPUs",
-    "07_fsdp": "fully sharded: each rank keeps 1/*W* of every tensor, and borrows the rest",
+    "07_fsdp": "fully sharded: each rank keeps 1/*W* of every tensor",
     "08_tensor_parallel": "each rank computes a part of every layer, for the same images",
     "09_pipeline": "each rank has some of the layers; micro-batches keep both at work",
     "10_hybrid": "a grid of ranks: tensor parallel in a row, fully sharded in a column",
+    "11_resume": "a run that was stopped continues after its last finished epoch",
+    "12_sharded_checkpoint": "each rank saves its own part; any number of ranks loads it",
 }
 
 
@@ -155,30 +158,55 @@ def reasons(a, b):
 
 
 def door(name):
-    """Return the diff from stage 2 to the variant of a side door."""
+    """Return the diff from a stage to the variant of a side door."""
     text = (DOORS / f"{name}.patch").read_text()
     return f"```diff\n{text[text.index('@@') :].rstrip()}\n```"
 
 
-def doors(*names):
-    """Return the losses of stage 2 and of its variants, run on the CPU, on the sample."""
+def door_stage(name):
+    """Return the stage that a side door changes: the first line of its patch names it."""
+    first = (DOORS / f"{name}.patch").read_text().splitlines()[0]
+    return first.removeprefix("--- ").removesuffix("/mnist.py")
+
+
+def losses(name, text, processes):
+    """Return a line with the losses of a script, run on the CPU, on the sample."""
     environment = dict(os.environ, CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="1")
-    rows = ["```console", f"{'':15}  epoch 1   epoch 2   epoch 3"]
+    words = [sys.executable]
+    if processes:
+        words += ["-m", "torch.distributed.run", "--standalone"]
+        words += [f"--nproc-per-node={processes}"]
     with tempfile.TemporaryDirectory() as out:
-        for name in "02_single_gpu", *names:
-            path, text = Path(out) / f"{name}.py", script("02_single_gpu").read_text()
-            if name in names:
-                text = patched(text, DOORS / f"{name}.patch", "02_single_gpu")
-            path.write_text(text)
-            words = [sys.executable, path, "--data", "data/sample", "--out", out]
-            result = subprocess.run(
-                words, cwd=ROOT, env=environment, capture_output=True, text=True
-            )
-            if result.returncode:
-                refuse(f"the side door {name} failed:\n{result.stderr}")
-            curve = compare.read(Path(out) / "metrics.csv")
-            losses = "  ".join(f"{loss:.6f}" for loss, *_ in curve)
-            rows.append(f"{name:15}  {losses}")
+        path = Path(out) / "mnist.py"
+        path.write_text(text)
+        words += [path, "--data", "data/sample", "--out", out]
+        result = subprocess.run(
+            words, cwd=ROOT, env=environment, capture_output=True, text=True
+        )
+        if result.returncode:
+            refuse(f"{name} failed:\n{result.stderr}")
+        curve = compare.read(Path(out) / "metrics.csv")
+    numbers = [f"{loss:.6f}" for loss, *_ in curve]
+    return "  ".join([f"{name:18}", *numbers])
+
+
+def doors(*words):
+    """Return the losses of variants, and before them those of the stages they change.
+
+    A word is a variant, or one with its number of processes: `hsdp=4`.
+    """
+    rows = ["```console", f"{'':18}  epoch 1   epoch 2   epoch 3"]
+    shown = []
+    for word in words:
+        name, _, number = word.partition("=")
+        stage = door_stage(name)
+        processes = CPU_PROCESSES.get(stage)
+        text = script(stage).read_text()
+        if stage not in shown:
+            shown.append(stage)
+            rows.append(losses(stage, text, processes))
+        text = patched(text, DOORS / f"{name}.patch", stage)
+        rows.append(losses(name, text, int(number) if number else processes))
     return "\n".join([*rows, "```"])
 
 
