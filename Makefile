@@ -32,15 +32,17 @@ help-variables:
 
 #: GPUS=0,1     these GPUs, one process each; GPUS=cpu: none. Not given: every GPU,
 #:              or two processes on a single one, or on the CPU
-#: NPROC=3      so many processes for ddp and ddp_inference, which share the GPUs, and
-#:              for what is beyond
+#: NPROC=3      so many processes for ddp, ddp_inference and resume, which may share GPUs,
+#:              and for the other stages in beyond/, which may not
 #: EPOCHS=1     passes over the training set
 #: DATA=DIR     another MNIST root, such as DATA=data/sample
 #: OUT=DIR      where the results go (for all and compare: a folder per stage in it)
 #: BASE=STAGE   show the diff from another stage than the one before
 #: ARGS="..."   further flags of the script: ARGS="--hidden 2048 --batch-size 1024"
-#:              ARGS=--resume goes on after the last epoch that was saved
-#: RESTARTS=3   start ddp or ddp_inference again from there when a process dies
+#:              For resume and sharded_checkpoint: ARGS=--resume continues after the
+#:              last epoch that was saved
+#: RESTARTS=3   for the same two: when a process dies, start all again from that epoch,
+#:              three times at most
 #: NNODES=2 NODE_RANK=0 MASTER_ADDR=HOST  on several machines, one command on each;
 #:              MASTER_PORT=29500; WAIT=900 seconds for each other, at most
 #: PEERS=1      for bench: Lightning and Accelerate too; QUICK=1: few and short rounds
@@ -56,6 +58,7 @@ help-variables:
 #:              where no NVIDIA driver is; TORCH_INDEX=default: with it all the same
 #: WHEELHOUSE=DIR  for setup: all packages from there, without a network
 #: SLOW=1       for test: the tests that take long, too; U=--upgrade for lock
+#: TORCH=2.6.0  for compat: the other version of PyTorch
 
 ## The six stages
 all: $(STAGES)  ## the six in order, then compare
@@ -81,10 +84,12 @@ side_by_side: $(STAGES)  ## any two stages in the browser: one HTML file, to be 
 	@$(PY) -m tools.pages.side_by_side
 
 ## When the model is too large
-beyond: $(STAGES)  ## the four stages in beyond/, then compare
+beyond: $(STAGES)  ## the six stages in beyond/, then compare
 	$(LAUNCH) $@
 	@$(PY) -m tools.run.compare "$(or $(OUT),runs)"
 fsdp tensor_parallel pipeline hybrid: $(STAGES)  ## stages 7 to 10, one at a time
+	$(LAUNCH) $@
+resume sharded_checkpoint: $(STAGES)  ## stages 11 and 12: continue after a run was killed
 	$(LAUNCH) $@
 
 ## The break-it lab: scripts with one mistake each, to be found
@@ -129,6 +134,8 @@ wheelhouse: $(STAGES)  ## the packages of setup into a folder, OUT=DIR, for mach
 ## For those who change something: CONTRIBUTING.md
 test: $(DEV)  ## the tests, on GPUs too where there are some; SLOW=1: the long ones, too
 	@OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadfile
+compat: $(STAGES)  ## the six with another PyTorch, in a .venv of its own: TORCH=2.6.0
+	@$(PY) -m tools.run.compat "$(TORCH)"
 lint docs lock mutants: $(DEV)  ## ruff; generated pages; pinned packages; are bugs caught?
 lint:
 	@.venv/bin/ruff check . && .venv/bin/ruff format --check .
@@ -152,7 +159,7 @@ mutants:
 	@touch $@ $(HOLDS_$*)
 
 .PHONY: help help-variables all cpu single_gpu dp ddp ddp_inference model_parallel diff \
-  beyond fsdp tensor_parallel pipeline hybrid \
+  beyond fsdp tensor_parallel pipeline hybrid resume sharded_checkpoint \
   side_by_side notebooks exercises exercise try check hint solution reset restore compare data \
   bench trace memory predict \
-  doctor setup wheelhouse test mutants lint docs lock
+  doctor setup wheelhouse test compat mutants lint docs lock

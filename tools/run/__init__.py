@@ -6,6 +6,7 @@ meeting  has the nodes of a run find each other before it starts
 diffs    the diff between two stages, which a launch shows
 compare  are the curves equal?
 data     MNIST, or the sample; `sample` made it, and cuts smaller sets from it
+supervise runs a command for launch, and ends with it all that it has started
 ranks    runs a script as the ranks of one torchrun, in seconds less, for tests and the lab
 doctor   is this machine ready? `probe` is what it starts on each rank
 install  makes .venv, and fills it or a wheelhouse; `preflight` looks whether that can work

@@ -11,6 +11,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,18 +25,22 @@ import psutil
 from tools.run import data, diffs, meeting
 from tools.run.stages import (
     BEYOND,
+    BY_NAME,
     BY_TORCHRUN,
     CPU_PROCESSES,
     LESSON_FROM,
+    RESUMES,
     ROOT,
     STAGES,
     end_at_a_closed_pipe,
     find,
     previous,
     refuse,
+    refuse_old,
     refuse_unwritable,
     script,
 )
+from tools.run.supervise import adopt_orphans, end_children, end_with_parent
 
 MASTER_PORT = "29500"  # torchrun's own default
 WAIT = "900"  # seconds that nodes wait for each other
@@ -88,32 +93,36 @@ def unfit(stage, ranks, batch):
 
 
 def choose_processes(stage, given, gpus, there, batch, nodes):
-    """Return how many ranks run on this node: NPROC, one for each GPU, or CPU_PROCESSES.
+    """Return how many ranks run on this node, and how many GPUs it has for them.
 
-    `gpus` are those that GPUS names, or None; `there` is the number of all, counted where
-    None. Ranks share `batch` images evenly, on all nodes together: refuses an NPROC or
-    GPUS that cannot. Where neither is given, takes as many as can, or two on a single
-    GPU, and prints a line that says so.
+    As many ranks as NPROC says, or one for each GPU, or CPU_PROCESSES. `gpus` are those
+    that GPUS names, or None; `there` is the number of all, counted where None. The ranks
+    of all nodes together need equal shares of `batch` images: refuses an NPROC or GPUS
+    with which they have none. Where neither is given, takes as many as can, or two on a
+    single GPU, and prints a line that says so.
     """
-    on = len(gpus) if gpus is not None else count_gpus() if there is None else there
+    if gpus is not None:
+        on = len(gpus)
+    else:
+        on = count_gpus() if there is None else there
     most = on or CPU_PROCESSES[stage]
     if "NPROC" in given:
         most = positive("NPROC", given["NPROC"])
-        if stage in BEYOND.values() and most > on > 0:
+        if most > on > 0 and not BY_NAME[stage].shares_gpus:
             refuse(f"NPROC={most}: each process needs a GPU of its own; here are {on}")
     elif gpus is None and most == nodes == 1:
         most = CPU_PROCESSES[stage]
         print("1 GPU: 2 processes share it, over gloo; GPUS=0 takes one, alone")
     wrong = unfit(stage, most * nodes, batch)
     if not wrong:
-        return most
+        return most, on
     why, advice = wrong
     can = [n for n in range(1, most) if not unfit(stage, n * nodes, batch)]
     if "NPROC" in given or gpus is not None or not can or can[-1] * nodes == 1:
         refuse(f"{why}: take {advice}")
     takes_all = f"; {advice} takes all" if "ARGS" in advice else ""
     print(f"{why}: {can[-1] * nodes} run{takes_all}")
-    return can[-1]
+    return can[-1], on
 
 
 def positive(name, text):
@@ -142,27 +151,40 @@ def choose_nodes(stage, given):
     if not port.isdecimal() or not 1 <= int(port) <= 65535:
         refuse(f"MASTER_PORT={port!r} must be a port, such as {MASTER_PORT}")
     if "RESTARTS" in given:
-        refuse("RESTARTS works on one machine; on several, start again with --resume")
+        refuse(
+            "RESTARTS works on one machine; on several, start again by ARGS=--resume"
+        )
     # torchrun waits twice as long where it connects
     timeout = max(positive("WAIT", given.get("WAIT", WAIT)) // 2, 1)
     return nodes, [
-        f"--nnodes={nodes}", f"--node-rank={rank}", f"--rdzv-conf=timeout={timeout}",
-        f"--master-addr={given['MASTER_ADDR']}", f"--master-port={port}",
-    ]  # fmt: skip
+        f"--nnodes={nodes}",
+        f"--node-rank={rank}",
+        f"--rdzv-conf=timeout={timeout}",
+        f"--master-addr={given['MASTER_ADDR']}",
+        f"--master-port={port}",
+    ]
 
 
-def read_flags(stage, flags):
-    """Return the flags as the script reads them; refuses those that it does not have."""
+def read_flags(stage, flags, backend="gloo"):
+    """Return the flags as the script reads them; refuses those that it does not have.
+
+    `backend` is the script's default on this machine.
+    """
     parser = argparse.ArgumentParser(f"{stage}/mnist.py", allow_abbrev=False)
     parser.error = lambda message: refuse(f"{message} (in ARGS or EPOCHS)")
     pattern = r'^ +(parser\.add_argument\("(--[a-z-]+)".*\))$'
     declared = re.findall(pattern, script(stage).read_text(), re.MULTILINE)
+    names = {"parser": parser, "Path": Path, "STAGE": stage, "backend": backend}
     for line, _ in declared:  # the script's own lines; its imports take seconds
-        exec(line, {"parser": parser, "Path": Path, "STAGE": stage})  # noqa: S102
+        exec(line, names)  # noqa: S102
     args, unknown = parser.parse_known_args(flags)
     if unknown:
-        name, names = unknown[0].partition("=")[0], [name for _, name in declared]
-        refuse(f"{stage} has no flag {name}: it has {', '.join(names)}")
+        name = unknown[0].partition("=")[0]
+        has = ", ".join(flag for _, flag in declared)
+        advice = (
+            "; `make resume` runs the stage that does" if name == "--resume" else ""
+        )
+        refuse(f"{stage} has no flag {name}: it has {has}{advice}")
     return args
 
 
@@ -200,23 +222,60 @@ def plan(stage, settings, there=None):
     `settings` maps the names of make variables to texts; what is missing or empty was
     not given. `there` is the number of GPUs, counted where None.
     """
+    refuse_old(stage)
     given = {name: text for name, text in settings.items() if text}
-    environment, gpus, processes = {}, None, 1
+    environment = {}
     # The tutorial's kernels are tiny: more threads gain little on an idle machine, and
     # on a busy one they wait for each other most of the time.
     if "OMP_NUM_THREADS" not in settings:
         environment["OMP_NUM_THREADS"] = "1"
+    gpus = plan_gpus(stage, given, environment, there)
+    flags = plan_flags(stage, given)
+    args = check_flags(stage, flags)
+    nodes, torchrun = choose_nodes(stage, given)
+    check_state(stage, args, given)
+    if "RESTARTS" in given:
+        torchrun.append(f"--max-restarts={positive('RESTARTS', given['RESTARTS'])}")
+        # Else restarted ranks may read addresses of the dead ones, and hang:
+        # https://github.com/pytorch/pytorch/issues/135712
+        environment["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+        if not args.resume:
+            flags.append("--resume")
+    program = Path(sys.executable).parent
+    if stage not in BY_TORCHRUN:
+        command = [data.shown(program / "python"), shown(stage), *flags]
+        return environment, [str(word) for word in command]
+    batch = 0 if getattr(args, "checkpoint", None) else args.batch_size
+    processes, on = choose_processes(stage, given, gpus, there, batch, nodes)
+    if processes > on > 0:
+        flags = share_gpus(stage, flags, processes, on)
+    command = [data.shown(program / "torchrun"), *torchrun]
+    command += [f"--nproc-per-node={processes}", shown(stage), *flags]
+    return environment, [str(word) for word in command]
+
+
+def plan_gpus(stage, given, environment, there):
+    """Return the GPUs that a stage may use, or None for all; add to `environment`."""
     if "GPUS" in given:
         gpus = choose_gpus(given["GPUS"], there)
         if stage == "02_single_gpu":
             gpus = gpus[:1]
         if stage != "01_cpu":
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
-    elif stage in BEYOND.values() and "NPROC" not in given:
-        there = count_gpus() if there is None else there
-        if there == 1 and "NNODES" not in given:
-            print("1 GPU: each process needs one of its own, so they run on the CPU")
-            gpus, environment["CUDA_VISIBLE_DEVICES"] = [], ""
+        return gpus
+    alone = stage not in BY_TORCHRUN or BY_NAME[stage].shares_gpus
+    if alone or "NPROC" in given or "NNODES" in given:
+        return None
+    there = count_gpus() if there is None else there
+    if there != 1:
+        return None
+    print("1 GPU: each process needs one of its own, so they run on the CPU")
+    environment["CUDA_VISIBLE_DEVICES"] = ""
+    return []
+
+
+def plan_flags(stage, given):
+    """Return the script's flags that make's variables ask for, a list of words."""
     root = Path(given["DATA"]) if "DATA" in given else data.choose()
     flags = ["--data", str(data.shown(root))]
     flags += ["--out", given.get("OUT", f"runs/{stage}")]
@@ -226,30 +285,44 @@ def plan(stage, settings, there=None):
         flags += shlex.split(given.get("ARGS", ""))
     except ValueError as error:
         refuse(f"ARGS={given['ARGS']!r} cannot be split into words: {error}")
-    args = check_flags(stage, flags)
-    nodes, torchrun = choose_nodes(stage, given)
-    if stage in BY_TORCHRUN:
-        batch = 0 if getattr(args, "checkpoint", None) else args.batch_size
-        processes = choose_processes(stage, given, gpus, there, batch, nodes)
-    state = args.out / "state.pth"
-    reads = nodes == 1 or given["NODE_RANK"] == "0"  # rank 0 alone, for all
-    if args.resume and reads and not state.exists():
+    return flags
+
+
+def share_gpus(stage, flags, processes, on):
+    """Return the flags with which more processes than GPUs run: NCCL refuses these."""
+    asked = read_flags(stage, flags, backend=None).backend
+    if asked is None:
+        return [*flags, "--backend", "gloo"]
+    if asked != "gloo":
+        why = f"{processes} processes share {on} GPU{'s' * (on > 1)}"
+        refuse(f"--backend {asked}: {why}, which gloo alone can do; leave the flag out")
+    return flags
+
+
+def check_state(stage, args, given):
+    """Refuse RESTARTS where no state is saved; say where --resume finds none."""
+    if stage not in RESUMES:
+        if "RESTARTS" in given:
+            refuse(f"{stage} does not save its state: `make resume RESTARTS=3` does")
+        return
+    # Rank 0 alone looks for it, on the first node.
+    first = "NNODES" not in given or given["NODE_RANK"] == "0"
+    state = args.out / BY_NAME[stage].state
+    if args.resume and first and not has_state(state):
         print(f"there is no {state} to resume from: from epoch 1, then")
-    if "RESTARTS" in given:
-        if stage not in BY_TORCHRUN:
-            refuse(f"{stage} is not started by torchrun, which makes the RESTARTS")
-        torchrun.append(f"--max-restarts={positive('RESTARTS', given['RESTARTS'])}")
-        # Else restarted ranks may read addresses of the dead ones, and hang:
-        # https://github.com/pytorch/pytorch/issues/135712
-        environment["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
-        flags += ["--resume"] * (not args.resume)
-    program = Path(sys.executable).parent
-    command = [data.shown(program / "python")]
-    if stage in BY_TORCHRUN:
-        command = [data.shown(program / "torchrun"), *torchrun]
-        command += [f"--nproc-per-node={processes}"]
-    command += [shown(stage), *flags]
-    return environment, [str(word) for word in command]
+
+
+def has_state(state):
+    """Return whether a run can go on from `state`, a file or a folder of checkpoints."""
+    return state.is_file() or any(state.glob("*/.metadata"))
+
+
+def set_aside(state):
+    """Rename an earlier run's state: a restarted run would go on from it."""
+    before = state.with_name(f"{state.stem}.before{state.suffix}")
+    if before.is_dir():
+        shutil.rmtree(before)
+    state.replace(before)
 
 
 def show(environment, command):
@@ -275,7 +348,7 @@ def sole_use(folder):
         yield lock.fileno()
 
 
-def alike(stage, args, environment, command):
+def alike(stage, args, command):
     """Return what must be the same on all nodes of a run: texts by name."""
 
     def digest(*paths):
@@ -283,14 +356,11 @@ def alike(stage, args, environment, command):
         return f"SHA-256 {hashlib.sha256(whole).hexdigest()[:12]}"
 
     processes = command[command.index(shown(stage)) - 1]
-    visible = environment.get("CUDA_VISIBLE_DEVICES")
-    gpus = count_gpus() if visible is None else len(visible.split(",")) * bool(visible)
-    backend = "nccl" if gpus >= int(processes.rpartition("=")[2]) else "gloo"
     raw = args.data / "MNIST" / "raw"
     same = {"the number of nodes": command[1], "the number of processes": processes}
     same |= {"the stage": stage, "its script": digest(script(stage))}
     same |= {"the data": digest(*(raw / name for name in data.FILES))}
-    same |= {"PyTorch": version("torch").partition("+")[0], "the backend": backend}
+    same |= {"PyTorch": version("torch").partition("+")[0]}
     for name, value in vars(args).items():
         if name not in ("data", "out"):
             value = digest(value) if isinstance(value, Path) else value
@@ -298,19 +368,42 @@ def alike(stage, args, environment, command):
     return same
 
 
-def keep_flags(args):
-    """Write a run's flags beside its metrics, whole at any moment, for `compare`."""
+def default_backend(stage, environment):
+    """Return what a script takes for --backend where nobody names one."""
+    if stage not in BY_TORCHRUN:
+        return None
+    visible = environment.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return "nccl" if count_gpus() else "gloo"
+    return "nccl" if visible else "gloo"
+
+
+def keep_flags(args, processes):
+    """Write a run's flags beside its metrics, whole at any moment, for `compare`.
+
+    With them the number of processes on all nodes.
+    """
     flags = {name: str(value) for name, value in vars(args).items()}
+    flags["processes"] = str(processes)
     path = args.out / "flags.json"
     with suppress(OSError):
         path.with_suffix(".tmp").write_text(json.dumps(flags))
         path.with_suffix(".tmp").replace(path)
 
 
+def count_processes(command, nodes):
+    """Return how many processes a command starts, on all nodes together."""
+    for word in command:
+        if word.startswith("--nproc-per-node="):
+            return nodes * int(word.partition("=")[2])
+    return 1
+
+
 def run(stage, settings):
     """Print the command of a stage, run it, and return its exit status."""
     environment, command = plan(stage, settings)
-    args = read_flags(stage, command[command.index(shown(stage)) + 1 :])
+    words = command[command.index(shown(stage)) + 1 :]
+    args = read_flags(stage, words, default_backend(stage, environment))
     nodes = int(settings.get("NNODES") or 1)
     rank = int(settings["NODE_RANK"]) if nodes > 1 else 0
     # Of several nodes the first alone writes; the others may see the same disk.
@@ -318,39 +411,52 @@ def run(stage, settings):
         if nodes > 1:
             port = int(settings.get("MASTER_PORT") or MASTER_PORT)
             wait = int(settings.get("WAIT") or WAIT)
-            same = alike(stage, args, environment, command)
+            same = alike(stage, args, command)
             head = settings["MASTER_ADDR"]
             environment |= meeting.meet(rank, nodes, head, port, wait, same)
-        state, anew = args.out / "state.pth", "--resume" not in settings.get("ARGS", "")
-        # Else it would go on where an earlier run stopped.
-        if settings.get("RESTARTS") and anew and state.exists():
-            state.replace(state.with_name("state.before.pth"))
+        # With RESTARTS, --resume may be ours; what counts is what the person asked for.
+        asked = "--resume" in shlex.split(settings.get("ARGS") or "")
+        if settings.get("RESTARTS") and not asked:
+            state = args.out / BY_NAME[stage].state
+            if state.exists():
+                set_aside(state)
         show(environment, command)
         if rank == 0 and not getattr(args, "checkpoint", None):
-            keep_flags(args)
+            keep_flags(args, count_processes(command, nodes))
         return follow(stage, environment, command, lock)
 
 
 def follow(stage, environment, command, lock):
     """Run a command to its end, or to Ctrl-C, and return its exit status.
 
-    It holds the open file of the number `lock`, if any, until it ends.
+    It holds the open file of the number `lock`, if any, until it ends. All that it has
+    started ends with it, and with this process, however they end.
     """
-    # Unbuffered, so that a pipe gets every line when it is printed. In a session of its
-    # own, so that Ctrl-C reaches this program alone, which then ends all of them.
+    # Unbuffered, so that a pipe gets every line when it is printed.
     added = {**environment, "PYTHONUNBUFFERED": "1"}
+    adopt_orphans()
+    link, ours = os.pipe()
+    supervisor = [sys.executable, "-m", "tools.run.supervise", str(link)]
+    # In a session of its own, so that Ctrl-C reaches this program alone, which then
+    # closes the pipe: the supervisor ends all of them.
     child = subprocess.Popen(
-        command,
+        [*supervisor, *command],
         env={**os.environ, **added},
         start_new_session=True,
-        pass_fds=[lock] if lock else [],
+        pass_fds=[link, lock] if lock else [link],
     )
+    os.close(link)
     try:
-        return child.wait()
+        status = child.wait()
     except KeyboardInterrupt:
-        end(child.pid)
+        os.close(ours)
+        child.wait()
         print(f"\n{stage}: stopped", file=sys.stderr)
         return 128 + signal.SIGINT
+    os.close(ours)
+    if status < 0:  # the supervisor itself was killed
+        end_children()
+    return status
 
 
 def end(pid):
@@ -373,6 +479,8 @@ def main():
     os.chdir(ROOT)
     for other in signal.SIGTERM, signal.SIGHUP:  # end a run as Ctrl-C does
         signal.signal(other, signal.default_int_handler)
+    if "MAKELEVEL" in os.environ:  # make may be killed without a chance to end this
+        end_with_parent()
     if sys.argv[1] in ("all", "beyond"):
         top = Path(os.environ.get("OUT") or "runs")
         for stage in STAGES if sys.argv[1] == "all" else BEYOND.values():
@@ -392,8 +500,10 @@ def main():
     lesson = LESSON_FROM.get(stage)
     if lesson and base != lesson:
         count = diffs.changed_lines(lesson, stage)
-        print(f"\nThe lesson is the diff from {lesson}, of {count} changed lines: "
-              f"make diff A={lesson} B={stage}")  # fmt: skip
+        command = f"make diff A={lesson} B={stage}"
+        print(
+            f"\nThe lesson is the diff from {lesson}, of {count} changed lines: {command}"
+        )
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ them, and whatever they have started: when the run is over, or when who asked fo
 gone, however that went.
 """
 
-import ctypes
 import faulthandler
 import gc
 import json
@@ -28,12 +27,12 @@ from contextlib import suppress
 from multiprocessing.connection import wait
 from pathlib import Path
 
-import psutil
 import torch
 from torch.distributed import TCPStore
 from tqdm import tqdm
 
 from tools.run.stages import ROOT
+from tools.run.supervise import adopt_orphans, end_children, end_with_parent
 
 # macOS aborts gloo in a process that was forked after torch had been imported:
 # https://github.com/Lightning-AI/pytorch-lightning/issues/21345
@@ -41,24 +40,17 @@ CONTEXT = multiprocessing.get_context(
     "spawn" if sys.platform == "darwin" else "forkserver"
 )
 CONTEXT.set_forkserver_preload(["torch", "torchvision", "tools.run.ranks"])
-PDEATHSIG, SUBREAPER = 1, 36  # of prctl(2), in Linux alone
 
 
 class TimedOut(subprocess.TimeoutExpired):
     """A run took too long; it has what `run` returns besides."""
 
 
-def prctl(option, value):
-    """Ask Linux for something about this process; elsewhere do nothing."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(option, value)
-
-
 def run_here(words, environment, float64, folder, prepare, gpus):
     """Become `python WORDS...`, with what it writes, and how it ends, in `folder`."""
     rank = environment.get("RANK", "0")
     os.setsid()  # what the script starts is in this group, and ends with it
-    prctl(PDEATHSIG, signal.SIGKILL)
+    end_with_parent(signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for name, stream in ("stdout", 1), (f"stderr{rank}", 2):
         mode = os.O_WRONLY | os.O_CREAT | os.O_APPEND
@@ -107,10 +99,12 @@ def place(stack, name):
 
     `stack` is what faulthandler wrote of all threads, the main one at the end.
     """
-    threads = [re.findall(rf'File "{re.escape(name)}", line (\d+)', thread)
-               for thread in re.split(r"(?m)^(?:Current t|T)hread 0x", stack)]  # fmt: skip
-    found = [int(lines[0]) for lines in threads if lines]
-    return found[-1] if found else None
+    found = None
+    for thread in re.split(r"(?m)^(?:Current t|T)hread 0x", stack):
+        lines = re.findall(rf'File "{re.escape(name)}", line (\d+)', thread)
+        if lines:
+            found = int(lines[0])
+    return found
 
 
 def end_all(ranks):
@@ -118,18 +112,14 @@ def end_all(ranks):
     for rank in ranks:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(rank.pid, signal.SIGKILL)
-    while family := psutil.Process().children(recursive=True):
-        for process in family:
-            with suppress(psutil.NoSuchProcess):
-                process.kill()
-        psutil.wait_procs(family, 0.2)  # again: orphans may have become own children
+    end_children()
 
 
 def keep(link, environments, timeout, words, float64, folder, prepare, gpus):
     """Start the ranks; send what `watch` returns, once they and theirs have ended."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who asked gets it, and hangs up
     gc.freeze()  # a collection would copy all of PyTorch's objects, for each process
-    prctl(SUBREAPER, 1)  # orphans of the ranks are this process's own
+    adopt_orphans()
     fork, ranks = multiprocessing.get_context("fork"), []
     for environment in environments:
         more = words, environment, float64, folder, prepare, gpus

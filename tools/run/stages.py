@@ -4,42 +4,97 @@ import atexit
 import importlib.util
 import os
 import sys
+from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+# Before this version FSDP over gloo fails, or adds up gradients in silence.
+FSDP = (2, 9)
 
-# make target -> folder
-TARGETS = {
-    "cpu": "01_cpu",
-    "single_gpu": "02_single_gpu",
-    "dp": "03_dp",
-    "ddp": "04_ddp",
-    "ddp_inference": "05_ddp_inference",
-    "model_parallel": "06_model_parallel",
-}
-STAGES = list(TARGETS.values())
-DISTRIBUTED = ["04_ddp", "05_ddp_inference"]
-BEYOND = {  # where it goes on, in the folder beyond/
-    "fsdp": "07_fsdp",
-    "tensor_parallel": "08_tensor_parallel",
-    "pipeline": "09_pipeline",
-    "hybrid": "10_hybrid",
-    "resume": "11_resume",
-    "sharded_checkpoint": "12_sharded_checkpoint",
-}
+
+@dataclass(frozen=True)
+class Stage:
+    """What the tools know about one stage."""
+
+    target: str  # `make cpu` runs it
+    name: str  # of its folder
+    base: str | None  # the stage that its diff starts from
+    lesson_from: str | None = None  # the stage whose diff is the lesson, if not `base`
+    beyond: bool = False  # its folder is in beyond/
+    cpu_processes: int = 0  # ranks without a GPU; 0 where torchrun does not start it
+    oldest: tuple = (2, 4)  # the oldest PyTorch with which it is right
+    shares_gpus: bool = False  # two of its ranks may use the same GPU
+    state: str | None = None  # what --resume reads in --out; None: it has no --resume
+
+
+TABLE = [
+    Stage("cpu", "01_cpu", None),
+    Stage("single_gpu", "02_single_gpu", "01_cpu"),
+    Stage("dp", "03_dp", "02_single_gpu"),
+    Stage("ddp", "04_ddp", "03_dp", cpu_processes=2, shares_gpus=True),
+    Stage(
+        "ddp_inference", "05_ddp_inference", "04_ddp", cpu_processes=2, shares_gpus=True
+    ),
+    Stage(
+        "model_parallel",
+        "06_model_parallel",
+        "05_ddp_inference",
+        lesson_from="02_single_gpu",
+    ),
+    Stage(
+        "fsdp", "07_fsdp", "05_ddp_inference", beyond=True, cpu_processes=2, oldest=FSDP
+    ),
+    Stage(
+        "tensor_parallel",
+        "08_tensor_parallel",
+        "07_fsdp",
+        beyond=True,
+        cpu_processes=2,
+        oldest=(2, 6),
+    ),
+    Stage(
+        "pipeline",
+        "09_pipeline",
+        "08_tensor_parallel",
+        beyond=True,
+        cpu_processes=2,
+        oldest=(2, 6),
+    ),
+    Stage("hybrid", "10_hybrid", "07_fsdp", beyond=True, cpu_processes=4, oldest=FSDP),
+    Stage(
+        "resume",
+        "11_resume",
+        "05_ddp_inference",
+        beyond=True,
+        cpu_processes=2,
+        shares_gpus=True,
+        state="state.pth",
+    ),
+    Stage(
+        "sharded_checkpoint",
+        "12_sharded_checkpoint",
+        "07_fsdp",
+        beyond=True,
+        cpu_processes=2,
+        oldest=FSDP,
+        state="checkpoints",
+    ),
+]
+
+BY_NAME = {stage.name: stage for stage in TABLE}
+# make target -> folder: the six, those in beyond/, and all of them
+TARGETS = {stage.target: stage.name for stage in TABLE if not stage.beyond}
+BEYOND = {stage.target: stage.name for stage in TABLE if stage.beyond}
 EVERY = TARGETS | BEYOND
-BY_TORCHRUN = [*DISTRIBUTED, *BEYOND.values()]
+STAGES = list(TARGETS.values())
+BY_TORCHRUN = [stage.name for stage in TABLE if stage.cpu_processes]
+DISTRIBUTED = [name for name in BY_TORCHRUN if name in STAGES]
+RESUMES = [stage.name for stage in TABLE if stage.state]
 # Processes on a machine without a GPU: the fewest that exchange something.
-CPU_PROCESSES = dict.fromkeys(BY_TORCHRUN, 2) | {"10_hybrid": 4}
-# The stage before, where it is not the one with the number before.
-BEFORE = {
-    "07_fsdp": "05_ddp_inference",
-    "10_hybrid": "07_fsdp",
-    "11_resume": "05_ddp_inference",
-    "12_sharded_checkpoint": "07_fsdp",
-}
+CPU_PROCESSES = {name: BY_NAME[name].cpu_processes for name in BY_TORCHRUN}
 # The stage whose diff is the lesson, where it is not the stage before.
-LESSON_FROM = {"06_model_parallel": "02_single_gpu"}
+LESSON_FROM = {stage.name: stage.lesson_from for stage in TABLE if stage.lesson_from}
 
 
 def folder(stage):
@@ -79,9 +134,40 @@ def find(name):
 
 def previous(stage):
     """Return the stage before `stage`, or None before the first."""
-    stages = list(EVERY.values())
-    index = stages.index(stage)
-    return BEFORE.get(stage, stages[index - 1] if index else None)
+    return BY_NAME[stage].base
+
+
+def too_old(torch_version, names=tuple(BY_NAME)):
+    """Return which stages are not right with a PyTorch, in a line, or None.
+
+    `torch_version` is a text such as 2.8.0 or 2.8.0+cpu; `names` are the stages asked for.
+    """
+    major, minor = torch_version.split(".")[:2]
+    found = int(major), int(minor)
+    wrong = [BY_NAME[name] for name in names if found < BY_NAME[name].oldest]
+    if not wrong:
+        return None
+    needs = {}
+    for stage in wrong:
+        needs.setdefault(stage.oldest, []).append(stage.name)
+    parts = []
+    for (major, minor), stages in sorted(needs.items()):
+        verb = "needs" if len(stages) == 1 else "need"
+        parts.append(f"{', '.join(stages)} {verb} PyTorch {major}.{minor} or newer")
+    why = ""
+    if FSDP in needs:
+        why = (
+            ": over gloo, 2.7 and 2.8 add gradients up instead of averaging them "
+            "(pytorch#162338)"
+        )
+    return f"{'; '.join(parts)}{why}; here is {torch_version}"
+
+
+def refuse_old(stage):
+    """End the program with one line where the installed PyTorch is too old for a stage."""
+    wrong = too_old(version("torch"), [stage])
+    if wrong:
+        refuse(wrong)
 
 
 def end_at_a_closed_pipe():
