@@ -17,10 +17,11 @@ parser.add_argument("--hidden", default=128, type=int)
 parser.add_argument("--seed", default=0, type=int)
 parser.add_argument("--data", default="data/mnist")
 parser.add_argument("--out", default="runs/rewritten", type=pathlib.Path)
+parser.add_argument("--backend", default="gloo")
 options = parser.parse_args()
 options.out.mkdir(parents=True, exist_ok=True)
 
-dist.init_process_group("gloo")
+dist.init_process_group(options.backend)
 rank, size = dist.get_rank(), dist.get_world_size()
 
 

@@ -18,10 +18,11 @@ parser.add_argument("--hidden", default=128, type=int)
 parser.add_argument("--seed", default=0, type=int)
 parser.add_argument("--data", default="data/mnist")
 parser.add_argument("--out", default="runs/rewritten", type=pathlib.Path)
+parser.add_argument("--backend", default="gloo")
 options = parser.parse_args()
 options.out.mkdir(parents=True, exist_ok=True)
 
-dist.init_process_group("gloo")
+dist.init_process_group(options.backend)
 rank = dist.get_rank()
 
 
@@ -31,10 +32,10 @@ def load(train):
     return pixels, digits.targets
 
 
-def received(count):
-    given = torch.empty(count, options.hidden)
-    dist.recv(given, 0)
-    return given
+def receive(count):
+    received = torch.empty(count, options.hidden)
+    dist.recv(received, 0)
+    return received
 
 
 x, y = load(True)
@@ -52,27 +53,27 @@ for epoch in range(1, options.epochs + 1):
         optimizer.zero_grad()
         parts = chosen.chunk(options.micro_batches)
         if rank == 0:
-            made = [net(x[part]) for part in parts]
-            for hidden in made:
+            outputs = [net(x[part]) for part in parts]
+            for hidden in outputs:
                 dist.send(hidden.detach(), 1)
-            for hidden in made:
+            for hidden in outputs:
                 gradient = torch.empty_like(hidden)
                 dist.recv(gradient, 1)
                 hidden.backward(gradient)
         else:
-            flying = [received(len(part)).requires_grad_() for part in parts]
-            for given, part in zip(flying, parts, strict=True):
-                loss = F.cross_entropy(net(given), y[part])
+            in_flight = [receive(len(part)).requires_grad_() for part in parts]
+            for received, part in zip(in_flight, parts, strict=True):
+                loss = F.cross_entropy(net(received), y[part])
                 loss = loss * len(part) / len(chosen)
                 loss.backward()
-                dist.send(given.grad, 0)
+                dist.send(received.grad, 0)
                 total[0] += loss.item() * len(chosen)
         optimizer.step()
     with torch.no_grad():
         if rank == 0:
             dist.send(net(x_test), 1)
         else:
-            total[1] = (net(received(len(x_test))).argmax(1) == y_test).sum()
+            total[1] = (net(receive(len(x_test))).argmax(1) == y_test).sum()
     dist.broadcast(total, 1)
     loss, correct = float(total[0]) / len(x), int(total[1])
     rows.append(f"{epoch},{loss},{correct},{len(x_test)},{time.time() - begin}")

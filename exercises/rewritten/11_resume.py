@@ -1,4 +1,4 @@
-"""Stage 5 from scratch: no data loader, and no functions."""
+"""Stage 11 from scratch: no data loader, and no functions but one."""
 
 import argparse
 import pathlib
@@ -17,11 +17,12 @@ parser.add_argument("--hidden", default=128, type=int)
 parser.add_argument("--seed", default=0, type=int)
 parser.add_argument("--data", default="data/mnist")
 parser.add_argument("--out", default="runs/rewritten", type=pathlib.Path)
+parser.add_argument("--backend", default="gloo")
 parser.add_argument("--resume", action="store_true")
 options = parser.parse_args()
 options.out.mkdir(parents=True, exist_ok=True)
 
-dist.init_process_group("gloo")
+dist.init_process_group(options.backend)
 rank, size = dist.get_rank(), dist.get_world_size()
 
 
@@ -32,7 +33,8 @@ def load(train):
 
 
 x, y = load(True)
-x_test, y_test = (part[rank::size] for part in load(False))
+x_test, y_test = load(False)
+x_test, y_test = x_test[rank::size], y_test[rank::size]
 torch.manual_seed(options.seed)
 net = torch.nn.Sequential(
     torch.nn.Linear(784, options.hidden),
@@ -40,7 +42,8 @@ net = torch.nn.Sequential(
     torch.nn.Linear(options.hidden, 10),
 )
 optimizer = torch.optim.SGD(net.parameters(), options.lr)
-rows, path = [], options.out / "state.pth"
+rows = []
+path = options.out / "state.pth"
 if options.resume and path.exists():
     state = torch.load(path)
     net.load_state_dict(state["net"])
@@ -48,11 +51,12 @@ if options.resume and path.exists():
     rows = state["rows"]
 ddp = torch.nn.parallel.DistributedDataParallel(net)
 for epoch in range(len(rows) + 1, options.epochs + 1):
-    begin, total = time.time(), torch.zeros(4)
+    begin = time.time()
+    total = torch.zeros(4)
     generator = torch.Generator().manual_seed(options.seed + epoch)
     order = torch.randperm(len(x), generator=generator)
-    order = torch.cat([order, order[: -len(x) % size]])[rank::size]
-    for chosen in order.split(options.batch_size // size):
+    order = torch.cat([order, order[: -len(x) % size]])
+    for chosen in order[rank::size].split(options.batch_size // size):
         optimizer.zero_grad()
         loss = F.cross_entropy(ddp(x[chosen]), y[chosen])
         loss.backward()
@@ -62,12 +66,13 @@ for epoch in range(len(rows) + 1, options.epochs + 1):
         total[2] = (net(x_test).argmax(1) == y_test).sum()
     total[3] = len(x_test)
     dist.all_reduce(total)
-    loss, correct, count = float(total[0] / total[1]), int(total[2]), int(total[3])
-    rows.append((epoch, loss, correct, count, time.time() - begin))
-    moments = optimizer.state_dict()
+    loss = float(total[0] / total[1])
+    rows.append((epoch, loss, int(total[2]), int(total[3]), time.time() - begin))
+    optim_state = optimizer.state_dict()
     if rank == 0:
         print(rows[-1])
-        torch.save({"net": net.state_dict(), "optimizer": moments, "rows": rows}, path)
+        state = {"net": net.state_dict(), "optimizer": optim_state, "rows": rows}
+        torch.save(state, path)
         torch.save(net.state_dict(), options.out / "model.pth")
         with open(options.out / "metrics.csv", "w") as file:
             print("epoch,loss,correct,total,seconds", file=file)
