@@ -10,7 +10,7 @@ from tools.lab.checks import (
 )
 from tools.lab.standin import machines
 
-FILES = ["metrics.csv", "model.pth", "state.pth"]
+FILES = ["metrics.csv", "model.pth"]
 
 
 def check(run):

@@ -16,7 +16,6 @@ parser.add_argument("--hidden", default=128, type=int)
 parser.add_argument("--seed", default=0, type=int)
 parser.add_argument("--data", default="data/mnist")
 parser.add_argument("--out", default="runs/rewritten", type=pathlib.Path)
-parser.add_argument("--resume", action="store_true")
 options = parser.parse_args()
 options.out.mkdir(parents=True, exist_ok=True)
 

@@ -30,12 +30,12 @@ def order(count, seed, epoch):
 
 def accuracy(net, x, y):
     net.eval()
+    hits = 0
     with torch.inference_mode():
-        hits = [
-            (net(part).argmax(1) == y[i : i + 50]).sum().item()
-            for i, part in ((i, x[i : i + 50]) for i in range(0, len(x), 50))
-        ]
-    return sum(hits)
+        for i in range(0, len(x), 50):
+            answers = net(x[i : i + 50]).argmax(1)
+            hits += (answers == y[i : i + 50]).sum().item()
+    return hits
 
 
 def main():
@@ -47,9 +47,10 @@ def main():
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--data", default="data/mnist")
     parser.add_argument("--out", default="runs/04_ddp")
+    parser.add_argument("--backend", default="gloo")
     args = parser.parse_args()
 
-    dist.init_process_group("gloo")
+    dist.init_process_group(args.backend)
     rank, size = dist.get_rank(), dist.get_world_size()
     data = MNIST(args.data, train=True)
     x, y = data.data.flatten(1).float() / 255, data.targets
@@ -83,7 +84,6 @@ def main():
     if rank == 0:
         os.makedirs(args.out, exist_ok=True)
         torch.save(net.state_dict(), os.path.join(args.out, "model.pth"))
-        torch.save({"model": net.state_dict()}, os.path.join(args.out, "state.pth"))
         with open(os.path.join(args.out, "metrics.csv"), "w", newline="") as file:
             writer = csv.writer(file)
             writer.writerow(["epoch", "loss", "correct", "total", "seconds"])

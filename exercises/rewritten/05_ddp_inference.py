@@ -37,9 +37,10 @@ def main():
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--data", default="data/mnist")
     parser.add_argument("--out", default="runs/05_ddp_inference")
+    parser.add_argument("--backend", default="gloo")
     args = parser.parse_args()
 
-    dist.init_process_group("gloo")
+    dist.init_process_group(args.backend)
     rank, size = dist.get_rank(), dist.get_world_size()
     data, held_out = MNIST(args.data, train=True), MNIST(args.data, train=False)
     x, y = data.data.flatten(1).float() / 255, data.targets
@@ -54,9 +55,8 @@ def main():
     for epoch in range(1, args.epochs + 1):
         begin = time.time()
         mine = order(len(x), args.seed, epoch)[rank::size]
-        total = torch.zeros(
-            4
-        )  # loss and images of training, hits and images of the test
+        # loss and images of training, hits and images of the test
+        total = torch.zeros(4)
         ddp.train()
         for i in range(0, len(mine), share):
             batch = mine[i : i + share]
