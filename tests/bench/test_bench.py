@@ -95,7 +95,7 @@ def test_predict_takes_four_modes(mode, held, sent, took):
 
 def test_every_stage_holds_what_the_formula_says(tmp_path):
     """With 131 hidden units, which halves share unevenly."""
-    found = {stage: memory.measure(stage, 131) for stage in EVERY.values()}
+    found = {stage: memory.measure(stage, 131) for stage in memory.MEASURED}
     for stage, on_ranks in found.items():
         for rank, sizes in enumerate(on_ranks):
             assert memory.held(stage, 131, rank).items() <= sizes.items()
@@ -113,7 +113,8 @@ def test_every_stage_holds_what_the_formula_says(tmp_path):
 def test_the_table_of_all_stages():
     """The bytes of the messages that tests/beyond counts, one rank's."""
     rows = [line.split(" | ") for line in memory.overview().splitlines()[2:]]
-    assert [row[0].strip("| `") for row in rows] == list(EVERY.values())
+    assert [row[0].strip("| `") for row in rows] == memory.MEASURED
+    assert [*memory.MEASURED, *memory.SAME_AS] == list(EVERY.values())
     sent = {row[0].strip("| `"): int(row[4].replace(",", "")) for row in rows}
     first, last = 785 * 128, 129 * 10
     assert sent["04_ddp"] == 4 * (first + last)
@@ -328,20 +329,29 @@ def overlaps(a, b):
     return a[2] < b[3] and b[2] < a[3]
 
 
-def test_timeline_of_ddp_overlaps_backward_and_all_reduce(tmp_path, monkeypatch):
-    """On as many ranks as launch takes: of three GPUs, two that can share a batch."""
+def test_timeline_of_ddp_waits_for_the_all_reduce(tmp_path, monkeypatch):
+    """Nothing overlaps, since all gradients are in one bucket, which is full last.
+
+    On as many ranks as launch takes: of three GPUs, two that can share a batch.
+    """
     monkeypatch.setattr(timeline.launch, "count_gpus", lambda: 3)
     rows, kinds, paths = timeline.trace("04_ddp", tmp_path)
     assert rows == ["rank 0", "rank 1"]
-    assert {"forward", "backward", "all-reduce", "optimizer", "copy"} <= set(kinds)
+    expected = {"forward", "backward", "waiting", "all-reduce", "optimizer", "copy"}
+    assert expected <= set(kinds)
     assert [path.suffix for path in paths] == [".png", ".json", ".json"]
     assert paths[0].stat().st_size > 10_000
     for rank, path in enumerate(paths[1:]):
         found = timeline.read_spans(path, f"rank {rank}")
-        backward = [s for s in found if s[1] == "backward"]
-        reduced = [s for s in found if s[1] == "all-reduce"]
-        assert len(backward) == 5
-        assert sum(any(overlaps(b, r) for r in reduced) for b in backward) == 5
+        passes = [span for span in found if span[1] == "backward"]
+        waits = [span for span in found if span[1] == "waiting"]
+        reduced = [span for span in found if span[1] == "all-reduce"]
+        assert len(passes) == len(waits) == 5
+        for computing, waiting in zip(passes, waits, strict=True):
+            assert waiting[2] == computing[3]
+            (exchange,) = [span for span in reduced if overlaps(waiting, span)]
+            early = computing[3] - exchange[2]  # it is begun by the last operation
+            assert early < 0.05 * (computing[3] - computing[2])
 
 
 def test_timeline_of_model_parallel_takes_turns(tmp_path):
@@ -375,7 +385,8 @@ def test_timeline_of_stage_5_ends_with_the_evaluation_of_every_rank(tmp_path):
 
 @pytest.mark.parametrize(("stage", "expected"), [
     ("07_fsdp", {"forward": {"all-gather": 2},
-                 "backward": {"all-gather": 2, "reduce-scatter": 2}}),
+                 "backward": {"all-gather": 2, "reduce-scatter": 1},
+                 "waiting": {"reduce-scatter": 1}}),
     ("08_tensor_parallel", {"forward": {"all-reduce": 1}, "backward": {}}),
     ("09_pipeline", {"forward": {"send": 1}, "backward": {}}),
 ])  # fmt: skip

@@ -10,7 +10,7 @@ from tools.bench.tables import by_case, speedup, step_parts
 BLUE, ORANGE, GREY = "#1f6fb4", "#d9731a", "#c5cbd1"
 STEP_PARTS = {"computing": BLUE, "waiting": GREY, "communicating": ORANGE}
 KINDS = {  # of work in a timeline
-    "forward": BLUE, "backward": ORANGE, "all-reduce": "#b3266b", "copy": "#8a6bbf",
+    "forward": BLUE, "backward": ORANGE, "waiting": "#f2b8a4", "all-reduce": "#b3266b", "copy": "#8a6bbf",
     "all-gather": "#d9a7e0", "reduce-scatter": "#7a1f3d", "send": "#2f8f83",
     "receive": "#f0e2c0", "replicate": "#c9a227", "scatter": "#2a8a5f", "gather": "#56b4a0",
     "optimizer": "#6b7580", "evaluation": "#8db33a", "data": GREY,
@@ -116,7 +116,7 @@ def draw_timeline(spans, borders, title, path):
     # The short ones last: they lie within longer ones, and would be hidden.
     for row, kind, first, last in sorted(spans, key=lambda s: s[2] - s[3]):
         place, height = rows.index(row), 0.8
-        if kind == "all-reduce":  # beside the backward pass that it overlaps
+        if kind == "all-reduce":  # beside the ranks that wait for it
             place, height = place + 0.28, 0.24
         first, last = max(first, start), min(last, end)
         wide = max(last - first, 0.002 * (end - start))  # what the legend names is seen

@@ -2,9 +2,11 @@
 
 Runs every stage for one step, in which hooks measure: bytes of parameters and of
 gradients, then of the state that SGD with momentum and that Adam keep for them; and of
-the largest layer while it computes. Writes runs/memory.png, or to OUT. GPUS=0,1 or cpu
-says on what; stages that cannot have a GPU for each rank run on the CPU. On GPUs the
-peak within the step is CUDA's, of all tensors; that is not verified.
+the largest layer while it computes. Two stages hold what another one holds (SAME_AS),
+and are not run. DDP's copy of the gradients in its buckets is not counted.
+Writes runs/memory.png, or to OUT. GPUS=0,1 or cpu says on what; stages that cannot have
+a GPU for each rank run on the CPU. On GPUs the peak within the step is CUDA's, of all
+tensors; that is not verified.
 """
 
 import json
@@ -24,6 +26,11 @@ from tools.run.sample import cut
 from tools.run.stages import CPU_PROCESSES, EVERY, ROOT, refuse, script
 
 HIDDEN = 128
+SAME_AS = {  # what they add, checkpoints, is not in a step
+    "11_resume": "05_ddp_inference",
+    "12_sharded_checkpoint": "07_fsdp",
+}
+MEASURED = [stage for stage in EVERY.values() if stage not in SAME_AS]
 PARTS = {  # of the model, that a rank holds; not given: all of it
     "07_fsdp": "half of each tensor", "08_tensor_parallel": "half of the hidden units",
     "09_pipeline": "a layer", "10_hybrid": "half of each tensor of half of the units",
@@ -70,7 +77,7 @@ def measure(stage, hidden):
 
 
 def overview():
-    """Return the table of all stages: what a rank holds, what moves, and when to use it.
+    """Return a table of MEASURED: what a rank holds, what moves, and when to use it.
 
     By formulas: `held` is tested against `measure`, the messages by tests/beyond.
     """
@@ -124,7 +131,7 @@ def main():
     names = [*KINDS, "layer", *["peak"] * bool(launch.count_gpus())]
     headings = "".join(f"{name:>12}" for name in names)
     print(f"{'stage':19}{'rank'}{headings}  of the model")
-    for stage in EVERY.values():
+    for stage in MEASURED:
         found[stage] = measure(stage, hidden)
         for rank, sizes in enumerate(found[stage]):
             numbers = "".join(f"{sizes[name]:12,}" for name in names)
@@ -135,6 +142,8 @@ def main():
                 refuse(f"{stage}, rank {rank}: by the formula it is {expected}")
     print("\nAs by the formula: a rank holds 2 times its part of the model, 3 times with "
           "momentum, 4 with Adam and its counts.")  # fmt: skip
+    for stage, other in SAME_AS.items():
+        print(f"{stage} holds what {other} holds.")
     out.mkdir(parents=True, exist_ok=True)
     draw_memory(found, out / "memory.png")
     print(f"wrote {shown(out / 'memory.png')}")

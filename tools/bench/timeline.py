@@ -5,7 +5,9 @@ runs/trace_STAGE.png, or to OUT, and a trace for each rank, trace_STAGE_0.json, 
 https://ui.perfetto.dev opens. GPUS=0,1 or cpu says on what. Two stages run on a
 stand-in, and the title says so: stage 3 without two GPUs, and stage 6, whose second half
 would be too short to be seen. With GPUs the rows show when a process asks for the work;
-the trace has the kernels too. ARGS are further flags of the script:
+the trace has the kernels too. `loss.backward()` returns after the exchange of the
+gradients: the row says "backward" until the last gradient is computed, and "waiting"
+from then on. ARGS are further flags of the script:
 ARGS="--micro-batches 8".
 """
 
@@ -27,6 +29,8 @@ STEPS = 3  # that are drawn, from the middle of the run
 FLAGS = {"EPOCHS": "1", "ARGS": "--hidden 1024 --batch-size 256"}
 IMAGES = 5 * 256, 1000  # to train on, five steps, and to evaluate
 SCATTER = "reduce-scatter"
+EXCHANGES = "all-reduce", SCATTER  # of gradients
+AUTOGRAD = "autograd::engine::evaluate_function"  # the computing of a backward pass
 PROFILED = {  # how the names of the profiler's own labels begin -> kind
     "gloo:all_reduce": "all-reduce", "nccl:all_reduce": "all-reduce",
     "gloo:send": "send", "nccl:send": "send",
@@ -43,7 +47,10 @@ def read_spans(path, process_row):
     gloo makes a reduce-scatter of an all-reduce, which then does not count.
     """
     found = []
+    computed = []
     for event in json.loads(path.read_text())["traceEvents"]:
+        if event["name"].startswith(AUTOGRAD) and "dur" in event:
+            computed.append((event["ts"], event["ts"] + event["dur"]))
         if event.get("cat") != "user_annotation":
             continue
         row, _, kind = event["name"].rpartition("|")
@@ -53,10 +60,28 @@ def read_spans(path, process_row):
             end = event["ts"] + event["dur"]
             found.append((row or process_row, kind, event["ts"], end))
     scattered = [(start, end) for _, kind, start, end in found if kind == SCATTER]
-    return [
+    found = [
         span for span in found
         if span[1] != "all-reduce" or not any(a < span[2] < b for a, b in scattered)
     ]  # fmt: skip
+    return [part for span in found for part in split_backward(span, found, computed)]
+
+
+def split_backward(span, spans, computed):
+    """Return a span, or in place of a backward pass its computing and its waiting.
+
+    A backward pass waits where an exchange goes on after autograd's last operation;
+    `computed` has the (start, end) of these operations.
+    """
+    row, kind, start, end = span
+    ends = [last for first, last in computed if start <= first < end]
+    if kind != "backward" or not ends:
+        return [span]
+    last = min(max(ends), end)
+    late = [s for s in spans if s[1] in EXCHANGES and s[2] < end and s[3] > last]
+    if not late:
+        return [span]
+    return [(row, "backward", start, last), (row, "waiting", last, end)]
 
 
 def window(stage, spans):
