@@ -106,12 +106,12 @@ for name, value in zip(["boxes", "anchors", "loss"], predict(batch[:16]), strict
 # the model beside the wrapper and saves the model, so its checkpoint loads anywhere. In a
 # checkpoint that was saved from the wrapper, the names have to be mended.
 # %% prefix
-parallel = nn.DataParallel(model)
-print("parallel.state_dict() ", *list(parallel.state_dict())[:2])
+dp_model = nn.DataParallel(model)
+print("dp_model.state_dict() ", *list(dp_model.state_dict())[:2])
 print("model.state_dict()    ", *list(model.state_dict())[:2])
 mended = {
     name.removeprefix("module."): weights
-    for name, weights in parallel.state_dict().items()
+    for name, weights in dp_model.state_dict().items()
 }
 print("mended:", model.load_state_dict(mended))
 # %% [markdown] questions

@@ -78,17 +78,17 @@ rank, world_size = dist.get_rank(), dist.get_world_size()
 stage = load("04_ddp")
 torch.manual_seed(0)
 model = stage.Net(128)
-parallel = nn.parallel.DistributedDataParallel(model)
+ddp_model = nn.parallel.DistributedDataParallel(model)
 images, labels = tensors(os.environ["MNIST"])[rank:64:world_size]
 
 
 def gradient():
     model.zero_grad()
-    nn.functional.cross_entropy(parallel(images), labels).backward()
+    nn.functional.cross_entropy(ddp_model(images), labels).backward()
     return model.layers[3].weight.grad.flatten().clone()
 
 
-with parallel.no_sync():
+with ddp_model.no_sync():
     own = gradient()
 reduced = gradient()
 
@@ -139,14 +139,14 @@ def digest(model):
 torch.manual_seed(rank)
 model = stage.Net(128)
 seen = [("built", digest(model))]
-parallel = nn.parallel.DistributedDataParallel(model)
+ddp_model = nn.parallel.DistributedDataParallel(model)
 seen.append(("wrapped", digest(model)))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 train = tensors(os.environ["MNIST"])
 for step in range(10):
     images, labels = train[63 * step + rank : 63 * (step + 1) : world_size]
     optimizer.zero_grad()
-    nn.functional.cross_entropy(parallel(images), labels).backward()
+    nn.functional.cross_entropy(ddp_model(images), labels).backward()
     optimizer.step()
 seen.append(("ten steps later", digest(model)))
 

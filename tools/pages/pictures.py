@@ -42,7 +42,7 @@ STYLE = {
     "axes.edgecolor": SOFT, "grid.color": LINE, "legend.edgecolor": LINE,
     "axes.spines.top": False, "axes.spines.right": False, "axes.titlesize": 10,
 }  # fmt: skip
-HUNK = "03_dp", "04_ddp", 7  # of the page of side_by_side
+HUNK = "03_dp", "04_ddp", 8  # of the page of side_by_side
 MONO = "ui-monospace, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
 CODE = {  # pygments' classes -> a colour of that page
     "keyword": "k kn kc ow", "string": "s1 s2 sd sa si se", "comment": "c1",
