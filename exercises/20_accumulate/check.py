@@ -16,15 +16,20 @@ def check(run):
     # 3 ranks with parts of 4 images, and in the end one of 4 and one of 1
     for setting in {"train": COUNT}, OTHER:
         seen = run(reductions=True, **setting)
-        count, batch = setting["train"], setting.get("batch", 64)
-        ranks = len(seen.events)
-        largest = max(len(p) for rank in trained(seen) for epoch in rank for p in epoch)
-        if largest > batch // ranks // 4:
+        count = setting["train"]
+        batch = setting.get("batch", 64)
+        share = batch // len(seen.events)  # of a rank
+        largest = 0
+        for epochs in trained(seen):
+            for passes in epochs:
+                largest = max(largest, *map(len, passes))
+        if largest > share // 4:
             raise Wrong(
-                f"A part has {largest} images; {batch // ranks // 4} fit into memory, a "
-                f"quarter of a rank's {batch // ranks}."
+                f"A part has {largest} images; {share // 4} fit into memory, a quarter of "
+                f"a rank's {share}."
             )
-        steps, expected = len(seen.of("step")), 2 * -(-count // batch)
+        steps = len(seen.of("step"))
+        expected = 2 * -(-count // batch)  # two epochs; the last batch is incomplete
         if steps != expected:
             raise Wrong(
                 f"The optimizer took {steps} steps, expected {expected}: one for each "

@@ -21,7 +21,8 @@ def check(run):
                 f"The optimizers of ranks 0 and 1 have {held[0]} and {held[1]} of the "
                 f"network's {size} numbers; expected each number on one of them."
             )
-        most, largest = max(map(len, seen.passes()), default=0), -(-64 // pieces)
+        most = max(map(len, seen.passes()), default=0)
+        largest = -(-64 // pieces)  # rounded up
         if most > largest:
             raise Wrong(
                 f"Rank 0 takes {most} images at once, expected {largest} at most: a batch "

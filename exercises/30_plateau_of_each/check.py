@@ -62,7 +62,8 @@ def evaluates_shares(seen):
     ]
     for rank, images in enumerate(found):
         for other in range(rank):
-            if common := len(images & found[other]):
+            common = len(images & found[other])
+            if common:
                 raise Wrong(
                     f"Ranks {other} and {rank} both evaluate {common} of the test images."
                 )
