@@ -175,6 +175,15 @@ def test_keys_and_links(page):
     assert page.locator(".group").count() == len(diffs.hunks(*STAGES[:2]))
 
 
+def test_sections_are_in_the_order_of_each_script():
+    order = side_by_side.all_sections(STAGES)
+    assert order[0] == "imports"
+    assert order[-1] == "start"
+    for stage in STAGES:
+        own = list(dict.fromkeys(diffs.sections(stage)))
+        assert sorted(own, key=order.index) == own
+
+
 def test_overview_leads_to_the_lines(page):
     cells = page.locator("#overview td a")
     total = sum(int(cells.nth(n).inner_text()) for n in range(cells.count()))

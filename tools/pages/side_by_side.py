@@ -110,6 +110,18 @@ def hunks(a, b):
     ]
 
 
+def all_sections(stages):
+    """Return the sections of all these scripts, each script's in its own order."""
+    found = []
+    for stage in stages:
+        place = 0
+        for section in dict.fromkeys(diffs.sections(stage)):
+            if section not in found:
+                found.insert(place, section)
+            place = found.index(section) + 1
+    return found
+
+
 def page_data():
     """Return what the page shows, ready for JSON."""
     numbers = {}  # a line of HTML -> its number: most lines are in many scripts
@@ -128,9 +140,8 @@ def page_data():
         "stages": stages,
         "lines": list(numbers),
         "pairs": {f"{a}-{b}": hunks(a, b) for a, b in combinations(names, 2)},
-        "sections": list(dict.fromkeys(name for part in map(diffs.sections, names)
-                                       for name in part)),
-    }  # fmt: skip
+        "sections": all_sections(names),
+    }
 
 
 def write(path):
