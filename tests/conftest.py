@@ -1,5 +1,6 @@
 """What the tests share: runs of the stages, each made once, and small data sets."""
 
+import math
 import os
 import subprocess
 import sys
@@ -19,9 +20,8 @@ from tools.run.sample import cut
 from tools.run.stages import (
     BY_TORCHRUN,
     CPU_PROCESSES,
-    DISTRIBUTED,
+    EVERY,
     ROOT,
-    TARGETS,
     script,
 )
 
@@ -36,8 +36,9 @@ slow = pytest.mark.skipif(
 LONG = 500  # epochs: more than a test waits for
 PARTIAL = 1012, 997  # numbers of images that leave a partial last batch of 96
 EVEN = 1024, 997
-# Plain SGD has no state; what a learner may put in its place has.
+# Plain SGD has no state. What a learner may put in its place has one.
 MOMENTUM = "lr=args.lr)", "lr=args.lr, momentum=0.9)"
+ADAMW = "torch.optim.SGD", "torch.optim.AdamW"
 
 
 def command(stage, *flags, processes=2, path=None, by=()):
@@ -47,7 +48,7 @@ def command(stage, *flags, processes=2, path=None, by=()):
     a script that runs it, and the words for that.
     """
     words = [sys.executable]
-    if stage in DISTRIBUTED and processes:
+    if stage in BY_TORCHRUN and processes:
         words += ["-m", "torch.distributed.run", "--standalone"]
         words += [f"--nproc-per-node={processes}"]
     path = path or script(stage).relative_to(ROOT)
@@ -57,10 +58,9 @@ def command(stage, *flags, processes=2, path=None, by=()):
 def call(words, timeout=120, **options):
     """Run a command in the root of the repository and return what came of it."""
     options = {"env": ENV, "cwd": ROOT, **options}
-    return subprocess.run(
-        list(map(str, words)), capture_output=True, text=True,
-        timeout=timeout, **options,
-    )  # fmt: skip
+    words = list(map(str, words))
+    options |= {"capture_output": True, "text": True, "timeout": timeout}
+    return subprocess.run(words, **options)
 
 
 def run(stage, *flags, processes=None, path=None, **options):
@@ -86,17 +86,32 @@ def weights(out):
 
 def off(ours, theirs):
     """Return how far two runs are apart: in losses and weights, and in counts."""
-    pairs = list(zip(rows(ours), rows(theirs), strict=True))
-    new, old = weights(ours), weights(theirs)
+    new = weights(ours)
+    old = weights(theirs)
     assert list(new) == list(old)
-    assert (len(new), len(pairs) > 0) == (4, True)
-    assert all(type(tensor) is torch.Tensor for tensor in new.values())
-    assert all(new[name].dtype == old[name].dtype for name in new)
-    distances = [(new[name] - old[name]).abs().max().item() for name in new]
-    distances += [abs(one[1] - other[1]) for one, other in pairs]
-    counts = [abs(x - y) for one, other in pairs
-              for x, y in zip(one[2:], other[2:], strict=True)]  # fmt: skip
+    assert len(new) >= 4
+    distances = []
+    counts = []
+    for name, tensor in new.items():
+        assert type(tensor) is torch.Tensor
+        assert tensor.dtype == old[name].dtype
+        distances.append((tensor - old[name]).abs().max().item())
+    for one, other in zip(rows(ours), rows(theirs), strict=True):
+        distances.append(abs(one[1] - other[1]))
+        counts += [abs(one[2] - other[2]), abs(one[3] - other[3])]
+    assert all(math.isfinite(distance) for distance in distances)
     return max(distances), max(counts)
+
+
+def assert_close(ours, theirs, apart=1e-12):
+    """Assert that two runs differ by rounding only, and count the same images."""
+    distance, counts = off(ours, theirs)
+    assert (distance <= apart, counts) == (True, 0), distance
+
+
+def assert_identical(ours, theirs):
+    """Assert that two runs have the same curve and weights, bit for bit."""
+    assert off(ours, theirs) == (0, 0)
 
 
 def edited(stage, folder, *changes):
@@ -144,7 +159,7 @@ def start(words, **options):
 
 def start_make(stage, out, *words):
     words = ["DATA=data/sample", f"OUT={out}", f"EPOCHS={LONG}", "GPUS=cpu", *words]
-    target = next(target for target, folder in TARGETS.items() if folder == stage)
+    target = next(target for target, folder in EVERY.items() if folder == stage)
     return start(["make", target, *words])
 
 
@@ -177,8 +192,8 @@ def trained(data, tmp_path_factory):
     """
     done = {}
 
-    def get(stage, size=EVEN, batch=64, processes=2, float64=False, epochs=2):
-        processes = processes if stage in DISTRIBUTED else None
+    def get(stage, size=EVEN, batch=64, processes=None, float64=False, epochs=2):
+        processes = processes or CPU_PROCESSES.get(stage)
         key = stage, size, batch, processes, float64, epochs
         if key not in done:
             out = tmp_path_factory.mktemp(stage)

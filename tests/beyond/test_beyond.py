@@ -1,4 +1,4 @@
-"""Promise: the four stages beyond train as stage 01 does, each by its own mechanism."""
+"""Promise: the stages beyond train as stage 01 does, each by its own mechanism."""
 
 import ast
 import difflib
@@ -11,35 +11,44 @@ import torch
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from conftest import MOMENTUM, PARTIAL, ROOT, edited, off, rows, run, weights
+from conftest import PARTIAL, ROOT, assert_close, rows, run
 from tools.run import ranks
 from tools.run.sample import cut, write_part
 from tools.run.stages import BEYOND, CPU_PROCESSES, script
 
-FSDP, TENSOR, PIPELINE, HYBRID = BEYOND.values()
+FSDP, TENSOR, PIPELINE, HYBRID, RESUME, SHARDED = BEYOND.values()
 RANKS = [(FSDP, 2), (FSDP, 4), (TENSOR, 2), (TENSOR, 4), (PIPELINE, 2), (HYBRID, 4)]
-# 130 and 10 are no multiples of 4, and 1012 images leave 52 for the last batch.
+RANKS += [(RESUME, 2), (RESUME, 4), (SHARDED, 2), (SHARDED, 4)]
+# 130 and 10 are not multiples of 4, and 1012 images leave 52 for the last batch.
 UNEVEN = ["--batch-size", 96, "--hidden", 130, "--lr", 0.05]
-BUDGETS = {  # changed lines; where some come and some go, the larger number counts
-    ("05_ddp_inference", FSDP): 26,
-    (FSDP, TENSOR): 28,
-    (TENSOR, PIPELINE): 75,
-    (FSDP, HYBRID): 38,
+BUDGETS = {  # changed lines: a line that replaces another counts once
+    ("05_ddp_inference", FSDP): 27,
+    (FSDP, TENSOR): 23,
+    (TENSOR, PIPELINE): 50,
+    (FSDP, HYBRID): 24,
+    ("05_ddp_inference", RESUME): 30,
+    (FSDP, SHARDED): 42,
 }
-LINES, COLUMNS = 174, 88
+LINES = {FSDP: 155, TENSOR: 144, PIPELINE: 167, HYBRID: 162, RESUME: 171, SHARDED: 192}
+COLUMNS = 88
+SECTIONS = ["Net", "train_epoch", "evaluate", "report", "save", "main", "parse_args"]
+FILES = {
+    RESUME: {"state.pth"},
+    SHARDED: {"checkpoints"},
+}  # besides the curve and weights
+# PyTorch warns of stage 10's two meshes while it gathers the weights, once on each rank.
+GATHERS = re.compile(r".*2 sequential all_gather operations.*\n(?:  warnings?\..*\n)?")
 
 
 def train(stage, data, out, *flags, **options):
     """Run a stage and return what it printed; it must say nothing on stderr."""
     words = ["--data", data, "--out", out, *flags]
     result = run(stage, *words, timeout=60, **options)
-    assert (result.returncode, result.stderr) == (0, "")
+    errors = result.stderr
+    if stage == HYBRID:
+        errors = GATHERS.sub("", errors)
+    assert (result.returncode, errors) == (0, "")
     return result.stdout
-
-
-def assert_close(out, reference):
-    distance, counts = off(out, reference)
-    assert (distance <= 1e-12, counts) == (True, 0)
 
 
 @pytest.fixture(scope="module")
@@ -79,46 +88,23 @@ def test_six_digits_and_what_it_prints_and_writes(stage, trained, tmp_path):
     assert re.findall(digits, printed) == re.findall(digits, reference)
     table = (tmp_path / "metrics.csv").read_text()
     assert table.startswith("epoch,loss,correct,total,seconds\n1,")
-    files = {"metrics.csv", "model.pth", "state.pth"}
+    files = {"metrics.csv", "model.pth"} | FILES.get(stage, set())
     assert {path.name for path in tmp_path.iterdir()} == files
 
 
-def test_state_goes_through_all_with_momentum(data, tmp_path):
-    """Each goes on from what another has written, and stage 01 from the last."""
-    steps = [("01_cpu", None), *RANKS, ("05_ddp_inference", 2), ("01_cpu", None)]
-    scripts = {s: edited(s, tmp_path / "scripts", MOMENTUM) for s, _ in steps}
-    out, reference = tmp_path / "out", tmp_path / "reference"
-    options = {"float64": True, "path": scripts["01_cpu"]}
-    flags = [*UNEVEN, "--epochs", len(steps)]
-    train("01_cpu", data(PARTIAL), reference, *flags, **options)
-    for epoch, (stage, processes) in enumerate(steps, start=1):
-        flags = [*UNEVEN, "--epochs", epoch, "--resume"]
-        options = {"float64": True, "path": scripts[stage], "processes": processes}
-        train(stage, data(PARTIAL), out, *flags, **options)
-        loss, expected = (rows(folder)[epoch - 1][1] for folder in (out, reference))
-        assert abs(loss - expected) <= 1e-12, stage
-        state = torch.load(out / "state.pth", weights_only=True)["optimizer"]
-        assert list(state["state"]) == state["param_groups"][0]["params"]
-        moments = [values["momentum_buffer"] for values in state["state"].values()]
-        assert all(type(tensor) is torch.Tensor for tensor in moments)
-        assert [tensor.shape for tensor in moments] == [
-            tensor.shape for tensor in weights(out).values()
-        ]
-    assert_close(out, reference)
-
-
-@pytest.mark.parametrize(("stage", "processes"), RANKS)
-def test_checkpoint(stage, processes, trained, data):
-    out = trained("01_cpu", PARTIAL, 96)
+@pytest.mark.parametrize("stage", BEYOND.values())
+def test_stage_05_evaluates_what_a_stage_has_saved(stage, trained, data, tmp_path):
+    out = trained(stage, PARTIAL, 96)
     flags = ["--checkpoint", out / "model.pth"]
-    printed = train(stage, data(PARTIAL), out / "no", *flags, processes=processes)
     correct, total = rows(out)[-1][2:]
-    assert printed == f"{out / 'model.pth'}  test {correct}/{total}\n"
+    for reader in "05_ddp_inference", RESUME:
+        printed = train(reader, data(PARTIAL), tmp_path, *flags)
+        assert printed == f"{out / 'model.pth'}  test {correct}/{total}\n"
 
 
 @pytest.mark.parametrize("stage", BEYOND.values())
-def test_evaluation_is_exact_where_shares_are_unequal(stage, tmp_path):
-    """Of 2001 images, two ranks have 1001 and 1000: two batches of 1000, and one."""
+def test_evaluation_is_exact_where_shards_differ(stage, tmp_path):
+    """Two ranks have 1001 and 1000 of 2001 images: two batches of 1000, and one."""
     data, source = cut(tmp_path / "data", 96, 1), ROOT / "data/sample/MNIST/raw"
     images = (source / "train-images-idx3-ubyte").read_bytes()[16:]
     labels = (source / "train-labels-idx1-ubyte").read_bytes()[8:]
@@ -236,54 +222,52 @@ def refused(stage, line, *flags, processes=None, prepare=None):
 
 @pytest.mark.parametrize("stage", BEYOND.values())
 def test_without_torchrun_and_without_data(stage, tmp_path):
-    line = (
-        f"start it by torchrun --nproc-per-node={CPU_PROCESSES[stage]} {script(stage)}"
-    )
+    count = CPU_PROCESSES[stage]
+    line = f"start it with torchrun --nproc-per-node={count} {script(stage)}"
     refused(stage, line, "--data", ROOT / "data/sample")
-    refused(stage, f"no MNIST in {tmp_path}: run 'make data'", "--data", tmp_path)
+    refused(
+        stage,
+        f"no MNIST in {tmp_path}: run 'make data', or name --data",
+        "--data",
+        tmp_path,
+    )
 
 
 @pytest.mark.parametrize("stage", [PIPELINE, HYBRID])
 def test_on_three_ranks(stage, tmp_path):
-    line = (
-        f"start it by torchrun --nproc-per-node={CPU_PROCESSES[stage]} {script(stage)}"
-    )
+    count = CPU_PROCESSES[stage]
+    line = f"start it with torchrun --nproc-per-node={count} {script(stage)}"
     refused(stage, line, "--data", ROOT / "data/sample", processes=3)
 
 
-@pytest.mark.parametrize(("stage", "what"), [(FSDP, "processes"), (HYBRID, "pairs")])
+BATCHES = [(FSDP, "processes"), (HYBRID, "pairs")]
+BATCHES += [(RESUME, "processes"), (SHARDED, "processes")]
+
+
+@pytest.mark.parametrize(("stage", "what"), BATCHES)
 def test_batch_that_cannot_be_shared(stage, what, tmp_path):
     flags = ["--data", ROOT / "data/sample", "--out", tmp_path, "--batch-size", 63]
     line = f"--batch-size must be a multiple of 2 ({what})"
     refused(stage, line, *flags, processes=CPU_PROCESSES[stage])
 
 
-def one_gpu(rank):
-    """Let the script think that there is one GPU."""
-    torch.cuda.is_available = lambda: True
-    torch.cuda.device_count = lambda: 1
-    torch.cuda.set_device = lambda device: None
-
-
-@pytest.mark.parametrize("stage", BEYOND.values())
-def test_ranks_that_would_share_a_gpu(stage, tmp_path):
-    line = "each process needs a GPU of its own: here are 1"
-    flags = ["--data", ROOT / "data/sample", "--out", tmp_path]
-    refused(stage, line, *flags, processes=CPU_PROCESSES[stage], prepare=(one_gpu,))
-
-
 @pytest.mark.parametrize("pair", BUDGETS, ids="->".join)
 def test_few_lines_differ(pair):
     old, new = (script(stage).read_text().splitlines() for stage in pair)
-    changed = sum(
-        max(i2 - i1, j2 - j1)
-        for tag, i1, i2, j1, j2 in difflib.SequenceMatcher(None, old, new).get_opcodes()
-        if tag != "equal"
-    )
+    changed = 0
+    for tag, i1, i2, j1, j2 in difflib.SequenceMatcher(None, old, new).get_opcodes():
+        if tag != "equal":
+            changed += max(i2 - i1, j2 - j1)
     assert changed <= BUDGETS[pair]
-    assert len(new) <= LINES
+    assert len(new) <= LINES[pair[1]]
     assert max(map(len, new)) <= COLUMNS
+
+
+@pytest.mark.parametrize("stage", BEYOND.values())
+def test_the_sections_are_those_of_the_six(stage):
+    nodes = ast.parse(script(stage).read_text()).body
     kinds = ast.FunctionDef | ast.ClassDef
-    nodes = ast.parse(script(pair[1]).read_text()).body
     names = [node.name for node in nodes if isinstance(node, kinds)]
-    assert names == ["Net", "train_epoch", "evaluate", "save", "main", "parse_args"]
+    if stage == SHARDED:
+        names.remove("parts")
+    assert names == SECTIONS

@@ -3,7 +3,16 @@
 import pytest
 import torch
 
-from conftest import EVEN, PARTIAL, rows, weights
+from conftest import (
+    EVEN,
+    PARTIAL,
+    assert_close,
+    assert_identical,
+    edited,
+    rows,
+    run,
+    weights,
+)
 from tools.run.stages import DISTRIBUTED, STAGES
 
 CASES = [(EVEN, 64), (PARTIAL, 96)]
@@ -13,12 +22,7 @@ SINGLE = [stage for stage in STAGES if stage not in DISTRIBUTED]
 @pytest.mark.parametrize(("size", "batch"), CASES)
 @pytest.mark.parametrize("stage", SINGLE[1:])
 def test_one_process_gives_identical_metrics_and_weights(trained, stage, size, batch):
-    out, reference = trained(stage, size, batch), trained("01_cpu", size, batch)
-    assert rows(out) == rows(reference)
-    ours, theirs = weights(out), weights(reference)
-    assert list(ours) == list(theirs)
-    assert len(ours) == 4
-    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    assert_identical(trained(stage, size, batch), trained("01_cpu", size, batch))
 
 
 @pytest.mark.parametrize(("size", "batch"), CASES)
@@ -27,19 +31,9 @@ def test_one_process_gives_identical_metrics_and_weights(trained, stage, size, b
 def test_ranks_give_the_same_in_float64(trained, stage, processes, size, batch):
     out = trained(stage, size, batch, processes, float64=True)
     reference = trained("01_cpu", size, batch, float64=True)
-    ours, theirs = rows(out), rows(reference)
-    assert len(ours) == len(theirs) == 2
-    for (_, loss, *counts), (_, expected, *expected_counts) in zip(
-        ours, theirs, strict=True
-    ):
-        assert abs(loss - expected) <= 1e-12
-        assert counts == expected_counts
-    ours, theirs = weights(out), weights(reference)
-    assert list(ours) == list(theirs)
-    assert len(ours) == 4
-    for name, tensor in ours.items():
-        assert tensor.dtype == torch.float64
-        assert (tensor - theirs[name]).abs().max() <= 1e-12, name
+    assert_close(out, reference)
+    assert {tensor.dtype for tensor in weights(out).values()} == {torch.float64}
+    assert len(rows(out)) == 2
 
 
 @pytest.mark.parametrize("processes", [2, 4])
@@ -50,14 +44,6 @@ def test_ranks_give_the_same_losses_in_float32(trained, stage, processes):
     assert len(ours) == len(theirs) == 2
     for (_, loss, *_), (_, expected, *_) in zip(ours, theirs, strict=True):
         assert loss == pytest.approx(expected, rel=1e-4)
-
-
-def test_images_that_do_not_share_evenly_are_said_to_come_twice(trained):
-    header = (trained("04_ddp", (1000, 997), 63, 3) / "stdout").read_text()
-    assert header.startswith(
-        "04_ddp: 3 processes on cpu (gloo, 2 images twice), 63 images a step, "
-        "1000 train, 997 test\n"
-    )
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -90,5 +76,20 @@ def test_what_a_stage_prints_and_writes(trained, stage):
     assert b"\r" not in table
     assert all(type(value) is torch.Tensor for value in weights(out).values())
     assert all(value.device.type == "cpu" for value in weights(out).values())
-    files = {"metrics.csv", "model.pth", "state.pth", "stdout", "stderr"}
+    files = {"metrics.csv", "model.pth", "stdout", "stderr"}
     assert {path.name for path in out.iterdir()} == files
+
+
+@pytest.mark.parametrize("stage", ["01_cpu", "04_ddp"])
+def test_metrics_are_written_as_each_epoch_ends(stage, data, tmp_path):
+    """A run that fails in its second epoch leaves the line of its first."""
+    stop = "        start = time.perf_counter()\n"
+    failing = stop + "        assert epoch < 2\n"
+    path = edited(stage, tmp_path, (stop, failing))
+    out = tmp_path / "out"
+    (tmp_path / "out").mkdir()
+    (out / "metrics.csv").write_text("of an earlier run")
+    result = run(stage, "--data", data(EVEN), "--out", out, path=path)
+    assert result.returncode != 0
+    assert len(rows(out)) == 1
+    assert [file.name for file in out.iterdir()] == ["metrics.csv"]

@@ -1,0 +1,77 @@
+"""Promise: with another optimizer, or with buffers, the stages beyond train alike."""
+
+import pytest
+
+from conftest import (
+    ADAMW,
+    MOMENTUM,
+    PARTIAL,
+    assert_close,
+    edited,
+    run,
+    weights,
+)
+from tools.run.stages import BEYOND, load_file
+
+OPTIMIZERS = {"momentum": (MOMENTUM, 0.05), "adamw": (ADAMW, 0.001)}
+LAYERS = "        self.layers = nn.Sequential("
+# A norm of the images, in front of the network: there, its input is whole on every rank.
+NORM = [
+    (LAYERS, "        self.norm = nn.BatchNorm1d(28)\n" + LAYERS),
+    ("images / 255", "self.norm(images / 255)"),
+]
+BUFFERS = {"norm.running_mean", "norm.running_var", "norm.num_batches_tracked"}
+
+
+def train(stage, data, out, changes, *flags, processes=None):
+    """Train a changed script in float64; return its path."""
+    path = edited(stage, out / "script", *changes)
+    words = ["--data", data, "--out", out, "--epochs", 2, "--batch-size", 96, *flags]
+    result = run(stage, *words, path=path, processes=processes, float64=True)
+    assert result.returncode == 0, result.stderr
+    return path
+
+
+@pytest.fixture(scope="module")
+def reference(data, tmp_path_factory):
+    """A function that trains a changed script of stage 01 or 05; returns the folder."""
+    done = {}
+
+    def get(stage, changes, *flags):
+        key = stage, *changes, *flags
+        if key not in done:
+            done[key] = tmp_path_factory.mktemp(stage)
+            train(stage, data(PARTIAL), done[key], changes, *flags)
+        return done[key]
+
+    return get
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("stage", BEYOND.values())
+def test_another_optimizer(stage, name, reference, data, tmp_path):
+    change, rate = OPTIMIZERS[name]
+    train(stage, data(PARTIAL), tmp_path, [change], "--lr", rate)
+    assert_close(tmp_path, reference("01_cpu", [change], "--lr", rate))
+
+
+@pytest.mark.parametrize("stage", ["07_fsdp", "10_hybrid", "12_sharded_checkpoint"])
+def test_buffers_are_saved(stage, reference, data, tmp_path):
+    """Each rank, or pair, has its own, as in stage 05: those of rank 0 are saved."""
+    path = train(stage, data(PARTIAL), tmp_path, NORM)
+    found = weights(tmp_path)
+    assert set(found) > BUFFERS
+    steps = 2 * -(-PARTIAL[0] // 96)
+    assert found["norm.num_batches_tracked"] == steps
+    expected = weights(reference("05_ddp_inference", NORM))
+    for tensor_name, tensor in found.items():
+        difference = (tensor - expected[tensor_name]).abs().max()
+        assert difference <= 1e-12, tensor_name
+    model = load_file("changed", path).Net(hidden=128)
+    model.load_state_dict(found, strict=True)
+
+
+def test_buffers_under_tensor_parallelism(reference, data, tmp_path):
+    """Both ranks see the whole batch: here, the norm is that of one process."""
+    train("08_tensor_parallel", data(PARTIAL), tmp_path, NORM)
+    assert_close(tmp_path, reference("01_cpu", NORM))

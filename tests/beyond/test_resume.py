@@ -1,0 +1,199 @@
+"""Promise: a run of stage 11 that was killed goes on after its last epoch."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import threading
+import time
+
+import pytest
+import torch
+
+from conftest import (
+    ADAMW,
+    EVEN,
+    MOMENTUM,
+    assert_close,
+    assert_identical,
+    edited,
+    ranks_of,
+    rows,
+    run,
+    slow,
+    start_make,
+    wait_for,
+)
+
+STAGE = "11_resume"
+OPTIMIZERS = {"momentum": (MOMENTUM, 0.01), "adamw": (ADAMW, 0.0002)}
+EPOCHS = 3
+KILLS = 20
+# ranks, float64, how far a run that was killed may be off
+CASES = [(2, False, 0), (4, False, 1e-6), (4, True, 1e-12)]
+
+
+def begin(data, out, epochs, *flags, name="momentum", changes=(), **options):
+    """Run the stage with another optimizer, changed; return how that went."""
+    optimizer, rate = OPTIMIZERS[name]
+    path = edited(STAGE, out / "script", optimizer, *changes)
+    words = ["--data", data, "--out", out, "--epochs", epochs, "--lr", rate]
+    return run(STAGE, *words, *flags, path=path, **options)
+
+
+def train(*words, **options):
+    """Do what `begin` does, without an error; return what it printed."""
+    result = begin(*words, **options)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(data, tmp_path_factory):
+    """A function that trains without a stop; returns the folder."""
+    done = {}
+
+    def get(name="momentum", processes=2, float64=False, epochs=EPOCHS):
+        key = name, processes, float64, epochs
+        if key not in done:
+            done[key] = tmp_path_factory.mktemp("uninterrupted")
+            options = {"name": name, "processes": processes, "float64": float64}
+            train(data(EVEN), done[key], epochs, **options)
+        return done[key]
+
+    return get
+
+
+@pytest.mark.parametrize(("processes", "float64", "apart"), CASES)
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_resumed_equals_uninterrupted(
+    name, processes, float64, apart, uninterrupted, data, tmp_path
+):
+    """On two ranks bit for bit. On four DDP makes its bucket anew after the first step
+    of a run, and then adds in another order: github.com/pytorch/pytorch/issues/44798
+    """
+    options = {"name": name, "processes": processes, "float64": float64}
+    train(data(EVEN), tmp_path, 1, **options)
+    printed = train(data(EVEN), tmp_path, EPOCHS, "--resume", **options)
+    assert "epoch 1/" not in printed
+    assert printed.count("epoch ") == EPOCHS - 1
+    reference = uninterrupted(name, processes, float64)
+    assert_close(tmp_path, reference, apart)
+    state = torch.load(tmp_path / "state.pth", weights_only=True)
+    assert state["epoch"] == EPOCHS
+    assert len(state["optimizer"]["state"]) == 4
+
+
+def test_without_resume_it_begins_anew(uninterrupted, data, tmp_path):
+    train(data(EVEN), tmp_path, EPOCHS + 1)
+    train(data(EVEN), tmp_path, EPOCHS)
+    assert_identical(tmp_path, uninterrupted())
+
+
+def test_nothing_to_resume_from(uninterrupted, data, tmp_path):
+    train(data(EVEN), tmp_path, EPOCHS, "--resume")
+    assert_identical(tmp_path, uninterrupted())
+
+
+@pytest.mark.parametrize("owner", [0, 1])
+def test_ranks_go_on_from_where_rank_0_is(owner, uninterrupted, data, tmp_path):
+    """As on two nodes without a shared folder: one of them alone has the state."""
+    folder = "    args.out.mkdir"
+    own = "    args.out = args.out / str(rank)\n    args.out.mkdir"
+    changes = [(folder, own)]
+    train(data(EVEN), tmp_path, 1, changes=changes)
+    assert not list((tmp_path / "1").iterdir())  # rank 0 alone writes
+    if owner == 1:
+        for file in (tmp_path / "0").iterdir():
+            shutil.move(file, tmp_path / "1")
+    printed = train(data(EVEN), tmp_path, EPOCHS, "--resume", changes=changes)
+    assert printed.count("epoch ") == (EPOCHS if owner == 1 else EPOCHS - 1)
+    assert_identical(tmp_path / "0", uninterrupted())
+
+
+def die_while_writing(rank, name, count):
+    """Have rank 0 be killed when half of a file is written, the `count`-th of `name`."""
+    save = torch.save
+    seen = []
+
+    def half(content, path):
+        seen.append(path.stem == name)
+        save(content, path)
+        if sum(seen) == count and path.stem == name:
+            os.truncate(path, path.stat().st_size // 2)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    torch.save = half
+
+
+@pytest.mark.parametrize(("name", "count"), [("state", 2), ("model", 1)])
+def test_killed_while_a_file_is_written(name, count, uninterrupted, data, tmp_path):
+    prepare = die_while_writing, name, count
+    result = begin(data(EVEN), tmp_path, EPOCHS, prepare=prepare)
+    assert result.returncode == signal.SIGKILL
+    assert not (tmp_path / "model.pth").exists()
+    state = torch.load(tmp_path / "state.pth", weights_only=True)
+    assert state["epoch"] == (1 if name == "state" else EPOCHS)
+    printed = train(data(EVEN), tmp_path, EPOCHS, "--resume")
+    assert printed.count("epoch ") == EPOCHS - state["epoch"]
+    assert_identical(tmp_path, uninterrupted())
+
+
+def test_killed_while_the_curve_is_written(uninterrupted, data, tmp_path):
+    """The epoch is in metrics.csv already, and not in the state: it comes once."""
+    line = "            state = {"
+    death = "            assert epoch < 2\n"
+    result = begin(data(EVEN), tmp_path, EPOCHS, changes=[(line, death + line)])
+    assert "    assert epoch < 2\n" in result.stderr
+    assert len(rows(tmp_path)) == 2
+    train(data(EVEN), tmp_path, EPOCHS, "--resume")
+    assert_identical(tmp_path, uninterrupted())
+
+
+def die_at(rank, moments):
+    """Have this rank be killed after so many seconds, where it is the one to be."""
+    if rank in moments:
+
+        def die():
+            time.sleep(moments[rank])
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        threading.Thread(target=die, daemon=True).start()
+
+
+@slow
+@pytest.mark.parametrize(("processes", "float64", "apart"), CASES)
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_killed_at_twenty_random_moments(
+    name, processes, float64, apart, uninterrupted, data, tmp_path
+):
+    """Any rank, by SIGKILL, which nothing can catch; then five epochs more."""
+    chance = random.Random(json.dumps([name, processes, float64]))
+    options = {"name": name, "processes": processes, "float64": float64}
+    for _ in range(KILLS):
+        moments = {chance.randrange(processes): chance.uniform(0.3, 1.5)}
+        prepare = die_at, moments
+        words = data(EVEN), tmp_path, 100_000, "--resume"
+        result = begin(*words, prepare=prepare, **options)
+        assert result.returncode == signal.SIGKILL
+    epochs = len(rows(tmp_path)) + 5
+    assert epochs > KILLS // 2
+    train(data(EVEN), tmp_path, epochs, "--resume", **options)
+    reference = uninterrupted(name, processes, float64, epochs)
+    assert_close(tmp_path, reference, apart)
+
+
+@slow
+def test_restarts_survive_a_killed_rank(trained, tmp_path):
+    out, epochs = tmp_path / "out", 20
+    process = start_make(STAGE, out, "RESTARTS=3", f"EPOCHS={epochs}")
+    wait_for(out / "state.pth")
+    time.sleep(1)
+    first, _ = ranks_of(STAGE, out)
+    assert len(rows(out)) < epochs
+    first.kill()
+    stdout, stderr = process.communicate(timeout=90)
+    assert process.returncode == 0, stderr
+    assert stdout.count(f"{STAGE}: 2 processes") == 2  # it did start again
+    assert_identical(out, trained(STAGE, None, epochs=epochs))

@@ -1,0 +1,142 @@
+"""Promise: stage 12's checkpoints are whole, in parts, and fit any number of ranks."""
+
+import os
+import signal
+
+import pytest
+from torch.distributed.checkpoint import FileSystemWriter
+
+from conftest import ADAMW, MOMENTUM, assert_close, edited, rows, run
+from tools.run.sample import cut
+
+STAGE = "12_sharded_checkpoint"
+SIZE = 1020, 997  # 510 images on two ranks and 340 on three, the last batch of 30
+FLAGS = ["--batch-size", 66]
+EPOCHS = 3
+OPTIMIZERS = {"momentum": (MOMENTUM, 0.05), "adamw": (ADAMW, 0.001)}
+# How stage 08 reads what stage 12 has saved, and goes on after the first epoch.
+LOOP = "    for epoch in range(1, args.epochs + 1):\n"
+LOAD = """\
+    import torch.distributed.checkpoint as dcp
+    weights = dcp_state.get_model_state_dict(model)
+    optim_state = dcp_state.get_optimizer_state_dict(model, optimizer)
+    state = {"model": weights, "optimizer": optim_state}
+    dcp.load(state, checkpoint_id=args.out / "checkpoints" / "1")
+    dcp_state.set_model_state_dict(model, state["model"])
+    dcp_state.set_optimizer_state_dict(model, optimizer, state["optimizer"])
+    for epoch in range(2, args.epochs + 1):
+"""
+
+
+def begin(
+    data, out, epochs, *flags, stage=STAGE, name="momentum", changes=(), **options
+):
+    """Run a stage in float64 with another optimizer, changed; return how that went."""
+    optimizer, rate = OPTIMIZERS[name]
+    path = edited(stage, out / "script", optimizer, *changes)
+    words = ["--data", data, "--out", out, "--epochs", epochs, "--lr", rate, *FLAGS]
+    return run(stage, *words, *flags, path=path, float64=True, **options)
+
+
+def train(*words, **options):
+    """Do what `begin` does, without an error; return what it printed."""
+    result = begin(*words, **options)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+@pytest.fixture(scope="module")
+def reference(data, tmp_path_factory):
+    """A function that trains stage 01 with an optimizer; returns the folder."""
+    done = {}
+
+    def get(name="momentum"):
+        if name not in done:
+            done[name] = tmp_path_factory.mktemp(name)
+            train(data(SIZE), done[name], EPOCHS, stage="01_cpu", name=name)
+        return done[name]
+
+    return get
+
+
+def whole(out):
+    """Return the epochs of which there is a complete checkpoint."""
+    found = [int(path.parent.name) for path in out.glob("checkpoints/*/.metadata")]
+    return sorted(found)
+
+
+@pytest.mark.parametrize("processes", [2, 3, 1])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_saved_on_two_ranks_and_resumed(name, processes, reference, data, tmp_path):
+    train(data(SIZE), tmp_path, 1, name=name)
+    options = {"name": name, "processes": processes}
+    printed = train(data(SIZE), tmp_path, EPOCHS, "--resume", **options)
+    assert f"{processes} processes" in printed
+    assert printed.count("epoch ") == EPOCHS - 1
+    assert whole(tmp_path) == [1, 2, 3]
+    assert_close(tmp_path, reference(name))
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_stage_08_goes_on_from_it(name, reference, data, tmp_path):
+    train(data(SIZE), tmp_path, 1, name=name)
+    options = {"stage": "08_tensor_parallel", "changes": [(LOOP, LOAD)]}
+    train(data(SIZE), tmp_path, EPOCHS, name=name, **options)
+    assert_close(tmp_path, reference(name))
+
+
+def test_each_rank_writes_its_part_alone(data, tmp_path):
+    train(data(SIZE), tmp_path, 1)
+    folder = tmp_path / "checkpoints" / "1"
+    files = sorted(path.name for path in folder.iterdir())
+    assert files == [".metadata", "__0_0.distcp", "__1_0.distcp"]
+    numbers = 784 * 128 + 128 + 128 * 10 + 10
+    part = 2 * 8 * numbers // 2  # weights and momentum, of which a rank has half
+    for rank in 0, 1:
+        size = (folder / f"__{rank}_0.distcp").stat().st_size
+        assert part <= size < part + 30_000
+
+
+def die_while_writing(rank, method, epoch, victim):
+    """Have a rank be killed at a method of the writer of an epoch's checkpoint."""
+    original = getattr(FileSystemWriter, method)
+
+    def dying(self, *args, **kwargs):
+        if rank == victim and self.path.name == str(epoch):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return original(self, *args, **kwargs)
+
+    setattr(FileSystemWriter, method, dying)
+
+
+# `finish` writes .metadata, on rank 0.
+@pytest.mark.parametrize(
+    ("method", "victim"), [("write_data", 0), ("write_data", 1), ("finish", 0)]
+)
+def test_killed_while_it_is_written(method, victim, reference, data, tmp_path):
+    prepare = die_while_writing, method, 2, victim
+    result = begin(data(SIZE), tmp_path, EPOCHS, prepare=prepare)
+    assert result.returncode == signal.SIGKILL
+    assert (tmp_path / "checkpoints" / "2").exists()
+    assert whole(tmp_path) == [1]
+    printed = train(data(SIZE), tmp_path, EPOCHS, "--resume")
+    assert printed.count("epoch ") == EPOCHS - 1
+    assert_close(tmp_path, reference())
+
+
+def test_a_new_run_leaves_no_checkpoint_of_an_earlier_one(reference, data, tmp_path):
+    """Else a later --resume would go on from the other run."""
+    train(data(SIZE), tmp_path, EPOCHS, "--seed", 7)
+    train(data(SIZE), tmp_path, 1)
+    assert whole(tmp_path) == [1]
+    train(data(SIZE), tmp_path, EPOCHS, "--resume")
+    assert_close(tmp_path, reference())
+
+
+def test_ten_epochs_are_more_than_nine(data, tmp_path):
+    """The last checkpoint is found by its number, not by the order of the names."""
+    small = cut(tmp_path / "data", 66, 10)
+    train(small, tmp_path, 10)
+    printed = train(small, tmp_path, 11, "--resume")
+    assert printed.count("epoch ") == 1
+    assert len(rows(tmp_path)) == 11

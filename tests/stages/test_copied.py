@@ -1,0 +1,117 @@
+"""Promise: what an engineer adds to a script works on every rank.
+
+Each test is a change that people make first: a scheduler, a data set of their own, a
+launcher that shows each process one GPU.
+"""
+
+import ast
+import json
+import re
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from conftest import EVEN, assert_identical, edited, run
+from tools.run import ranks
+from tools.run.stages import BY_TORCHRUN, CPU_PROCESSES, EVERY, script
+
+# A data set such as ImageFolder: one index in, one image and its label out.
+ONE_INDEX = """\
+class OneIndex(torch.utils.data.Dataset):
+    def __init__(self, images, labels):
+        self.images, self.labels = images, labels
+
+    def __len__(self):
+        return len(self.images)
+
+    def __getitem__(self, index):
+        if not isinstance(index, int):
+            raise TypeError(f"one index, please, not {index}")
+        return self.images[index], self.labels[index]
+
+
+class Net("""
+
+
+def loop_over_epochs(stage):
+    """Return the text of a script's loop over the epochs, the last of `main`."""
+    text = script(stage).read_text()
+    tree = ast.parse(text)
+    main = next(node for node in tree.body if getattr(node, "name", "") == "main")
+    *_, loop = [node for node in main.body if isinstance(node, ast.For)]
+    lines = text.splitlines(keepends=True)
+    return "".join(lines[loop.lineno - 1 : loop.end_lineno])
+
+
+@pytest.mark.parametrize("stage", BY_TORCHRUN)
+def test_a_scheduler_steps_on_every_rank(stage, data, tmp_path):
+    """At the end of the loop it is nobody's alone: no rank has left the loop before."""
+    loop = loop_over_epochs(stage)
+    optimizer = "    optimizer = torch.optim.SGD(model.parameters(), lr=args.lr)\n"
+    schedule = "torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)"
+    step = "        scheduler.step()\n"
+    said = "    print(f'rank {rank} at {scheduler.get_last_lr()}')\n"
+    changes = [
+        (optimizer, f"{optimizer}    scheduler = {schedule}\n"),
+        (loop, loop + step + said),
+    ]
+    path = edited(stage, tmp_path, *changes)
+    flags = ["--data", data(EVEN), "--out", tmp_path / "out", "--epochs", 3]
+    result = run(stage, *flags, path=path)
+    assert result.returncode == 0, result.stderr
+    found = re.findall(r"rank (\d) at \[(\S*)\]", result.stdout)
+    expected = [(str(rank), "0.0125") for rank in range(CPU_PROCESSES[stage])]
+    assert sorted(found) == expected
+
+
+@pytest.mark.parametrize("stage", EVERY.values())
+def test_a_data_set_that_takes_one_index(stage, trained, data, tmp_path):
+    """With the loader that the comment in the script names, the curve is the same."""
+    text = script(stage).read_text()
+    size = re.search(r"BatchSampler\(sampler, (.*), drop_last", text)[1]
+    assert "DataLoader(train, batch_size=..., sampler=sampler)" in text
+    loader = f"DataLoader(train, batch_size={size}, sampler=sampler)"
+    changes = [
+        ("class Net(", ONE_INDEX),
+        ("train = TensorDataset(", "train = OneIndex("),
+    ]
+    path = edited(stage, tmp_path / "as_it_was", *changes)
+    flags = ["--data", data(EVEN), "--out", tmp_path, "--epochs", 2]
+    if stage == "01_cpu":
+        assert "one index, please" in run(stage, *flags, path=path).stderr
+    changes.append(("DataLoader(train, batch_size=None, sampler=batches)", loader))
+    path = edited(stage, tmp_path / "script", *changes)
+    result = run(stage, *flags, path=path)
+    assert result.returncode == 0, result.stderr
+    assert_identical(tmp_path, trained(stage))
+
+
+def pretend(rank, folder, count):
+    """Let the script see `count` GPUs; write down its choice where it joins the others."""
+    chosen = []
+
+    def join(backend):
+        (Path(folder) / f"rank{rank}").write_text(json.dumps([backend, *chosen]))
+        raise SystemExit(0)
+
+    torch.cuda.is_available = lambda: True
+    torch.cuda.device_count = lambda: count
+    torch.cuda.set_device = chosen.append
+    dist.init_process_group = join
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("stage", BY_TORCHRUN)
+def test_the_backend_does_not_depend_on_how_many_gpus_a_rank_sees(
+    stage, count, data, tmp_path
+):
+    """Such as by `srun --gpus-per-task=1`: every rank sees its own GPU alone, as 0."""
+    words = [script(stage), "--data", data(EVEN), "--out", tmp_path / "out"]
+    processes = CPU_PROCESSES[stage]
+    result = ranks.run(words, processes, prepare=(pretend, tmp_path, count))
+    assert (result.returncode, result.stderr) == (0, "")
+    for rank in range(processes):
+        found = json.loads((tmp_path / f"rank{rank}").read_text())
+        assert found == ["nccl", rank % count]
