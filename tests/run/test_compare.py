@@ -1,6 +1,7 @@
 """Promise: `compare` says "one loss curve" of equal curves, and of nothing else."""
 
 import math
+import re
 import shutil
 
 import pytest
@@ -29,9 +30,8 @@ DIFFERENT = [  # also where rounding is allowed
     (changed(3, loss=1.02), "a loss is off by 2.0e-02"),
     (changed(1, correct=3), "3 more or fewer images are right"),
     (changed(3, correct=-780), "780 more or fewer images are right"),
-    (CURVE[:2], "another number of epochs"),
-    ([*CURVE, CURVE[-1]], "another number of epochs"),
-    ([(loss, correct, 1001) for loss, correct, _ in CURVE], "or of test images"),
+    (changed(1, loss=0.999)[:2], "a loss is off by 1.0e-03"),
+    ([(loss, correct, 1001) for loss, correct, _ in CURVE], "number of test images"),
 ]
 ROUNDED = [
     changed(1, loss=1 + 5e-6),
@@ -51,10 +51,119 @@ def test_what_is_different(curve, reason, same_bits):
 
 
 def test_what_may_be_no_bug_is_said():
-    for loss, said in (1.0005, True), (1.02, False):
-        verdict, equal = compare.judge(changed(1, loss=loss), CURVE, same_bits=False)
-        assert not equal
-        assert ("; images twice (a run's first line) or TF32" in verdict) == said
+    for stage, loss, said in [
+        (
+            "04_ddp",
+            1.0005,
+            "; images that came twice, or TF32 (make doctor), can do that",
+        ),
+        ("02_single_gpu", 1.0005, "; TF32 (make doctor) can do that"),
+        ("04_ddp", 1.02, "DIFFERENT: a loss is off by 2.0e-02"),
+    ]:
+        curves = {"01_cpu": CURVE, stage: changed(1, loss=loss)}
+        lines, differ = compare.table(curves, one_device=False)
+        assert differ == [stage]
+        assert lines[2].endswith(said)
+
+
+TWICE = [  # stage, processes, train images, what is said; None: each image comes once
+    (
+        "04_ddp",
+        3,
+        4000,
+        "3 ranks cannot share 4000 images evenly, so 2 images came twice",
+    ),
+    (
+        "07_fsdp",
+        3,
+        1001,
+        "3 ranks cannot share 1001 images evenly, so 1 image came twice",
+    ),
+    (
+        "10_hybrid",
+        6,
+        4000,
+        "3 pairs of ranks cannot share 4000 images evenly, so 2 ima",
+    ),
+    ("04_ddp", 4, 4000, None),
+    ("10_hybrid", 4, 4000, None),
+    ("08_tensor_parallel", 3, 4000, None),
+    ("01_cpu", 1, 4000, None),
+]
+
+
+@pytest.mark.parametrize(("stage", "processes", "train", "said"), TWICE)
+def test_images_that_came_twice_are_counted(stage, processes, train, said, data):
+    flags = {"processes": str(processes), "data": str(data((train, 997)))}
+    found = compare.images_twice(stage, flags)
+    if said is None:
+        assert found is None
+    else:
+        assert found.startswith(said)
+
+
+def test_images_that_came_twice_explain_a_curve(tmp_path):
+    """The real thing: 4000 images on 3 ranks."""
+    more = ["DATA=data/sample", "EPOCHS=1", "GPUS=cpu", "ARGS=--batch-size 63"]
+    for target, stage in ("cpu", "01_cpu"), ("ddp", "04_ddp"):
+        words = ["make", target, *more, f"OUT={tmp_path / stage}"]
+        if target == "ddp":
+            words.append("NPROC=3")
+        result = call(words)
+        assert result.returncode == 0, result.stderr
+    result = call(["make", "compare", f"OUT={tmp_path}"])
+    assert result.returncode != 0
+    assert re.search(
+        r"04_ddp .* DIFFERENT: a loss is off by [\d.e-]+: 04_ddp's 3 ranks cannot share "
+        "4000 images evenly, so 2 images came twice\n",
+        result.stdout,
+    )
+
+
+UNEVEN = [  # epochs of each stage, how that is said, what to run again
+    (
+        {"01_cpu": 5, "02_single_gpu": 3, "03_dp": 3},
+        "01_cpu has 5 epochs, the others have 3",
+        "`make cpu`",
+    ),
+    (
+        {"01_cpu": 3, "02_single_gpu": 2, "03_dp": 3, "04_ddp": 1},
+        "02_single_gpu has 2 epochs, 04_ddp has 1 epoch, the others have 3",
+        "`make single_gpu` and `make ddp`",
+    ),
+    (
+        {"01_cpu": 3, "07_fsdp": 1},
+        "07_fsdp has 1 epoch, the other has 3",
+        "`make fsdp`",
+    ),
+]
+
+
+@pytest.mark.parametrize(("epochs", "said", "again"), UNEVEN)
+def test_the_epochs_that_runs_share_are_compared(epochs, said, again):
+    whole = [*CURVE, (0.3, 900, 1000), (0.2, 910, 1000)]
+    curves = {stage: whole[:count] for stage, count in epochs.items()}
+    lines, differ = compare.table(curves)
+    assert differ == []
+    advice = (
+        f"only the epochs that they share are compared. To compare all, run {again}"
+    )
+    assert lines[-1] == f"{said}: {advice} again."
+    assert len(lines) == len(curves) + 2
+    lines, _ = compare.table(dict.fromkeys(epochs, CURVE))
+    assert len(lines) == len(curves) + 1
+
+
+def test_a_line_that_a_kill_has_cut_does_not_count(tmp_path):
+    path = tmp_path / "metrics.csv"
+    whole = (
+        "epoch,loss,correct,total,seconds\n1,1.5,760,1000,0.25\n2,0.6,850,1000,0.25\n"
+    )
+    first = whole.index("\n2") + 1
+    for end in range(len(whole) + 1):
+        path.write_text(whole[:end])
+        expected = CURVE[: (end >= first) + (end == len(whole))]
+        assert compare.read(path) == expected
 
 
 @pytest.mark.parametrize("curve", ROUNDED)
@@ -78,6 +187,7 @@ def test_a_curve_of_nan_is_not_even_equal_to_itself():
         ("03_dp", True, False),
         ("06_model_parallel", True, False),
         ("03_dp", False, True),  # on GPUs
+        ("06_model_parallel", False, True),
         ("04_ddp", True, True),
         ("05_ddp_inference", True, True),
     ],
@@ -86,6 +196,28 @@ def test_which_stages_promise_the_same_bits(stage, one_device, equal):
     curves = {"01_cpu": CURVE, stage: changed(3, loss=1 + 1e-12)}
     _, differ = compare.table(curves, one_device)
     assert differ == ([] if equal else [stage])
+
+
+@pytest.mark.parametrize(("gpus", "status"), [(0, 1), (2, 0)])
+def test_the_same_bits_are_asked_for_without_gpus_only(
+    gpus, status, monkeypatch, tmp_path
+):
+    """06_model_parallel, which rounds as 01_cpu does only on the same CPU."""
+    for stage, curve in ("01_cpu", CURVE), ("06_model_parallel", ROUNDED[0]):
+        (tmp_path / stage).mkdir()
+        lines = ["epoch,loss,correct,total,seconds"]
+        for epoch, row in enumerate(curve, start=1):
+            lines.append(",".join(map(str, [epoch, *row, 0.5])))
+        (tmp_path / stage / "metrics.csv").write_text("\n".join(lines) + "\n")
+    monkeypatch.setattr(compare, "count_gpus", lambda: gpus)
+    monkeypatch.setattr("sys.argv", ["compare", str(tmp_path)])
+    if status:
+        with pytest.raises(
+            SystemExit, match="not one curve: 06_model_parallel differs"
+        ):
+            compare.main()
+    else:
+        compare.main()
 
 
 FLAGS = {"epochs": "3", "lr": "0.1", "hidden": "128", "data": "data/mnist"}
@@ -115,6 +247,7 @@ def test_a_run_by_make_leaves_its_flags(tmp_path):
     flags = compare.read_flags(tmp_path)
     assert (flags["hidden"], flags["lr"]) == ("16", "0.1")
     assert (flags["data"], flags["epochs"]) == ("data/sample", "1")
+    assert flags["processes"] == "1"
     (tmp_path / "flags.json").touch()  # of a run that did not come to its first epoch
     assert compare.read_flags(tmp_path) == {}
 

@@ -26,6 +26,27 @@ def test_a_line_for_each_check():
     assert re.fullmatch(machine + "(sample|mnist): ready", last)
 
 
+def test_a_pytorch_that_gives_another_curve_is_a_failure(monkeypatch):
+    installed = doctor.metadata.version
+    for torch_version, verdict in [
+        ("2.3.1", doctor.FAILURE),
+        ("2.8.0+cpu", doctor.FAILURE),
+        ("2.9.1", doctor.WARNING),  # right, but not the one that is pinned
+    ]:
+
+        def version(name, torch_version=torch_version):
+            return torch_version if name == "torch" else installed(name)
+
+        monkeypatch.setattr(doctor.metadata, "version", version)
+        found, text = doctor.packages()
+        assert found == verdict
+        named = (
+            "07_fsdp, 10_hybrid, 12_sharded_checkpoint need PyTorch 2.9 or newer: over"
+        )
+        assert (named in text) == (verdict == doctor.FAILURE)
+        assert ("(pytorch#162338); here is " in text) == (verdict == doctor.FAILURE)
+
+
 def test_a_failure_gives_exit_status_1(monkeypatch, tmp_path, capsys):
     (tmp_path / "README.md").write_text("no checksums here")
     monkeypatch.setattr(data, "SAMPLE", tmp_path)

@@ -2,13 +2,23 @@
 
 import re
 import shlex
+import time
 
 import pytest
 import torch
 
-from conftest import ENV, ROOT, call, rows, slow
-from tools.run import diffs, launch
-from tools.run.stages import EVERY, STAGES, load
+from conftest import (
+    ENV,
+    ROOT,
+    call,
+    rows,
+    running,
+    slow,
+    start_make,
+    wait_for,
+)
+from tools.run import compare, diffs, launch, stages
+from tools.run.stages import EVERY, STAGES, load, script
 
 SAMPLE = "DATA=data/sample"
 
@@ -68,8 +78,11 @@ def test_the_diff_follows_the_run(tmp_path):
         (["dp", "ARGS=--hidden x"], "argument --hidden: invalid int value: 'x'"),
         (["dp", "ARGS=--wide"], "03_dp has no flag --wide: it has --epochs, --batch-"),
         (["cpu", "ARGS=--checkpoint=x"], "01_cpu has no flag --checkpoint: it has"),
+        (["cpu", "RESTARTS=3"], "01_cpu does not save its state: `make resume RESTARTS=3"),
+        (["ddp", "RESTARTS=3"], "04_ddp does not save its state: `make resume RESTARTS=3"),
+        (["resume", "RESTARTS=0"], "RESTARTS='0' must be a whole number of at least 1"),
         (["diff", "A=01_cpu"], "name two stages: make diff A=02_single_gpu B=04_ddp"),
-        (["diff", "A=01_cpu", "B=11"], "there is no stage '11': take one of 01_cpu, "),
+        (["diff", "A=01_cpu", "B=13"], "there is no stage '13': take one of 01_cpu, "),
         (["compare", "OUT=tests"], "no stage has run yet in tests"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -122,6 +135,10 @@ def test_what_runs_where():
         ("10_hybrid", 1, {}, "", 4),
         ("10_hybrid", 3, {}, None, 2),
         ("10_hybrid", 7, {"ARGS": "--batch-size 66"}, None, 6),
+        ("11_resume", 1, {}, None, 2),  # as 04 and 05
+        ("11_resume", 2, {"NPROC": "4"}, None, 4),
+        ("12_sharded_checkpoint", 1, {}, "", 2),  # as 07
+        ("12_sharded_checkpoint", 4, {}, None, 4),
     ]
     for stage, there, settings, visible, processes in cases:
         added, command = plan(stage, there, **settings)
@@ -130,7 +147,138 @@ def test_what_runs_where():
         assert found == ([str(processes)] if processes else [])
         assert added[cores] == "1"
         assert cores not in plan(stage, there, OMP_NUM_THREADS="8", **settings)[0]
-    assert len(cases) == 28
+        shared = processes and there and visible is None and processes > there
+        assert ("--backend gloo" in command) == bool(shared)
+    assert len(cases) == 32
+
+
+def test_gloo_is_asked_for_where_ranks_share_gpus():
+    for stage in "04_ddp", "05_ddp_inference", "11_resume":
+        _, command = plan(stage, 2, NPROC="4")
+        assert command.endswith(" --backend gloo")
+        _, command = plan(stage, 2, GPUS="1", NPROC="2")
+        assert command.endswith(" --backend gloo")
+        for settings in {"NPROC": "2"}, {}, {"GPUS": "cpu", "NPROC": "4"}:
+            assert "--backend" not in plan(stage, 2, **settings)[1]
+        _, command = plan(stage, 2, NPROC="4", ARGS="--backend gloo")
+        assert command.count("--backend") == 1
+        with pytest.raises(
+            SystemExit, match="^--backend nccl: 4 processes share 2 GPUs"
+        ):
+            plan(stage, 2, NPROC="4", ARGS="--backend nccl")
+
+
+@pytest.mark.parametrize(
+    "stage", ["07_fsdp", "08_tensor_parallel", "12_sharded_checkpoint"]
+)
+def test_beyond_no_two_ranks_share_a_gpu(stage):
+    with pytest.raises(
+        SystemExit, match="^NPROC=4: each process needs a GPU of its own"
+    ):
+        plan(stage, 2, NPROC="4", ARGS="--backend gloo")
+
+
+def test_the_diff_starts_from_base(tmp_path):
+    words = [SAMPLE, f"OUT={tmp_path}", "EPOCHS=1", "GPUS=cpu", "BASE=1"]
+    result = make("dp", *words)
+    assert result.returncode == 0, result.stderr
+    expected = diffs.diff("01_cpu", "03_dp")
+    assert result.stdout.splitlines()[-len(expected) :] == expected
+    assert expected != diffs.diff("02_single_gpu", "03_dp")
+
+
+OLD = [  # PyTorch, stages that are refused, the end of the line
+    ("2.3.1", list(EVERY.values()), "here is 2.3.1"),
+    ("2.4.1", list(EVERY.values())[6:10] + ["12_sharded_checkpoint"], "here is 2.4.1"),
+    ("2.8.0+cpu", ["07_fsdp", "10_hybrid", "12_sharded_checkpoint"],
+     "add gradients up instead of averaging them (pytorch#162338); here is 2.8.0+cpu"),
+    ("2.9.0", [], ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("installed", "refused", "end"), OLD)
+def test_an_older_pytorch_is_refused(installed, refused, end, monkeypatch):
+    monkeypatch.setattr(stages, "version", lambda _: installed)
+    for stage in EVERY.values():
+        if stage in refused:
+            with pytest.raises(
+                SystemExit, match=f"^{stage} needs PyTorch 2"
+            ) as refusal:
+                plan(stage, 0)
+            assert str(refusal.value).endswith(end)
+        else:
+            plan(stage, 0)
+
+
+@pytest.mark.parametrize("stage", ["11_resume", "12_sharded_checkpoint"])
+def test_restarts_do_not_go_on_with_an_earlier_run(stage, tmp_path, monkeypatch):
+    settings = {"DATA": "data/sample", "OUT": str(tmp_path), "GPUS": "cpu"}
+    settings["RESTARTS"] = "3"
+    names = {
+        "11_resume": ("state.pth", "state.before.pth"),
+        "12_sharded_checkpoint": ("checkpoints/1/.metadata", "checkpoints.before"),
+    }
+    state = tmp_path / names[stage][0]
+    before = tmp_path / names[stage][1]
+    started = []
+
+    def follow(stage, environment, words, lock):
+        assert "TORCH_DISABLE_SHARE_RDZV_TCP_STORE" in environment
+        started.append((words, state.exists()))
+        return 0
+
+    monkeypatch.setattr(launch, "follow", follow)
+    for arguments, there in ("", False), ("", False), ("--resume", True):
+        state.parent.mkdir(parents=True, exist_ok=True)
+        state.write_text("of an earlier run")
+        launch.run(stage, {**settings, "ARGS": arguments})
+        words, found = started.pop()
+        assert "--max-restarts=3" in words
+        assert words.count("--resume") == 1
+        assert found == there
+        assert before.exists()
+
+
+def test_where_there_is_nothing_to_resume_from_it_is_said(tmp_path, capsys):
+    settings = {"OUT": str(tmp_path), "ARGS": "--resume"}
+    said = f"there is no {tmp_path}/{{}} to resume from: from epoch 1, then\n"
+    plan("11_resume", 0, **settings)
+    assert capsys.readouterr().out == said.format("state.pth")
+    (tmp_path / "state.pth").touch()
+    (tmp_path / "checkpoints/1").mkdir(parents=True)  # not complete
+    plan("12_sharded_checkpoint", 0, **settings)
+    assert capsys.readouterr().out == said.format("checkpoints")
+    (tmp_path / "checkpoints/1/.metadata").touch()
+    plan("11_resume", 0, **settings)
+    plan("12_sharded_checkpoint", 0, **settings)
+    assert capsys.readouterr().out == ""
+
+
+@slow
+@pytest.mark.parametrize("stage", ["11_resume", "12_sharded_checkpoint"])
+def test_restarts_survive_a_killed_rank(stage, tmp_path):
+    epochs = 20
+    process = start_make(stage, tmp_path, "RESTARTS=3", f"EPOCHS={epochs}")
+    wait_for(tmp_path / "metrics.csv")
+    time.sleep(1)
+    ranks = []
+    for one in running(str(tmp_path)):
+        if "torchrun" not in " ".join(one.cmdline()) and one.name() != "make":
+            ranks.append(one)
+    ranks = [
+        one for one in ranks if str(script(stage).relative_to(ROOT)) in one.cmdline()
+    ]
+    assert len(ranks) == 2
+    ranks[1].kill()
+    stdout, stderr = process.communicate(timeout=180)
+    assert process.returncode == 0, stderr
+    assert stdout.count(f"{stage}: 2 processes") == 2  # it did start again
+    assert len(rows(tmp_path)) == epochs
+    first = tmp_path / "01_cpu"
+    result = make("cpu", SAMPLE, f"OUT={first}", f"EPOCHS={epochs}")
+    assert result.returncode == 0, result.stderr
+    curves = [compare.read(out / "metrics.csv") for out in (tmp_path, first)]
+    assert compare.judge(*curves, same_bits=False)[1]
 
 
 @pytest.mark.parametrize(
@@ -149,7 +297,9 @@ def test_processes_that_cannot_run_beyond(stage, processes, said):
 
 @pytest.mark.parametrize("stage", EVERY.values())
 def test_make_reads_flags_as_the_script_does(stage, monkeypatch, tmp_path):
-    flags = ["--data", "data/sample", "--out", str(tmp_path), "--lr", "1", "--resume"]
+    flags = ["--data", "data/sample", "--out", str(tmp_path), "--lr", "1"]
+    if stage in stages.RESUMES:
+        flags.append("--resume")
     monkeypatch.setattr("sys.argv", ["mnist.py", *flags])
     assert launch.check_flags(stage, flags) == load(stage).parse_args()
 
@@ -238,6 +388,7 @@ def test_all_stops_at_a_stage_that_fails(monkeypatch):
 
     monkeypatch.setattr(launch, "run", run)
     monkeypatch.setattr("sys.argv", ["launch", "all"])
+    monkeypatch.delenv("MAKELEVEL", raising=False)  # `make test` started this process
     for name in "SIGTERM", "SIGHUP":  # main takes them over
         monkeypatch.setattr(launch.signal, name, launch.signal.SIGUSR2)
     with pytest.raises(SystemExit, match="03_dp failed with exit status 7"):

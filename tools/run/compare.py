@@ -7,8 +7,10 @@ import os
 import sys
 from pathlib import Path
 
+from tools.run import data
 from tools.run.launch import count_gpus
 from tools.run.stages import (
+    BY_NAME,
     BY_TORCHRUN,
     EVERY,
     ROOT,
@@ -20,8 +22,8 @@ from tools.run.stages import (
 COUNTS = 0.002  # of the test images: how many more or fewer may be right, by rounding
 SMALL = 0.005  # so far, relatively, images that ranks count twice or TF32 move a loss
 ZERO = 1e-10  # where a distance of 0 is drawn on a log scale
-SHARED = "epochs", "batch_size", "lr", "hidden", "seed", "data"  # flags of the curve
-PERHAPS = "; images twice (a run's first line) or TF32 (make doctor) may do that"
+WHOLE_SET = "08_tensor_parallel", "09_pipeline"  # every rank has all images
+SHARED = "batch_size", "lr", "hidden", "seed", "data"  # flags of the curve
 
 
 def allowed(epoch):
@@ -36,12 +38,16 @@ def allowed(epoch):
 
 
 def read(path):
-    """Return metrics.csv as a list of (loss, correct, total), one for each epoch."""
-    with open(path, newline="") as file:
-        return [
-            (float(row["loss"]), int(row["correct"]), int(row["total"]))
-            for row in csv.DictReader(file)
-        ]
+    """Return metrics.csv as a list of (loss, correct, total), one for each epoch.
+
+    A last line without its end is left out: the run was killed while it wrote that line.
+    """
+    text = Path(path).read_text()
+    whole, _, _ = text.rpartition("\n")
+    found = []
+    for row in csv.DictReader(whole.splitlines()):
+        found.append((float(row["loss"]), int(row["correct"]), int(row["total"])))
+    return found
 
 
 def read_flags(folder):
@@ -65,32 +71,104 @@ def other_flags(flags, reference, first):
     )
 
 
-def judge(curve, reference, same_bits):
-    """Hold a curve, as of `read`, against another: return (what to say, are they equal?).
+def images_twice(stage, flags):
+    """Return in a few words which images a run had twice, or None.
 
-    With `same_bits`, losses and counts must be the same to the last digit, which holds on
-    CPUs only; else losses may be off by what `allowed` says, and counts by COUNTS of the
-    test images.
+    DistributedSampler gives all ranks equally many images. Where it cannot, it repeats
+    the first ones, and these count twice in the curve.
     """
-    if not all(math.isfinite(loss) for loss, *_ in curve):
+    shards = int(flags.get("processes", 1))
+    who = "ranks"
+    if stage in WHOLE_SET:
+        shards = 1
+    if stage == "10_hybrid":
+        shards //= 2
+        who = "pairs of ranks"  # of which both have the same images
+    try:
+        train, _ = data.check(flags["data"])
+    except (KeyError, ValueError, OSError):
+        return None
+    more = -train % shards
+    if not more:
+        return None
+    images = f"{more} image{'s' * (more != 1)}"
+    return f"{shards} {who} cannot share {train} images evenly, so {images} came twice"
+
+
+def explain(flags, stage, first):
+    """Return what else may have moved a loss a little, as the end of a verdict.
+
+    `flags` maps stages to what `read_flags` returned; `stage` is compared with `first`.
+    """
+    for name in stage, first:
+        twice = images_twice(name, flags.get(name, {}))
+        if twice:
+            return f": {name}'s {twice}"
+    if stage in BY_TORCHRUN and "processes" not in flags.get(stage, {}):
+        return "; images that came twice, or TF32 (make doctor), can do that"
+    return "; TF32 (make doctor) can do that"
+
+
+def judge(curve, reference, same_bits, because=""):
+    """Compare a curve, as of `read`, with another: return (what to say, are they equal?).
+
+    Only the epochs that both have count. With `same_bits`, losses and counts must be the
+    same to the last digit, which holds on CPUs only. Else a loss may be off by what
+    `allowed` says, and a count by COUNTS of the test images. `because` ends the verdict
+    on a loss that is off by a little.
+    """
+    pairs = list(zip(curve, reference, strict=False))
+    losses = [loss for loss, _, _ in curve]
+    if not all(math.isfinite(loss) for loss in losses):
         return "DIFFERENT: a loss is not a number", False
-    if [total for *_, total in curve] != [total for *_, total in reference]:
-        return "DIFFERENT: another number of epochs or of test images", False
-    pairs = list(zip(curve, reference, strict=True))
+    if any(one[2] != other[2] for one, other in pairs):
+        return "DIFFERENT: another number of test images", False
     if all(one == other for one, other in pairs):
         return "equal", True
     off = max(abs(one[0] - other[0]) / (abs(other[0]) or 1) for one, other in pairs)
     images = max(abs(one[1] - other[1]) for one, other in pairs)
-    text = f"a loss is off by {off:.1e}, a count by {images}"
     if same_bits:
+        text = f"a loss is off by {off:.1e}, a count by {images}"
         return f"DIFFERENT: {text}; one CPU gives the same bits", False
     for epoch, (one, other) in enumerate(pairs, start=1):
         if not math.isclose(one[0], other[0], rel_tol=allowed(epoch)):
             text = f"DIFFERENT: a loss is off by {off:.1e}"
-            return text + (PERHAPS if off < SMALL else ""), False
+            return text + (because if off < SMALL else ""), False
         if abs(one[1] - other[1]) > COUNTS * one[2]:
             return f"DIFFERENT: {images} more or fewer images are right", False
     return f"equal to rounding ({off:.0e})", True
+
+
+def listed(names):
+    """Return names as in a sentence: `a`, `a and b`, `a, b and c`."""
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def counted(epochs):
+    return f"{epochs} epoch{'s' * (epochs != 1)}"
+
+
+def uneven(curves):
+    """Return a sentence on stages whose number of epochs is not that of most, or None."""
+    by_epochs = {}
+    for stage, curve in curves.items():
+        by_epochs.setdefault(len(curve), []).append(stage)
+    if len(by_epochs) == 1:
+        return None
+    usual = max(by_epochs, key=lambda epochs: (len(by_epochs[epochs]), epochs))
+    said = []
+    again = []
+    for epochs, stages in by_epochs.items():
+        if epochs != usual:
+            has = "has" if len(stages) == 1 else "have"
+            said.append(f"{listed(stages)} {has} {counted(epochs)}")
+            again += [f"`make {BY_NAME[stage].target}`" for stage in stages]
+    others = "the others have" if len(by_epochs[usual]) > 1 else "the other has"
+    return (
+        f"{', '.join(said)}, {others} {usual}: only the epochs that they share are "
+        f"compared. To compare all, run {listed(again)} again."
+    )
 
 
 def all_on_one_device():
@@ -101,9 +179,9 @@ def all_on_one_device():
 def table(curves, one_device=True, flags=None):
     """Return the lines of a table of the stages' results, and the names that differ.
 
-    `curves` maps stage to curve; the first of them is what the others are held against.
-    `flags` maps stage to what `read_flags` returned. `one_device`: the stages of one process had the same CPU, so they give the same bits;
-    ranks and GPUs add in another order.
+    `curves` maps stage to curve; the others are compared with the first of them. `flags`
+    maps stage to what `read_flags` returned. `one_device`: the stages of one process had
+    the same CPU, so they give the same bits; ranks and GPUs add in another order.
     """
     first, reference = next(iter(curves.items()))
     flags = flags or {}
@@ -113,17 +191,19 @@ def table(curves, one_device=True, flags=None):
     differ = []
     for stage, curve in curves.items():
         loss, correct, total = curve[-1]
+        because = explain(flags, stage, first)
         same_bits = one_device and not {first, stage} & set(BY_TORCHRUN)
-        verdict, equal = judge(curve, reference, same_bits)
+        verdict, equal = judge(curve, reference, same_bits, because)
         if not equal:
             differ.append(stage)
             others = other_flags(flags.get(stage, {}), flags.get(first, {}), first)
-            verdict = (
-                f"DIFFERENT: run with other flags: {others}" if others else verdict
-            )
-        lines.append(
-            f"{stage:18} {len(curve):6} {loss:10.6f} {f'{correct}/{total}':>12}   {verdict}"
-        )
+            if others:
+                verdict = f"DIFFERENT: run with other flags: {others}"
+        test = f"{correct}/{total}"
+        lines.append(f"{stage:18} {len(curve):6} {loss:10.6f} {test:>12}   {verdict}")
+    note = uneven(curves)
+    if note:
+        lines.append(note)
     return lines, differ
 
 
@@ -147,8 +227,9 @@ def plot(curves, verdict=None):
         epochs = range(1, len(curve) + 1)
         left.plot(epochs, [loss for loss, *_ in curve], **style)
         middle.plot(epochs, [100 * n / total for _, n, total in curve], **style)
-        away = [abs(one[0] / (other[0] or 1) - 1)
-                for one, other in zip(curve, reference, strict=False)]  # fmt: skip
+        away = []
+        for one, other in zip(curve, reference, strict=False):
+            away.append(abs(one[0] / (other[0] or 1) - 1))
         style |= {"linewidth": 1.5, "markersize": width + 2}
         right.plot(range(1, len(away) + 1), [max(far, ZERO) for far in away], **style)
     left.set(xlabel="epoch", ylabel="training loss (cross entropy, nats)")

@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from packaging.requirements import Requirement
 
 from tools.run import data, launch
-from tools.run.stages import ROOT, end_at_a_closed_pipe
+from tools.run.stages import ROOT, end_at_a_closed_pipe, too_old
 
 GPU_ONLY = "nvidia", "cuda", "triton"  # what a torch for CPUs does without
 OK, WARNING, FAILURE = "OK", "WARNING", "FAILURE"
@@ -58,6 +58,9 @@ def packages():
         import torchvision
     except Exception as error:  # noqa: BLE001
         return FAILURE, f"torch or torchvision: {first_line(error)}: {AGAIN}"
+    old = too_old(metadata.version("torch"))
+    if old:
+        return FAILURE, f"{old}: {AGAIN}"
     if wrong:
         return WARNING, f"{', '.join(wrong)}: {AGAIN} installs what was tried"
     found = f"torch {torch.__version__}, torchvision {torchvision.__version__}"
@@ -68,8 +71,10 @@ def gpus():
     import torch
 
     # get_arch_list has texts such as sm_75, for compute capability 7.5
-    built_for = [int(name[3:]) for name in torch.cuda.get_arch_list()
-                 if re.fullmatch(r"sm_\d+", name)]  # fmt: skip
+    built_for = []
+    for name in torch.cuda.get_arch_list():
+        if re.fullmatch(r"sm_\d+", name):
+            built_for.append(int(name[3:]))
     found = []
     for index in range(launch.count_gpus()):
         card = torch.cuda.get_device_properties(index)
