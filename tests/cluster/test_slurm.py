@@ -1,4 +1,4 @@
-"""Promise: 04_ddp/slurm.sh gives the same curve, and ends or goes on when something fails.
+"""Promise: slurm.sh gives the same curve, and ends or goes on when something fails.
 
 On real daemons of Slurm, whose two nodes are namespaces of this machine: see up.sh.
 """
@@ -12,15 +12,21 @@ import time
 
 import psutil
 import pytest
+import torch
 
 from conftest import EVEN, ROOT, edited, rows, slow, wait_for
 from tools.run.sample import cut
 
 NEEDED = "slurmctld", "slurmd", "sbatch", "munged", "ip", "nsenter"
 CPUS = "--gpus-per-node=0", "--cpus-per-task=2"
+SLURM = "tools/run/slurm.sh"
 # After each epoch rank 0 waits while there is a file `hold`: timing decides nothing.
-SAVED = '        os.replace(folder / f"{name}.tmp", folder / name)\n'
-HOLD = '    while (folder / "hold").exists():\n        time.sleep(0.05)\n'
+# In 11_resume that is when the state is whole, in 04_ddp when the line is written.
+REPORTED = "            report(args, epoch, loss, correct, total, start)\n"
+SAVED = "            save(state, state_path)\n"
+HOLD = """            while (args.out / "hold").exists():
+                time.sleep(0.05)
+"""
 TORCHRUN = """#!/usr/bin/env bash
 task=$(scontrol show step "$SLURM_JOB_ID.$SLURM_STEP_ID" | grep -o 'PerTask=.*' | tr : =)
 echo "$SLURMD_NODENAME $task $OMP_NUM_THREADS $*"
@@ -40,10 +46,8 @@ class Cluster:
     def nsenter(self, pid, words, folder="/"):
         words = ["nsenter", "--target", pid, "--all", f"--wd={folder}", *words]
         environment = {**os.environ, "SLURM_CONF": str(self.place / "slurm.conf")}
-        return subprocess.run(
-            list(map(str, words)), env=environment, capture_output=True, text=True,
-            timeout=120,
-        )  # fmt: skip
+        options = {"capture_output": True, "text": True, "timeout": 120}
+        return subprocess.run(list(map(str, words)), env=environment, **options)
 
     def run(self, *words, folder="/"):
         """Return what a command on n0 prints."""
@@ -95,8 +99,8 @@ def cluster(tmp_path_factory):
         pytest.skip("a Slurm cluster of namespaces needs Linux and root")
     absent = [name for name in NEEDED if not shutil.which(name)]
     if absent:
-        pytest.skip(f"no {', '.join(absent)}: apt-get install slurmctld slurmd "
-                    "slurm-client munge iproute2")  # fmt: skip
+        packages = "slurmctld slurmd slurm-client munge iproute2"
+        pytest.skip(f"no {', '.join(absent)}: apt-get install {packages}")
     place = tmp_path_factory.mktemp("cluster")
     words = [
         "unshare",
@@ -110,9 +114,11 @@ def cluster(tmp_path_factory):
     ]
     process = subprocess.Popen(
         [*words, ROOT / "tests/cluster/up.sh", place],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-    )  # fmt: skip
+    )
     if "idle" not in process.stdout.readline():
         reason = process.communicate()[1].strip()
         if "unshare: " in reason:
@@ -125,20 +131,35 @@ def cluster(tmp_path_factory):
 @pytest.fixture
 def folder(tmp_path):
     """The root of a fresh clone, with a sample that is smaller still."""
-    shutil.copytree(ROOT / "04_ddp", tmp_path / "04_ddp")
+    for name in "04_ddp", "beyond/11_resume", "01_cpu":
+        shutil.copytree(ROOT / name, tmp_path / name)
+    (tmp_path / SLURM).parent.mkdir(parents=True)
+    shutil.copy(ROOT / SLURM, tmp_path / SLURM)
     (tmp_path / ".venv").symlink_to(sys.prefix)
     cut(tmp_path / "data/sample", *EVEN)
-    (tmp_path / "runs/04_ddp").mkdir(parents=True)
     return tmp_path
+
+
+def hold_after_each_epoch(folder, stage, line):
+    """Return the file that a run in `folder` waits for, and its metrics.csv."""
+    parent = folder / "beyond" if (folder / "beyond" / stage).exists() else folder
+    edited(stage, parent, (line, line + HOLD))
+    out = folder / "runs" / stage
+    out.mkdir(parents=True)
+    (out / "hold").touch()
+    return out / "hold", out / "metrics.csv"
 
 
 @pytest.fixture
 def held(folder):
-    """Return the file that a run in `folder` waits for, and its metrics.csv."""
-    edited("04_ddp", folder, (SAVED, SAVED + HOLD))
-    hold = folder / "runs/04_ddp/hold"
-    hold.touch()
-    return hold, folder / "runs/04_ddp/metrics.csv"
+    """04_ddp, which waits: see `hold_after_each_epoch`."""
+    return hold_after_each_epoch(folder, "04_ddp", REPORTED)
+
+
+@pytest.fixture
+def held_resume(folder):
+    """11_resume, which waits: see `hold_after_each_epoch`."""
+    return hold_after_each_epoch(folder, "11_resume", SAVED)
 
 
 @pytest.fixture
@@ -184,14 +205,20 @@ def started_in(folder):
     return found
 
 
+def saved_epoch(state):
+    """Return the epoch after which a state was saved, 0 where there is none."""
+    return torch.load(state, weights_only=True)["epoch"] if state.exists() else 0
+
+
 def ranks_in(folder):
     ranks = [p for p in started_in(folder) if "torchrun" not in " ".join(p.cmdline())]
     return [p for p in ranks if "04_ddp/mnist.py" in p.cmdline()]
 
 
-def assert_same_curve(folder, reference):
+def assert_same_curve(folder, reference, name="04_ddp"):
     """In float32: the ranks add up in another order than stage 01."""
-    ours, theirs = rows(folder / "runs/04_ddp"), rows(reference)
+    ours = rows(folder / "runs" / name)
+    theirs = rows(reference)
     assert len(ours) == len(theirs) >= 2
     for one, other in zip(ours, theirs, strict=True):
         assert one[1] == pytest.approx(other[1], abs=1e-6)
@@ -200,33 +227,47 @@ def assert_same_curve(folder, reference):
 
 @slow
 def test_sbatch_gives_the_curve_of_stage_01(cluster, folder, trained):
-    job = cluster.sbatch(folder, *CPUS, "04_ddp/slurm.sh", "--epochs", "2")
+    job = cluster.sbatch(folder, *CPUS, SLURM, "04_ddp", "--epochs", "2")
     cluster.wait(job, "COMPLETED")
     assert ": 4 processes on cpu (gloo), 64 images a step" in printed(folder, job)
     assert printed(folder, job).startswith("no MNIST in data/mnist ('make data'")
     assert_same_curve(folder, trained("01_cpu", EVEN))
 
 
-def test_what_torchrun_is_told(cluster, told):
-    """And once more when the job is requeued, which goes on and keeps what was printed."""
-    state = told / "runs/04_ddp/state.pth"
+TOLD = [  # stage, its script, whether it continues when it is requeued
+    ("04_ddp", "04_ddp/mnist.py", ""),
+    ("11_resume", "beyond/11_resume/mnist.py", " --resume"),
+]
+
+
+@pytest.mark.parametrize(("stage", "script", "resume"), TOLD)
+def test_what_torchrun_is_told(stage, script, resume, cluster, told):
+    """And once more when the job is requeued, which keeps what was printed."""
+    out = told / "runs" / stage
+    out.mkdir(parents=True)
+    state = out / "state.pth"
+    checkpoints = out / "checkpoints"
     state.write_text("of an earlier run")
+    checkpoints.mkdir()
     (told / "hold").touch()
     (told / "data/mnist/MNIST").mkdir(parents=True)
-    job = cluster.sbatch(told, "04_ddp/slurm.sh", "--epochs", "3")
+    job = cluster.sbatch(told, SLURM, stage, "--epochs", "3")
     until(lambda: printed(told, job).count("--nnodes") == 2)
-    assert not state.exists()
+    # A stage that continues must not find an earlier run's state.
+    assert state.exists() == checkpoints.exists() == (not resume)
     cluster.run("scontrol", "requeue", job)
     cluster.start_again(job)
     (told / "hold").unlink()
     cluster.wait(job, "COMPLETED")
-    words = "--data data/mnist --out runs/04_ddp --epochs 3"
-    lines = [
-        f"n{rank} PerTask=cpu=16 4 --nnodes=2 --node-rank={rank} --nproc-per-node=4 --master-addr=n0 "
-        f"--master-port={20000 + int(job)} 04_ddp/mnist.py {words}{resume}"
-        for resume in ("", " --resume")
-        for rank in (0, 1)
-    ]
+    words = f"--data data/mnist --out runs/{stage} --epochs 3"
+    lines = []
+    for more in "", resume:
+        for rank in 0, 1:
+            lines.append(
+                f"n{rank} PerTask=cpu=16 4 --nnodes=2 --node-rank={rank} "
+                f"--nproc-per-node=4 --master-addr=n0 --master-port={20000 + int(job)} "
+                f"{script} {words}{more}"
+            )
     shown = [line for line in printed(told, job).splitlines() if "--nnodes" in line]
     assert sorted(shown) == sorted(lines)
 
@@ -235,29 +276,34 @@ def test_refusals(cluster, folder):
     """Each in one line, before torchrun starts."""
 
     def assert_refused(line, *words, where=folder, options=()):
-        job = cluster.sbatch(where, *CPUS, *options, folder / "04_ddp/slurm.sh", *words)
+        words = words or ["04_ddp"]
+        job = cluster.sbatch(where, *CPUS, *options, folder / SLURM, *words)
         cluster.wait(job, "FAILED")
         assert re.fullmatch(f"slurm.sh: {line}\n", printed(where, job))
 
     assert_refused("4 tasks on 2 nodes: .*", options=["--ntasks-per-node=2"])
-    assert_refused("--out is the job's name: .*", "--out", "elsewhere")
-    assert_refused("n0 lacks nowhere/MNIST, n1 lacks nowhere/MNIST in .*",
-                   "--data", "nowhere")  # fmt: skip
+    assert_refused("name a stage first, such as: sbatch .*", "--epochs", "3")
+    assert_refused("name a stage first, such as: sbatch .*", "13_nothing")
+    assert_refused("01_cpu runs on one machine: .*", "01_cpu")
+    assert_refused("04_ddp does not save its state: .*", "04_ddp", "--resume")
+    assert_refused("--out is the job's name: .*", "04_ddp", "--out", "elsewhere")
+    nowhere = "04_ddp", "--data", "nowhere"
+    assert_refused("n0 lacks nowhere/MNIST, n1 lacks nowhere/MNIST in .*", *nowhere)
     assert_refused(f"{folder}/data is not the root of .*", where=folder / "data")
     assert cluster.on_n1("mount", "-t", "tmpfs", "none", sys.prefix).returncode == 0
     try:
         venv = ".venv/bin/torchrun"
-        assert_refused(f"n1 lacks {venv} in .*", "--data", "data/sample")
+        assert_refused(f"n1 lacks {venv} in .*", "04_ddp", "--data", "data/sample")
     finally:
         assert cluster.on_n1("umount", sys.prefix).returncode == 0
 
 
 def test_a_second_job_of_one_name_waits(cluster, told):
     (told / "hold").touch()
-    first = cluster.sbatch(told, *CPUS, "04_ddp/slurm.sh")
+    first = cluster.sbatch(told, *CPUS, SLURM, "04_ddp")
     cluster.wait(first, "RUNNING")
-    second = cluster.sbatch(told, *CPUS, "04_ddp/slurm.sh")
-    other = cluster.sbatch(told, *CPUS, "--job-name=other", "04_ddp/slurm.sh")
+    second = cluster.sbatch(told, *CPUS, SLURM, "04_ddp")
+    other = cluster.sbatch(told, *CPUS, "--job-name=other", SLURM, "04_ddp")
     cluster.wait(other, "RUNNING")
     about = cluster.about(second)
     assert (about["JobState"], about["Reason"]) == ("PENDING", "Dependency")
@@ -265,12 +311,13 @@ def test_a_second_job_of_one_name_waits(cluster, told):
     for job in first, second, other:
         cluster.wait(job, "COMPLETED")
     assert "--out runs/other" in printed(told, other)
+    assert "--out runs/04_ddp" in printed(told, second)
 
 
 def test_a_task_that_fails_ends_the_others(cluster, told):
     (told / "hold").touch()
     (told / "fails_on_n1").touch()
-    job = cluster.sbatch(told, *CPUS, "04_ddp/slurm.sh")
+    job = cluster.sbatch(told, *CPUS, SLURM, "04_ddp")
     cluster.wait(job, "FAILED")
     until(lambda: not started_in(told))
 
@@ -287,7 +334,7 @@ def test_srun_starts_the_ranks_as_the_page_shows(cluster, folder, trained):
 
 @slow
 def test_scancel_leaves_nothing(cluster, folder, held):
-    job = cluster.sbatch(folder, *CPUS, "04_ddp/slurm.sh")
+    job = cluster.sbatch(folder, *CPUS, SLURM, "04_ddp")
     wait_for(held[1], 180)
     assert len(ranks_in(folder)) == 4
     cluster.run("scancel", job)
@@ -297,7 +344,7 @@ def test_scancel_leaves_nothing(cluster, folder, held):
 
 @slow
 def test_a_killed_rank_ends_the_job(cluster, folder, held):
-    job = cluster.sbatch(folder, *CPUS, "04_ddp/slurm.sh")
+    job = cluster.sbatch(folder, *CPUS, SLURM, "04_ddp")
     wait_for(held[1], 180)
     killed = [p for p in ranks_in(folder) if p.environ()["SLURMD_NODENAME"] == "n1"]
     assert len(killed) == 2
@@ -307,26 +354,26 @@ def test_a_killed_rank_ends_the_job(cluster, folder, held):
 
 
 @slow
-def test_a_chain_goes_on_after_the_time_limit(cluster, folder, held, trained):
+def test_a_chain_goes_on_after_the_time_limit(cluster, folder, held_resume, trained):
     """The first two jobs of three come to their time limit after an epoch each."""
-    hold, metrics = held
-    words = "04_ddp/slurm.sh", "--epochs", "3", "--resume"
+    hold, metrics = held_resume
+    words = SLURM, "11_resume", "--epochs", "3", "--resume"
     chain = cluster.sbatch(folder, "--array=1-3%1", *CPUS, *words)
     for task in 1, 2:
-        until(lambda: metrics.exists() and len(rows(metrics.parent)) == task)  # noqa: B023
+        until(lambda: saved_epoch(metrics.with_name("state.pth")) == task)  # noqa: B023
         cluster.run("scontrol", "update", f"JobId={chain}_{task}", "EndTime=now+1")
         cluster.wait(f"{chain}_{task}", "TIMEOUT")
     until(lambda: len(rows(metrics.parent)) == 3)
     hold.unlink()
     cluster.wait(f"{chain}_3", "COMPLETED")
-    assert_same_curve(folder, trained("01_cpu", EVEN, epochs=3))
+    assert_same_curve(folder, trained("01_cpu", EVEN, epochs=3), "11_resume")
 
 
 @slow
-def test_after_a_node_failure_the_job_goes_on(cluster, folder, held, trained):
-    hold, metrics = held
-    job = cluster.sbatch(folder, *CPUS, "04_ddp/slurm.sh", "--epochs", "2")
-    wait_for(metrics, 180)
+def test_after_a_node_failure_the_job_goes_on(cluster, folder, held_resume, trained):
+    hold, metrics = held_resume
+    job = cluster.sbatch(folder, *CPUS, SLURM, "11_resume", "--epochs", "2")
+    wait_for(metrics.with_name("state.pth"), 180)
     cluster.run("ip", "link", "set", "to1", "down")  # n1 is silent
     until(lambda: cluster.about(job)["JobState"] == "PENDING")
     cluster.on_n1("bash", "-c", "kill -KILL -1")
@@ -338,4 +385,4 @@ def test_after_a_node_failure_the_job_goes_on(cluster, folder, held, trained):
     cluster.wait(job, "COMPLETED")
     assert re.findall(r"epoch (\d)/2", printed(folder, job)) == ["1", "2"]
     assert printed(folder, job).count(": 4 processes on cpu") == 2
-    assert_same_curve(folder, trained("01_cpu", EVEN))
+    assert_same_curve(folder, trained("01_cpu", EVEN), "11_resume")

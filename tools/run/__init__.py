@@ -8,6 +8,7 @@ compare  are the curves equal?
 data     MNIST, or the sample; `sample` made it, and cuts smaller sets from it
 supervise runs a command for launch, and ends with it all that it has started
 ranks    runs a script as the ranks of one torchrun, in seconds less, for tests and the lab
+compat   do the six give the same curve with another PyTorch?
 doctor   is this machine ready? `probe` is what it starts on each rank
 install  makes .venv, and fills it or a wheelhouse; `preflight` looks whether that can work
 
