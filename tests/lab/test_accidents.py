@@ -20,7 +20,7 @@ NUMBER = "98765.4321"  # seconds: the processes that sleep so long are these tes
 SLEEP = f"[sys.executable, '-c', 'import time; time.sleep({NUMBER})']"
 IMPORTS = "import os, signal, subprocess, sys, time\nrank = os.environ['RANK']\n"
 RUN = "main(parse_args())"
-SAVED = "            print(f\"saved {args.out / 'model.pth'}\")"
+SAVED = '        save(model, args.out / "model.pth")'
 
 
 def before(text):
@@ -31,7 +31,7 @@ def before(text):
 def after(text):
     """The stage, with something done once it has saved."""
     assert STAGE.count(SAVED) == 1
-    return STAGE.replace(SAVED, f"{SAVED}\n            {text}")
+    return STAGE.replace(SAVED, f"{SAVED}\n        {text}")
 
 
 ACCIDENTS = {  # what it is -> the script, and what is said; "" where it passes

@@ -59,7 +59,7 @@ def test_the_way_of_a_learner(workshop):
     hints = [act("hint", "E=8").stdout for _ in range(4)]
     assert [hint.count(" of 3: ") for hint in hints] == [1, 2, 3, 3]
     solution = act("solution", "E=08").stdout
-    assert "+    dist.all_reduce(loss_sum)" in solution
+    assert "+    dist.all_reduce(totals)" in solution
 
     again = act("exercise", "E=08")
     assert again.returncode != 0
