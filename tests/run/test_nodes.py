@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import pytest
 
-from conftest import ENV, ROOT, call, off, rows, slow
+from conftest import ENV, ROOT, call, edited, off, rows, slow
 from tools.run import compare, launch
 from tools.run.sample import cut
 
@@ -39,8 +39,7 @@ def train_on_two_nodes(stage, folder, address, port):
         _, command = launch.plan(stage, settings)
         script = command.index(f"{stage}/mnist.py")
         command = [*command[:script], "tests/stages/float64.py", *command[script:]]
-        command = [str(ROOT / word) if word.startswith(".venv") else word
-                   for word in command]  # fmt: skip
+        command[0] = str(ROOT / command[0])
         nodes.append(
             subprocess.Popen(
                 command,
@@ -117,15 +116,18 @@ def inside(namespaces, hosts):
     ]
 
 
-def start_nodes(folder, *nodes, **common):
-    """Start `make ddp` on nodes, as many as there are (prefix, settings) of each."""
+def start_nodes(folder, *nodes, cwd=ROOT, **common):
+    """Start `make ddp` on nodes, as many as there are (prefix, settings) of each.
+
+    `cwd` is the root of the repository on these nodes.
+    """
     common = {"GPUS": "cpu", "DATA": "data/sample", "EPOCHS": "2"} | common
     common = {"NNODES": str(len(nodes)), "MASTER_PORT": free_port()} | common
     words = [sys.executable, "-m", "tools.run.launch", "04_ddp"]
     return [
         subprocess.Popen(
             [*prefix, *words],
-            cwd=ROOT,
+            cwd=cwd,
             env={**ENV, "OUT": str(folder / f"out{number}"), **common, **settings},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -174,8 +176,8 @@ def test_names_that_resolve_to_loopback_do_no_harm(namespaces, trained, data, tm
     assert " GLOO_SOCKET_IFNAME=veth0 " in first[1]
     assert ": 2 processes on cpu (gloo), 64 images a step" in first[1]
     assert "epoch 1" not in second[1]
-    curves = [compare.read(out / "metrics.csv") for out in
-              (tmp_path / "out0", trained("01_cpu", SIZE))]  # fmt: skip
+    folders = tmp_path / "out0", trained("01_cpu", SIZE)
+    curves = [compare.read(out / "metrics.csv") for out in folders]
     assert compare.judge(*curves, same_bits=False)[1]
     assert len(curves[0]) == 2
 
@@ -388,8 +390,45 @@ def test_wait_limits_what_torchrun_waits_too():
         assert words + "--master-addr=host --master-port=29500" in " ".join(command)
 
 
+def test_master_port_is_handed_to_torchrun():
+    given = {"GPUS": "cpu", "DATA": "data/sample", "NNODES": "2", "NODE_RANK": "1"}
+    given |= {"MASTER_ADDR": "host", "MASTER_PORT": "31234"}
+    _, command = launch.plan("04_ddp", given)
+    assert "--master-port=31234" in command
+    assert not any("29500" in word for word in command)
+
+
+def test_nodes_with_different_scripts_are_refused(tmp_path):
+    """The second node has a clone in which somebody has changed the script."""
+    clone = tmp_path / "clone"
+    shutil.copytree(ROOT / "tools", clone / "tools")
+    for name in ".venv", "data", "beyond":
+        (clone / name).symlink_to(ROOT / name)
+    edited("04_ddp", clone, ("lr=args.lr)", "lr=args.lr / 2)"))
+    shared = {"NNODES": "2", "MASTER_PORT": free_port(), **LOOPBACK}
+    started = start_nodes(tmp_path, RANKS[0], **shared)
+    started += start_nodes(tmp_path / "b", RANKS[1], cwd=clone, **shared)
+    line = "its script must be the same on all nodes: SHA-256 "
+    assert_refused(ends(started), line, line)
+
+
+def test_nodes_agree_on_the_backend(monkeypatch):
+    """One node has fewer GPUs than processes, another enough."""
+    given = {"DATA": "data/sample", "NNODES": "2", "NODE_RANK": "0", "NPROC": "2"}
+    given["MASTER_ADDR"] = "host"
+    said = []
+    for gpus in 1, 2:
+        monkeypatch.setattr(launch, "count_gpus", lambda gpus=gpus: gpus)
+        environment, command = launch.plan("04_ddp", given)
+        words = command[command.index("04_ddp/mnist.py") + 1 :]
+        backend = launch.default_backend("04_ddp", environment)
+        args = launch.read_flags("04_ddp", words, backend)
+        said.append(launch.alike("04_ddp", args, command)["--backend"])
+    assert said == ["gloo", "nccl"]
+
+
 def test_shell_scripts_pass_shellcheck():
-    scripts = ["04_ddp/slurm.sh", "tests/cluster/up.sh", ".ci/run"]
+    scripts = ["tools/run/slurm.sh", "tests/cluster/up.sh", ".ci/run"]
     result = call([f"{sys.prefix}/bin/shellcheck", *scripts])
     assert result.returncode == 0, result.stdout
     assert len(scripts) == 3
