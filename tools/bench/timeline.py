@@ -6,8 +6,8 @@ https://ui.perfetto.dev opens. GPUS=0,1 or cpu says on what. Two stages run on a
 stand-in, and the title says so: stage 3 without two GPUs, and stage 6, whose second half
 would be too short to be seen. With GPUs the rows show when a process asks for the work;
 the trace has the kernels too. `loss.backward()` returns after the exchange of the
-gradients: the row says "backward" until the last gradient is computed, and "waiting"
-from then on. ARGS are further flags of the script:
+gradients: the row says "backward" until all of them are computed and the last exchange
+has begun, and "waiting" from then on. ARGS are further flags of the script:
 ARGS="--micro-batches 8".
 """
 
@@ -49,7 +49,7 @@ def read_spans(path, process_row):
     found = []
     computed = []
     for event in json.loads(path.read_text())["traceEvents"]:
-        if event["name"].startswith(AUTOGRAD) and "dur" in event:
+        if event["name"].startswith(AUTOGRAD) and "Accumulate" not in event["name"]:
             computed.append((event["ts"], event["ts"] + event["dur"]))
         if event.get("cat") != "user_annotation":
             continue
@@ -71,7 +71,8 @@ def split_backward(span, spans, computed):
     """Return a span, or in place of a backward pass its computing and its waiting.
 
     A backward pass waits where an exchange goes on after autograd's last operation;
-    `computed` has the (start, end) of these operations.
+    `computed` has the (start, end) of these operations. What comes between the two,
+    such as copying a gradient to its bucket, is not waiting.
     """
     row, kind, start, end = span
     ends = [last for first, last in computed if start <= first < end]
@@ -81,7 +82,8 @@ def split_backward(span, spans, computed):
     late = [s for s in spans if s[1] in EXCHANGES and s[2] < end and s[3] > last]
     if not late:
         return [span]
-    return [(row, "backward", start, last), (row, "waiting", last, end)]
+    waits = max(last, min(message[2] for message in late))
+    return [(row, "backward", start, waits), (row, "waiting", waits, end)]
 
 
 def window(stage, spans):
