@@ -14,17 +14,25 @@ from tools.run.stages import STAGES, script
 BUDGETS = {
     ("01_cpu", "02_single_gpu"): 6,
     ("02_single_gpu", "03_dp"): 8,
-    ("03_dp", "04_ddp"): 36,
+    ("03_dp", "04_ddp"): 46,
     ("04_ddp", "05_ddp_inference"): 24,
-    ("05_ddp_inference", "06_model_parallel"): 62,
+    ("05_ddp_inference", "06_model_parallel"): 66,
     ("02_single_gpu", "06_model_parallel"): 12,
 }
-FIRST, LINES, COLUMNS = 118, 153, 88  # lines of 01, and of any other
-SECTIONS = ["Net", "train_epoch", "evaluate", "save", "main", "parse_args"]
+LINES = {  # at most
+    "01_cpu": 116,
+    "02_single_gpu": 118,
+    "03_dp": 120,
+    "04_ddp": 142,
+    "05_ddp_inference": 154,
+    "06_model_parallel": 122,
+}
+COLUMNS = 88
+SECTIONS = ["Net", "train_epoch", "evaluate", "report", "save", "main", "parse_args"]
 CHANGES = {  # the sections that a diff changes, and no other
     ("01_cpu", "02_single_gpu"): {"imports", "train_epoch", "evaluate", "main"},
     ("02_single_gpu", "03_dp"): {"main"},
-    ("03_dp", "04_ddp"): {"imports", "train_epoch", "main", "start"},
+    ("03_dp", "04_ddp"): {"imports", "train_epoch", "main", "parse_args", "start"},
     ("04_ddp", "05_ddp_inference"): {"evaluate", "main", "parse_args"},
     ("02_single_gpu", "06_model_parallel"): {"imports", "Net", "main"},
 }
@@ -51,7 +59,7 @@ def test_budget_of_changed_lines(pair):
 @pytest.mark.parametrize("stage", STAGES)
 def test_length_of_a_script(stage):
     lines = diffs.lines(stage)
-    assert len(lines) <= (FIRST if stage == STAGES[0] else LINES)
+    assert len(lines) <= LINES[stage]
     assert max(map(len, lines)) <= COLUMNS
 
 
