@@ -23,7 +23,7 @@ from conftest import (
     run,
     slow,
 )
-from tools.run.stages import DISTRIBUTED, STAGES
+from tools.run.stages import BEYOND, BY_TORCHRUN, CPU_PROCESSES, DISTRIBUTED, STAGES
 
 SEEING = {**ENV, **GPUS_GIVEN}
 SEEING = {name: text for name, text in SEEING.items() if text is not None}
@@ -55,7 +55,7 @@ def needs(gpus):
 def train(stage, out, gpus, *flags, processes=None, dtype="float64", path=None):
     """Run a stage on the first GPUs; return which each rank took memory on."""
     out.mkdir(exist_ok=True)
-    ranks = (processes or gpus or 2) if stage in DISTRIBUTED else 1
+    ranks = (processes or gpus or 2) if stage in BY_TORCHRUN else 1
     by = "tests/gpus/measured.py", out, dtype
     words = command(stage, "--out", out, *flags, processes=ranks, path=path, by=by)
     listed = SEEING.get("CUDA_VISIBLE_DEVICES", "0,1,2,3,4,5,6,7").split(",")
@@ -88,7 +88,7 @@ def test_a_stage_on_gpus(trained, data, tmp_path, stage, gpus, size, batch):
 @pytest.mark.parametrize("stage", DISTRIBUTED)
 def test_more_ranks_than_gpus_share_them(trained, data, tmp_path, stage):
     needs(1)
-    flags = "--data", data((256, 101)), "--epochs", 2
+    flags = "--data", data((256, 101)), "--epochs", 2, "--backend", "gloo"
     assert train(stage, tmp_path, 1, *flags, processes=2) == [[0], [0]]
     distance, images = off(tmp_path, trained("01_cpu", (256, 101), float64=True))
     assert (distance <= 1e-10, images) == (True, 0)
@@ -103,11 +103,24 @@ def test_the_same_run_twice_gives_the_same_bits(data, tmp_path, stage):
     assert off(tmp_path / "one", tmp_path / "two") == (0, 0)
 
 
-@pytest.mark.parametrize("stage", ON_GPUS)
+@pytest.mark.parametrize("stage", BEYOND.values())
+def test_a_stage_beyond_on_gpus(trained, data, tmp_path, stage):
+    gpus = CPU_PROCESSES[stage]
+    needs(gpus)
+    flags = "--data", data((256, 101)), "--epochs", 2
+    used = train(stage, tmp_path, gpus, *flags)
+    assert used == [[index] for index in range(gpus)]
+    distance, images = off(tmp_path, trained("01_cpu", (256, 101), float64=True))
+    assert (distance <= 1e-10, images) == (True, 0)
+
+
+@pytest.mark.parametrize("stage", ["11_resume", "12_sharded_checkpoint"])
 def test_a_run_goes_from_the_cpu_to_gpus_and_back(data, tmp_path, stage):
-    needs(1)
-    path, flags = edited(stage, tmp_path, MOMENTUM), ["--data", data((256, 101))]
-    for epochs, gpus in (1, 0), (2, min(count_gpus(), 2)), (3, 0):
+    """On one GPU for each of two ranks: streams, and what is saved, are really CUDA's."""
+    needs(2)
+    path = edited(stage, tmp_path, MOMENTUM)
+    flags = ["--data", data((256, 101))]
+    for epochs, gpus in (1, 0), (2, 2), (3, 0):
         words = [*flags, "--epochs", epochs, "--resume"]
         train(stage, tmp_path / "out", gpus, *words, path=path)
     cpu = tmp_path / "cpu"

@@ -1,15 +1,14 @@
 """Promise: every stage is on the GPUs that it should be on, on as many as there are.
 
 The GPUs are pretended (tools.lab.standin): they compute right, and refuse what CUDA and
-NCCL refuse. So each line that places something is shown to be needed.
+NCCL refuse. So the tests show that each line that places something is needed.
 """
 
-import functools
 import re
 
 import pytest
 
-from conftest import MOMENTUM, edited, off, run
+from conftest import MOMENTUM, assert_close, edited, off, run
 from tools.lab import standin
 from tools.run import ranks
 from tools.run.stages import BY_TORCHRUN, DISTRIBUTED, STAGES, script
@@ -17,50 +16,69 @@ from tools.run.stages import BY_TORCHRUN, DISTRIBUTED, STAGES, script
 SIZE, BATCH, EPOCHS = (56, 21), 40, 2  # a partial last batch
 OLD_DRIVER = "2, by NVML alone"  # CUDA cannot use them
 PLACES = re.compile(  # a line that places something
-    r"^(?!.* print).*(\.to\(|\.cpu\(|cuda|gpus|SECOND|device=|map_location|backend =|\(backend|Parallel\()"
+    r"^(?!.* print).*(\.to\(|\.cpu\(|cuda|SECOND|device=|map_location|backend|Parallel\()"
 )
 CPU, SAME = '"cpu"', "Expected all tensors to be on the same device"
 SERIES, ORDINAL = "Attempting to deserialize object on a CUDA", "invalid device ordinal"
 DUPLICATE, NO_BACKEND = "Duplicate GPU detected", "No backend type associated with"
 AVAILABLE = r'"cuda" if torch.cuda.is_available\(\) else "cpu"'
-BACKEND = r'"nccl" if .* else "gloo"'
-# In each line that has it, what is put instead, on which GPUs, and what is then wrong.
+BACKEND = r'"nccl" if DEVICE == "cuda" else "gloo"'
+LINES = 46  # so many of them there are
+CHECKPOINT = r', map_location="cpu"'  # has a test of its own
+# In each line that has it, what is put instead, on how many GPUs, and what is then wrong.
 EDITS = [
     (AVAILABLE, CPU, 2, "the header|module must have its parameters"),
-    (AVAILABLE, '"cuda"', 0, "CUDA|NVIDIA"),
+    (AVAILABLE, '"cuda"', 0, "CUDA|NVIDIA|modulo"),
     (r"images\.to\(DEVICE\)", "images", 2, f"{SAME}|indices should be"),
     (r"labels\.to\(DEVICE\)", "labels", 2, SAME),
-    (r"Net\(args.hidden\)\.to\(DEVICE\)", "Net(args.hidden)", 2,
-     f"{SAME}|module must have its parameters|{NO_BACKEND}"),
+    (
+        r"Net\(args.hidden\)\.to\(DEVICE\)",
+        "Net(args.hidden)",
+        2,
+        f"{SAME}|module must have its parameters|{NO_BACKEND}",
+    ),
     (r"\[:3\]\.to\(DEVICE\)", "[:3]", 2, SAME),
     (r"\[3:\]\.to\(SECOND\)", "[3:]", 2, SAME),
     (r"hidden\.to\(SECOND\)", "hidden", 2, SAME),
     (r"SECOND\)\)\.to\(DEVICE\)", "SECOND))", 2, SAME),
-    (r', device=DEVICE', "", 2, NO_BACKEND),
+    (r", device=DEVICE", "", 2, NO_BACKEND),
     (r"tensor\.cpu\(\)", "tensor", 2, SERIES),
-    (r', map_location="cpu"', "", "resume", SERIES),
-    (r' if DEVICE == "cuda" else 0', "", OLD_DRIVER, "the header|CUDA|NVIDIA"),
     (r'DEVICE == "cuda" and ', "", OLD_DRIVER, "CUDA|NVIDIA"),
-    (r' and torch.cuda.device_count\(\) > 1', "", 1, ORDINAL),
+    (r" and torch.cuda.device_count\(\) > 1", "", 1, ORDINAL),
     (r'"cuda:1" if .* else DEVICE', "DEVICE", 2, "the header"),
-    (r"if gpus:", "if True:", 0, "modulo"),
-    (r" % gpus\)", ")", 1, ORDINAL),
+    (r'if DEVICE == "cuda":', "if True:", 0, "modulo"),
+    (r" % torch.cuda.device_count\(\)", "", 1, ORDINAL),
     (r"torch.cuda.set_device\(.*", "pass", 2, DUPLICATE),
-    (BACKEND, '"nccl"', 1, DUPLICATE),
+    (BACKEND, '"nccl"', 0, "NCCL|nccl"),
     (BACKEND, '"gloo"', 2, "the header"),
-    (r"\(backend\)", '("nccl")', 1, DUPLICATE),
-    (r"nn.DataParallel\(model\)", "model", 2, "the devices"),
+    (r"\(args.backend\)", '("nccl")', 1, DUPLICATE),
+    (r"default=backend", 'default="gloo"', 2, "the header"),
+    (r"nn.DataParallel\(model\)", "model", 2, "the devices|device_ids"),
     (r"nn.parallel.DistributedDataParallel\(model\)", "model", 2, "the curve"),
     # what the scripts do not have
-    (r"dist.all_reduce\(loss_sum\)", "dist.all_reduce(loss_sum.cpu())", 2, NO_BACKEND),
+    (r"dist.all_reduce\(totals\)", "dist.all_reduce(totals.cpu())", 2, NO_BACKEND),
     (r"loss_sum, count = 0, 0", "loss_sum, count = torch.zeros(1), 0", 2, SAME),
-]  # fmt: skip
+]
 HARMLESS = {  # the first of them, in a stage
     ("01_cpu", r"tensor\.cpu\(\)"),  # it has nothing elsewhere: 02 has
     ("01_cpu", "loss_sum, count = 0, 0"),
     ("03_dp", r"images\.to\(DEVICE\)"),  # in training nn.DataParallel moves them, too
-    ("05_ddp_inference", r', map_location="cpu"'),  # of a checkpoint: a test of its own
 }
+
+
+def places():
+    """Return (stage, edit, start and end of its text) of each line there is to edit."""
+    found = []
+    for stage in STAGES:
+        text = script(stage).read_text()
+        for edit in EDITS:
+            spans = [match.span() for match in re.finditer(edit[0], text)]
+            if (stage, edit[0]) in HARMLESS:
+                del spans[0]
+            for number, span in enumerate(spans, start=1):
+                label = f"{stage} {edit[0]} {number} {edit[2]}"
+                found.append(pytest.param(stage, edit, span, id=label))
+    return found
 
 
 def pretend(rank, folder, count, usable):
@@ -75,11 +93,16 @@ def pretend(rank, folder, count, usable):
 
 
 def train(path, out, data, gpus, *flags, processes=2):
-    """Run a script in float64 on pretended GPUs: CompletedProcess, devices by rank."""
+    """Run a script in float64 on pretended GPUs: CompletedProcess, devices by rank.
+
+    Ranks that share a GPU do so by gloo, as `make` has it.
+    """
     out.mkdir(exist_ok=True)
     processes = processes if path.parent.name in BY_TORCHRUN else 0
     count, usable = (2, False) if gpus == OLD_DRIVER else (gpus, True)
     words = [path, "--data", data, "--out", out, "--batch-size", BATCH, *flags]
+    if 0 < count < processes and "--backend" not in flags:
+        words += ["--backend", "gloo"]
     written = [out / f"rank{rank}" for rank in range(processes or 1)]
     for old in written:
         old.unlink(missing_ok=True)
@@ -109,17 +132,8 @@ def expected(stage, gpus, processes=2):
 def fault(path, out, data, gpus, reference, processes=2):
     """Train, and return what is wrong: with the run, the header, devices, the curve."""
     stage = path.parent.name
-    options = {"processes": processes}
-    if gpus == "resume":  # what GPUs have saved, then on the CPU, then on them again
-        state = script("02_single_gpu" if stage == "01_cpu" else stage)
-        first = edited(state.parent.name, out, MOMENTUM)
-        result, _ = train(first, out, data, 2, "--epochs", 1)
-        for epoch, gpus in (2, 0), (3, 2):  # noqa: PLR1704
-            if not result.returncode:
-                words = "--epochs", epoch, "--resume"
-                result, used = train(path, out, data, gpus, *words)
-    else:
-        result, used = train(path, out, data, gpus, "--epochs", EPOCHS, **options)
+    words = path, out, data, gpus, "--epochs", EPOCHS
+    result, used = train(*words, processes=processes)
     if result.returncode:
         return result.stderr
     header, devices = expected(stage, gpus, processes)
@@ -136,22 +150,16 @@ def fault(path, out, data, gpus, reference, processes=2):
 
 @pytest.fixture(scope="module")
 def hold(data, tmp_path_factory):
-    """A function that trains a script, against stage 1 on the CPU: what is wrong?"""
+    """A function that compares a script with stage 01 on the CPU: what is wrong?"""
     root = data(SIZE)
-
-    @functools.cache
-    def reference(resume):
-        out = tmp_path_factory.mktemp("reference")
-        path = edited("01_cpu", out, MOMENTUM) if resume else script("01_cpu")
-        words = ["--data", root, "--out", out, "--batch-size", BATCH]
-        epochs = 3 if resume else EPOCHS
-        result = run("01_cpu", *words, "--epochs", epochs, float64=True, path=path)
-        assert result.returncode == 0, result.stderr
-        return out
+    reference = tmp_path_factory.mktemp("reference")
+    words = ["--data", root, "--out", reference, "--batch-size", BATCH]
+    result = run("01_cpu", *words, "--epochs", EPOCHS, float64=True)
+    assert result.returncode == 0, result.stderr
 
     def held(path, gpus, processes=2):
         out = tmp_path_factory.mktemp("out")
-        return fault(path, out, root, gpus, reference(gpus == "resume"), processes)
+        return fault(path, out, root, gpus, reference, processes)
 
     return held
 
@@ -167,20 +175,34 @@ def test_more_ranks_than_gpus_share_them(hold, stage):
     assert hold(script(stage), 2, processes=4) == ""
 
 
-def test_each_half_of_the_pipeline_is_on_its_own(hold):
-    """Of what is beyond, only this: streams and DTensors are not pretended."""
-    assert hold(script("09_pipeline"), 2) == ""
+@pytest.mark.parametrize("stage", DISTRIBUTED)
+def test_ranks_cannot_share_a_gpu_by_nccl(stage, data, tmp_path):
+    flags = "--backend", "nccl"
+    result, _ = train(script(stage), tmp_path, data(SIZE), 1, *flags)
+    assert DUPLICATE in result.stderr
 
 
-@pytest.mark.parametrize("stage", STAGES)
-def test_a_run_goes_from_gpus_to_the_cpu_and_back(hold, stage, tmp_path):
-    assert hold(edited(stage, tmp_path, MOMENTUM), "resume") == ""
+@pytest.mark.parametrize("stage", ["09_pipeline", "11_resume"])
+def test_stages_beyond(hold, stage):
+    """Of those, only these: streams and DTensors are not pretended."""
+    assert hold(script(stage), 2) == ""
 
 
-def test_momentum_must_be_where_the_model_is(hold, tmp_path):
-    late = [("Net(args.hidden).to(DEVICE)", "Net(args.hidden)"), MOMENTUM]
-    late.append(("    sizes = f", "    model.to(DEVICE)\n    sizes = f"))
-    assert SAME in hold(edited("02_single_gpu", tmp_path, *late), "resume")
+def test_a_run_goes_from_gpus_to_the_cpu_and_back(data, tmp_path):
+    path = edited("11_resume", tmp_path, MOMENTUM)
+    reference = edited("01_cpu", tmp_path, MOMENTUM)
+    words = "--data", data(SIZE), "--out", tmp_path / "01", "--batch-size", BATCH
+    run("01_cpu", *words, "--epochs", 3, float64=True, path=reference)
+    out = tmp_path / "out"
+    for epoch, gpus in (1, 2), (2, 0), (3, 2):
+        flags = "--epochs", epoch, "--resume"
+        result, _ = train(path, out, data(SIZE), gpus, *flags)
+        assert result.returncode == 0, result.stderr
+    assert_close(out, tmp_path / "01")
+    there = 'state_path, map_location="cpu"', "state_path"
+    path = edited("11_resume", tmp_path, MOMENTUM, there)
+    result, _ = train(path, out, data(SIZE), 0, "--epochs", 4, "--resume")
+    assert SERIES in result.stderr
 
 
 def test_a_checkpoint_may_hold_tensors_of_gpus(data, tmp_path):
@@ -196,26 +218,27 @@ def test_a_checkpoint_may_hold_tensors_of_gpus(data, tmp_path):
 
 
 def test_every_line_that_places_something_is_edited():
-    lines = [
-        line for stage in STAGES for line in script(stage).read_text().splitlines()
-    ]
-    found = [line for line in lines if PLACES.search(line)]
-    assert len(found) == 51
-    edits = [edit[0] for edit in EDITS]
-    assert [n for n in found if not any(re.search(old, n) for old in edits)] == []
+    edits = [edit[0] for edit in EDITS] + [CHECKPOINT]
+    found = []
+    for stage in STAGES:
+        lines = script(stage).read_text().splitlines()
+        found += [line for line in lines if PLACES.search(line)]
+    assert len(found) == LINES
+    for line in found:
+        assert any(re.search(old, line) for old in edits), line
 
 
-@pytest.mark.parametrize("edit", EDITS, ids=lambda edit: f"{edit[0]} {edit[2]}")
-@pytest.mark.parametrize("stage", STAGES)
-def test_a_line_that_places_something_is_needed(hold, stage, edit, tmp_path):
-    old, new, gpus, said = edit
+def test_every_edit_is_made_somewhere():
+    made = {case.values[1] for case in places()}
+    assert [edit for edit in EDITS if edit not in made] == []
+
+
+@pytest.mark.parametrize(("stage", "edit", "span"), places())
+def test_a_line_that_places_something_is_needed(hold, stage, edit, span, tmp_path):
+    _, new, gpus, said = edit
+    start, end = span
     text = script(stage).read_text()
-    found = list(re.finditer(old, text, re.MULTILINE))
-    if (stage, old) in HARMLESS:
-        found = found[1:]
-    for number, match in enumerate(found):
-        path = tmp_path / str(number) / stage / "mnist.py"
-        path.parent.mkdir(parents=True)
-        changed = text[: match.start()] + new + text[match.end() :]
-        path.write_text(changed.replace(*MOMENTUM) if gpus == "resume" else changed)
-        assert re.search(said, hold(path, gpus)), f"{stage} without {match[0]}"
+    path = tmp_path / stage / "mnist.py"
+    path.parent.mkdir()
+    path.write_text(text[:start] + new + text[end:])
+    assert re.search(said, hold(path, gpus)), f"{stage} without {text[start:end]}"
