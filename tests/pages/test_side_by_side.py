@@ -3,7 +3,7 @@
 import re
 import shutil
 import subprocess
-from itertools import combinations, permutations
+from itertools import permutations
 
 import pytest
 
@@ -66,8 +66,9 @@ def test_make_prints_a_link_to_one_small_file():
     assert not re.search(r"<link|<img|src=|@import|url\(", text)
 
 
-@pytest.mark.parametrize("pair", list(combinations(STAGES, 2)), ids="->".join)
+@pytest.mark.parametrize("pair", diffs.EXPLAINED, ids="->".join)
 def test_hunks_are_those_of_diff(pair):
+    """Of the pairs that are explained; for others diff may align the lines otherwise."""
     words = ["diff", "-U1", *map(script, pair)]
     result = subprocess.run(words, capture_output=True, text=True)
     heads = [line for line in result.stdout.splitlines() if line.startswith("@@")]
@@ -134,7 +135,9 @@ def test_changed_words_are_marked(page):
         "all => all.map(one => [...one.querySelectorAll('mark')].map(part =>"
         " part.textContent).join(''))",
     )
-    assert {"parallel.DistributedDataParallel", "// world_size"} <= set(marks)
+    assert "// world_size" in marks
+    assert any("parallel.DistributedDataParallel" in words for words in marks)
+    assert not any("BatchSampler" in words for words in marks)  # in both scripts
     blank = page.locator("mark.blank").all_text_contents()  # indented: not underlined
     assert len(blank) > 0 and not "".join(blank).strip()
 
