@@ -11,7 +11,7 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-from tools.run import compare, preflight
+from tools.run import compare, data, preflight
 from tools.run.stages import ROOT, STAGES, refuse, too_old
 
 UV = ".venv/bin/uv"
@@ -43,7 +43,8 @@ def make_environment(wanted):
     base = os.environ.get("PYTHON") or sys.executable
     call(UV, "venv", "--clear", "--quiet", "--python", base, folder)
     index = preflight.pip_index()
-    words = [UV, "pip", "install", "--python", python, "--default-index", index]
+    words = [UV, "pip", "install", "--compile-bytecode", "--python", python]
+    words += ["--default-index", index]
     if not preflight.unreachable(f"{preflight.CPU}/torch/"):  # smaller: without CUDA
         words += ["--index", preflight.CPU, "--index-strategy", "unsafe-best-match"]
         local = (
@@ -59,7 +60,7 @@ def train(python, target, out):
     """Run a target of make, `cpu` or `all`, with a Python."""
     settings = {"DATA": "data/sample", "GPUS": "cpu", "OUT": str(out), "EPOCHS": "3"}
     settings |= {"ARGS": "", "NPROC": "", "BASE": "", "NNODES": "", "RESTARTS": ""}
-    print(f"{target} with {python}", flush=True)
+    print(f"make {target}, with {data.shown(python)}", flush=True)
     with open(RUNS / "output", "w") as output:
         words = [str(python), "-m", "tools.run.launch", target]
         given = {**os.environ, **settings}
