@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch.distributed.tensor import DTensor
+from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from conftest import PARTIAL, ROOT, assert_close, rows, run
@@ -102,18 +103,49 @@ def test_stage_05_evaluates_what_a_stage_has_saved(stage, trained, data, tmp_pat
         assert printed == f"{out / 'model.pth'}  test {correct}/{total}\n"
 
 
-@pytest.mark.parametrize("stage", BEYOND.values())
-def test_evaluation_is_exact_where_shards_differ(stage, tmp_path):
-    """Two ranks have 1001 and 1000 of 2001 images: two batches of 1000, and one."""
-    data, source = cut(tmp_path / "data", 96, 1), ROOT / "data/sample/MNIST/raw"
+@pytest.fixture(scope="module")
+def many(tmp_path_factory):
+    """Data of 2001 test images: two ranks have 1001 and 1000, two batches and one."""
+    root = cut(tmp_path_factory.mktemp("many"), 96, 1)
+    source = ROOT / "data/sample/MNIST/raw"
     images = (source / "train-images-idx3-ubyte").read_bytes()[16:]
     labels = (source / "train-labels-idx1-ubyte").read_bytes()[8:]
-    write_part(data, "t10k", images[: 2001 * 784], labels[:2001])
+    write_part(root, "t10k", images[: 2001 * 784], labels[:2001])
+    return root
+
+
+@pytest.mark.parametrize("stage", BEYOND.values())
+def test_evaluation_is_exact_where_shards_differ(stage, many, tmp_path):
     flags = ["--batch-size", 48, "--epochs", 2]
-    train("01_cpu", data, tmp_path / "01", *flags, float64=True)
-    train(stage, data, tmp_path / "out", *flags, float64=True)
+    train("01_cpu", many, tmp_path / "01", *flags, float64=True)
+    train(stage, many, tmp_path / "out", *flags, float64=True)
     assert rows(tmp_path / "out")[-1][3] == 2001
     assert_close(tmp_path / "out", tmp_path / "01")
+
+
+def note_batches(rank, folder):
+    """Write down how many images each call of the network in an evaluation has."""
+    file = open(Path(folder) / f"batches{rank}", "w", buffering=1)  # noqa: SIM115
+
+    def called(module, args):
+        if type(module).__name__.endswith("Net") and not module.training:
+            print(len(args[0]), file=file)
+
+    register_module_forward_pre_hook(called)
+
+
+@pytest.mark.parametrize("stage", [FSDP, HYBRID, SHARDED])
+def test_ranks_evaluate_as_many_batches_that_fit(stage, many, tmp_path):
+    """A forward pass is a collective there: a rank with fewer would leave others waiting."""
+    flags = ["--batch-size", 48, "--epochs", 1]
+    train(stage, many, tmp_path / "out", *flags, prepare=(note_batches, tmp_path))
+    images = 0
+    for file in tmp_path.glob("batches*"):
+        sizes = [int(line) for line in file.read_text().split()]
+        assert len(sizes) == 2
+        assert max(sizes) <= 1000
+        images += sum(sizes)
+    assert images == 2001 * CPU_PROCESSES[stage] // 2  # in stage 10, both of a pair
 
 
 class Messages(TorchDispatchMode):

@@ -18,12 +18,9 @@ from conftest import (
     assert_close,
     assert_identical,
     edited,
-    ranks_of,
     rows,
     run,
     slow,
-    start_make,
-    wait_for,
 )
 
 STAGE = "11_resume"
@@ -182,18 +179,3 @@ def test_killed_at_twenty_random_moments(
     train(data(EVEN), tmp_path, epochs, "--resume", **options)
     reference = uninterrupted(name, processes, float64, epochs)
     assert_close(tmp_path, reference, apart)
-
-
-@slow
-def test_restarts_survive_a_killed_rank(trained, tmp_path):
-    out, epochs = tmp_path / "out", 20
-    process = start_make(STAGE, out, "RESTARTS=3", f"EPOCHS={epochs}")
-    wait_for(out / "state.pth")
-    time.sleep(1)
-    first, _ = ranks_of(STAGE, out)
-    assert len(rows(out)) < epochs
-    first.kill()
-    stdout, stderr = process.communicate(timeout=90)
-    assert process.returncode == 0, stderr
-    assert stdout.count(f"{STAGE}: 2 processes") == 2  # it did start again
-    assert_identical(out, trained(STAGE, None, epochs=epochs))

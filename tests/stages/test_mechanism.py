@@ -5,6 +5,7 @@ from multiprocessing.util import Finalize
 from pathlib import Path
 
 import pytest
+import torch
 import torch.distributed as dist
 from torch.nn.modules.module import register_module_forward_pre_hook
 
@@ -18,6 +19,12 @@ WRAPPERS = {
     "05_ddp_inference": "DistributedDataParallel",
 }
 KINDS = {"Net", *WRAPPERS.values()}
+MODES = {  # of a network: is it in training mode, and are gradients on?
+    (True, True): "training",
+    (False, False): "evaluation",
+    (True, False): "training without gradients",
+    (False, True): "evaluation with gradients",
+}
 
 
 def spy(rank, folder):
@@ -26,8 +33,9 @@ def spy(rank, folder):
 
     def called(module, args):
         if type(module).__name__ in KINDS:
-            mode = "training" if module.training else "evaluation"
-            print(type(module).__name__, mode, len(args[0]), file=events)
+            mode = MODES[module.training, torch.is_grad_enabled()]
+            name = type(module).__name__
+            print(name, mode, len(args[0]), sep=",", file=events)
 
     def ended():
         print("group there" if dist.is_initialized() else "no group", file=events)
@@ -61,7 +69,7 @@ def seen(data, tmp_path_factory):
 def test_training_is_on_in_training_and_off_in_evaluation(seen, stage):
     train, test = EVEN
     for rank, events in enumerate(seen(stage)):
-        calls = [event.split() for event in events if event.startswith("Net ")]
+        calls = [event.split(",") for event in events if event.startswith("Net,")]
         share = train // len(seen(stage))
         expected = [("training", share), ("evaluation", test)] * 2
         if stage == "05_ddp_inference":
@@ -78,7 +86,7 @@ def test_training_is_on_in_training_and_off_in_evaluation(seen, stage):
 @pytest.mark.parametrize("stage", STAGES)
 def test_the_wrapper_trains_and_never_evaluates(seen, stage):
     for events in seen(stage):
-        calls = [event.split() for event in events if "Parallel" in event]
+        calls = [event.split(",") for event in events if "Parallel" in event]
         expected = {WRAPPERS[stage]} if stage in WRAPPERS else set()
         assert {name for name, *_ in calls} == expected
         assert {mode for _, mode, _ in calls} <= {"training"}
