@@ -20,7 +20,9 @@ def check(run):
         same_curve(seen, run.solution(**setting, epochs=EPOCHS), "stage 1")
         trained(seen, EPOCHS)
         begun = [starts(seen, rank) for rank in range(len(seen.events))]
-        writes = [e["time"] for e in seen.of("write") if e["path"].endswith("model.pth")]
+        writes = [
+            e["time"] for e in seen.of("write") if e["path"].endswith("model.pth")
+        ]
         for epoch in range(1, EPOCHS):
             first, last = begun[0][epoch - 1 : epoch + 1]
             saved = max((time for time in writes if first < time < last), default=None)
