@@ -53,7 +53,7 @@ def ran():
             patch.setenv(name, ENV[name])
         patch.setenv("DATA", "data/sample")
         NotebookClient(
-            together, timeout=90, kernel_name="python3", allow_errors=True
+            together, timeout=300, kernel_name="python3", allow_errors=True
         ).execute()
     return found
 
