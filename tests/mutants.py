@@ -267,10 +267,10 @@ MUTANTS = {  # file -> (text, text in its place, what that simulates, tests)
     "tools/run/ranks.py": [
         ("    end_all(ranks)\n", "    pass\n", "a run leaves processes behind", "lab/test_accidents.py -k daemon"),
     ],
-    "tools/lab/observe.py": [
-        ("for kept in optimizer.state.values()", "for kept in []", "an optimizer's state not seen", "lab/test_exercise.py -k zero"),
-        ("        if weights or keys:\n", "        if False:\n", "images not seen at the network", "lab/test_observe.py -k known"),
-        ("            if pair == {torch.float32, torch.float64}:", "            if False:", ".float() in a data set ends in an error", "lab/test_observe.py -k known"),
+    "tools/lab/recorder.py": [
+        ("for state in optimizer.state.values():", "for state in []:", "an optimizer's state not seen", "lab/test_exercise.py -k zero"),
+        ("        if weights or fingerprints:\n", "        if False:\n", "images not seen at the network", "lab/test_recorder.py -k known"),
+        ("    if {args[0].dtype, weight.dtype} == FLOATS:", "    if False:", ".float() in a data set ends in an error", "lab/test_recorder.py -k known"),
     ],
 }
 # fmt: on

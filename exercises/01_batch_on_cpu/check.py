@@ -1,14 +1,14 @@
 from tools.lab.checks import Wrong, same_curve
-from tools.lab.standin import one_gpu
+from tools.lab.fake_cuda import one_gpu
 
-TRY = {"stand_in": "one_gpu"}
+TRY = {"fake": "one_gpu"}
 
 BATCH = "--batch-size", "100"  # leaves an incomplete one
 
 
 def check(run):
-    seen = run(*BATCH, stand_in=one_gpu)
-    same_curve(seen, run.solution(*BATCH, stand_in=one_gpu), "the solution")
+    seen = run(*BATCH, fake=one_gpu)
+    same_curve(seen, run.solution(*BATCH, fake=one_gpu), "the solution")
     where = sorted({event["device"] for event in seen.of("backward")})
     if where != ["cuda:0"]:
         raise Wrong(

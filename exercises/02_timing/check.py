@@ -1,9 +1,9 @@
 import re
 
 from tools.lab.checks import EPOCHS, TRAIN, Wrong, learns
-from tools.lab.standin import FAST, MATMUL, fast_gpu, one_gpu
+from tools.lab.fake_cuda import FAST, MATMUL, fast_gpu, one_gpu
 
-TRY = {"stand_in": "one_gpu"}
+TRY = {"fake": "one_gpu"}
 
 MOST = 1  # ms a step that a wait or two may add
 
@@ -11,7 +11,7 @@ MOST = 1  # ms a step that a wait or two may add
 def check(run):
     # another GPU and another number of steps: what is told is what was measured
     for gpu, speed, batch in (one_gpu, 1, 64), (fast_gpu, FAST, 100):
-        seen = run("--batch-size", str(batch), stand_in=gpu)
+        seen = run("--batch-size", str(batch), fake=gpu)
         learns(seen)
         least = 5 * MATMUL / speed  # the work of a step
         times = [float(t) for t in re.findall(r"(\d[\d.]*) ms a step", seen.stdout)]

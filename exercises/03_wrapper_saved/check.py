@@ -1,11 +1,11 @@
 import torch
 
 from tools.lab.checks import Wrong, same_curve, weights
-from tools.lab.standin import two_gpus
+from tools.lab.fake_cuda import two_gpus
 
 
 def check(run):
-    for machine in {}, {"stand_in": two_gpus}:  # without a GPU, and with two
+    for machine in {}, {"fake": two_gpus}:  # without a GPU, and with two
         seen, expected = run(**machine), run.solution(**machine)
         if seen.needs_gpu:
             raise Wrong(

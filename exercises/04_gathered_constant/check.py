@@ -1,15 +1,15 @@
 from tools.lab.checks import Wrong, same_curve
-from tools.lab.standin import three_gpus, two_gpus
+from tools.lab.fake_cuda import three_gpus, two_gpus
 
-TRY = {"stand_in": "two_gpus"}
+TRY = {"fake": "two_gpus"}
 
 BATCH = "--batch-size", "73"  # the last batch is one image, for one GPU
 
 
 def check(run):
     expected = run.solution(*BATCH)
-    for stand_in, count in (two_gpus, 2), (three_gpus, 3):
-        seen = run(*BATCH, stand_in=stand_in)
+    for fake, count in (two_gpus, 2), (three_gpus, 3):
+        seen = run(*BATCH, fake=fake)
         same_curve(seen, expected, "one GPU")
         copies = [e["devices"] for e in seen.of("replicas") if e["training"]]
         steps = len(seen.of("step"))

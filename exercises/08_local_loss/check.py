@@ -16,7 +16,7 @@ def check(run):
         seen, expected = run(**setting), run.solution(**setting)
         rows = curve(seen)
         for rank in range(len(seen.events)):
-            begun = [e for e in seen.of("meet", rank) if e["name"] != "backward"]
+            begun = [e for e in seen.of("collective_call", rank) if e["name"] != "backward"]
             names = [call["name"] for call in begun]
             for call in seen.of("collective", rank):
                 names.remove(call["name"])

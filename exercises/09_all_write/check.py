@@ -8,7 +8,7 @@ from tools.lab.checks import (
     same_weights,
     shared_out,
 )
-from tools.lab.standin import machines
+from tools.lab.fake_cuda import machines
 
 FILES = ["metrics.csv", "model.pth"]
 
@@ -17,7 +17,7 @@ def check(run):
     for setting, where in (
         ({}, ""),
         ({"processes": 1}, " on one process"),
-        ({**OTHER, "stand_in": machines}, " on three machines, one rank each"),
+        ({**OTHER, "fake": machines}, " on three machines, one rank each"),
     ):
         seen = run(**setting)
         for name, ranks in seen.writers().items():

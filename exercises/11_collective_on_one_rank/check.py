@@ -1,5 +1,5 @@
 from tools.lab.checks import OTHER, Wrong, same_curve, trained
-from tools.lab.standin import slow_disk
+from tools.lab.fake_cuda import slow_disk
 
 EPOCHS = 3
 
@@ -16,7 +16,7 @@ def starts(seen, rank):
 
 def check(run):
     for setting in {"train": 128}, {**OTHER, "train": 99}:
-        seen = run(**setting, epochs=EPOCHS, stand_in=slow_disk)
+        seen = run(**setting, epochs=EPOCHS, fake=slow_disk)
         same_curve(seen, run.solution(**setting, epochs=EPOCHS), "stage 1")
         trained(seen, EPOCHS)
         begun = [starts(seen, rank) for rank in range(len(seen.events))]

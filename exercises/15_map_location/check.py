@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from tools.lab.checks import Wrong, ended
-from tools.lab.standin import three_gpus
+from tools.lab.fake_cuda import three_gpus
 from tools.run.stages import load_file
 
 SAVE = load_file("as_on_gpus", Path(__file__).with_name("as_on_gpus.py")).save
@@ -39,11 +39,11 @@ def check(run):
             ["--checkpoint", f"{folder}/model.pth"],
         )
         SAVE(trained.weights, path)
-        for processes, stand_in in (3, None), (2, three_gpus):
-            seen = run(*flags, processes=processes, stand_in=stand_in)
+        for processes, fake in (3, None), (2, three_gpus):
+            seen = run(*flags, processes=processes, fake=fake)
             ended(seen)
             if counts(seen) != right:
-                where = "three GPUs" if stand_in else "no GPU"
+                where = "three GPUs" if fake else "no GPU"
                 raise Wrong(
                     f"With {where} {processes} processes print {seen.stdout.strip()!r}; "
                     f"the network in the file has {right[0]} of {right[1]} right."

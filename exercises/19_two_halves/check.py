@@ -1,14 +1,14 @@
 from tools.lab.checks import Wrong, same_curve, weights
-from tools.lab.standin import two_gpus
+from tools.lab.fake_cuda import two_gpus
 
-TRY = {"stand_in": "two_gpus"}
+TRY = {"fake": "two_gpus"}
 
 BATCH = "--batch-size", "100"  # leaves an incomplete one
 
 
 def check(run):
-    seen = run(*BATCH, stand_in=two_gpus)
-    still = run.solution(*BATCH, "--lr", "1e-12", stand_in=two_gpus)
+    seen = run(*BATCH, fake=two_gpus)
+    still = run.solution(*BATCH, "--lr", "1e-12", fake=two_gpus)
     ours, first = weights(seen), weights(still)
     for key, value in ours.items():
         known = key in first and value.shape == first[key].shape
@@ -19,4 +19,4 @@ def check(run):
         raise Wrong(
             f"All layers trained on {' and '.join(devices)}: expected one on each GPU."
         )
-    same_curve(seen, run.solution(*BATCH, stand_in=two_gpus), "the solution")
+    same_curve(seen, run.solution(*BATCH, fake=two_gpus), "the solution")

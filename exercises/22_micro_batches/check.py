@@ -1,7 +1,7 @@
 from tools.lab.checks import Wrong, same_curve
-from tools.lab.standin import two_gpus
+from tools.lab.fake_cuda import two_gpus
 
-TRY = {"stand_in": "two_gpus"}
+TRY = {"fake": "two_gpus"}
 
 MICRO = 4
 
@@ -21,8 +21,8 @@ def steps(events):
 def check(run):
     for batch in 64, 100:  # the second leaves an incomplete one, of 12
         flags = "--batch-size", str(batch)
-        seen = run(*flags, stand_in=two_gpus)
-        same_curve(seen, run.solution(*flags, stand_in=two_gpus), "the solution")
+        seen = run(*flags, fake=two_gpus)
+        same_curve(seen, run.solution(*flags, fake=two_gpus), "the solution")
         for events in steps(seen.events[0])[: 512 // batch]:  # whole batches
             in_a_step(events, batch)
 

@@ -155,13 +155,13 @@ def test_the_notebooks_on_gpus(tmp_path):
 
 @slow
 def test_the_tests_of_the_cpu_see_no_gpus():
-    """Two are pretended to their process: stages that it loads must not take them."""
+    """Their process is given two fake ones: stages that it loads must not take them."""
     words = [
         sys.executable,
         "-m",
         "pytest",
         "-p",
-        "gpus.pretended",
+        "gpus.fake_gpus",
         "-p",
         "no:cacheprovider",
     ]

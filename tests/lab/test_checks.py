@@ -5,7 +5,7 @@ import torch
 
 from tools.lab import checks
 from tools.lab.checks import Wrong
-from tools.lab.observe import Seen
+from tools.lab.run_record import RunRecord
 
 W = {"w": torch.ones(2, 3), "b": torch.ones(3)}
 ROWS = [(0.5, 90, 101), (0.25, 95, 101)]
@@ -23,7 +23,7 @@ def seen(**facts):
     good = {"events": events, "status": 0, "statuses": [0, 0], "places": {}}
     good |= {"errors": {}, "hangs": False, "rows": ROWS, "unread": {}, "count": 2}
     good |= {"weights": W, "path": "mnist.py", "text": "1\n2\nwait()\n"}
-    return Seen(**good | facts)
+    return RunRecord(**good | facts)
 
 
 def test_what_the_lab_cannot_run_is_its_own_limit():

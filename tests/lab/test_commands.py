@@ -83,7 +83,7 @@ def test_the_way_of_a_learner(workshop):
     "number", [pytest.param(n, marks=slow if n != "01" else ()) for n in TRIED]
 )
 def test_try_runs_a_script_as_its_page_means_it(workshop, number):
-    """On a pretended GPU, with as many ranks and images, and without one."""
+    """On a fake GPU, with as many ranks and images, and without one."""
     _, act = workshop
     status, said = TRIED[number]
     begun = act("exercise", f"E={number}")

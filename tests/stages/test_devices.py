@@ -1,7 +1,7 @@
 """Promise: every stage is on the GPUs that it should be on, on as many as there are.
 
-The GPUs are pretended (tools.lab.standin): they compute right, and refuse what CUDA and
-NCCL refuse. So the tests show that each line that places something is needed.
+The GPUs are fake (tools.lab.fake_cuda): they compute right, and refuse what CUDA and NCCL
+refuse. So the tests show that each line that places something is needed.
 """
 
 import re
@@ -9,7 +9,7 @@ import re
 import pytest
 
 from conftest import MOMENTUM, assert_close, edited, off, run
-from tools.lab import standin
+from tools.lab import fake_cuda
 from tools.run import ranks
 from tools.run.stages import BY_TORCHRUN, DISTRIBUTED, STAGES, script
 
@@ -81,7 +81,7 @@ def places():
     return found
 
 
-def pretend(rank, folder, count, usable):
+def fake(rank, folder, count, usable):
     """Have this rank believe in GPUs; write down on which of them its layers work."""
     events = open(folder / f"rank{rank}", "a", buffering=1)  # noqa: SIM115
 
@@ -89,11 +89,11 @@ def pretend(rank, folder, count, usable):
         if kind == "backward":  # evaluation is not meant
             print(device, file=events)
 
-    standin.gpus(count, note, usable)
+    fake_cuda.gpus(count, note, usable)
 
 
 def train(path, out, data, gpus, *flags, processes=2):
-    """Run a script in float64 on pretended GPUs: CompletedProcess, devices by rank.
+    """Run a script in float64 on fake GPUs: CompletedProcess, devices by rank.
 
     Ranks that share a GPU do so by gloo, as `make` has it.
     """
@@ -106,7 +106,7 @@ def train(path, out, data, gpus, *flags, processes=2):
     written = [out / f"rank{rank}" for rank in range(processes or 1)]
     for old in written:
         old.unlink(missing_ok=True)
-    result = ranks.run(words, processes, True, prepare=(pretend, out, count, usable))
+    result = ranks.run(words, processes, True, prepare=(fake, out, count, usable))
     used = [path.read_text().split() for path in written if path.exists()]
     return result, list(map(set, used))
 
@@ -184,7 +184,7 @@ def test_ranks_cannot_share_a_gpu_by_nccl(stage, data, tmp_path):
 
 @pytest.mark.parametrize("stage", ["09_pipeline", "11_resume"])
 def test_stages_beyond(hold, stage):
-    """Of those, only these: streams and DTensors are not pretended."""
+    """Of those, only these: streams and DTensors have no fake."""
     assert hold(script(stage), 2) == ""
 
 

@@ -1,6 +1,6 @@
 """What the exercises' checks share: each raises Wrong where a script is wrong.
 
-`seen` is what came of a run, an observe.Seen.
+`seen` is what came of a run, a RunRecord.
 """
 
 import math
@@ -15,7 +15,7 @@ OTHER = {"processes": 3, "batch": 48, "train": 495}
 # Relative. The runs compute in float64, but a script may have float32 sums, and adds up
 # to 16 steps. A mistake with one image in 512 moves a loss by more than 1e-4.
 CLOSE = 1e-5
-LAB = r"NVIDIA|CUDA-enabled|Torch not compiled with|File too large|stand-in|daemonic"
+LAB = r"NVIDIA|CUDA-enabled|Torch not compiled with|File too large|fake GPU|daemonic"
 
 
 class Wrong(Exception):

@@ -111,7 +111,7 @@ def begun(exercise):
 def attempt(exercise):
     """Run the learner's script as the page means it; return the exit status.
 
-    That is on as many ranks and pretended GPUs as the exercise's `TRY` says.
+    That is on as many ranks and fake GPUs as the exercise's `TRY` says.
     """
     path, settings = begun(exercise), exercise.settings()
     folder, environment = path.parent, {"OMP_NUM_THREADS": "1"}
@@ -121,10 +121,10 @@ def attempt(exercise):
     if count:
         command = [data.shown(program / "torchrun"), "--standalone"]
         command += [f"--nproc-per-node={count}"]
-    if "stand_in" in settings:
+    if "fake" in settings:
         environment["CUDA_VISIBLE_DEVICES"] = ""
-        command += ["-m", "tools.lab.pretend", settings["stand_in"]]
-        print("On pretended GPUs:")
+        command += ["-m", "tools.lab.fake", settings["fake"]]
+        print("On fake GPUs:")
     command += [data.shown(path), "--data", data.shown(data.SAMPLE)]
     command += ["--out", data.shown(folder / "out"), *settings.get("flags", [])]
     command = list(map(str, command))

@@ -74,8 +74,8 @@ class Exercise:
     def settings(self):
         """Return how `make try` runs a script: TRY in check.py, see commands.attempt.
 
-        It may have `processes`, `flags`, and `stand_in`, the name of a function of
-        tools.lab.standin.
+        It may have `processes`, `flags`, and `fake`, the name of a function of
+        tools.lab.fake_cuda.
         """
         return getattr(load_file("check", self.folder / "check.py"), "TRY", {})
 
@@ -129,9 +129,9 @@ def patched(original, path, stage):
 
 @functools.cache  # many exercises are held against the same run
 def observed(text, stage, *flags, processes=None, train=TRAIN, test=TEST, batch=None,
-             epochs=EPOCHS, stand_in=None, reductions=False, float64=True,
+             epochs=EPOCHS, fake=None, reductions=False, float64=True,
              resume=0):  # fmt: skip
-    """Run the text of a script and return what was seen of it, an observe.Seen.
+    """Run the text of a script and return what was seen of it, a RunRecord.
 
     `train` and `test` are the numbers of images, `batch` those of a step on all ranks.
     With `resume`, a script that has --resume (of stage 11 or 12) trains so many epochs
@@ -140,7 +140,8 @@ def observed(text, stage, *flags, processes=None, train=TRAIN, test=TEST, batch=
     """
     import torch  # here, so that what runs nothing answers at once
 
-    from tools.lab import observe
+    from tools.lab import recorder
+    from tools.lab.run_record import RunRecord
     from tools.run import ranks
 
     with tempfile.TemporaryDirectory() as folder:
@@ -154,7 +155,7 @@ def observed(text, stage, *flags, processes=None, train=TRAIN, test=TEST, batch=
         if resume:
             runs = [[*words, "--epochs", resume, *flags], [*runs[0], "--resume"]]
         count = processes or CPU_PROCESSES.get(stage, 0)
-        prepare = observe.record, folder, str(path), stand_in, reductions
+        prepare = recorder.record, folder, str(path), fake, reductions
         late = False
         for words in runs:
             try:
@@ -163,7 +164,7 @@ def observed(text, stage, *flags, processes=None, train=TRAIN, test=TEST, batch=
                 ended, late = error, True
             if late or ended.returncode:
                 break
-        seen = observe.Seen(
+        seen = RunRecord(
             events=[events(folder / f"rank{rank}") for rank in range(count or 1)],
             status=1 if late else ended.returncode, hangs=late, stdout=ended.stdout,
             stderr=ended.stderr, statuses=ended.statuses, errors=ended.errors,

@@ -1,6 +1,6 @@
 """Every attribute of PyTorch and Python that the lab replaces in a rank, and why.
 
-The public names of torch.cuda and torch.accelerator are in tools.lab.standin.
+The public names of torch.cuda and torch.accelerator are in tools.lab.fake_cuda.
 Where a public hook sees as much, the lab takes that instead: of an optimizer's steps,
 of files that Python opens or renames, of tensor functions, of DDP's reductions.
 """
@@ -27,7 +27,7 @@ REPLACED = {  # "module:attribute" -> the first parameters, as relied on; why
     "torch.nn.parallel:DistributedDataParallel.forward": ("self", "is it used?"),
     "torch.nn.parallel:DataParallel.forward": ("self", "the same"),
     **{f"torch.distributed:{n}": ("", "who waits for whom") for n in COLLECTIVES},
-    # by tools.lab.standin alone:
+    # by tools.lab.fake_cuda alone:
     "torch.cuda:_lazy_init": ("", "what C++ calls first; says what is missing"),
     "torch.cuda.nccl:is_available": ("tensors", "nn.DataParallel adds without it"),
     **{f"time:{n}": ("", "a script does not measure this machine") for n in CLOCKS},

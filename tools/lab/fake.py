@@ -1,4 +1,4 @@
-"""Run a script on pretended GPUs: `python -m tools.lab.pretend two_gpus SCRIPT FLAG...`."""
+"""Run a script on fake GPUs: `python -m tools.lab.fake two_gpus SCRIPT FLAG...`."""
 
 import os
 import runpy
@@ -7,13 +7,13 @@ import sys
 import torch._dynamo  # noqa: F401, as long as torch.Event is its own
 import torchvision  # noqa: F401
 
-from tools.lab import standin
+from tools.lab import fake_cuda
 
 
 def main():
     _, name, *sys.argv = sys.argv
     sys.path[0] = os.path.dirname(sys.argv[0])  # as if it had been started by itself
-    getattr(standin, name)(lambda *_, **__: None)
+    getattr(fake_cuda, name)(lambda *_, **__: None)
     runpy.run_path(sys.argv[0], run_name="__main__")
 
 

@@ -1,4 +1,4 @@
-"""Promise: pretended GPUs refuse what CUDA refuses when devices mix, and nothing else.
+"""Promise: fake GPUs refuse what CUDA refuses when devices mix, and nothing else.
 
 The rules: https://docs.pytorch.org/docs/stable/notes/cuda.html, and the messages of
 ATen's TensorIterator and indexing. And what is public of torch.cuda and
@@ -13,7 +13,7 @@ import torch
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader
 
-from tools.lab import standin
+from tools.lab import fake_cuda
 from tools.run import ranks
 
 ALL, INDEX = "Expected all tensors to be on the same device", "indices should be either"
@@ -55,7 +55,7 @@ RULES = [  # expression of g0, g1 (vectors on GPUs), c (CPU), n0, nc (numbers), 
 
 def judge(rank, path):
     """Write the device or the error of each rule to a file."""
-    standin.gpus(2, lambda *_, **__: None)
+    fake_cuda.gpus(2, lambda *_, **__: None)
     with open(path, "w") as file:
         for rule, _ in RULES:
             names = {
@@ -108,7 +108,7 @@ default_stream(1).device -> device(type='cuda', index=1)
 current_device() -> 0
 set_device('cuda:1') or current_device() -> 1
 get_device_properties(0).total_memory -> 17179869184
-get_device_name() -> 'a GPU that the lab pretends'
+get_device_name() -> 'a fake GPU'
 get_device_capability() -> (8, 0)
 can_device_access_peer(0, 1) -> True
 mem_get_info() -> (17179869184, 17179869184)
@@ -183,8 +183,8 @@ nn.DataParallel(nn.Linear(2, 2).cuda())(ones(3, 2)).get_device() -> 0
 Event().elapsed_time(Event()) -> ValueError: Both events must be created with
 early() -> RuntimeError: CUDA error: device not ready
 waits() -> True
-cuda.CUDAGraph() -> NotImplementedError: torch.cuda.CUDAGraph: the lab's pretended GPU
-cuda._lazy_init() -> NotImplementedError: CUDA: the lab's pretended GPU does not have it
+cuda.CUDAGraph() -> NotImplementedError: torch.cuda.CUDAGraph: the lab's fake GPU
+cuda._lazy_init() -> NotImplementedError: CUDA: the lab's fake GPU does not have it
 """,
 }
 
@@ -203,9 +203,9 @@ def waits():
     """Return whether a number of a GPU, put into a new tensor, is waited for."""
     weights = torch.ones(2, 2).cuda()
     total = (weights @ weights).sum()
-    before = standin.HERE.now
+    before = fake_cuda.HERE.now
     torch.tensor([total, 1], device="cuda")
-    return standin.HERE.now > before + standin.WAIT
+    return fake_cuda.HERE.now > before + fake_cuda.WAIT
 
 
 def lines(module):
@@ -215,11 +215,11 @@ def lines(module):
 
 def call_all(rank, path):
     """Write what each of CALLS gives; and whether what is refused says so in a line."""
-    standin.gpus(2, lambda *_, **__: None)
+    fake_cuda.gpus(2, lambda *_, **__: None)
     with open(path, "w") as file:
         for module in CALLS:
             for expression, _ in lines(module):
-                standin.HERE.current, standin.HERE.default = 0, None
+                fake_cuda.HERE.current, fake_cuda.HERE.default = 0, None
                 names = {**vars(sys.modules[module]), "torch": torch}
                 names |= {"early": early, "waits": waits}
                 names |= {
@@ -230,10 +230,10 @@ def call_all(rank, path):
                     print(repr(eval(expression, names)), file=file)
                 except (RuntimeError, ValueError, TypeError) as error:
                     print(f"{type(error).__name__}: {error}", file=file)
-        for module, answers in standin.API.items():
+        for module, answers in fake_cuda.API.items():
             owner = sys.modules[module]
-            for name in sorted(set(standin.public(owner)) - set(answers)):
-                if callable(getattr(owner, name)) and name not in standin.AS_IS:
+            for name in sorted(set(fake_cuda.public(owner)) - set(answers)):
+                if callable(getattr(owner, name)) and name not in fake_cuda.AS_IS:
                     with pytest.raises(NotImplementedError, match="the lab's limit"):
                         getattr(owner, name)()
                     print(name, file=file)
@@ -249,8 +249,10 @@ def test_the_public_api_is_answered_or_refused_in_a_line(tmp_path):
         for expression, expected in lines(module):
             assert next(found).startswith(expected), expression
     assert len(list(found)) == 60  # are refused
-    for module, answers in standin.API.items():
+    for module, answers in fake_cuda.API.items():
         called = {re.match(r"(?:len\()?(\w+)", line)[1] for line, _ in lines(module)}
         assert called == set(answers)
-    assert [len(answers) for answers in standin.API.values()] == [49, 21]
-    assert len(standin.public(torch.cuda) + standin.public(torch.accelerator)) == 141
+    assert [len(answers) for answers in fake_cuda.API.values()] == [49, 21]
+    assert (
+        len(fake_cuda.public(torch.cuda) + fake_cuda.public(torch.accelerator)) == 141
+    )

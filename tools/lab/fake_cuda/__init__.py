@@ -40,7 +40,7 @@ SAME = (
     "{0} and {1}!"
 )
 LIMIT = (
-    "{}: the lab's pretended GPU does not have it. That is the lab's limit, not a "
+    "{}: the lab's fake GPU does not have it. That is the lab's limit, not a "
     "mistake of yours."
 )
 HERE = SimpleNamespace(  # of this process
@@ -465,7 +465,7 @@ def zero(_, *args, **options):
 def card(_, device=None):
     named("cuda" if device is None else device)  # is it there?
     return SimpleNamespace(
-        name="a GPU that the lab pretends", total_memory=2**34, major=8, minor=0,
+        name="a fake GPU", total_memory=2**34, major=8, minor=0,
         multi_processor_count=80,
     )  # fmt: skip
 

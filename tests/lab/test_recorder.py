@@ -5,7 +5,7 @@ from pkgutil import resolve_name
 
 import pytest
 
-from tools.lab import checks, standin
+from tools.lab import checks, fake_cuda
 from tools.lab.exercise import observed
 from tools.lab.patches import REPLACED, replace
 from tools.run import stages
@@ -48,7 +48,7 @@ def test_a_run_is_seen():
 
 def test_a_stand_in_is_seen():
     text = script("02_single_gpu").read_text()
-    seen = observed(text, "02_single_gpu", stand_in=standin.one_gpu)
+    seen = observed(text, "02_single_gpu", fake=fake_cuda.one_gpu)
     assert "1 process on cuda" in seen.stdout
     forward = seen.of("forward")
     assert {event["device"] for event in forward} == {"cuda:0"}
@@ -110,7 +110,7 @@ def test_who_waits_for_whom_is_told(monkeypatch):
     seen = observed(text, "04_ddp")
     said = f"hangs: {seen.whereabouts()}" if seen.hangs else seen.error()
     line = text[: text.index("        dist.barrier()")].count("\n") + 1
-    assert f"Call 9 in which ranks meet is barrier at line {line} for rank 0, " in said
+    assert f"Collective call 9 is barrier at line {line} for rank 0, " in said
     line = text[: text.index("        loss.backward()")].count("\n") + 1
     assert f"backward at line {line} for rank 1" in said
 
