@@ -68,7 +68,7 @@ def evaluate(model, dataset, dp):
 
 
 def report(args, epoch, loss, correct, total, start):
-    """Print the results of an epoch that began at `start`; append them to metrics.csv."""
+    """Print an epoch's results and append them to metrics.csv; it began at `start`."""
     seconds = time.perf_counter() - start
     result = f"loss {loss:.6f}  test {correct}/{total}  {seconds:.2f} s"
     print(f"epoch {epoch}/{args.epochs}  {result}")

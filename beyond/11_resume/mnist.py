@@ -61,7 +61,7 @@ def evaluate(model, dataset):
 
 
 def report(args, epoch, loss, correct, total, start):
-    """Print the results of an epoch that began at `start`; append them to metrics.csv."""
+    """Print an epoch's results and append them to metrics.csv; it began at `start`."""
     seconds = time.perf_counter() - start
     result = f"loss {loss:.6f}  test {correct}/{total}  {seconds:.2f} s"
     print(f"epoch {epoch}/{args.epochs}  {result}")
@@ -74,7 +74,7 @@ def report(args, epoch, loss, correct, total, start):
 
 
 def save(state, path):
-    """Write a file and rename it once it is whole: a run may be killed at any moment."""
+    """Write a file and rename it once it is whole: a run may be killed anytime."""
     torch.save(state, path.with_suffix(".tmp"))
     os.replace(path.with_suffix(".tmp"), path)
 

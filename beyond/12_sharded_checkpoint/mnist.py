@@ -69,7 +69,7 @@ def evaluate(model, dataset):
 
 
 def report(args, epoch, loss, correct, total, start):
-    """Print the results of an epoch that began at `start`; append them to metrics.csv."""
+    """Print an epoch's results and append them to metrics.csv; it began at `start`."""
     seconds = time.perf_counter() - start
     result = f"loss {loss:.6f}  test {correct}/{total}  {seconds:.2f} s"
     print(f"epoch {epoch}/{args.epochs}  {result}")
@@ -133,7 +133,7 @@ def main(args):
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr)
 
     # An earlier run: rank 0 looks for its last complete checkpoint, whose .metadata was
-    # written after all else. Then every rank reads its part: all need to see the folder.
+    # written after all else. Then every rank reads its part from that folder.
     checkpoints = args.out / "checkpoints"
     complete = [0]
     if rank == 0 and args.resume:
