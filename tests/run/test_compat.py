@@ -1,5 +1,6 @@
 """Promise: `make compat` says whether another PyTorch gives the curve of the pinned one."""
 
+import subprocess
 from importlib.metadata import version
 from pathlib import Path
 
@@ -28,20 +29,22 @@ def test_refusals(torch, line):
     assert result.stderr.startswith(line)
 
 
+def write_curve(path, curve):
+    lines = ["epoch,loss,correct,total,seconds"]
+    for epoch, row in enumerate(curve, start=1):
+        lines.append(",".join(map(str, [epoch, *row, 0.5])))
+    path.write_text("\n".join(lines) + "\n")
+
+
 @pytest.mark.parametrize("different", [None, "04_ddp"])
 def test_the_curves_are_compared(different, monkeypatch, tmp_path, capsys):
     trained = []
 
-    def train(python, target, out):
-        trained.append((python, target))
-        folders = [out / stage for stage in STAGES] if target == "all" else [out]
-        for folder in folders:
-            folder.mkdir(parents=True)
-            curve = WRONG if folder.name == different else CURVE
-            lines = ["epoch,loss,correct,total,seconds"]
-            for epoch, row in enumerate(curve, start=1):
-                lines.append(",".join(map(str, [epoch, *row, 0.5])))
-            (folder / "metrics.csv").write_text("\n".join(lines) + "\n")
+    def train(python, stage, out):
+        trained.append((python, stage))
+        out.mkdir(parents=True)
+        write_curve(out / "metrics.csv", WRONG if stage == different else CURVE)
+        return stage != "05_ddp_inference"
 
     monkeypatch.setattr(compat, "make_environment", lambda wanted: Path("old"))
     monkeypatch.setattr(compat, "train", train)
@@ -53,7 +56,22 @@ def test_the_curves_are_compared(different, monkeypatch, tmp_path, capsys):
     else:
         compat.main()
         ours = version("torch").partition("+")[0]
-        last = capsys.readouterr().out.splitlines()[-1]
+        hung, last = capsys.readouterr().out.splitlines()[-2:]
+        assert hung.startswith("05_ddp_inference: saved all, then did not end: ")
         assert last == f"PyTorch 2.6.0 gives the curve of {ours}"
-    assert [target for _, target in trained] == ["cpu", "all"]
-    assert trained[1][0] == Path("old")
+    assert [stage for _, stage in trained] == ["01_cpu", *STAGES]
+    assert {python for python, _ in trained[1:]} == {Path("old")}
+
+
+@pytest.mark.parametrize(("epochs", "ends"), [(3, False), (2, True)])
+def test_a_run_that_hangs_after_its_last_epoch_is_ended(
+    epochs, ends, monkeypatch, tmp_path
+):
+    write_curve(tmp_path / "metrics.csv", CURVE[:epochs])
+    monkeypatch.setattr(compat, "HANGS", 1)
+    process = subprocess.Popen(["sleep", "3"])
+    try:
+        assert compat.waited(process, tmp_path / "metrics.csv") == ends
+    finally:
+        process.kill()
+        process.wait()
