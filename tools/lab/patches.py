@@ -68,11 +68,6 @@ def replace(name, substitute):
     name that is not in the table, AttributeError for one that PyTorch does not have.
     """
     REPLACED[name]
-    install(name, substitute)
-
-
-def install(name, substitute):
-    """Do what `replace` does, for any name."""
     owner, _, attribute = name.replace(":", ".").rpartition(".")
     owner = resolve_name(owner)
     original = getattr(owner, attribute)
