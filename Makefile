@@ -133,7 +133,9 @@ wheelhouse: $(STAGES)  ## the packages of setup into a folder, OUT=DIR, for mach
 
 ## For those who change something: CONTRIBUTING.md
 test: $(DEV)  ## the tests, on GPUs too where there are some; SLOW=1: the long ones, too
-	@OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadfile
+	@OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadgroup
+answers: $(DEV)  ## all answers that try the checks of the lab, not only the most telling
+	@ANSWERS=all OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadgroup tests/lab/test_exercise.py -k answers
 compat: $(STAGES)  ## the six with another PyTorch, in a .venv of its own: TORCH=2.6.0
 	@$(PY) -m tools.run.compat "$(TORCH)"
 lint docs lock mutants: $(DEV)  ## ruff; generated pages; pinned packages; are bugs caught?
@@ -162,4 +164,4 @@ mutants:
   beyond fsdp tensor_parallel pipeline hybrid resume sharded_checkpoint \
   side_by_side notebooks exercises exercise try check hint solution reset restore compare data \
   bench trace memory predict \
-  doctor setup wheelhouse test compat mutants lint docs lock
+  doctor setup wheelhouse test answers compat mutants lint docs lock

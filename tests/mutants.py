@@ -255,11 +255,12 @@ MUTANTS = {  # file -> (text, text in its place, what that simulates, tests)
         ("if numbers != list(range(1, needed + 1)):", "if False:", "a hunk without its reason", DOCS),
     ],
     "tools/lab/commands.py": [
-        ('(workshop(exercise) / ".done").unlink(missing_ok=True)', "pass", "solved stays solved, whatever is done to it", "lab/test_commands.py -k done"),
+        ("max(times, key", "min(times, key", "the exercise begun first is checked", "lab/test_commands.py -k last"),
+        ("done.unlink(missing_ok=True)", "pass", "solved stays solved, whatever is done to it", "lab/test_commands.py -k done"),
     ],
     "tools/lab/checks.py": [
         ("CLOSE = 1e-5", "CLOSE = 1e-1", "wrong losses pass", "lab/test_checks.py"),
-        ("        if differ:\n", "        if False:\n", "ranks may drift apart", "lab/test_checks.py"),
+        ("            if digest != steps[0][number]:\n", "            if False:\n", "ranks may drift apart", "lab/test_checks.py"),
     ],
     "tools/lab/exercise.py": [
         ("    return committed(stage) or script", "    return script", "an edited stage breaks the lab", "lab/test_commands.py -k edit"),

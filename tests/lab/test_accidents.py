@@ -4,22 +4,22 @@ nothing running, also when the check itself is interrupted or killed.
 
 import os
 import signal
-import subprocess
 import sys
 import time
 
 import psutil
 import pytest
 
-from conftest import ENV, call, slow, start
+from conftest import ENV, start
 from tools.lab import checks, commands
+from tools.lab.exercise import find_exercise
+from tools.lab.judge import judge, run_script
 from tools.run.stages import script
 
 STAGE = script("04_ddp").read_text()
 NUMBER = "98765.4321"  # seconds: the processes that sleep so long are these tests' own
 SLEEP = f"[sys.executable, '-c', 'import time; time.sleep({NUMBER})']"
 IMPORTS = "import os, signal, subprocess, sys, time\nrank = os.environ['RANK']\n"
-RUN = "main(parse_args())"
 SAVED = '        save(model, args.out / "model.pth")'
 
 
@@ -34,6 +34,16 @@ def after(text):
     return STAGE.replace(SAVED, f"{SAVED}\n        {text}")
 
 
+MUCH = "print('x' * 2**20)"
+NO_END = "while True: os.write(1, b'x' * 2**20)"
+NOT_UTF8 = "os.write(1, b'\\xff'); os.write(2, b'\\xfe')"
+OWN_WORDS = "print('ValueError: mine', file=sys.stderr, flush=True)\n1 / 0"
+KILL_ONE = "if rank == '1': os.kill(os.getpid(), 9)"
+SAVE_ALL = "torch.save(model, args.out / 'model.pth')"
+EMPTY_MODEL = "open(args.out / 'model.pth', 'w').close()"
+EMPTY_METRICS = "open(args.out / 'metrics.csv', 'w').close()"
+ODD_METRICS = "print('a,b\\n1,2', file=open(args.out / 'metrics.csv', 'w'))"
+WORKERS = STAGE.replace("batch_size=None,", "batch_size=None, num_workers=2,")
 ACCIDENTS = {  # what it is -> the script, and what is said; "" where it passes
     "syntax": ("def main(:\n", r"SyntaxError: .*\n  at line 1: def main\(:"),
     "import": (before("import nope"), "No module named 'nope'\n  at line 3: import"),
@@ -41,26 +51,26 @@ ACCIDENTS = {  # what it is -> the script, and what is said; "" where it passes
     "exit": (before("exit()"), "metrics.csv has 0 epochs"),
     "exit 1": (before("sys.exit(1)"), "rank . ended with exit status 1\n  at line 3"),
     "os exit": (before("os._exit(3)"), "rank . ended with exit status 3"),
-    "exit text": (before("sys.exit('Oh: no')"), "The run fails: Oh: no\n  at line 3"),
+    "exit text": (before("sys.exit('Oh: no')"), "run fails: Oh: no\n  at line 3"),
     "one exits": (before("if rank == '1': exit()"), "rank 0 is at|rank 0 failed at"),
-    "killed": (before("if rank == '1': os.kill(os.getpid(), 9)"),
-               "rank 1 was killed by SIGKILL, as the system does when memory runs out"),
-    "own words": (before("print('ValueError: mine', file=sys.stderr, flush=True)\n1 / 0"),
-                  "The run fails: ZeroDivisionError: division by zero\n  at line 4"),
-    "much": (before("print('x' * 2**20)"), ""),
-    "no end of it": (before("while True: os.write(1, b'x' * 2**20)"), "too large"),
-    "no UTF-8 out": (before("os.write(1, b'\\xff'); os.write(2, b'\\xfe')"), ""),
+    "killed": (before(KILL_ONE), "killed by SIGKILL, as the system does when memory"),
+    "own words": (
+        before(OWN_WORDS),
+        "ZeroDivisionError: division by zero\n  at line 4",
+    ),
+    "much": (before(MUCH), ""),
+    "no end of it": (before(NO_END), "too large"),
+    "no UTF-8 out": (before(NOT_UTF8), ""),
     "a child": (before(f"subprocess.Popen({SLEEP})"), ""),
     "a daemon": (before(f"subprocess.Popen({SLEEP}, start_new_session=True)"), ""),
-    "empty model": (after("open(args.out / 'model.pth', 'w').close()"), "cannot be read"),
-    "whole model": (after("torch.save(model, args.out / 'model.pth')"), "no state_dict"),
-    "empty metrics": (after("open(args.out / 'metrics.csv', 'w').close()"), "0 epochs"),
-    "odd metrics": (after("print('a,b\\n1,2', file=open(args.out / 'metrics.csv', 'w'))"),
-                    "metrics.csv cannot be read"),
-    "no stop": (before("while True: pass"), r"hangs: .*\n  rank 0 is at line 3: while"),
-    "workers": (STAGE.replace("batch_size=None,", "batch_size=None, num_workers=2,"), ""),
+    "empty model": (after(EMPTY_MODEL), "cannot be read"),
+    "whole model": (after(SAVE_ALL), "no state_dict"),
+    "empty metrics": (after(EMPTY_METRICS), "0 epochs"),
+    "odd metrics": (after(ODD_METRICS), "metrics.csv cannot be read"),
+    "no stop": (before("while True: pass"), "hangs: .*\n  rank 0 is at line 3: while"),
+    "workers": (WORKERS, ""),
     "input": (before("input()"), "EOFError"),
-}  # fmt: skip
+}
 
 
 def left():
@@ -72,68 +82,58 @@ def left():
     return found
 
 
-SOON = ["syntax", "own words", "killed", "a daemon", "empty model", "no stop"]
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[] if n in SOON else slow) for n in ACCIDENTS]
-)
+@pytest.mark.parametrize("name", ACCIDENTS)
 def test_an_accident_becomes_a_sentence(name, monkeypatch):
     text, said = ACCIDENTS[name]
     monkeypatch.setattr(checks, "LIMIT", 2 if name in ("no stop", "one exits") else 8)
-    exercise = commands.find("08")
+    exercise = find_exercise("08")
     monkeypatch.setitem(vars(exercise), "script", lambda _: STAGE)
     if said:
         with pytest.raises(checks.Wrong, match=said) as caught:
-            checks.weights(judged(exercise, text))
+            judge(exercise, text)
+            checks.weights(run_script(text, exercise.stage))
         assert "Traceback" not in str(caught.value)
         assert len(str(caught.value)) < 1000
     else:
-        exercise.check(text)
+        judge(exercise, text)
     assert left() == []
 
 
-def judged(exercise, text):
-    """Judge a script, and return what was seen of it where it passes."""
-    from tools.lab.exercise import observed
-
-    exercise.check(text)
-    return observed(text, exercise.stage)
-
-
 @pytest.fixture
-def begun(tmp_path):
-    """A workshop with exercise 08 begun, and the words that check it."""
-    environment = {**ENV, "WORKSHOP": str(tmp_path)}
+def begun(tmp_path, monkeypatch):
+    """The script of exercise 08, begun in a workshop of its own."""
+    monkeypatch.setattr("conftest.ENV", {**ENV, "WORKSHOP": str(tmp_path)})
     folder = tmp_path / "08_local_loss"
     folder.mkdir()
-    words = [sys.executable, "-m", "tools.lab.commands", "check", "08"]
-    return folder / "mnist.py", words, environment
+    return folder / "mnist.py"
+
+
+def start_check():
+    """Start a check of exercise 08, as `make check` does; return the process."""
+    return start([sys.executable, "-m", "tools.lab.commands", "check", "08"])
+
+
+def verdict(check):
+    """Return what a check says once it has ended: the second line that it prints."""
+    stdout, stderr = check.communicate(timeout=100)
+    assert stderr == ""
+    return stdout.splitlines()[1]
 
 
 def test_a_script_that_is_not_utf8(begun):
-    path, words, environment = begun
-    path.write_bytes("# über\nx = 1\n# naïve\n".encode("latin-1"))
-    result = call(words, env=environment)
-    assert (result.returncode, result.stderr) == (commands.NOT_YET, "")
-    verdict = result.stdout.splitlines()[1]
-    assert verdict.startswith("Not yet. Line 1 of ")
-    assert verdict.endswith("is not UTF-8: save it so.")
+    begun.write_bytes("# über\nx = 1\n# naïve\n".encode("latin-1"))
+    check = start_check()
+    said = verdict(check)
+    assert said.startswith("Not yet. Line 1 of ")
+    assert said.endswith("is not UTF-8: save it so.")
+    assert check.returncode == commands.NOT_YET
 
 
-SIGNALS = [signal.SIGINT, signal.SIGTERM]
-ASLEEP = before(f"subprocess.Popen({SLEEP}, start_new_session=True); time.sleep(99)")
-
-
-@pytest.mark.parametrize(
-    "how", [signal.SIGKILL, *(pytest.param(s, marks=slow) for s in SIGNALS)]
-)
-def test_a_check_that_is_ended_leaves_nothing(begun, monkeypatch, how):
-    path, words, environment = begun
-    path.write_text(ASLEEP)
-    monkeypatch.setattr("conftest.ENV", environment)
-    check = start(words)
-    family = []
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_a_check_that_is_ended_leaves_nothing(begun, how):
+    daemon = f"subprocess.Popen({SLEEP}, start_new_session=True)"
+    begun.write_text(before(f"{daemon}; time.sleep(99)"))
+    check = start_check()
     end = time.monotonic() + 60
     while len(left()) < 2:
         assert time.monotonic() < end
@@ -150,28 +150,15 @@ def test_a_check_that_is_ended_leaves_nothing(begun, monkeypatch, how):
     assert left() == []
 
 
-@slow
-@pytest.mark.parametrize(
-    "name", ["syntax", "no stop", "a daemon", "exit 1", "empty model"]
-)
+@pytest.mark.parametrize("name", ["exit 1", "a daemon"])
 def test_an_accident_the_real_way(begun, name):
-    path, words, environment = begun
-    path.write_text(ACCIDENTS[name][0])
-    result = call(words, env=environment, timeout=60)
-    assert result.stderr == ""
-    assert result.stdout.splitlines()[1].startswith(("Not yet. ", "Solved: "))
+    begun.write_text(ACCIDENTS[name][0])
+    assert verdict(start_check()).startswith(("Not yet. ", "Solved: "))
     assert left() == []
 
 
-@slow
 def test_two_checks_at_once(begun):
-    path, words, environment = begun
-    path.write_text(STAGE)
-    both = [
-        subprocess.Popen(words, env=environment, cwd=commands.ROOT, text=True,
-                         stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        for _ in range(2)
-    ]  # fmt: skip
+    begun.write_text(STAGE)
+    both = [start_check(), start_check()]
     for check in both:
-        stdout, stderr = check.communicate(timeout=100)
-        assert (stdout.splitlines()[1][:7], stderr) == ("Solved:", "")
+        assert verdict(check).startswith("Solved:")

@@ -11,8 +11,8 @@ W = {"w": torch.ones(2, 3), "b": torch.ones(3)}
 ROWS = [(0.5, 90, 101), (0.25, 95, 101)]
 
 
-def seen(**facts):
-    """What was seen of a run that ended well on two ranks, with changes."""
+def record(**facts):
+    """The record of a run that ended well on two ranks, with changes."""
     halves = [0, 1], [2, 3]  # the images of each rank
     events = [
         [event for _ in range(2) for event in (
@@ -29,7 +29,7 @@ def seen(**facts):
 def test_what_the_lab_cannot_run_is_its_own_limit():
     with pytest.raises(checks.Limit, match="Found no NVIDIA driver"):
         checks.ended(
-            seen(status=1, errors={0: ("RuntimeError: Found no NVIDIA driver", 1)})
+            record(status=1, errors={0: ("RuntimeError: Found no NVIDIA driver", 1)})
         )
 
 
@@ -44,43 +44,43 @@ def test_what_the_lab_cannot_run_is_its_own_limit():
 )
 def test_other_weights_are_wrong(weights, said):
     with pytest.raises(Wrong, match=said):
-        checks.same_weights(seen(weights=weights), seen())
+        checks.same_weights(record(weights=weights), record())
 
 
 def test_names_count_where_they_are_asked_for():
-    other = seen(weights={f"module.{name}": value for name, value in W.items()})
+    other = record(weights={f"module.{name}": value for name, value in W.items()})
     with pytest.raises(Wrong, match="begin with 'module.w'; one process has 'w'"):
-        checks.same_weights(other, seen(), names=True)
+        checks.same_weights(other, record(), names=True)
 
 
 def test_the_wrapper_has_to_be_called():
     events = [[{"kind": "wrapper", "name": "DistributedDataParallel", "grad": g}]
               for g in (True, False)]  # fmt: skip
     with pytest.raises(Wrong, match="No training batch went through .* on rank 1"):
-        checks.wrapped(seen(events=events))
-    checks.wrapped(seen(events=events[:1]))
+        checks.wrapped(record(events=events))
+    checks.wrapped(record(events=events[:1]))
 
 
 def changed(kind, **facts):
-    """The events of `seen`, with facts changed in rank 1's last event of a kind."""
-    events = seen().events
+    """The events of `record`, with facts changed in rank 1's last event of a kind."""
+    events = record().events
     [event for event in events[1] if event["kind"] == kind][-1].update(facts)
     return events
 
 
 def test_what_is_right_passes():
-    checks.ended(seen())
-    checks.learns(seen())
-    checks.same_curve(seen(), seen())
-    checks.equal_weights(seen())
-    checks.shared_out(seen(), train=4)
-    checks.cut(seen(), size=10)
-    assert checks.weights(seen()) == W
-    checks.same_weights(seen(), seen(), names=True)
-    renamed = seen(weights={"two": W["b"], "one": W["w"] * (1 + 1e-6)})
-    checks.same_weights(renamed, seen())
+    checks.ended(record())
+    checks.learns(record())
+    checks.same_curve(record(), record())
+    checks.equal_weights(record())
+    checks.partitioned(record(), train=4)
+    checks.sharded(record(), size=10)
+    assert checks.weights(record()) == W
+    checks.same_weights(record(), record(), names=True)
+    renamed = record(weights={"two": W["b"], "one": W["w"] * (1 + 1e-6)})
+    checks.same_weights(renamed, record())
     padded = changed("pass", images=[(True, 2), (True, 3), (True, 0)])
-    checks.shared_out(seen(events=padded), train=4, twice=1)
+    checks.partitioned(record(events=padded), train=4, twice=1)
 
 
 @pytest.mark.parametrize(
@@ -103,19 +103,19 @@ def test_what_is_right_passes():
         ("learns", {"rows": ROWS[::-1]}, "does not fall: 0.2500, 0.5000"),
         ("learns", {"rows": [ROWS[0], (float("nan"), 95, 101)]}, "does not fall"),
         ("equal_weights", {"events": [[], []]}, "Rank 0 has taken no step"),
-        ("equal_weights", {"events": [seen().events[0], []]}, "Rank 1 took 0 steps"),
+        ("equal_weights", {"events": [record().events[0], []]}, "Rank 1 took 0 steps"),
         ("equal_weights", {"events": changed("step", digest="other")}, "After step 2"),
-        ("cut", {"events": changed("step", weights=6)}, "of rank 1 has 6 of .* 10 numb"),
-        ("shared_out", {"events": [[], []]}, "No training image was seen"),
-        ("shared_out", {"events": changed("pass", images=[(True, 2), (True, 0)])},
+        ("sharded", {"events": changed("step", weights=6)}, "of rank 1 has 6 of .* 10 numb"),
+        ("partitioned", {"events": [[], []]}, "No training image was seen"),
+        ("partitioned", {"events": changed("pass", images=[(True, 2), (True, 0)])},
          "In epoch 2 rank 1 trained on 1 images"),
-        ("shared_out", {"events": changed("pass", images=[(True, 2)])}, "3 of 4"),
+        ("partitioned", {"events": changed("pass", images=[(True, 2)])}, "3 of 4"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said(check, facts, said):
-    more = {"shared_out": {"train": 4}, "cut": {"size": 10}}.get(check, {})
+    more = {"partitioned": {"train": 4}, "sharded": {"size": 10}}.get(check, {})
     with pytest.raises(Wrong, match=said):
-        getattr(checks, check)(seen(**facts), **more)
+        getattr(checks, check)(record(**facts), **more)
 
 
 @pytest.mark.parametrize(
@@ -131,10 +131,10 @@ def test_what_is_wrong_is_said(check, facts, said):
     ],
 )
 def test_another_curve_is_wrong(row, said):
-    other = seen(rows=[ROWS[0], row])
+    other = record(rows=[ROWS[0], row])
     with pytest.raises(Wrong, match=said):
-        checks.same_curve(other, seen())
-    checks.same_curve(seen(rows=[ROWS[0], (0.25 * (1 + 5e-6), 95, 101)]), seen())
+        checks.same_curve(other, record())
+    checks.same_curve(record(rows=[ROWS[0], (0.25 * (1 + 5e-6), 95, 101)]), record())
     if row[0] != row[0]:  # NaN is not right even where the solution has it
         with pytest.raises(Wrong):
             checks.same_curve(other, other)
@@ -142,7 +142,7 @@ def test_another_curve_is_wrong(row, said):
 
 def test_a_curve_of_other_length_is_wrong():
     with pytest.raises(Wrong, match="has 1 epochs, expected 2"):
-        checks.same_curve(seen(rows=ROWS[:1]), seen())
+        checks.same_curve(record(rows=ROWS[:1]), record())
 
 
 @pytest.mark.parametrize(
@@ -155,12 +155,12 @@ def test_a_curve_of_other_length_is_wrong():
         ([[0], [1]], "together evaluate 2 of 3 test images"),
     ],
 )
-def test_test_images_are_shared_out(parts, said):
+def test_test_images_are_partitioned(parts, said):
     events = [
         [{"kind": "pass", "images": [(False, i) for i in part], "grad": False}]
         for part in parts
     ]
     if not said:
-        return checks.tests_shared_out(seen(events=events), test=3)
+        return checks.evaluation_partitioned(record(events=events), test=3)
     with pytest.raises(Wrong, match=said):
-        checks.tests_shared_out(seen(events=events), test=3)
+        checks.evaluation_partitioned(record(events=events), test=3)

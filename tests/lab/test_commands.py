@@ -6,7 +6,8 @@ import subprocess
 import pytest
 
 from conftest import ROOT, call, slow
-from tools.lab import checks, commands, exercise
+from tools.lab import checks, commands, exercise, judge
+from tools.lab.exercise import find_exercise
 from tools.run import stages
 
 TRIED = {  # the exit status, and a part of what is printed
@@ -65,7 +66,7 @@ def test_the_way_of_a_learner(workshop):
     assert again.returncode != 0
     assert "is there already, and yours" in again.stderr
 
-    script.write_text(commands.find("08").script("solution"))
+    script.write_text(find_exercise("08").script("solution"))
     solved = act("check", "E=08_local_loss")
     assert solved.returncode == 0, solved.stderr
     assert "\nSolved: " in solved.stdout
@@ -94,21 +95,30 @@ def test_try_runs_a_script_as_its_page_means_it(workshop, number):
 
 
 def test_a_check_that_fails_takes_done_back(tmp_path, monkeypatch):
-    exercise = commands.find("08")
+    begun = find_exercise("08")
     monkeypatch.setattr(commands, "workshop", lambda _: tmp_path)
     (tmp_path / "mnist.py").write_text("the script of the learner\n")
-    monkeypatch.setattr(exercise, "check", lambda text: None)
-    commands.check(exercise)
+    monkeypatch.setattr(judge, "judge", lambda exercise, text: None)
+    commands.check(begun)
     assert (tmp_path / ".done").exists()
 
-    def fail(text):
+    def fail(exercise, text):
         assert text == "the script of the learner\n"
         raise checks.Wrong("It is wrong.")
 
-    monkeypatch.setattr(exercise, "check", fail)
+    monkeypatch.setattr(judge, "judge", fail)
     with pytest.raises(SystemExit, match=str(commands.NOT_YET)):
-        commands.check(exercise)
+        commands.check(begun)
     assert not (tmp_path / ".done").exists()
+
+
+def test_without_a_number_the_exercise_begun_last_is_meant(tmp_path, monkeypatch):
+    monkeypatch.setenv("WORKSHOP", str(tmp_path))
+    for when, number in enumerate(["08", "31", "05", "06"]):
+        begun = find_exercise(number)
+        commands.begin(begun)
+        os.utime(tmp_path / begun.name / "README.md", (when, when))
+    assert commands.last_begun().number == "06"
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from conftest import ROOT
-from tools.lab import commands
+from tools.lab.exercise import find_exercise
 from tools.run import ranks
 from tools.run.stages import script
 
@@ -15,7 +15,7 @@ CURVES = [(n, 1) for n in ("01", "06", "07", "08", "22")] + [("19", 2)]
 
 @pytest.mark.parametrize(("number", "quoted"), CURVES)
 def test_a_curve_is_that_of_the_sample(number, quoted, tmp_path):
-    exercise = commands.find(number)
+    exercise = find_exercise(number)
     pattern = r"losses\s+(?:are|become)\s+(\S+),\s+(\S+)\s+and\s+(\S+\d)"
     found = re.findall(pattern, exercise.text)
     texts = [script("01_cpu").read_text()]
@@ -32,12 +32,9 @@ def test_a_curve_is_that_of_the_sample(number, quoted, tmp_path):
 
 
 def test_exercise_15_makes_the_file_that_its_page_names(tmp_path):
-    folder = ROOT / "exercises/15_map_location"
-    assert (
-        f"{folder.relative_to(ROOT)}/as_on_gpus.py"
-        in (folder / "exercise.md").read_text()
-    )
-    result = ranks.run([folder / "as_on_gpus.py", tmp_path / "gpu.pth"])
+    program = "exercises/as_on_gpus.py"
+    assert f"python {program} " in find_exercise("15").text
+    result = ranks.run([ROOT / program, tmp_path / "gpu.pth"])
     assert result.returncode == 0, result.stderr
     words = "--data", ROOT / "data/sample", "--checkpoint", tmp_path / "gpu.pth"
     result = ranks.run([script("05_ddp_inference"), *words], 2)

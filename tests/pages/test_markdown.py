@@ -12,7 +12,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from conftest import ROOT, call, slow
-from tools.lab.commands import find
+from tools.lab.exercise import find_exercise
 from tools.pages import blocks
 from tools.run import launch
 from tools.run.stages import EVERY, STAGES, folder, load_file, script
@@ -170,7 +170,7 @@ def check_script(words, monkeypatch):
     (name,) = [word for word in words if word.endswith("/mnist.py")]
     flags, path = words[words.index(name) :], ROOT / name
     if name.startswith("workshop/"):  # it has the flags of the exercise's stage
-        path = script(find(path.parent.name).stage)
+        path = script(find_exercise(path.parent.name).stage)
     monkeypatch.setattr("sys.argv", flags)
     if "--help" in flags:
         assert flags[1:] == ["--help"]

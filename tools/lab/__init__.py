@@ -1,8 +1,8 @@
 """The break-it lab: `make exercises`, `exercise`, `try`, `check`, `hint`, `solution`.
 
 commands  what a learner calls
-exercise  an exercise by its folder: its page, its scripts, how a script of it is run
-answers   the kinds of right and wrong answers that the checks are tried on
+exercise  finds an exercise: its page, its scripts
+judge     runs a script as the check of its exercise asks, and judges it
 checks    what the exercises' own check.py share
 recorder  what each rank writes down of a run
 run_record  what the checks know of a run, once it has ended

@@ -1,20 +1,23 @@
-"""What the exercises' checks share: each raises Wrong where a script is wrong.
+"""What the exercises' checks share: each function raises Wrong where a script is wrong.
 
-`seen` is what came of a run, a RunRecord.
+`record` is a RunRecord: what the lab recorded of a run.
 """
 
 import math
 import re
 
 LIMIT = 12  # seconds; a run takes one or two, and one that takes more hangs
-TRAIN, TEST, EPOCHS = 512, 101, 2  # images, and passes
-# Another number of ranks and of images than the page has, which a script has to fit,
-# too: `run(**OTHER)`. 165 images a rank are ten batches of 16, and one of 5; three ranks
-# have 34, 34 and 33 test images.
+TRAIN = 512  # images
+TEST = 101  # images
+EPOCHS = 2
+# Another number of ranks and of images than the page has, for `run(**OTHER)`: a script
+# has to fit them, too. 165 images a rank are ten batches of 16, and one of 5. The three
+# ranks have 34, 34 and 33 test images.
 OTHER = {"processes": 3, "batch": 48, "train": 495}
 # Relative. The runs compute in float64, but a script may have float32 sums, and adds up
 # to 16 steps. A mistake with one image in 512 moves a loss by more than 1e-4.
 CLOSE = 1e-5
+# Part of an error that is due to the lab, not to the script.
 LAB = r"NVIDIA|CUDA-enabled|Torch not compiled with|File too large|fake GPU|daemonic"
 
 
@@ -26,43 +29,46 @@ class Limit(Wrong):
     """The lab cannot judge this script, which may be right: says why."""
 
 
-def ended(seen):
+def ended(record):
     """Raise Wrong unless the run ended well; Limit where the lab cannot run it."""
-    if seen.hangs:
-        raise Wrong(f"The run hangs: after {LIMIT} seconds{seen.whereabouts()}")
-    if seen.status:
-        why = seen.error()
-        raise (Limit if re.search(LAB, why) else Wrong)(f"The run fails: {why}")
+    if record.hangs:
+        raise Wrong(f"The run hangs: after {LIMIT} seconds{record.whereabouts()}")
+    if record.status:
+        error = record.error()
+        kind = Limit if re.search(LAB, error) else Wrong
+        raise kind(f"The run fails: {error}")
 
 
-def weights(seen):
+def weights(record):
     """Return the tensors of model.pth. Raises Wrong where there are none."""
-    ended(seen)
-    if why := seen.unread.get("model.pth"):
-        if "Weights only" in why:  # PyTorch says at length what else one could do
+    ended(record)
+    reason = record.unread.get("model.pth")
+    if reason:
+        if "Weights only" in reason:  # PyTorch says at length what else one could do
             raise Wrong("model.pth holds more than tensors: it is no state_dict.")
-        raise Wrong(f"model.pth cannot be read: {why}")
-    if not isinstance(seen.weights, dict) or not seen.weights:
+        raise Wrong(f"model.pth cannot be read: {reason}")
+    if not isinstance(record.weights, dict) or not record.weights:
         raise Wrong("There is no model.pth that holds a state_dict.")
-    return seen.weights
+    return record.weights
 
 
-def curve(seen, epochs=EPOCHS):
+def curve(record, epochs=EPOCHS):
     """Return metrics.csv as rows. Raises Wrong unless it has all epochs."""
-    ended(seen)
-    if why := seen.unread.get("metrics.csv"):
-        raise Wrong(f"metrics.csv cannot be read: {why}")
-    if len(seen.rows) != epochs:
-        raise Wrong(f"metrics.csv has {len(seen.rows)} epochs, expected {epochs}.")
-    return seen.rows
+    ended(record)
+    reason = record.unread.get("metrics.csv")
+    if reason:
+        raise Wrong(f"metrics.csv cannot be read: {reason}")
+    if len(record.rows) != epochs:
+        raise Wrong(f"metrics.csv has {len(record.rows)} epochs, expected {epochs}.")
+    return record.rows
 
 
-def learns(seen, epochs=EPOCHS):
+def learns(record, epochs=EPOCHS):
     """Raise Wrong unless metrics.csv has all epochs, and the loss falls."""
-    rows = curve(seen, epochs)
-    if not rows[-1][0] < rows[0][0]:
-        losses = ", ".join(f"{loss:.4f}" for loss, *_ in rows)
-        raise Wrong(f"The loss does not fall: {losses}")
+    losses = [loss for loss, _, _ in curve(record, epochs)]
+    if not losses[-1] < losses[0]:
+        told = ", ".join(f"{loss:.4f}" for loss in losses)
+        raise Wrong(f"The loss does not fall: {told}")
 
 
 def close(ours, theirs, limit=CLOSE):
@@ -70,96 +76,116 @@ def close(ours, theirs, limit=CLOSE):
     return math.isclose(ours, theirs, rel_tol=limit)
 
 
-def apart(ours, theirs, limit=CLOSE):
-    """Return in words how far two numbers that look alike are from each other."""
-    off = abs(ours - theirs) / (abs(theirs) or 1)
-    if not off < 1e-3:  # one sees it
+def relative_error(ours, theirs, limit=CLOSE):
+    """Return the relative error of a number in words, or '' where it is easy to see."""
+    error = abs(ours - theirs) / (abs(theirs) or 1)
+    if not error < 1e-3:
         return ""
-    return f" They are {off:.0e} apart, relatively; {limit:.0e} is allowed."
+    return f" They are {error:.0e} apart, relatively; {limit:.0e} is allowed."
 
 
-def same_curve(seen, expected, what="one process"):
+def same_curve(record, expected, what="one process"):
     """Raise Wrong unless losses and counts are those of another run."""
     ended(expected)
-    pairs = zip(curve(seen, len(expected.rows)), expected.rows, strict=True)
-    for epoch, (ours, theirs) in enumerate(pairs, start=1):
-        if not close(ours[0], theirs[0]):
+    ours = curve(record, len(expected.rows))
+    for epoch, row in enumerate(ours, start=1):
+        loss, correct, total = row
+        right_loss, right_correct, right_total = expected.rows[epoch - 1]
+        if not close(loss, right_loss):
             raise Wrong(
-                f"The loss of epoch {epoch} is {ours[0]:.6f}; that of {what} is "
-                f"{theirs[0]:.6f}.{apart(ours[0], theirs[0])}"
+                f"The loss of epoch {epoch} is {loss:.6f}; that of {what} is "
+                f"{right_loss:.6f}.{relative_error(loss, right_loss)}"
             )
-        if ours[1:] != theirs[1:]:
+        if (correct, total) != (right_correct, right_total):
             raise Wrong(
-                f"Epoch {epoch} counts {ours[1]} of {ours[2]} test images as correct; "
-                f"{what} counts {theirs[1]} of {theirs[2]}."
+                f"Epoch {epoch} counts {correct} of {total} test images as correct; "
+                f"{what} counts {right_correct} of {right_total}."
             )
 
 
-def same_weights(seen, expected, what="one process", names=False):
+def same_weights(record, expected, what="one process", names=False):
     """Raise Wrong unless model.pth has the tensors of another run, in any order.
 
-    With `names`, they have to have the same names, too; without, tensors of one shape
-    are compared in their order.
+    With `names`, they need the same names, too. Otherwise, where the names differ,
+    tensors of one shape are compared in their order.
     """
-    ours, theirs = weights(seen), weights(expected)
+    ours = weights(record)
+    theirs = weights(expected)
     if not names and ours.keys() != theirs.keys():
-        order = [sorted(w.values(), key=lambda t: t.shape) for w in (ours, theirs)]
-        ours, theirs = (dict(zip(theirs, tensors, strict=False)) for tensors in order)
+        ours = renamed(ours, theirs)
     if ours.keys() != theirs.keys():
-        absent = [*theirs.keys() - ours.keys()] or [*ours.keys() - theirs.keys()]
+        absent = list(theirs.keys() - ours.keys()) or list(ours.keys() - theirs.keys())
         raise Wrong(
             f"The names in model.pth begin with {next(iter(ours), None)!r}; {what} has "
             f"{next(iter(theirs))!r} ({absent[0]!r} is in one of them only)."
         )
     for name, value in theirs.items():
-        if ours[name].shape != value.shape:
-            shapes = (" x ".join(map(str, t.shape)) for t in (ours[name], value))
-            raise Wrong("{} is {} in model.pth, expected {}.".format(name, *shapes))
-        off = (ours[name].double() - value.double()).abs().max().item()
-        limit = CLOSE * max(value.double().abs().max().item(), 1e-3)
-        if not off <= limit:  # nor is NaN
-            raise Wrong(
-                f"{name} in model.pth is off by {off:.1e} from {what}, at most "
-                f"{limit:.0e} is allowed."
-            )
+        same_tensor(name, ours[name], value, what)
 
 
-def equal_weights(seen, kind="step"):
+def renamed(ours, theirs):
+    """Return our tensors by the names of theirs, those of one shape in their order."""
+    names = sorted(theirs, key=lambda name: theirs[name].shape)
+    tensors = sorted(ours.values(), key=lambda tensor: tensor.shape)
+    return dict(zip(names, tensors, strict=False))
+
+
+def same_tensor(name, ours, theirs, what):
+    """Raise Wrong unless a tensor of model.pth equals that of another run, nearly."""
+    if ours.shape != theirs.shape:
+        shape = " x ".join(map(str, ours.shape))
+        right_shape = " x ".join(map(str, theirs.shape))
+        raise Wrong(f"{name} is {shape} in model.pth, expected {right_shape}.")
+    off = (ours.double() - theirs.double()).abs().max().item()
+    limit = CLOSE * max(theirs.double().abs().max().item(), 1e-3)
+    if not off <= limit:  # nor is NaN
+        raise Wrong(
+            f"{name} in model.pth is off by {off:.1e} from {what}, at most "
+            f"{limit:.0e} is allowed."
+        )
+
+
+def equal_weights(record, kind="step"):
     """Raise Wrong unless all ranks have the same weights after every step.
 
-    `kind` is "step": the optimizer's, as it ends; or "pass": the network's, as it is
-    called again, which holds for a script without an optimizer in any case.
+    `kind` says which events show the weights. "step" is the end of a step of the
+    optimizer. "pass" is the next call of the network: a script without an optimizer has
+    that, too.
     """
-    ended(seen)
-    ranks = range(len(seen.events))
-    if not any(seen.of("step", rank) for rank in ranks):
+    ended(record)
+    ranks = range(len(record.events))
+    if not any(record.of("step", rank) for rank in ranks):
         kind = "pass"
-    skip = 1 if kind == "pass" else 0  # called before any step
-    first, *others = (
-        [e["digest"] for e in seen.of(kind, rank) if e["digest"]][skip:]
-        for rank in ranks
-    )
-    if not first:
+    steps = [digests(record, kind, rank) for rank in ranks]
+    if not steps[0]:
         raise Wrong("Rank 0 has taken no step.")
-    for rank, steps in enumerate(others, start=1):
-        if len(steps) != len(first):
-            raise Wrong(f"Rank {rank} took {len(steps)} steps, rank 0 {len(first)}.")
-        differ = [n for n, step in enumerate(steps) if step != first[n]]
-        if differ:
+    for rank in ranks:
+        if len(steps[rank]) != len(steps[0]):
             raise Wrong(
-                f"After step {differ[0] + 1} the weights of rank {rank} differ from "
-                "those of rank 0: each trains a network of its own."
+                f"Rank {rank} took {len(steps[rank])} steps, rank 0 {len(steps[0])}."
             )
+        for number, digest in enumerate(steps[rank]):
+            if digest != steps[0][number]:
+                raise Wrong(
+                    f"After step {number + 1} the weights of rank {rank} differ from "
+                    "those of rank 0: each trains a network of its own."
+                )
 
 
-def trained(seen, epochs=EPOCHS):
+def digests(record, kind, rank):
+    """Return a digest of a rank's weights after each step, as `equal_weights` says."""
+    found = [event["digest"] for event in record.of(kind, rank) if event["digest"]]
+    return found[1:] if kind == "pass" else found  # the first pass precedes all steps
+
+
+def trained(record, epochs=EPOCHS):
     """Return the training images that reached each rank's network.
 
     A list for each rank of a list for each epoch of a list for each pass. Raises Wrong
-    where a rank's passes do not divide, Limit where none was seen.
+    where the epochs of a rank differ in length, Limit where no image was seen.
     """
-    ended(seen)
-    found = [seen.epochs(rank) for rank in range(len(seen.events))]
+    ended(record)
+    found = [record.epochs(rank) for rank in range(len(record.events))]
     if not any(found):
         raise Limit(
             "No training image was seen to reach a network: the lab looks at what is "
@@ -169,83 +195,92 @@ def trained(seen, epochs=EPOCHS):
         if len(passes) != epochs:
             count = sum(map(len, passes))
             raise Wrong(
-                f"In {epochs} epochs rank {rank} trained on {count} batches: not as many "
-                "in each."
+                f"In {epochs} epochs rank {rank} trained on {count} batches: not as "
+                "many in each."
             )
     return found
 
 
-def wrapped(seen, name="DistributedDataParallel"):
+def wrapped(record, name="DistributedDataParallel"):
     """Raise Wrong unless training went through the wrapper's forward on every rank."""
-    for rank in range(len(seen.events)):
-        if name not in seen.wrapped(rank):
+    for rank in range(len(record.events)):
+        if name not in record.wrapped(rank):
             raise Wrong(f"No training batch went through {name} on rank {rank}.")
 
 
-def cut(seen, size):
-    """Raise Wrong unless each rank's optimizer has but the rank's part of the weights.
+def sharded(record, size):
+    """Raise Wrong unless each rank's optimizer has only its shard of the weights.
 
-    `size` is how many numbers the whole network has; the parts may differ a little.
+    `size` is how many numbers the whole network has. Shards may differ by a tenth.
     """
-    ended(seen)
-    for rank in range(len(seen.events)):
-        held = max((step["weights"] for step in seen.of("step", rank)), default=0)
-        if held > 1.1 * size / len(seen.events):
+    ended(record)
+    ranks = len(record.events)
+    for rank in range(ranks):
+        numbers = max((step["weights"] for step in record.of("step", rank)), default=0)
+        if numbers > 1.1 * size / ranks:
             raise Wrong(
-                f"The optimizer of rank {rank} has {held} of the network's {size} "
-                f"numbers; each of {len(seen.events)} ranks is to keep but its part."
+                f"The optimizer of rank {rank} has {numbers} of the network's {size} "
+                f"numbers; each of {ranks} ranks is to keep but its part."
             )
 
 
-def shared_out(seen, train=TRAIN, twice=0, epochs=EPOCHS):
+def partitioned(record, train=TRAIN, twice=0, epochs=EPOCHS):
     """Raise Wrong unless in each epoch one rank uses each training image, once.
 
     So many images may be used `twice`, as DistributedSampler does.
     """
-    found = trained(seen, epochs)
+    found = trained(record, epochs)
     for epoch in range(epochs):
-        parts = [
-            [index for images in passes[epoch] for index in images] for passes in found
-        ]
-        for rank, part in enumerate(parts):
-            for other in range(rank):
-                common = len(set(part) & set(parts[other]))
-                if common > twice:
-                    raise Wrong(
-                        f"In epoch {epoch + 1} rank {rank} trained on {common} images "
-                        f"that rank {other} trained on too (of its {len(part)})."
-                    )
-        distinct = {index for part in parts for index in part}
-        count = sum(map(len, parts))
-        if len(distinct) != train:
+        parts = [flat(passes[epoch]) for passes in found]
+        without_overlap(parts, twice, epoch)
+        together = flat(parts)
+        distinct = len(set(together))
+        if distinct != train:
             raise Wrong(
-                f"In epoch {epoch + 1} the ranks together saw {len(distinct)} of {train} "
+                f"In epoch {epoch + 1} the ranks together saw {distinct} of {train} "
                 "training images."
             )
-        if count > train + twice:
+        if len(together) > train + twice:
             raise Wrong(
-                f"In epoch {epoch + 1} the ranks trained on {count} images, of which "
-                f"there are {train}: some were used more than once."
+                f"In epoch {epoch + 1} the ranks trained on {len(together)} images, of "
+                f"which there are {train}: some were used more than once."
             )
 
 
-def tests_shared_out(seen, test=TEST):
-    """Raise Wrong unless the ranks share the test images out: each has its part of them.
+def flat(lists):
+    """Return the items of lists in one list."""
+    return [item for items in lists for item in items]
 
-    Of a run of one epoch. As many images may be used twice as make parts equally large.
+
+def without_overlap(parts, twice, epoch):
+    """Raise Wrong where two ranks trained on more than `twice` images in common."""
+    for rank, part in enumerate(parts):
+        for other in range(rank):
+            common = len(set(part) & set(parts[other]))
+            if common > twice:
+                raise Wrong(
+                    f"In epoch {epoch + 1} rank {rank} trained on {common} images "
+                    f"that rank {other} trained on too (of its {len(part)})."
+                )
+
+
+def evaluation_partitioned(record, test=TEST):
+    """Raise Wrong unless the ranks share the test images out: each evaluates its part.
+
+    The run has one epoch. Only as many images may be used twice as make parts equally
+    large.
     """
-    ended(seen)
-    ranks = range(len(seen.events))
-    parts = [
-        {i for images in seen.passes(rank, train=False) for i in images}
-        for rank in ranks
-    ]
+    ended(record)
+    ranks = len(record.events)
+    parts = [set(flat(record.passes(rank, train=False))) for rank in range(ranks)]
     distinct = len(set().union(*parts))
     if distinct != test:
         raise Wrong(f"The ranks together evaluate {distinct} of {test} test images.")
     sizes = [len(part) for part in parts]
-    if sum(sizes) - test > -test % len(ranks) or max(sizes) - min(sizes) >= len(ranks):
+    twice = sum(sizes) - test
+    if twice > -test % ranks or max(sizes) - min(sizes) >= ranks:
+        told = ", ".join(map(str, sizes[:-1]))
         raise Wrong(
             f"The ranks do not share the {test} test images out: they evaluate "
-            f"{', '.join(map(str, sizes[:-1]))} and {sizes[-1]} different ones."
+            f"{told} and {sizes[-1]} different ones."
         )

@@ -1,7 +1,7 @@
 """The commands of the break-it lab: `python -m tools.lab.commands check 04`.
 
-Two checks at once do not meet: each runs in folders of its own, and the later one writes
-whether it is solved.
+Two checks at once do not disturb each other: each runs in folders of its own, and the
+later one writes whether the exercise is solved.
 """
 
 import difflib
@@ -11,7 +11,13 @@ import sys
 from pathlib import Path
 
 from tools.lab.checks import Limit, Wrong
-from tools.lab.exercise import committed, exercises
+from tools.lab.exercise import (
+    committed,
+    exercises,
+    find_exercise,
+    names,
+    number_of,
+)
 from tools.run import data, launch, stages
 from tools.run.diffs import colour
 from tools.run.stages import (
@@ -26,141 +32,150 @@ NOT_YET = 3  # exit status of a check that finds a script wrong: no error of mak
 WHICH = "which exercise? E=04, say; 'make exercises' lists them"
 
 
-def workshop(exercise):
-    """Return the folder of the learner's own script, in workshop/ or $WORKSHOP."""
-    return Path(os.environ.get("WORKSHOP") or ROOT / "workshop") / exercise.folder.name
+def workshop(name):
+    """Return the learner's folder for an exercise, in workshop/ or $WORKSHOP."""
+    return Path(os.environ.get("WORKSHOP") or ROOT / "workshop") / name
 
 
-def find(text):
-    """Return the exercise that a person means by `4`, `04` or `04_name`."""
-    for exercise in exercises():
-        if text in (exercise.number, exercise.number.lstrip("0"), exercise.folder.name):
-            return exercise
-    where = "'make exercises' lists them, E=04 names one"
-    refuse(f"there is no exercise {text!r}: {where}")
-
-
-def state(exercise):
+def state(name):
     """Return `done`, `begun` or nothing."""
-    folder = workshop(exercise)
-    return "done" if (folder / ".done").exists() else "begun" * folder.exists()
+    folder = workshop(name)
+    if (folder / ".done").exists():
+        return "done"
+    return "begun" if folder.exists() else ""
 
 
 def last_begun():
     """Return the exercise that was begun last; refuses where none is begun."""
-    pages = [(workshop(one) / "README.md", one) for one in exercises()]
-    times = [(page.stat().st_mtime, n) for n, (page, _) in enumerate(pages)
-             if page.exists()]  # fmt: skip
+    times = {}
+    for name in names():
+        page = workshop(name) / "README.md"
+        if page.exists():
+            times[name] = page.stat().st_mtime
     if not times:
         refuse(WHICH)
-    return pages[max(times)[1]][1]
+    return find_exercise(max(times, key=times.get))
 
 
-def following():
-    """Return what to do next, and how far one is: two lines of text."""
+def next_step():
+    """Return what to do next."""
+    for wanted, command in ("begun", "check"), ("", "exercise"):
+        for name in names():
+            if state(name) == wanted:
+                return f"Next: make {command} E={number_of(name)}"
+    return "All are solved."
+
+
+def progress():
+    """Return how far one is: a line to send to the instructor."""
     numbers = {"done": [], "begun": [], "": []}
-    for exercise in exercises():
-        numbers[state(exercise)].append(exercise.number)
-    done, begun, new = numbers.values()
-    what, far = "All are solved.", f"{len(done)} of {len(exercises())} solved"
-    if begun or new:
-        what = f"make check E={begun[0]}" if begun else f"make exercise E={new[0]}"
-        what = f"Next: {what}"
-    if done:
-        far += f" ({' '.join(done)})"
-    if begun:
-        far += f", begun: {' '.join(begun)}"
-    return what, far
+    for name in names():
+        numbers[state(name)].append(number_of(name))
+    text = f"{len(numbers['done'])} of {len(names())} solved"
+    if numbers["done"]:
+        text += f" ({' '.join(numbers['done'])})"
+    if numbers["begun"]:
+        text += f", begun: {' '.join(numbers['begun'])}"
+    return text
 
 
-def listed():
-    """Print the list of exercises; the last line is one to send to the instructor."""
+def list_exercises():
+    """Print the list of exercises, what to do next, and how far one is."""
     for exercise in exercises():
         head = f"{exercise.number}  {exercise.stage:18} {exercise.minutes:3} min"
-        print(f"{head}  {state(exercise):5}  {exercise.title}")
-    print("", *following(), sep="\n")
+        print(f"{head}  {state(exercise.name):5}  {exercise.title}")
+    print("", next_step(), progress(), sep="\n")
 
 
 def begin(exercise):
     """Put the broken script and its page into workshop/."""
-    path, number = workshop(exercise) / "mnist.py", exercise.number
-    name = data.shown(path)
+    number = exercise.number
+    folder = workshop(exercise.name)
+    path = folder / "mnist.py"
+    shown = data.shown(path)
     if path.exists():
         away = f"throw it away by 'make reset E={number}'"
-        refuse(f"{name} is there already, and yours: go on with it, or {away}")
-    refuse_unwritable(path.parent, "work in a copy of the repository of your own")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    page = exercise.text.split("\n## Hints")[0].rstrip() + "\n"
-    (path.parent / "README.md").write_text(page)
+        refuse(f"{shown} is there already, and yours: go on with it, or {away}")
+    refuse_unwritable(folder, "work in a copy of the repository of your own")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "README.md").write_text(exercise.without_hints())
     path.write_text(exercise.script("start"))
     print(f"{exercise.title}\n\n{exercise.chapter('What you observe')}")
     print(f"\n{exercise.chapter('Your task')}\n")
     print(f"Run it: make try E={number}")
-    print(f"Edit {name}, then: make check E={number}   (stuck? make hint E={number})")
+    print(f"Edit {shown}, then: make check E={number}   (stuck? make hint E={number})")
 
 
-def begun(exercise):
-    """Return the learner's script; refuses where there is none yet."""
-    path = workshop(exercise) / "mnist.py"
+def own_script(exercise):
+    """Return the path of the learner's script; refuses where there is none yet."""
+    path = workshop(exercise.name) / "mnist.py"
     if not path.exists():
         number = exercise.number
         refuse(f"exercise {number} has not begun: 'make exercise E={number}'")
     return path
 
 
-def attempt(exercise):
+def try_script(exercise):
     """Run the learner's script as the page means it; return the exit status.
 
-    That is on as many ranks and fake GPUs as the exercise's `TRY` says.
+    It runs on as many ranks and fake GPUs as the exercise's `TRY` says.
     """
-    path, settings = begun(exercise), exercise.settings()
-    folder, environment = path.parent, {"OMP_NUM_THREADS": "1"}
-    program = Path(sys.executable).parent
-    command = [data.shown(program / "python")]
-    count = settings.get("processes") or CPU_PROCESSES.get(exercise.stage)
-    if count:
-        command = [data.shown(program / "torchrun"), "--standalone"]
-        command += [f"--nproc-per-node={count}"]
+    path = own_script(exercise)
+    settings = exercise.try_settings()
+    environment = {"OMP_NUM_THREADS": "1"}
+    programs = Path(sys.executable).parent
+    command = [programs / "python"]
+    processes = settings.get("processes") or CPU_PROCESSES.get(exercise.stage)
+    if processes:
+        command = [programs / "torchrun", "--standalone"]
+        command.append(f"--nproc-per-node={processes}")
     if "fake" in settings:
         environment["CUDA_VISIBLE_DEVICES"] = ""
         command += ["-m", "tools.lab.fake", settings["fake"]]
         print("On fake GPUs:")
-    command += [data.shown(path), "--data", data.shown(data.SAMPLE)]
-    command += ["--out", data.shown(folder / "out"), *settings.get("flags", [])]
-    command = list(map(str, command))
-    launch.show(environment, command)
-    return launch.follow(data.shown(path), environment, command, None)
+    command += [path, "--data", data.SAMPLE, "--out", path.parent / "out"]
+    command += settings.get("flags", [])
+    shown = [data.shown(word) if isinstance(word, Path) else word for word in command]
+    words = [str(word) for word in shown]
+    launch.show(environment, words)
+    return launch.follow(data.shown(path), environment, words, None)
 
 
 def check(exercise):
     """Judge the learner's script, print the verdict, and remember it in .done."""
-    path = begun(exercise)
+    path = own_script(exercise)
     print(f"Running {data.shown(path)}, to see what it does …", flush=True)
-    try:
-        exercise.check(path.read_bytes().decode())
-    except UnicodeDecodeError as error:
-        line = error.object.count(b"\n", 0, error.start) + 1
-        why, left = f"Line {line} of {data.shown(path)} is not UTF-8: save it so.", ""
-    except Limit as limit:
-        why, left = limit, "\nThat is the lab's limit, and need not be your mistake."
-    except Wrong as wrong:
-        why, left = wrong, ""
-    else:
-        why = None
+    why = what_is_wrong(exercise, path)
+    done = path.with_name(".done")
     if why:
-        (workshop(exercise) / ".done").unlink(missing_ok=True)
-        print(f"Not yet. {why}{left}")
+        done.unlink(missing_ok=True)
+        print(f"Not yet. {why}")
         sys.exit(NOT_YET)
-    (workshop(exercise) / ".done").touch()
+    done.touch()
     print(f"Solved: {exercise.title}")
     print(f"Where people met it: {exercise.chapter('Where people met it')}")
-    print("", *following()[::-1], sep="\n")
+    print("", progress(), next_step(), sep="\n")
+
+
+def what_is_wrong(exercise, path):
+    """Return in words what is wrong with the script in a file, or ''."""
+    from tools.lab.judge import judge  # imports PyTorch, which takes a second or two
+
+    try:
+        judge(exercise, path.read_bytes().decode())
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        return f"Line {line} of {data.shown(path)} is not UTF-8: save it so."
+    except Limit as limit:
+        return f"{limit}\nThat is the lab's limit, and need not be your mistake."
+    except Wrong as wrong:
+        return str(wrong)
+    return ""
 
 
 def hint(exercise):
-    """Print the next hint; after the last one, all of them."""
-    begun(exercise)
-    counter = workshop(exercise) / ".hints"
+    """Print the next hint, and those before it; after the last one, all of them."""
+    counter = own_script(exercise).with_name(".hints")
     hints = exercise.hints()
     given = len(counter.read_text()) if counter.exists() else 0
     counter.write_text("x" * min(given + 1, len(hints)))
@@ -173,56 +188,84 @@ def hint(exercise):
 
 def solution(exercise):
     """Print the diff from the broken script to the solution."""
-    name = f"workshop/{exercise.folder.name}/mnist.py"
-    old, new = (exercise.script(n).splitlines() for n in ("start", "solution"))
-    diff = difflib.unified_diff(old, new, name, "solution", lineterm="")
+    start = exercise.script("start").splitlines()
+    solved = exercise.script("solution").splitlines()
+    name = f"workshop/{exercise.name}/mnist.py"
+    diff = difflib.unified_diff(start, solved, name, "solution", lineterm="")
     print(*colour(list(diff)), sep="\n")
 
 
-def reset(*these):
-    """Throw the learner's folders away."""
-    for exercise in these:
-        if workshop(exercise).exists():
-            shutil.rmtree(workshop(exercise))
-            print(f"exercise {exercise.number} is new again")
+def reset(exercise):
+    """Throw the learner's folder for an exercise away."""
+    folder = workshop(exercise.name)
+    if folder.exists():
+        shutil.rmtree(folder)
+        print(f"exercise {exercise.number} is new again")
+
+
+def reset_all():
+    """Throw the learner's folders for all exercises away."""
+    for exercise in exercises():
+        reset(exercise)
 
 
 def restore(name):
-    """Bring a stage's script back to what is committed; keep the edited one beside it."""
+    """Bring a stage's script back as committed; keep the edited one beside it."""
     stage = stages.find(name)
-    path, text = stages.script(stage), committed(stage)
+    path = stages.script(stage)
+    shown = data.shown(path)
+    text = committed(stage)
     if text is None:
-        refuse(f"git has no {data.shown(path)} here: download the repository again")
-    if path.exists() and path.read_bytes() == text.encode():
-        print(f"{data.shown(path)} is as it was")
-        return
-    kept = ""
-    if path.exists():
-        copy = path.with_name("mnist_edited.py")
-        for number in range(2, 100):
-            if copy.exists():
-                copy = path.with_name(f"mnist_edited{number}.py")
+        refuse(f"git has no {shown} here: download the repository again")
+    if not path.exists():
+        path.write_text(text)
+        print(f"{shown} is as committed again")
+    elif path.read_bytes() == text.encode():
+        print(f"{shown} is as it was")
+    else:
+        copy = free_name(path)
         path.replace(copy)
-        kept = f"; your version is {data.shown(copy)}"
-    path.write_text(text)
-    print(f"{data.shown(path)} is as committed again{kept}")
+        path.write_text(text)
+        kept = f"your version is {data.shown(copy)}"
+        print(f"{shown} is as committed again; {kept}")
+
+
+def free_name(path):
+    """Return a path beside a script where no file is, such as mnist_edited2.py."""
+    copy = path.with_name("mnist_edited.py")
+    number = 2
+    while copy.exists():
+        copy = path.with_name(f"mnist_edited{number}.py")
+        number += 1
+    return copy
+
+
+ACTIONS = {
+    "begin": begin,
+    "try": try_script,
+    "check": check,
+    "hint": hint,
+    "solution": solution,
+    "reset": reset,
+}
 
 
 def main():
     end_at_a_closed_pipe()
-    actions = {"begin": begin, "try": attempt, "check": check, "hint": hint,
-               "solution": solution, "reset": reset}  # fmt: skip
-    action, *names = [word for word in sys.argv[1:] if word]
+    action, *words = [word for word in sys.argv[1:] if word]
+    name = words[0] if words else None
     if action == "list":
-        listed()
+        list_exercises()
     elif action == "restore":
-        restore(names[0] if names else refuse("which stage? S=4, say"))
-    elif action == "reset" and names == ["all"]:
-        reset(*exercises())
-    elif not names and action in ("begin", "reset"):
+        restore(name or refuse("which stage? S=4, say"))
+    elif action == "reset" and name == "all":
+        reset_all()
+    elif name:
+        sys.exit(ACTIONS[action](find_exercise(name)))
+    elif action in ("begin", "reset"):
         refuse(WHICH)
     else:
-        sys.exit(actions[action](find(names[0]) if names else last_begun()))
+        sys.exit(ACTIONS[action](last_begun()))
 
 
 if __name__ == "__main__":

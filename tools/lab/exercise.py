@@ -1,100 +1,110 @@
-"""An exercise of the break-it lab is a folder exercises/NN_name:
+"""The exercises of the break-it lab: how one is found, and what its files say.
 
-    exercise.md     title, stage, minutes; what you observe; your task; hints; source
-    start.patch     the script that the learner gets
-    solution.patch  a solution
-    answers.diff    right and wrong answers that the check is tried on: tools.lab.answers
-    check.py        check(run): raises Wrong where the script is still wrong
+An exercise has a name, such as `05_no_sampler`, and these files:
 
-Patches are against the script of the stage, so that an exercise cannot drift away from
-it; one that is missing changes nothing, so the script is that of the stage.
+    exercises/05_no_sampler.md      the page: title, stage and minutes; what you
+                                    observe; your task; hints; where people met it
+    tools/lab/exercises/05_no_sampler/
+        start.patch                 makes the learner's script from that of the stage
+        solution.patch              makes a solution from it
+        check.py                    check(run): raises Wrong where a script is wrong
+
+A missing patch changes nothing. Since the scripts are patches of the stage, an exercise
+always fits the stage. tests/lab/answers has the answers that the checks are tried on.
 """
 
-import contextlib
 import functools
-import json
 import re
 import subprocess
-import tempfile
-from pathlib import Path
 
 import whatthepatch
 
-from tools.lab import answers, checks
-from tools.lab.checks import EPOCHS, TEST, TRAIN
-from tools.run import compare
-from tools.run.sample import cut
-from tools.run.stages import CPU_PROCESSES, EVERY, ROOT, load_file, script
+from tools.run.stages import EVERY, ROOT, load_file, refuse, script
 
-EXERCISES = ROOT / "exercises"
+PAGES = ROOT / "exercises"
+FILES = ROOT / "tools/lab/exercises"
+HEAD = re.compile(r"# (.*)\n\nStage (\w+), (\d+) minutes\.")
+HINT = re.compile(r"(?s)<details><summary>.*?</summary>\n\n(.*?)\n\n</details>")
 
 
 class Exercise:
-    """An exercise, by its folder. Raises ValueError where its files do not fit."""
+    """An exercise, by its name. Raises ValueError where its page has no such head."""
 
-    def __init__(self, folder):
-        self.folder = folder
-        self.number = folder.name.partition("_")[0]
-        self.text = (folder / "exercise.md").read_text()
-        head = re.match(r"# (.*)\n\nStage (\w+), (\d+) minutes\.", self.text)
+    def __init__(self, name):
+        self.name = name
+        self.number = number_of(name)
+        self.page = PAGES / f"{name}.md"
+        self.folder = FILES / name
+        self.text = self.page.read_text()
+        head = HEAD.match(self.text)
         if not head or head[2] not in EVERY.values():
-            raise ValueError(f"{folder}/exercise.md: no title, stage and minutes")
-        self.title, self.stage, self.minutes = head[1], head[2], int(head[3])
+            raise ValueError(f"{self.page}: no title, stage and minutes")
+        self.title = head[1]
+        self.stage = head[2]
+        self.minutes = int(head[3])
 
     def chapter(self, title):
-        """Return a chapter of exercise.md."""
+        """Return a chapter of the page."""
         found = re.search(rf"(?ms)^## {title}\n+(.*?)(?=^## |\Z)", self.text)
         if not found:
-            raise ValueError(f"{self.folder}/exercise.md has no chapter {title!r}")
+            raise ValueError(f"{self.page} has no chapter {title!r}")
         return found[1].strip()
 
     def hints(self):
         """Return the three hints."""
-        _, *hints = re.split(r"^\d\. ", self.chapter("Hints"), flags=re.MULTILINE)
-        return [hint.strip() for hint in hints]
+        return HINT.findall(self.chapter("Hints"))
+
+    def without_hints(self):
+        """Return the page up to the hints, for the learner's workshop."""
+        return self.text.split("\n## Hints")[0].rstrip() + "\n"
 
     def script(self, name):
-        """Return the text of the script `start`, `solution`, `stage` or `rewritten`.
+        """Return the text of the script `start`, `solution` or `stage`.
 
         Raises ValueError where its patch does not apply to the stage.
         """
-        if name == "rewritten":
-            own = self.folder / "rewritten.py"
-            shared = EXERCISES / "rewritten" / f"{self.stage}.py"
-            return (own if own.exists() else shared).read_text()
-        path = self.folder / f"{name}.patch"
         original = stage_text(self.stage)
-        return patched(original, path, self.stage) if path.exists() else original
+        patch = self.folder / f"{name}.patch"
+        if not patch.exists():
+            return original
+        return patched(original, patch, self.stage)
 
-    def answers(self):
-        """Return what answers.diff has, see answers.parse."""
-        path = self.folder / "answers.diff"
-        return answers.parse(path.read_text(), f"{self.folder.name}/answers.diff")
-
-    def settings(self):
-        """Return how `make try` runs a script: TRY in check.py, see commands.attempt.
+    def try_settings(self):
+        """Return how `make try` runs the learner's script: TRY in check.py, a dict.
 
         It may have `processes`, `flags`, and `fake`, the name of a function of
         tools.lab.fake_cuda.
         """
-        return getattr(load_file("check", self.folder / "check.py"), "TRY", {})
+        return getattr(self.load_check(), "TRY", {})
 
-    def check(self, text):
-        """Judge the text of a script. Raises Wrong with what is still wrong."""
-        run, run.solution, run.original = (
-            functools.partial(observed, each, self.stage)
-            for each in (text, self.script("solution"), stage_text(self.stage))
-        )
-        try:
-            load_file("check", self.folder / "check.py").check(run)
-        except checks.Wrong:
-            raise
-        except Exception as error:  # a learner cannot help it
-            checks.ended(run())
-            what = f"{type(error).__name__}: {error}"
-            raise checks.Limit(
-                f"The check met something that it does not expect ({what})."
-            ) from error
+    def load_check(self):
+        """Return the module of check.py."""
+        return load_file("check", self.folder / "check.py")
+
+
+def number_of(name):
+    """Return the number of an exercise, such as `05`, from its name."""
+    return name.partition("_")[0]
+
+
+def names():
+    """Return the names of all exercises, in order."""
+    return sorted(path.stem for path in PAGES.glob("[0-9]*.md"))
+
+
+def exercises():
+    """Return all exercises, in order."""
+    return [Exercise(name) for name in names()]
+
+
+def find_exercise(text):
+    """Return the exercise that a person means by `4`, `04` or `04_name`, or refuse."""
+    for name in names():
+        number = number_of(name)
+        if text in (number, number.lstrip("0"), name):
+            return Exercise(name)
+    where = "'make exercises' lists them, E=04 names one"
+    refuse(f"there is no exercise {text!r}: {where}")
 
 
 @functools.cache
@@ -103,14 +113,14 @@ def committed(stage):
     path = script(stage)
     words = ["git", "show", f"HEAD:./{path.name}"]
     try:
-        shown = subprocess.run(words, cwd=path.parent, capture_output=True)
+        result = subprocess.run(words, cwd=path.parent, capture_output=True)
     except FileNotFoundError:
         return None
-    return shown.stdout.decode() if shown.returncode == 0 else None
+    return result.stdout.decode() if result.returncode == 0 else None
 
 
 def stage_text(stage):
-    """Return the script that exercises build on: a learner's edit of it does no harm."""
+    """Return the script that exercises build on, without a learner's edits."""
     return committed(stage) or script(stage).read_text()
 
 
@@ -125,81 +135,3 @@ def patched(original, path, stage):
     except whatthepatch.exceptions.WhatThePatchException as error:
         raise ValueError(f"{path} does not apply to {stage}: {error}") from None
     return "\n".join(lines) + "\n"
-
-
-@functools.cache  # many exercises are held against the same run
-def observed(text, stage, *flags, processes=None, train=TRAIN, test=TEST, batch=None,
-             epochs=EPOCHS, fake=None, reductions=False, float64=True,
-             resume=0):  # fmt: skip
-    """Run the text of a script and return what was seen of it, a RunRecord.
-
-    `train` and `test` are the numbers of images, `batch` those of a step on all ranks.
-    With `resume`, a script that has --resume (of stage 11 or 12) trains so many epochs
-    first. Then it runs again with --resume, and what is seen is of that run, where the
-    first one ends well.
-    """
-    import torch  # here, so that what runs nothing answers at once
-
-    from tools.lab import recorder
-    from tools.lab.run_record import RunRecord
-    from tools.run import ranks
-
-    with tempfile.TemporaryDirectory() as folder:
-        folder = Path(folder).resolve()
-        path, out = folder / stage / "mnist.py", folder / "out"
-        path.parent.mkdir()
-        path.write_text(text, encoding="utf-8")
-        words = [path, "--data", cut(folder / "data", train, test), "--out", out]
-        words += ["--batch-size", batch] if batch else []
-        runs = [[*words, "--epochs", epochs, *flags]]
-        if resume:
-            runs = [[*words, "--epochs", resume, *flags], [*runs[0], "--resume"]]
-        count = processes or CPU_PROCESSES.get(stage, 0)
-        prepare = recorder.record, folder, str(path), fake, reductions
-        late = False
-        for words in runs:
-            try:
-                ended = ranks.run(words, count, float64, checks.LIMIT, prepare)
-            except ranks.TimedOut as error:
-                ended, late = error, True
-            if late or ended.returncode:
-                break
-        seen = RunRecord(
-            events=[events(folder / f"rank{rank}") for rank in range(count or 1)],
-            status=1 if late else ended.returncode, hangs=late, stdout=ended.stdout,
-            stderr=ended.stderr, statuses=ended.statuses, errors=ended.errors,
-            places=ended.places, rows=[], weights=None, needs_gpu=False, unread={},
-            out=out, path=str(path), text=text, count=epochs - resume,
-        )  # fmt: skip
-        for name, into, read in (
-            ("metrics.csv", "rows", compare.read),
-            ("model.pth", "weights", functools.partial(torch.load, map_location="cpu")),
-        ):
-            if (out / name).exists():
-                try:
-                    setattr(seen, into, read(out / name))
-                except Exception as error:  # noqa: BLE001, whatever is there
-                    seen.unread[name] = (str(error).splitlines() or ["it is empty"])[0]
-        if seen.weights is not None:
-            try:
-                torch.load(out / "model.pth")
-            except RuntimeError:  # its tensors say that they are on a GPU
-                seen.needs_gpu = True
-        return seen
-
-
-def events(path):
-    """Return what a rank has written; the last line may be torn."""
-    if not path.exists():
-        return []
-    found = []
-    for line in path.read_text().splitlines():
-        with contextlib.suppress(ValueError):
-            found.append(json.loads(line))
-    return found
-
-
-def exercises():
-    """Return all exercises, in order."""
-    folders = sorted(path.parent for path in EXERCISES.glob("*/exercise.md"))
-    return [Exercise(folder) for folder in folders]

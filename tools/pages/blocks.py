@@ -132,11 +132,15 @@ def hunk(a, b, number):
     """Return a hunk of a diff, under a heading that can be linked to."""
     found = diffs.hunks(a, b)
     one = found[int(number) - 1]
-    return "\n".join([
-        f'<a id="{anchor(a, b)}.{number}"></a>\n',
-        f"### {number} of {len(found)}: `{one.section}`\n",
-        "```diff", *one.text, "```",
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            f'<a id="{anchor(a, b)}.{number}"></a>\n',
+            f"### {number} of {len(found)}: `{one.section}`\n",
+            "```diff",
+            *one.text,
+            "```",
+        ]
+    )
 
 
 def reasons(a, b):
@@ -212,21 +216,31 @@ def doors(*words):
 
 def exercises():
     """Return the table of the exercises."""
-    rows = [
-        [one.number, f"[{one.title}]({one.folder.name}/exercise.md)", f"`{one.stage}`",
-         one.minutes] for one in lab_exercises()
-    ]  # fmt: skip
+    rows = []
+    for one in lab_exercises():
+        link = f"[{one.title}]({one.name}.md)"
+        rows.append([one.number, link, f"`{one.stage}`", one.minutes])
     return table("lllr", ["", "exercise", "stage", "minutes"], rows)
 
 
 BLOCKS = {
-    "bench": lambda: report(published(), SPEEDUP), "model": predict.fitted,
-    "predict": predict.forecast, "arithmetic": predict.arithmetic,
-    "memory": memory.overview, "modes": predict.modes,
-    "stages": stages, "beyond": lambda: stages(BEYOND), "output": output,
-    "printed": printed, "verdict": verdict, "hunk": hunk, "exercises": exercises, "rooms": rooms.flowchart,
-    "door": door, "doors": doors,
-}  # fmt: skip
+    "bench": lambda: report(published(), SPEEDUP),
+    "model": predict.fitted,
+    "predict": predict.forecast,
+    "arithmetic": predict.arithmetic,
+    "memory": memory.overview,
+    "modes": predict.modes,
+    "stages": stages,
+    "beyond": lambda: stages(BEYOND),
+    "output": output,
+    "printed": printed,
+    "verdict": verdict,
+    "hunk": hunk,
+    "exercises": exercises,
+    "rooms": rooms.flowchart,
+    "door": door,
+    "doors": doors,
+}
 
 
 def make(name):

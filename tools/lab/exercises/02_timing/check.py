@@ -1,0 +1,44 @@
+import re
+
+from tools.lab.checks import EPOCHS, TRAIN, Wrong, learns
+from tools.lab.fake_cuda import FAST, MATMUL, fast_gpu, one_gpu
+
+TRY = {"fake": "one_gpu"}
+
+MOST = 1  # ms a step that a wait or two may add
+
+
+def check(run):
+    # another GPU and another number of steps: what is told is what was measured
+    for gpu, speed, batch in (one_gpu, 1, 64), (fast_gpu, FAST, 100):
+        record = run("--batch-size", str(batch), fake=gpu)
+        learns(record)
+        least = 5 * MATMUL / speed  # the work of a step
+        times = [float(t) for t in re.findall(r"(\d[\d.]*) ms a step", record.stdout)]
+        if len(times) != EPOCHS:
+            raise Wrong(
+                f"There are {len(times)} lines with 'ms a step', expected one an epoch."
+            )
+        for told in times:
+            if told < least - 0.01:
+                raise Wrong(
+                    f"The script says {told:.2f} ms a step; the GPU works {least:.2f} "
+                    "ms on one. The clock was read while work was still in the queue."
+                )
+            if told > least + MOST:
+                raise Wrong(
+                    f"The script says {told:.2f} ms a step; the GPU works {least:.2f} "
+                    f"ms on one, and a wait or two add {MOST} ms at most."
+                )
+        steps, waits, waited = 0, 0, False
+        for event in record.events[0]:
+            waited |= event["kind"] == "wait"
+            if event["kind"] == "step":
+                steps, waits, waited = steps + 1, waits + waited, False
+        if steps < EPOCHS * TRAIN // batch:
+            raise Wrong(f"The script takes {steps} steps: it no longer trains.")
+        if waits > steps / 2:
+            raise Wrong(
+                f"The script waits for the GPU before {waits} of {steps} steps. Each "
+                "time the GPU stands still after that: the steps become slower."
+            )

@@ -1,0 +1,56 @@
+from tools.lab.checks import (
+    OTHER,
+    Wrong,
+    ended,
+    equal_weights,
+    learns,
+    partitioned,
+    weights,
+    wrapped,
+)
+
+STD = 0.02
+BOUND = 784**-0.5  # of what nn.Linear(784) has by default; its spread is nearly STD
+
+
+def check(run):
+    still = run("--lr", "1e-9")  # the weights stay as at the start
+    for record in still, run("--seed", "1", **OTHER):
+        ended(record)
+        starts = [
+            next((e["digest"] for e in record.of("pass", rank) if e["digest"]), None)
+            for rank in range(len(record.events))
+        ]
+        for rank, start in enumerate(starts):
+            if start != starts[0]:
+                raise Wrong(
+                    f"In the first step the weights of rank {rank} differ from those "
+                    "of rank 0."
+                )
+        equal_weights(record)
+        if record is still:
+            normal(weights(record))
+            first = starts[0]
+            continue
+        partitioned(record, OTHER["train"])
+        if starts[0] == first:
+            raise Wrong("The initial weights are the same with --seed 0 and 1.")
+        wrapped(record)
+        learns(record)
+
+
+def normal(tensors):
+    """Raise Wrong unless tensors look like drawn from a normal distribution, by STD."""
+    for name, tensor in tensors.items():
+        deviation, count = tensor.std().item(), tensor.numel()
+        noise = STD * (2 * count) ** -0.5  # of the deviation of so many numbers
+        if not abs(deviation - STD) < max(4 * noise, STD / 100):
+            raise Wrong(
+                f"The initial values of {name} have a standard deviation of "
+                f"{deviation:.4f}, expected {STD}."
+            )
+        if count > 100 and tensor.abs().max() < BOUND * (1 + 1e-6):
+            raise Wrong(
+                f"No initial value of {name} is beyond {BOUND:.4f}: they are those of "
+                "nn.Linear, not normal ones."
+            )

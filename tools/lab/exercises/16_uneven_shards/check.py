@@ -1,0 +1,57 @@
+from tools.lab.checks import Wrong, learns, trained, wrapped
+
+TRY = {"processes": 3, "flags": ["--batch-size", "129"]}
+
+RUNS = [  # ranks, images, images of a step; twice the last rank has a batch less
+    (2, 129, 64),
+    (4, 67, 32),
+    (3, 96, 48),
+]
+
+
+def digests(record, rank):
+    """Return the weights that each training pass begins with, a digest a pass."""
+    return [
+        event["digest"]
+        for event in record.of("pass", rank)
+        if event["grad"] and any(train for train, _ in event["images"])
+    ]
+
+
+def check(run):
+    for processes, train, batch in RUNS:
+        record = run(processes=processes, train=train, batch=batch)
+        found = trained(record)
+        wrapped(record)
+        for epoch in range(2):
+            used = [i for passes in found for images in passes[epoch] for i in images]
+            if len(set(used)) != train:
+                raise Wrong(
+                    f"In epoch {epoch + 1} the {processes} ranks used {len(set(used))} of "
+                    f"{train} training images."
+                )
+            if len(used) > train + batch:
+                raise Wrong(
+                    f"In epoch {epoch + 1} {len(used) - train} images were used twice, "
+                    f"more than a batch."
+                )
+        learns(record)
+        weights = [digests(record, rank) for rank in range(processes)]
+        for rank, passes in enumerate(found):
+            steps = len(record.of("step", rank))
+            if steps < len(weights[rank]):
+                raise Wrong(
+                    f"Rank {rank} put {len(weights[rank])} batches through the network, "
+                    f"and took {steps} steps: all batches have to count."
+                )
+            for epoch in range(2):
+                size = len(passes[epoch]), len(found[0][epoch])
+                ours, theirs = (
+                    weights[n][epoch * own :][: min(size)]
+                    for n, own in ((rank, size[0]), (0, size[1]))
+                )
+                if ours != theirs:
+                    raise Wrong(
+                        f"In epoch {epoch + 1} the weights of rank {rank} differ from "
+                        "those of rank 0: each trains a network of its own."
+                    )

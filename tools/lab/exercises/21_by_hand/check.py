@@ -1,0 +1,35 @@
+from tools.lab.checks import (
+    OTHER,
+    TRAIN,
+    Wrong,
+    ended,
+    equal_weights,
+    partitioned,
+    same_curve,
+    same_weights,
+)
+
+RATE = 0.1  # of the stage
+
+
+def check(run):
+    for setting in {}, OTHER:
+        record = run(**setting)
+        ended(record)
+        if record.of("ddp"):
+            raise Wrong(
+                "The script uses DistributedDataParallel; the task is to do without."
+            )
+        equal_weights(record)
+        rates = {
+            rate for rank in range(len(record.events)) for rate in record.rates(rank)
+        }
+        if rates - {RATE}:
+            raise Wrong(
+                f"The learning rate is {max(rates - {RATE})}, expected {RATE}: what the "
+                "optimizer gets is to be the mean."
+            )
+        partitioned(record, setting.get("train", TRAIN))
+        expected = run.original(**setting)
+        same_curve(record, expected, "DDP")
+        same_weights(record, expected, "DDP")

@@ -1,0 +1,69 @@
+from tools.lab.checks import (
+    OTHER,
+    TRAIN,
+    Wrong,
+    ended,
+    equal_weights,
+    partitioned,
+    same_curve,
+    wrapped,
+)
+
+EPOCHS = 6
+FLAGS = "--lr", "0.3"  # the counts go up and down
+
+
+def check(run):
+    # With five test images for three ranks, the count of each, the largest and the mean
+    # of their accuracies all lead to other rates than the count of all images.
+    for setting in {}, {**OTHER, "test": 5}:
+        record = run(*FLAGS, **setting, epochs=EPOCHS)
+        expected = run.solution(*FLAGS, **setting, epochs=EPOCHS)
+        ended(record)
+        wrapped(record)
+        partitioned(record, setting.get("train", TRAIN), epochs=EPOCHS)
+        same_rates(record, expected)
+        equal_weights(record)
+        same_curve(record, expected, "one process")
+        evaluates_shares(record)
+
+
+def by_epoch(record, rank):
+    """Return a rank's learning rates: those of an epoch, in a sorted list."""
+    rates = record.rates(rank)
+    if not rates or len(rates) % EPOCHS:
+        raise Wrong(f"Rank {rank} took {len(rates)} steps: not as many in each epoch.")
+    size = len(rates) // EPOCHS
+    return [sorted(set(rates[n : n + size])) for n in range(0, len(rates), size)]
+
+
+def same_rates(record, expected):
+    """Raise Wrong unless all ranks have the rates of the solution."""
+    right = by_epoch(expected, 0)
+    ours = [by_epoch(record, rank) for rank in range(len(record.events))]
+    for epoch, rates in enumerate(zip(*ours, strict=True)):
+        for rank in reversed(range(len(rates))):
+            told = ", ".join(f"{rate:g}" for rate in rates[rank])
+            where = f"In epoch {epoch + 1} rank {rank} has a learning rate of {told}"
+            if rates[rank] != rates[0]:
+                raise Wrong(f"{where}, rank 0 one of {rates[0][0]:g}.")
+        if len(rates[0]) > 1 or abs(rates[0][0] - right[epoch][0]) > 1e-6:
+            raise Wrong(
+                f"{where}; one process, which counts all test images, has "
+                f"{right[epoch][0]:g}."
+            )
+
+
+def evaluates_shares(record):
+    """Raise Wrong where two ranks evaluate the same test image."""
+    found = [
+        {index for images in record.passes(rank, train=False) for index in images}
+        for rank in range(len(record.events))
+    ]
+    for rank, images in enumerate(found):
+        for other in range(rank):
+            common = len(images & found[other])
+            if common:
+                raise Wrong(
+                    f"Ranks {other} and {rank} both evaluate {common} of the test images."
+                )
