@@ -52,6 +52,11 @@ def weights(record):
     return record.weights
 
 
+def size_of_network(record):
+    """Return how many numbers model.pth has."""
+    return sum(tensor.numel() for tensor in weights(record).values())
+
+
 def curve(record, epochs=EPOCHS):
     """Return metrics.csv as rows. Raises Wrong unless it has all epochs."""
     ended(record)

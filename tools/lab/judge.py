@@ -133,7 +133,7 @@ def command_lines(words, flags, setting):
 
 
 def run_until_one_fails(lines, processes, float64, prepare):
-    """Run command lines in turn; return ranks.run's last result, and whether it hangs."""
+    """Run command lines in turn; return ranks.run's last result, and if it hangs."""
     for words in lines:
         try:
             result = ranks.run(words, processes, float64, checks.LIMIT, prepare)

@@ -30,11 +30,15 @@ def check(run):
                     f"The script says {told:.2f} ms a step; the GPU works {least:.2f} "
                     f"ms on one, and a wait or two add {MOST} ms at most."
                 )
-        steps, waits, waited = 0, 0, False
+        steps = 0
+        waits = 0
+        waited = False  # since the last step
         for event in record.events[0]:
             waited |= event["kind"] == "wait"
             if event["kind"] == "step":
-                steps, waits, waited = steps + 1, waits + waited, False
+                steps += 1
+                waits += waited
+                waited = False
         if steps < EPOCHS * TRAIN // batch:
             raise Wrong(f"The script takes {steps} steps: it no longer trains.")
         if waits > steps / 2:

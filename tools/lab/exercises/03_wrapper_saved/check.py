@@ -6,13 +6,15 @@ from tools.lab.fake_cuda import two_gpus
 
 def check(run):
     for machine in {}, {"fake": two_gpus}:  # without a GPU, and with two
-        record, expected = run(**machine), run.solution(**machine)
+        record = run(**machine)
+        expected = run.solution(**machine)
         if record.needs_gpu:
             raise Wrong(
                 "What is saved with two GPUs cannot be loaded without one: a file says "
                 "where its tensors were, and they have to be on the CPU."
             )
-        ours, theirs = weights(record), weights(expected)
+        ours = weights(record)
+        theirs = weights(expected)
         if set(ours) != set(theirs):
             strange = next((key for key in ours if key not in theirs), next(iter(ours)))
             raise Wrong(
@@ -20,10 +22,7 @@ def check(run):
                 f"{', '.join(map(repr, theirs))}."
             )
         for key, value in theirs.items():
-            if not isinstance(ours[key], torch.Tensor) or not (
-                ours[key].shape == value.shape
-                and torch.allclose(ours[key].double(), value.double(), atol=1e-3)
-            ):
+            if not trained_tensor(ours[key], value):
                 raise Wrong(f"{key} in model.pth are not the trained weights.")
         same_curve(record, expected, "stage 3")
     copied = sum(event["training"] for event in record.of("replicas"))
@@ -32,3 +31,10 @@ def check(run):
             f"With two GPUs nn.DataParallel was at work in {copied} of "
             f"{len(record.of('step'))} training steps: it has to stay."
         )
+
+
+def trained_tensor(ours, theirs):
+    """Return whether something in a state_dict is the trained tensor, nearly."""
+    if not isinstance(ours, torch.Tensor) or ours.shape != theirs.shape:
+        return False
+    return torch.allclose(ours.double(), theirs.double(), atol=1e-3)

@@ -18,7 +18,8 @@ def check(run):
                 f"On {count} GPUs nn.DataParallel copied the network in {len(copies)} "
                 f"of {steps} training steps: the GPUs have to share the work."
             )
-        if (most := max(map(len, copies))) < count:
+        most = max(map(len, copies))
+        if most < count:
             raise Wrong(
                 f"On {count} GPUs nn.DataParallel copied the network to {most}: all of "
                 "them have to share the work."

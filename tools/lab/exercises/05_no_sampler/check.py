@@ -16,7 +16,8 @@ ODD = {"train": 511, "batch": 64}  # two ranks cannot share them evenly
 def check(run):
     for setting in ODD, OTHER:
         record = run(**setting)
-        train, batch = setting["train"], setting["batch"]
+        train = setting["train"]
+        batch = setting["batch"]
         partitioned(record, train, twice=-train % len(record.events))
         first, second = zip(*trained(record), strict=True)
         orders = [list(chain(*passes)) for passes in first]

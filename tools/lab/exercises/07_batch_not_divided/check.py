@@ -17,7 +17,8 @@ def check(run):
     for setting, rate in (USUAL, 0.1), (OTHER, 0.05):
         record = run("--lr", str(rate), **setting)
         partitioned(record, setting["train"])
-        ranks, batch = setting["processes"], setting["batch"]
+        ranks = setting["processes"]
+        batch = setting["batch"]
         first, _ = zip(*trained(record), strict=True)  # of the two epochs
         step = sum(len(passes[0]) for passes in first)
         if step not in (batch, ranks * batch):
@@ -26,7 +27,8 @@ def check(run):
                 f"--batch-size {batch} it has to be {batch}, or {batch} on each rank."
             )
         equal_weights(record)
-        fits, rates = rate * step / batch, record.rates()
+        fits = rate * step / batch
+        rates = record.rates()
         same = {**setting, "batch": step}
         try:  # whatever makes a step as long
             same_curve(

@@ -13,7 +13,8 @@ from tools.lab.checks import (
 
 def check(run):
     for setting in {}, OTHER:
-        record, expected = run(**setting), run.solution(**setting)
+        record = run(**setting)
+        expected = run.solution(**setting)
         rows = curve(record)
         for rank in range(len(record.events)):
             begun = [

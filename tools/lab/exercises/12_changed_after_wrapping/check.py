@@ -17,10 +17,7 @@ def check(run):
     still = run("--lr", "1e-9")  # the weights stay as at the start
     for record in still, run("--seed", "1", **OTHER):
         ended(record)
-        starts = [
-            next((e["digest"] for e in record.of("pass", rank) if e["digest"]), None)
-            for rank in range(len(record.events))
-        ]
+        starts = [first_digest(record, rank) for rank in range(len(record.events))]
         for rank, start in enumerate(starts):
             if start != starts[0]:
                 raise Wrong(
@@ -39,10 +36,19 @@ def check(run):
         learns(record)
 
 
+def first_digest(record, rank):
+    """Return a digest of the weights that a rank begins with, or None."""
+    for event in record.of("pass", rank):
+        if event["digest"]:
+            return event["digest"]
+    return None
+
+
 def normal(tensors):
     """Raise Wrong unless tensors look like drawn from a normal distribution, by STD."""
     for name, tensor in tensors.items():
-        deviation, count = tensor.std().item(), tensor.numel()
+        deviation = tensor.std().item()
+        count = tensor.numel()
         noise = STD * (2 * count) ** -0.5  # of the deviation of so many numbers
         if not abs(deviation - STD) < max(4 * noise, STD / 100):
             raise Wrong(

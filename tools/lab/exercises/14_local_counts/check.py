@@ -8,7 +8,8 @@ RUNS = [(2, 3), (4, 2), (2, 100)]  # ranks, test images: two ranks of four have 
 def check(run):
     for processes, test in RUNS:
         setting = {"train": 128, "epochs": 1, "processes": processes, "test": test}
-        record, expected = run(**setting), run.solution(**setting)
+        record = run(**setting)
+        expected = run.solution(**setting)
         (ours,), (theirs,) = curve(record, 1), expected.rows
         evaluation_partitioned(record, test)
         if ours[1:] != theirs[1:]:

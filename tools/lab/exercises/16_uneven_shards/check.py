@@ -1,4 +1,4 @@
-from tools.lab.checks import Wrong, learns, trained, wrapped
+from tools.lab.checks import Wrong, flat, learns, trained, wrapped
 
 TRY = {"processes": 3, "flags": ["--batch-size", "129"]}
 
@@ -24,10 +24,11 @@ def check(run):
         found = trained(record)
         wrapped(record)
         for epoch in range(2):
-            used = [i for passes in found for images in passes[epoch] for i in images]
-            if len(set(used)) != train:
+            used = flat(flat(passes[epoch] for passes in found))
+            distinct = len(set(used))
+            if distinct != train:
                 raise Wrong(
-                    f"In epoch {epoch + 1} the {processes} ranks used {len(set(used))} of "
+                    f"In epoch {epoch + 1} the {processes} ranks used {distinct} of "
                     f"{train} training images."
                 )
             if len(used) > train + batch:
@@ -41,15 +42,15 @@ def check(run):
             steps = len(record.of("step", rank))
             if steps < len(weights[rank]):
                 raise Wrong(
-                    f"Rank {rank} put {len(weights[rank])} batches through the network, "
-                    f"and took {steps} steps: all batches have to count."
+                    f"Rank {rank} put {len(weights[rank])} batches through the "
+                    f"network, and took {steps} steps: all batches have to count."
                 )
             for epoch in range(2):
-                size = len(passes[epoch]), len(found[0][epoch])
-                ours, theirs = (
-                    weights[n][epoch * own :][: min(size)]
-                    for n, own in ((rank, size[0]), (0, size[1]))
-                )
+                size = len(passes[epoch])
+                first_size = len(found[0][epoch])
+                both = min(size, first_size)
+                ours = weights[rank][epoch * size :][:both]
+                theirs = weights[0][epoch * first_size :][:both]
                 if ours != theirs:
                     raise Wrong(
                         f"In epoch {epoch + 1} the weights of rank {rank} differ from "

@@ -4,8 +4,8 @@ from tools.lab.checks import (
     equal_weights,
     partitioned,
     same_curve,
+    size_of_network,
     trained,
-    weights,
     wrapped,
 )
 
@@ -25,8 +25,8 @@ def check(run):
                 largest = max(largest, *map(len, passes))
         if largest > share // 4:
             raise Wrong(
-                f"A part has {largest} images; {share // 4} fit into memory, a quarter of "
-                f"a rank's {share}."
+                f"A part has {largest} images; {share // 4} fit into memory, a quarter "
+                f"of a rank's {share}."
             )
         steps = len(record.of("step"))
         expected = 2 * -(-count // batch)  # two epochs; the last batch is incomplete
@@ -40,7 +40,7 @@ def check(run):
         partitioned(record, count)
         same_curve(record, run.original(**setting), "stage 4")
         numbers = sum(event["numbers"] for event in record.of("reduction"))
-        size = sum(value.numel() for value in weights(record).values())
+        size = size_of_network(record)
         if numbers != expected * size:
             raise Wrong(
                 f"DDP reduced the gradients {numbers / size / expected:.1f} times a "

@@ -8,7 +8,8 @@ MICRO = 4
 
 def steps(events):
     """Return the events of each step's passes, those of evaluation left out."""
-    found, begun = [], []
+    found = []
+    begun = []
     for event in events:
         if event["kind"] == "step":
             found.append(begun)
@@ -32,8 +33,8 @@ def in_a_step(events, batch):
     trained = {e["device"] for e in events if e["kind"] == "backward"}
     if trained != {"cuda:0", "cuda:1"}:
         raise Wrong(
-            f"The network trained on {' and '.join(sorted(trained))}: expected one half "
-            "on each GPU."
+            f"The network trained on {' and '.join(sorted(trained))}: expected one "
+            "half on each GPU."
         )
     for name, device in ("first", "cuda:0"), ("second", "cuda:1"):
         half = [event for event in events if event["device"] == device]

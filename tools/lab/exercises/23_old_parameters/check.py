@@ -9,7 +9,7 @@ from tools.lab.checks import (
     same_curve,
     same_weights,
     sharded,
-    weights,
+    size_of_network,
 )
 
 
@@ -25,7 +25,7 @@ def check(run):
                 "that the network computes with."
             )
         expected = run.original(**setting)
-        sharded(record, sum(value.numel() for value in weights(expected).values()))
+        sharded(record, size_of_network(expected))
         partitioned(record, setting.get("train", TRAIN))
         same_curve(record, expected, "stage 7")
         same_weights(record, expected, "stage 7")

@@ -1,12 +1,20 @@
-from tools.lab.checks import OTHER, Wrong, same_curve, same_weights, sharded, weights
+from tools.lab.checks import (
+    OTHER,
+    Wrong,
+    same_curve,
+    same_weights,
+    sharded,
+    size_of_network,
+)
 
 
 def check(run):
     for flags, setting in ((), {}), (("--hidden", "30"), OTHER):
-        record, expected = run(*flags, **setting), run.original(*flags, **setting)
+        record = run(*flags, **setting)
+        expected = run.original(*flags, **setting)
         same_curve(record, expected, "stage 7")
         same_weights(record, expected, "stage 7")
-        sharded(record, sum(value.numel() for value in weights(expected).values()))
+        sharded(record, size_of_network(expected))
         for name, ranks in record.writers().items():
             if name.startswith(("model.pth", "metrics.csv")) and len(ranks) > 1:
                 who = " and ".join(map(str, ranks))

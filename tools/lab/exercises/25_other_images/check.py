@@ -1,6 +1,6 @@
 import itertools
 
-from tools.lab.checks import OTHER, Wrong, same_curve, sharded, trained, weights
+from tools.lab.checks import OTHER, Wrong, same_curve, sharded, size_of_network, trained
 
 
 def check(run):
@@ -20,5 +20,5 @@ def check(run):
                         "all ranks."
                     )
         expected = run.original(**setting)
-        sharded(record, sum(value.numel() for value in weights(expected).values()))
+        sharded(record, size_of_network(expected))
         same_curve(record, expected, "stage 8")

@@ -1,4 +1,4 @@
-from tools.lab.checks import Wrong, ended, same_curve, same_weights, weights
+from tools.lab.checks import Wrong, ended, same_curve, same_weights, size_of_network
 
 COUNT = 453  # images: the last batch has 5, in micro-batches of 2, 2 and 1
 
@@ -12,10 +12,11 @@ def check(run):
         what = f"stage 9, with {count} images," if count == COUNT else "stage 9"
         same_curve(record, expected, what)
         same_weights(record, expected, what)
-        size = sum(value.numel() for value in weights(expected).values())
-        held = [
-            max((e["weights"] for e in record.of("step", r)), default=0) for r in (0, 1)
-        ]
+        size = size_of_network(expected)
+        held = []
+        for rank in 0, 1:
+            steps = record.of("step", rank)
+            held.append(max((step["weights"] for step in steps), default=0))
         if sum(held) != size or not all(held):
             raise Wrong(
                 f"The optimizers of ranks 0 and 1 have {held[0]} and {held[1]} of the "
@@ -25,6 +26,6 @@ def check(run):
         largest = -(-64 // pieces)  # rounded up
         if most > largest:
             raise Wrong(
-                f"Rank 0 takes {most} images at once, expected {largest} at most: a batch "
-                f"goes through in {pieces} micro-batches."
+                f"Rank 0 takes {most} images at once, expected {largest} at most: a "
+                f"batch goes through in {pieces} micro-batches."
             )

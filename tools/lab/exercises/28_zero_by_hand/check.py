@@ -11,7 +11,7 @@ from tools.lab.checks import (
     partitioned,
     same_curve,
     same_weights,
-    weights,
+    size_of_network,
     wrapped,
 )
 from tools.run import compare
@@ -19,7 +19,7 @@ from tools.run import compare
 FILES = "model.pth", "metrics.csv", "state.pth"
 
 
-def shared(record, size):
+def state_sharded(record, size):
     """Raise Wrong unless each number of the optimizer's state is on one rank."""
     held = []
     for rank in range(len(record.events)):
@@ -52,8 +52,8 @@ def check(run):
     partitioned(record, TRAIN)
     same_curve(record, expected, "one process")
     same_weights(record, expected)
-    size = sum(value.numel() for value in weights(expected).values())
-    shared(record, size)
+    size = size_of_network(expected)
+    state_sharded(record, size)
 
     expected = run.solution(**OTHER | {"processes": 1})
     with tempfile.TemporaryDirectory() as folder:
@@ -75,4 +75,4 @@ def check(run):
         )
     equal_weights(record, "pass")
     same_curve(record, expected, "one process that is not interrupted and resumed")
-    shared(record, size)
+    state_sharded(record, size)

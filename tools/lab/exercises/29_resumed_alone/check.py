@@ -22,7 +22,8 @@ def resumed(run, setting, before, epochs, *flags):
     ended(record)
     left = epochs - before
     for rank in range(len(record.events)):
-        steps, expected = len(record.of("step", rank)), len(whole.of("step")) // epochs
+        steps = len(record.of("step", rank))
+        expected = len(whole.of("step")) // epochs
         if steps != expected * left:
             raise Wrong(
                 f"With {before} of {epochs} epochs done, rank {rank} trained "

@@ -4,6 +4,7 @@ from tools.lab.checks import (
     Wrong,
     ended,
     equal_weights,
+    flat,
     partitioned,
     same_curve,
     wrapped,
@@ -57,7 +58,7 @@ def same_rates(record, expected):
 def evaluates_shares(record):
     """Raise Wrong where two ranks evaluate the same test image."""
     found = [
-        {index for images in record.passes(rank, train=False) for index in images}
+        set(flat(record.passes(rank, train=False)))
         for rank in range(len(record.events))
     ]
     for rank, images in enumerate(found):
@@ -65,5 +66,6 @@ def evaluates_shares(record):
             common = len(images & found[other])
             if common:
                 raise Wrong(
-                    f"Ranks {other} and {rank} both evaluate {common} of the test images."
+                    f"Ranks {other} and {rank} both evaluate {common} of the test "
+                    "images."
                 )
