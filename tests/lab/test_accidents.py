@@ -150,10 +150,9 @@ def test_a_check_that_is_ended_leaves_nothing(begun, how):
     assert left() == []
 
 
-@pytest.mark.parametrize("name", ["exit 1", "a daemon"])
-def test_an_accident_the_real_way(begun, name):
-    begun.write_text(ACCIDENTS[name][0])
-    assert verdict(start_check()).startswith(("Not yet. ", "Solved: "))
+def test_an_accident_the_real_way(begun):
+    begun.write_text(ACCIDENTS["a daemon"][0])
+    assert verdict(start_check()).startswith("Solved: ")
     assert left() == []
 
 
