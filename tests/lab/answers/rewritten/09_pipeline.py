@@ -1,4 +1,4 @@
-"""Stage 9 from scratch: no data loader, and each rank's half is a network of its own."""
+"""Stage 9 from scratch: no data loader, and a network of its own for each half."""
 
 import argparse
 import pathlib
