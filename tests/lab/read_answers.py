@@ -135,19 +135,30 @@ def script(exercise, answer):
     return text
 
 
-def most_telling(exercise, answers):
+def most_telling(exercise, answers, reason):
     """Return the answers of an exercise that `make test` judges.
 
     Of right ones, the first of each kind. Of wrong ones, the first that reaches each
-    `raise`: those whose `says` differs in numbers only reach the same.
+    `raise` other than the broken script's, of which the check says `reason`.
     """
-    found = {}
+    chosen = []
+    kinds = []
+    reached = [words(reason)]
     for answer in answers:
         if answer.kind in FOR_RECORDER and exercise.number not in RECORDED:
             continue
         if answer.verdict == "right":
-            key = answer.kind
+            is_new = answer.kind not in kinds
+            kinds.append(answer.kind)
         else:
-            key = " ".join(re.findall(r"[A-Za-z]{3,}", answer.says))
-        found.setdefault((answer.verdict, key), answer)
-    return list(found.values())
+            said = words(answer.says)
+            is_new = not any(said in other or other in said for other in reached)
+            reached.append(said)
+        if is_new:
+            chosen.append(answer)
+    return chosen
+
+
+def words(text):
+    """Return the words of a message: what is said by one `raise` has the same ones."""
+    return " ".join(re.findall(r"[A-Za-z]{3,}", text))
