@@ -45,11 +45,9 @@ help-variables:
 #:              three times at most
 #: NNODES=2 NODE_RANK=0 MASTER_ADDR=HOST  on several machines, one command on each;
 #:              MASTER_PORT=29500; WAIT=900 seconds for each other, at most
-#: PEERS=1      for bench: Lightning and Accelerate too; QUICK=1: few and short rounds
-#: STEP=0.1 BATCH=128 MB=102  for predict: seconds, images and gradients of a GPU's step;
-#:              NETWORK=10 Gbit/s between nodes, INSIDE=300 GB/s in them, OVERLAP=0.5,
-#:              IMAGES=1280000; MODE=ddp, fsdp, tp or pp, for these BLOCKS=16
-#:              ACTIVATIONS=177 MB between two, MICRO=32 micro-batches
+#: QUICK=1      for bench: few and short rounds
+#: NODES=4 GPUS_PER_NODE=8  for predict; STEP=0.1 MB=102: seconds of a GPU's step, and its
+#:              gradients; NETWORK=10 Gbit/s between nodes
 #: A=STAGE B=STAGE  for diff; S=STAGE for trace and restore; E=04 for the lab; FROM=DIR for data
 #: OMP_NUM_THREADS=4  threads of each process; not given: 1
 #: PYTHON=...   the Python to make .venv with, 3.10 or newer
@@ -117,9 +115,9 @@ bench: $(STAGES)  ## how fast, and why: measures this machine for some minutes, 
 	@$(PY) -m tools.bench.benchmark
 trace: $(STAGES)  ## a timeline of each device or process: stages 3 to 10, or S=04_ddp
 	@$(PY) -m tools.bench.timeline "$(S)"
-memory: $(STAGES)  ## what each rank of each stage holds, in bytes, and a picture
+memory: $(STAGES)  ## the memory of each rank of each stage, in bytes, and a picture
 	@$(PY) -m tools.bench.memory
-predict: $(STAGES)  ## training on many GPUs, by a model: NODES=4 GPUS_PER_NODE=8
+predict: $(STAGES)  ## training on many GPUs, by a formula: NODES=4 GPUS_PER_NODE=8
 	@$(PY) -m tools.bench.predict
 
 ## This machine
@@ -141,6 +139,7 @@ compat: $(STAGES)  ## the six with another PyTorch, in a .venv of its own: TORCH
 lint docs lock mutants: $(DEV)  ## ruff; generated pages; pinned packages; are bugs caught?
 lint:
 	@.venv/bin/ruff check . && .venv/bin/ruff format --check .
+	@.venv/bin/lint-imports --no-logo
 docs:
 	@$(PY) -m tools.pages.blocks
 	@$(PY) -m tools.pages.pictures

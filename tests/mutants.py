@@ -156,32 +156,33 @@ MUTANTS = {  # file -> (text, text in its place, what that simulates, tests)
         (".splitlines()[:epoch]", ".splitlines()", "an epoch's line twice in metrics.csv", SHARDED),
     ],
     "tools/bench/benchmark.py": [
-        ("        os.environ.update(environment)\n", "", "GPUS= ignored by bench and trace", "bench/test_bench.py -k launch_would"),
-        ("        if gpus:\n            print(", "        if False:\n            print(", "a GPU that nobody measures", "bench/test_bench.py -k measured_too"),
+        ('    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(chosen)\n', "", "GPUS= ignored by bench and trace", "bench/test_benchmark.py -k launch_would"),
+        ("    if launch.count_gpus():\n", "    if False:\n", "a GPU that nobody measures", "bench/test_benchmark.py -k measured_too"),
+        ('samples += again["samples"][name]', "pass", "half of the samples lost", "bench/test_benchmark.py -k all_starts"),
     ],
     "tools/bench/memory.py": [
-        ("units = part(hidden, tensor, column)", "units = hidden // tensor", "hidden units shared evenly, though they are odd", "bench/test_bench.py -k formula_says"),
-        ("moved(\"fsdp\", 2, pair)", "moved(\"fsdp\", 2, whole)", "stage 10 sends the whole model", "bench/test_bench.py -k table_of_all"),
+        ("units = shard(hidden, columns, column)", "units = hidden // columns", "hidden units shared evenly, though they are odd", "bench/test_memory.py -k formula_says"),
+        ('communication("fsdp", 2, column)', 'communication("fsdp", 2, whole)', "stage 10 sends the whole model", "bench/test_memory.py -k table_of_all"),
     ],
     "tools/bench/memory_rank.py": [
-        ("t.to_local() if hasattr(t, \"to_local\") else t", "t", "whole tensors counted on every rank", "bench/test_bench.py -k formula_says"),
+        ('tensor.to_local() if hasattr(tensor, "to_local") else tensor', "tensor", "whole tensors counted on every rank", "bench/test_memory.py -k formula_says"),
     ],
     "tools/bench/predict.py": [
-        ("return 4 * size / (1 if mode == \"ddp\" else gpus)", "return 4 * size / gpus", "DDP cuts the model", "bench/test_bench.py -k modes"),
-        ("return took / (1 - waits)", "return took", "a pipeline without a bubble", "bench/test_bench.py -k modes"),
+        ('return 4 * size if mode == "ddp" else 4 * size / gpus', "return 4 * size / gpus", "DDP cuts the model", "bench/test_predict.py -k modes"),
+        ("(micro_batches + devices - 1)", "(micro_batches + devices)", "a smaller bubble", "bench/test_predict.py -k modes"),
+        ('given["STEP"] + inside + between', 'given["STEP"] + inside', "nodes that need no network", "bench/test_predict.py -k one_ring"),
     ],
     "tools/bench/figures.py": [
-        ("max(last - first, 0.002 * (end - start))", "last - first", "a legend names what is too short to be seen", "bench/test_bench.py -k legend"),
+        ("max(last - first, 0.002 * (end - start))", "last - first", "a legend names what is too short to be seen", "bench/test_timeline.py -k legend"),
     ],
     "tools/bench/tables.py": [
-        ("    compute, slowest = min(compute, step), min(slowest, step)\n", "", "parts of a step that take longer than it", "bench/test_bench.py -k ratios"),
-        ("if least > 1", "if greatest > 1", "conclusions from ranges that overlap", "bench/test_bench.py -k overlapping_ranges"),
+        ('min(median(samples["slowest"]), step)', 'median(samples["slowest"])', "parts of a step that take longer than it", "bench/test_benchmark.py -k ratios"),
     ],
     "tools/bench/timeline.py": [
-        ('if event.get("cat") != "user_annotation":', 'if event.get("ph") != "X":', "labels of a trace counted twice", "bench/test_bench.py -k count_once"),
+        ('if event.get("cat") != "user_annotation":', 'if event.get("ph") != "X":', "labels of a trace counted twice", "bench/test_timeline.py -k count_once"),
     ],
     "tools/bench/timeline_rank.py": [
-        ("        setattr(wrapper, method, labelled)\n", "        pass\n", "no labels in nn.DataParallel", "bench/test_bench.py -k torchs_own"),
+        ("    setattr(owner, method, labeled)\n", "    pass\n", "no labels in nn.DataParallel", "bench/test_timeline.py -k torchs_own"),
     ],
     "tools/pages/pictures.py": [
         ("sampler.set_epoch(epoch if calls_set_epoch else 0)", "sampler.set_epoch(0)", "the picture of set_epoch without it", "pages/test_pictures.py -k so"),
@@ -221,12 +222,12 @@ MUTANTS = {  # file -> (text, text in its place, what that simulates, tests)
         ('"WAIT", WAIT)) // 2', '"WAIT", WAIT)) * 2', "torchrun waits longer than WAIT", NODES),
         ("family = [parent, *parent.children(recursive=True)]", "family = [parent]", "Ctrl-C leaves the ranks behind", "run/test_failing.py -k ctrl_c"),
     ],
-    "tools/run/meeting.py": [
-        ('        if other["rank"] == node["rank"]:', "        if False:", "a NODE_RANK given twice", NODES),
-        ("        if theirs != ours:", "        if False:", "other data on one node", NODES),
-        ("        if wrong:\n", "        if False:\n", "a firewall that opens one port only", NODES),
-        ('(INTERFACE, "").split(",")[0] or leads', '(INTERFACE, "lo")', "gloo on the loopback interface", NODES),
-        ("        await tell(end=str(failure))\n", "", "node 0 alone says why", NODES),
+    "tools/run/rendezvous.py": [
+        ("        if there != text:", "        if False:", "a NODE_RANK given twice", NODES),
+        ("                if theirs != ours:", "                if False:", "other data on one node", NODES),
+        ("        if found:\n            raise", "        if False:\n            raise", "a firewall that opens one port only", NODES),
+        ("interface = given or (leads[0] if leads else \"\")", "interface = \"lo\"", "gloo on the loopback interface", NODES),
+        ("            self.publish(failure)\n", "", "one node alone says why", NODES),
     ],
     "tools/run/install.py": [
         ("        if not there:\n", "        if True:\n", "a failed venv takes a working .venv with it", "run/test_install.py -k takes_nothing"),

@@ -120,9 +120,12 @@ def test_pictures_show_what_is_so():
         end = max(start + length for *_, start, length in pieces)
         busy = int(count) / (int(count) + 1)
         assert sum(length for *_, length in pieces) / (2 * end) == pytest.approx(busy)
-    rows = tables.scaling(tables.published()).splitlines()
+    rows = tables.steps_table(tables.published()).splitlines()
     several = [row.split(" | ") for row in rows if " | 2 | " in row]
-    shown = [f"{middle:.2f}" for widths in pictures.speedups().values()
-             for _, middle, _, _ in widths]  # fmt: skip
+    shown = [
+        f"{middle:.2f}"
+        for widths in pictures.speedups().values()
+        for _, middle, _, _ in widths
+    ]
     assert shown == [row[4] for row in several]
     assert len(shown) == 11

@@ -1,21 +1,15 @@
-"""Measure how fast the stages are on this machine, and draw it: `make bench`.
+"""Measure how fast training is on this machine, and draw it: `make bench`.
 
-Candidates are measured one after the other, round after round, with one thread a
+Candidates are measured one after the other, round after round, with one thread per
 process; tables show medians and their spread. Writes runs/bench.json with every sample,
-or to OUT. GPUS=0,1 or cpu says on what; PEERS=1 measures Lightning and Accelerate too,
-in an environment of their own; QUICK=1 makes few and short rounds, to try it out.
+or to OUT. GPUS=0,1 or cpu says on what; QUICK=1 makes few and short rounds, to try it
+out.
 """
 
-import csv
 import json
 import os
 import platform
-import subprocess
-import sys
-import tempfile
-import time
 from concurrent.futures import ProcessPoolExecutor
-from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -24,45 +18,40 @@ import torch
 import torchvision
 
 from tools.bench import figures, loops, tables
-from tools.bench.loops import in_rounds
 from tools.run import data, launch, ranks
-from tools.run.sample import write_part
-from tools.run.stages import ROOT, STAGES, refuse
+from tools.run.stages import ROOT, refuse
 
-PEERS = ROOT / "runs" / "peers"
-REQUIREMENTS = ROOT / "requirements" / "peers.txt"
-CASES = [  # hidden, batch of all processes
-    tables.TUTORIAL, (128, 256), (128, 1024), (128, 4096),
-    (512, 256), (512, 1024),
-    (2048, 64), (2048, 256), (2048, 1024), (2048, 4096),
-    (4096, 1024),
-]  # fmt: skip
-QUICK_CASES = [tables.TUTORIAL, (128, 256), (512, 256), (512, 1024)]
-QUICK_IMAGES = 4000
-WIDE = "--hidden 2048 --batch-size 1024"  # a GPU has work then
+BATCHES = {  # width of the hidden layer -> images per step of all processes
+    128: [64, 256, 1024, 4096],
+    512: [256, 1024],
+    2048: [64, 256, 1024, 4096],
+    4096: [1024],
+}
+QUICK_BATCHES = {128: [64, 256], 512: [256, 1024]}
 
 
 def take_gpus():
-    """Have this process and those that it starts see the GPUs of GPUS= alone, as launch.
+    """Have this process and those that it starts see the GPUs of GPUS= alone.
 
     From then on GPUS counts these from 0. Another process asks CUDA which there are:
     after the first question CUDA does not look at CUDA_VISIBLE_DEVICES again.
     """
-    if text := os.environ.get("GPUS"):
-        given = {"GPUS": text, "DATA": str(data.SAMPLE)}
-        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as other:
-            environment, _ = other.submit(launch.plan, "03_dp", given).result()
-        os.environ.update(environment)
-        if text != "cpu":
-            os.environ["GPUS"] = ",".join(map(str, range(len(text.split(",")))))
+    text = os.environ.get("GPUS")
+    if not text:
+        return
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as other:
+        chosen = other.submit(launch.choose_gpus, text, None).result()
+    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(chosen)
+    os.environ["GPUS"] = ",".join(map(str, range(len(chosen)))) or "cpu"
 
 
 def machine():
     """Return what the measurements depend on."""
     processor = platform.processor() or platform.machine()
-    if Path("/proc/cpuinfo").exists():
-        text = Path("/proc/cpuinfo").read_text()
-        processor = text.partition("model name\t: ")[2].partition("\n")[0] or processor
+    about = Path("/proc/cpuinfo")
+    if about.exists():
+        model = about.read_text().partition("model name\t: ")[2]
+        processor = model.partition("\n")[0] or processor
     gpus = launch.count_gpus()
     return {
         "processor": processor,
@@ -77,106 +66,36 @@ def machine():
     }
 
 
-def write_synthetic(root):
-    """Write a MNIST root of random images, as many as the real one has; return it."""
-    generator = torch.Generator().manual_seed(0)
-    for part, count in ("train", 60_000), ("t10k", 10_000):
-        images, labels = (
-            torch.randint(most, size, generator=generator, dtype=torch.uint8)
-            for most, size in ((256, (count, 784)), (10, (count,)))
-        )
-        write_part(root, part, images.numpy().tobytes(), labels.numpy().tobytes())
-    return root
-
-
-def process_seconds(words, **added):
-    """Return the seconds that a command takes; refuses where it fails."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", **added}
-    start = time.perf_counter()
-    done = subprocess.run(
-        words, cwd=ROOT, env=environment, capture_output=True, text=True
-    )
-    if done.returncode:
-        refuse(f"{' '.join(map(str, words))} failed:\n{done.stderr[-2000:]}")
-    return time.perf_counter() - start
-
-
-def peers_python():
-    """Return the Python that has Lightning and Accelerate.
-
-    Its environment adds requirements/peers.txt to this one, and is made anew when that
-    has changed.
-    """
-    python, installed = PEERS / "bin" / "python", PEERS / "installed.txt"
-    wanted = REQUIREMENTS.read_text()
-    if installed.exists() and installed.read_text() == wanted:
-        return python
-    print(f"installing {data.shown(REQUIREMENTS)} ...", flush=True)
-    subprocess.run([sys.executable, "-m", "venv", "--clear", PEERS], check=True)
-    (site,) = PEERS.glob("lib/python*/site-packages")
-    # What this environment has, torch above all, is not installed once more.
-    (site / "this.pth").write_text(f"{Path(torch.__file__).parent.parent}\n")
-    words = [python, "-m", "pip", "install", "-q", "-r", REQUIREMENTS]
-    if subprocess.run(words).returncode:
-        refuse("pip could not install lightning and accelerate: without PEERS=1, then")
-    installed.write_text(wanted)
-    return python
-
-
-def peers(root, rounds):
-    """Return {name: seconds of a process} of three epochs of stage 1 and its peers."""
-    python = peers_python()
-    with tempfile.TemporaryDirectory() as out:
-        stage_1 = [sys.executable, "01_cpu/mnist.py", "--data", root, "--out", out]
-        commands = {"stage 1": stage_1}
-        for suffix, flags in ("", []), (", the plain loader", ["usual"]):
-            for name in "Lightning", "Accelerate":
-                words = [python, "-m", "tools.bench.peers", name.lower(), root, *flags]
-                commands[name + suffix] = words
-        return in_rounds(
-            {n: lambda w=w: process_seconds(w) for n, w in commands.items()}, rounds
-        )
-
-
-def stages(root, epochs, flags=""):
-    """Return {stage: images a second} of the epochs of every stage but its first."""
-    samples, count = {}, data.check(root)[0]
-    for stage in STAGES:
-        with tempfile.TemporaryDirectory() as out:
-            given = {"DATA": str(root), "OUT": out, "EPOCHS": str(epochs),
-                     "ARGS": flags, "GPUS": os.environ.get("GPUS", "")}  # fmt: skip
-            environment, words = launch.plan(stage, given)
-            process_seconds(words, **environment)
-            with open(Path(out) / "metrics.csv") as file:
-                seconds = [float(row["seconds"]) for row in csv.DictReader(file)]
-        samples[stage] = [count / one for one in seconds[1:]]
-    return samples
-
-
 def process_counts():
     """Return the numbers of processes to measure: 1, 2, 4 … up to GPUs or CPUs."""
     most = launch.count_gpus() or os.cpu_count()
     return [2**exponent for exponent in range(most.bit_length())]
 
 
-def scaling(cases, rounds):
+def measure_steps(batches, rounds):
     """Return what tools/bench/benchmark_rank.py measures: a dict for each case.
 
-    Its keys: processes, hidden, batch, samples ({name: seconds a step}).
+    `batches` is {hidden: sizes}. The keys of a case: processes, hidden, batch, samples
+    ({name: seconds per step}). Each number of processes is started twice, for half of
+    the rounds.
     """
     script = ROOT / "tools/bench/benchmark_rank.py"
+    cases = [(hidden, batch) for hidden in batches for batch in batches[hidden]]
+    half = (rounds + 1) // 2
 
-    def run(processes):
+    def start(processes):
         print(f"  {processes} of {process_counts()[-1]} processes", flush=True)
-        words = [script, json.dumps(cases), -(-rounds // 2)]  # half of them, see below
+        words = [script, json.dumps(cases), half]
         result = ranks.run(words, processes, timeout=1800, gpus=True)
         if result.returncode:
             refuse(f"{processes} processes failed:\n{result.stderr[-2000:]}")
         return json.loads(result.stdout)
 
+    candidates = {}
+    for processes in process_counts():
+        candidates[processes] = lambda processes=processes: start(processes)
     found = []
-    runs = {n: lambda n=n: run(n) for n in process_counts()}
-    for first, second in in_rounds(runs, 2).values():
+    for first, second in loops.in_rounds(candidates, 2).values():
         for case, again in zip(first, second, strict=True):
             for name, samples in case["samples"].items():
                 samples += again["samples"][name]
@@ -184,42 +103,22 @@ def scaling(cases, rounds):
     return found
 
 
-def measure(quick, with_peers):
+def measure(quick):
     """Return every measurement of this machine, as runs/bench.json has them."""
-    rounds, gpus = 2 if quick else 7, launch.count_gpus()
+    rounds = 2 if quick else 7
     result = {"machine": machine()}
     load = result["machine"]["load before"]
     if load > 0.5:
         print(f"this machine is busy (load {load}): the spread will be large")
-    with tempfile.TemporaryDirectory() as folder:
-        if data.FULL.exists():
-            root = data.FULL
-        else:
-            root = data.SAMPLE if quick else write_synthetic(Path(folder) / "mnist")
-        images = QUICK_IMAGES if quick else data.check(root)[0]
-        result["images"] = images
-        print("an epoch of stage 1 and of other loops ...", flush=True)
-        result["epochs"] = loops.epochs(root, images, rounds)
-        if gpus:
-            print("an epoch of stage 2 and of other loops, on a GPU ...", flush=True)
-            result["gpu"] = [
-                {"hidden": hidden, "batch": batch}
-                | loops.epochs(root, images, rounds, "cuda", hidden, batch)
-                for hidden, batch in product((128, 2048), (64, 1024))
-            ]
-        if with_peers:
-            print("Lightning and Accelerate ...", flush=True)
-            result["peers"] = peers(root, 1 + rounds // 2)
-            pinned = REQUIREMENTS.read_text().splitlines()
-            versions = (line.split("==") for line in pinned if "==" in line)
-            result["machine"] |= dict(versions)
-        print("the stages ...", flush=True)
-        given = data.SAMPLE if quick else root, 3 if quick else 5
-        result["stages"] = stages(*given)
-        if gpus:
-            result["wide"] = stages(*given, WIDE)
+    root = data.SAMPLE if quick else data.choose()
+    result["images"] = data.check(root)[0]
+    print("an epoch of stage 1 and of other loops ...", flush=True)
+    result["epochs"] = loops.epochs(root, rounds)
+    if launch.count_gpus():
+        print("an epoch of stage 2 and of other loops, on a GPU ...", flush=True)
+        result["gpu"] = loops.epochs(root, rounds, "cuda")
     print("steps on 1, 2, 4 … processes ...", flush=True)
-    result["scaling"] = scaling(QUICK_CASES if quick else CASES, rounds)
+    result["scaling"] = measure_steps(QUICK_BATCHES if quick else BATCHES, rounds)
     return result
 
 
@@ -229,7 +128,7 @@ def main():
     take_gpus()
     out.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
-    result = measure(bool(os.environ.get("QUICK")), bool(os.environ.get("PEERS")))
+    result = measure(bool(os.environ.get("QUICK")))
     part = out / ".bench.json"
     part.write_text(json.dumps(result, indent=1))
     part.replace(out / "bench.json")

@@ -2,11 +2,11 @@
 
     torchrun --nproc-per-node=2 tools/bench/benchmark_rank.py '[[128, 64]]' 5
 
-For each [hidden, batch of all processes] and each round, in seconds a step: `step`, as
-in the stage (with DDP where there are several processes); `compute`, the same without
-the reduction (DDP's no_sync), the mean over the ranks, and `slowest`, its maximum;
-`reduce`, a bare all_reduce of as many bytes as the gradients have; `tiny`, of a single
-number. Under torchrun, from the root of the repository.
+For each [hidden, batch of all processes] and each round, in seconds per step: `step`,
+as in the stage (with DDP where there are several processes); `compute`, the same
+without the all-reduce (DDP's no_sync), the mean over the ranks, and `slowest`, its
+maximum; `reduce`, a bare all_reduce of as many bytes as the gradients have. Under
+torchrun, from the root of the repository.
 """
 
 import contextlib
@@ -30,16 +30,15 @@ def timed(function, count):
 def measure(stage, hidden, batch, rounds, world_size):
     """Return {name: samples in seconds} for one network and batch."""
     torch.manual_seed(0)
-    device = stage.DEVICE
-    model = stage.Net(hidden).to(device)
+    model = stage.Net(hidden).to(stage.DEVICE)
     size = sum(weights.numel() for weights in model.parameters())
-    gradients = torch.zeros(size, device=device)
+    gradients = torch.zeros(size, device=stage.DEVICE)
     if world_size > 1:
         model = nn.parallel.DistributedDataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    shape = batch // world_size, 28, 28
-    images = torch.randint(256, shape, dtype=torch.uint8, device=device)
-    labels = torch.randint(10, shape[:1], device=device)
+    count = batch // world_size
+    images = torch.randint(256, (count, 28, 28), dtype=torch.uint8).to(stage.DEVICE)
+    labels = torch.randint(10, (count,)).to(stage.DEVICE)
 
     def step():
         loss = nn.functional.cross_entropy(model(images), labels)
@@ -54,19 +53,18 @@ def measure(stage, hidden, batch, rounds, world_size):
     for _ in range(3):  # memory, connections, DDP's buckets
         step()
     # As many on each rank: one that took fewer steps would leave the others waiting.
-    shared = [max(1, int(SECONDS / timed(step, 2)))]
-    dist.broadcast_object_list(shared, 0)
-    (count,) = shared
-    samples = {name: [] for name in ("step", "compute", "slowest", "reduce", "tiny")}
+    calls = [max(1, int(SECONDS / timed(step, 2)))]
+    dist.broadcast_object_list(calls, 0)
+    samples = {"step": [], "compute": [], "slowest": [], "reduce": []}
     for _ in range(rounds):
-        samples["step"].append(timed(step, count))
+        samples["step"].append(timed(step, calls[0]))
         every = [None] * world_size
-        dist.all_gather_object(every, timed(compute, count))
+        dist.all_gather_object(every, timed(compute, calls[0]))
         samples["compute"].append(sum(every) / world_size)
         samples["slowest"].append(max(every))
         dist.barrier()
-        samples["reduce"].append(timed(lambda: dist.all_reduce(gradients), count))
-        samples["tiny"].append(timed(lambda: dist.all_reduce(gradients[:1]), count))
+        reduce = timed(lambda: dist.all_reduce(gradients), calls[0])
+        samples["reduce"].append(reduce)
     return samples
 
 
@@ -75,20 +73,22 @@ def main():
     from tools.run.launch import count_gpus
     from tools.run.stages import load
 
-    cases, rounds = json.loads(sys.argv[1]), int(sys.argv[2])
+    cases = json.loads(sys.argv[1])
+    rounds = int(sys.argv[2])
     stage = load("04_ddp")
-    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    rank = int(os.environ["RANK"])
+    world_size = int(os.environ["WORLD_SIZE"])
     gpus = count_gpus()
     if gpus:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % gpus)
     # Counts and times stay on the CPU: gloo for them, NCCL for gradients.
     backend = "cpu:gloo,cuda:nccl" if gpus >= world_size else "gloo"
     dist.init_process_group(backend)
-    found = [
-        {"processes": world_size, "hidden": hidden, "batch": batch,
-         "samples": measure(stage, hidden, batch, rounds, world_size)}
-        for hidden, batch in cases
-    ]  # fmt: skip
+    found = []
+    for hidden, batch in cases:
+        case = {"processes": world_size, "hidden": hidden, "batch": batch}
+        case["samples"] = measure(stage, hidden, batch, rounds, world_size)
+        found.append(case)
     if rank == 0:
         print(json.dumps(found), flush=True)
     dist.destroy_process_group()

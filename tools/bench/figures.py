@@ -1,99 +1,130 @@
-"""The pictures of the benchmark and of the timelines."""
+"""The pictures of a benchmark, of the memory of each stage, and of the timelines."""
 
 import numpy as np
-from matplotlib import colormaps
+from matplotlib import rcParams
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from tools.bench.tables import by_case, speedup, step_parts
+from tools.bench.tables import by_case, most_processes, speedup, step_parts
 
-BLUE, ORANGE, GREY = "#1f6fb4", "#d9731a", "#c5cbd1"
+BLUE = "#1f6fb4"
+ORANGE = "#d9731a"
+GREY = "#c5cbd1"
+WIDTHS = [BLUE, ORANGE, "#2a8a5f", "#9467bd", "#b3266b"]  # a color for each width
 STEP_PARTS = {"computing": BLUE, "waiting": GREY, "communicating": ORANGE}
 KINDS = {  # of work in a timeline
-    "forward": BLUE, "backward": ORANGE, "waiting": "#f2b8a4", "all-reduce": "#b3266b", "copy": "#8a6bbf",
-    "all-gather": "#d9a7e0", "reduce-scatter": "#7a1f3d", "send": "#2f8f83",
-    "receive": "#f0e2c0", "replicate": "#c9a227", "scatter": "#2a8a5f", "gather": "#56b4a0",
-    "optimizer": "#6b7580", "evaluation": "#8db33a", "data": GREY,
-}  # fmt: skip
+    "forward": BLUE,
+    "backward": ORANGE,
+    "waiting": "#f2b8a4",
+    "all-reduce": "#b3266b",
+    "copy": "#8a6bbf",
+    "all-gather": "#d9a7e0",
+    "reduce-scatter": "#7a1f3d",
+    "send": "#2f8f83",
+    "receive": "#f0e2c0",
+    "replicate": "#c9a227",
+    "scatter": "#2a8a5f",
+    "gather": "#56b4a0",
+    "optimizer": "#6b7580",
+    "evaluation": "#8db33a",
+    "data": GREY,
+}
 
 
-def draw_speedup(groups, path):
-    """Draw speed-up and efficiency over the processes, of the cases of `by_case`."""
-    figure = Figure(figsize=(10, 4.2), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    numbers = sorted({processes for group in groups.values() for processes in group})
-    left.plot(numbers, numbers, "--", color="grey", label="ideal")
-    right.axhline(100, linestyle="--", color="grey")
-    colours = colormaps["viridis"].resampled(len(groups) + 1)  # the last is too light
-    for index, ((hidden, batch), group) in enumerate(groups.items()):
-        measured = sorted(group)
-        faster = [speedup(group, number)[0] for number in measured]
-        efficiency = [100 * s / n for s, n in zip(faster, measured, strict=True)]
-        style = {"marker": "o", "color": colours(index)}
-        left.plot(measured, faster, label=f"{hidden} wide, batch {batch}", **style)
-        right.plot(measured, efficiency, **style)
-    left.set_ylabel("speed-up (times one process)")
-    right.set(ylabel="efficiency (%)", ylim=(0, None))
-    for axes in left, right:
-        axes.set(xlabel="processes", xticks=numbers)
-        axes.grid(alpha=0.3)
-    handles = left.get_legend_handles_labels()
-    figure.legend(*handles, loc="outside right center", fontsize=8)
-    figure.savefig(path, dpi=120)
+def speedups(result):
+    """Return {width: [batch, speed-up, least, most]} of the most processes measured."""
+    most = most_processes(result)
+    found = {}
+    for (hidden, batch), group in sorted(by_case(result).items()):
+        numbers = [round(one, 3) for one in speedup(group, most)]
+        found.setdefault(str(hidden), []).append([batch, *numbers])
+    return found
 
 
-def draw_step(groups, processes, path):
-    """Draw the parts of a step on so many processes, of the cases of `by_case`."""
+def draw_speedups(found, title):
+    """Return a figure of `speedups` over the batch: a line for each width."""
+    figure = Figure(figsize=(8, 3.6), layout="constrained")
+    axes = figure.subplots()
+    axes.axhline(1, color=rcParams["text.color"], linewidth=1)
+    ticks = set()
+    for place, (hidden, rows) in enumerate(found.items()):
+        batches, middles, least, most = np.array(rows).T
+        shifted = batches * 1.04 ** (place - 1.5)  # so that no bar hides another
+        ranges = [middles - least, most - middles]
+        style = {"marker": "o", "capsize": 3, "color": WIDTHS[place]}
+        axes.errorbar(shifted, middles, ranges, label=f"{hidden} wide", **style)
+        ticks.update(row[0] for row in rows)
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(sorted(ticks), sorted(ticks))
+    axes.set_xlabel("images per step, of all processes")
+    axes.set_ylabel("times as fast as one process")
+    axes.set_ylim(0)
+    axes.grid(axis="y")
+    axes.set_title(title, loc="left")
+    axes.legend(loc="upper left", frameon=False)
+    return figure
+
+
+def draw_step(result):
+    """Return a figure of the parts of a step, on the most processes measured."""
+    processes = most_processes(result)
+    groups = by_case(result)
+    names = [f"{hidden}\n{batch}" for hidden, batch in groups]
+    parts = np.array([step_parts(group[processes]) for group in groups.values()])
+    totals = parts.sum(axis=1)
+    shares = 100 * parts / totals[:, None]
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.subplots()
-    names = [f"{hidden}\n{batch}" for hidden, batch in groups]
-    cases = np.array([step_parts(group[processes]) for group in groups.values()])
-    totals = cases.sum(axis=1)
-    shares = 100 * cases / totals[:, None]
-    for place, (kind, colour) in enumerate(STEP_PARTS.items()):
-        below = shares[:, :place].sum(axis=1)
-        bars = axes.bar(names, shares[:, place], bottom=below, color=colour, label=kind)
+    below = np.zeros(len(names))
+    for (kind, color), sizes in zip(STEP_PARTS.items(), shares.T, strict=True):
+        bars = axes.bar(names, sizes, bottom=below, color=color, label=kind)
+        below += sizes
     axes.bar_label(bars, [f"{1000 * total:.1f}" for total in totals], fontsize=8)
-    axes.set(ylabel="share of a step (%)", ylim=(0, 112),
-             xlabel="width of the hidden layer, batch of all processes")  # fmt: skip
+    axes.set_xlabel("width of the hidden layer, images per step of all processes")
+    axes.set_ylabel("share of a step (%)")
+    axes.set_ylim(0, 112)
     axes.set_title(f"A step on {processes} processes; above: milliseconds", fontsize=10)
     figure.legend(loc="outside lower center", ncols=3)
-    figure.savefig(path, dpi=120)
+    return figure
 
 
 def draw_benchmark(result, folder):
-    """Draw speed-up and efficiency, and the parts of a step; return the paths."""
-    groups = by_case(result)
-    most = max(max(group) for group in groups.values())
-    paths = [folder / "bench_speedup.png", folder / "bench_step.png"][:most]
-    draw_speedup(groups, paths[0])
-    if most > 1:
-        draw_step(groups, most, paths[1])
+    """Draw the speed-up and the parts of a step; return the paths."""
+    processes = most_processes(result)
+    if processes == 1:
+        return []
+    title = f"{processes} processes: median and range; below 1 they are slower"
+    paths = [folder / "bench_speedup.png", folder / "bench_step.png"]
+    draw_speedups(speedups(result), title).savefig(paths[0], dpi=120)
+    draw_step(result).savefig(paths[1], dpi=120)
     return paths
 
 
 def draw_memory(found, path):
-    """Draw what each rank holds, {stage: [{kind: bytes}]}, with momentum and with Adam."""
+    """Draw the memory of each rank, {stage: [{kind: bytes}]}, for two optimizers."""
     figure = Figure(figsize=(11, 6), layout="constrained")
     panels = figure.subplots(2, 1, sharex=True, sharey=True)
-    bars, places, middles = [], [], []  # a group of bars for each stage
+    bars = []  # of each rank; those of a stage stand side by side
+    places = []
+    middles = []
     for ranks in found.values():
-        start = places[-1] + 2 if bars else 0
+        start = places[-1] + 2 if places else 0
         bars += ranks
         places += range(start, start + len(ranks))
         middles.append(start + (len(ranks) - 1) / 2)
-    for axes, optimizer in zip(panels, ("momentum", "Adam"), strict=True):
+    titles = {"momentum": "SGD with momentum", "Adam": "Adam"}
+    for axes, (optimizer, title) in zip(panels, titles.items(), strict=True):
         below = np.zeros(len(bars))
         kinds = {"parameters": BLUE, "gradients": ORANGE, optimizer: GREY}
-        for kind, colour in kinds.items():
+        for kind, color in kinds.items():
             sizes = [rank[kind] / 1000 for rank in bars]
-            label = "optimizer's state" if kind == optimizer else kind
-            shown = axes.bar(places, sizes, bottom=below, color=colour, label=label)
+            label = "optimizer state" if kind == optimizer else kind
+            drawn = axes.bar(places, sizes, bottom=below, color=color, label=label)
             below += sizes
-        axes.bar_label(shown, [f"{size:,.0f}" for size in below], fontsize=7)
-        axes.set(ylabel="kB on each rank", xticks=middles)
-        axes.set_xticklabels([name.replace("_", "\n") for name in found])
-        axes.set_title({"momentum": "SGD with momentum"}.get(optimizer, optimizer))
+        axes.bar_label(drawn, [f"{size:,.0f}" for size in below], fontsize=7)
+        axes.set_title(title)
+        axes.set_ylabel("kB on each rank")
+        axes.set_xticks(middles, [name.replace("_", "\n") for name in found])
         axes.margins(x=0.01, y=0.1)
         axes.spines[["top", "right"]].set_visible(False)
     handles = panels[0].get_legend_handles_labels()
@@ -107,25 +138,30 @@ def draw_timeline(spans, borders, title, path):
     These are where steps end. All times in microseconds. Returns the rows from top to
     bottom, and the kinds.
     """
-    start, end = borders[0], borders[-1]
+    start = borders[0]
+    end = borders[-1]
     spans = [span for span in spans if span[3] > start and span[2] < end]
-    rows = sorted({row for row, *_ in spans}, key=lambda row: (row != "process", row))
-    kinds = {kind for _, kind, *_ in spans}
+    rows = sorted({span[0] for span in spans}, key=lambda row: (row != "process", row))
+    kinds = {span[1] for span in spans}
     figure = Figure(figsize=(11, 1.4 + 0.75 * len(rows)), layout="constrained")
     axes = figure.subplots()
     # The short ones last: they lie within longer ones, and would be hidden.
-    for row, kind, first, last in sorted(spans, key=lambda s: s[2] - s[3]):
-        place, height = rows.index(row), 0.8
+    for row, kind, first, last in sorted(spans, key=lambda span: span[2] - span[3]):
+        place = rows.index(row)
+        height = 0.8
         if kind == "all-reduce":  # beside the ranks that wait for it
-            place, height = place + 0.28, 0.24
-        first, last = max(first, start), min(last, end)
-        wide = max(last - first, 0.002 * (end - start))  # what the legend names is seen
-        axes.barh(place, wide / 1000, left=(first - start) / 1000, height=height,
-                  color=KINDS[kind])  # fmt: skip
+            place += 0.28
+            height = 0.24
+        first = max(first, start)
+        last = min(last, end)
+        width = max(last - first, 0.002 * (end - start))  # visible, as in the legend
+        left = (first - start) / 1000
+        axes.barh(place, width / 1000, height, left, color=KINDS[kind])
     for border in borders[1:-1]:
         axes.axvline((border - start) / 1000, color="black", linewidth=1)
-    axes.set(yticks=range(len(rows)), yticklabels=rows, xlim=(0, (end - start) / 1000),
-             xlabel="milliseconds; white: idle; black line: the first row ends a step")  # fmt: skip
+    axes.set_yticks(range(len(rows)), rows)
+    axes.set_xlim(0, (end - start) / 1000)
+    axes.set_xlabel("milliseconds; white: idle; black line: the first row ends a step")
     axes.invert_yaxis()
     handles = [Patch(color=KINDS[kind], label=kind) for kind in KINDS if kind in kinds]
     figure.legend(handles=handles, loc="outside upper center", ncols=9, fontsize=9)

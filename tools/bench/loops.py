@@ -1,11 +1,10 @@
-"""The training loop of a stage beside a bare one and the usual one of tutorials.
+"""The training loop of a stage beside a bare loop and the plain loop of tutorials.
 
-The usual one takes each image through ToTensor, in two workers; on a GPU with
+The plain loop converts each image with ToTensor, in two workers; on a GPU with
 `pin_memory` and `non_blocking`, as PyTorch's tuning guide has it:
 https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html
 """
 
-import os
 import time
 
 import torch
@@ -15,6 +14,9 @@ from torchvision import datasets, transforms
 
 from tools.run import data
 from tools.run.stages import load
+
+HIDDEN = 128  # units and images per batch, as the stages have them
+BATCH = 64
 
 
 def in_rounds(candidates, rounds):
@@ -29,20 +31,7 @@ def in_rounds(candidates, rounds):
     return results
 
 
-def stage_loader(dataset, batch=64):
-    """Return the loader of the training set that the stages have."""
-    batches = BatchSampler(RandomSampler(dataset), batch, drop_last=False)
-    return DataLoader(dataset, batch_size=None, sampler=batches)
-
-
-def usual_loader(root, train=True, images=None, **options):
-    """Return the loader that tutorials have, of the first so many images of a root."""
-    dataset = datasets.MNIST(root, train, transforms.ToTensor())
-    dataset.data, dataset.targets = dataset.data[:images], dataset.targets[:images]
-    return DataLoader(dataset, shuffle=train, num_workers=2, **options)
-
-
-def steps(model, optimizer, batches, device):
+def take_steps(model, optimizer, batches, device):
     """Take one step for each batch, and nothing else."""
     for images, labels in batches:
         images = images.to(device, non_blocking=True)
@@ -53,40 +42,41 @@ def steps(model, optimizer, batches, device):
         optimizer.step()
 
 
-def epochs(root, images, rounds, device="cpu", hidden=128, batch=64):
-    """Return {name: seconds of epochs} of a stage and of other loops.
+def epochs(root, rounds, device="cpu"):
+    """Return {name: seconds of epochs} of a stage, the plain loop and a bare one.
 
-    On the first `images` of `root`. The stage is 1 on the CPU, 2 on a GPU, where the
-    bare loop has the whole training set in the GPU's memory.
+    On the training set of `root`. The stage is 1 on the CPU, 2 on a GPU, where the bare
+    loop has the whole training set in the GPU's memory.
     """
-    stage = load("01_cpu" if device == "cpu" else "02_single_gpu")
-    train = TensorDataset(*data.tensors(root)[:images])
-    there = TensorDataset(*(tensor.to(device) for tensor in train.tensors))
+    name = "01_cpu" if device == "cpu" else "02_single_gpu"
+    stage = load(name)
+    train = data.tensors(root)
+    on_device = TensorDataset(*(tensor.to(device) for tensor in train.tensors))
 
     def model_and_optimizer():
         torch.manual_seed(0)
-        model = stage.Net(hidden).to(device)
+        model = stage.Net(HIDDEN).to(device)
         return model, torch.optim.SGD(model.parameters(), lr=0.1)
 
     def of_stage():
         model, optimizer = model_and_optimizer()
-        stage.train_epoch(model, stage_loader(train, batch), optimizer)
+        batches = BatchSampler(RandomSampler(train), BATCH, drop_last=False)
+        loader = DataLoader(train, batch_size=None, sampler=batches)
+        stage.train_epoch(model, loader, optimizer)
 
-    def usual():
-        pinned = device != "cpu"
-        loader = usual_loader(root, True, images, batch_size=batch, pin_memory=pinned)
+    def plain():
         model, optimizer = model_and_optimizer()
-        steps(model.layers, optimizer, loader, device)  # ToTensor has divided
-
-    def default_threads():
-        torch.set_num_threads(os.cpu_count())
-        usual()
-        torch.set_num_threads(1)
+        images = datasets.MNIST(root, transform=transforms.ToTensor())
+        pinned = device != "cpu"
+        options = {"shuffle": True, "num_workers": 2, "pin_memory": pinned}
+        loader = DataLoader(images, BATCH, **options)
+        take_steps(model.layers, optimizer, loader, device)  # ToTensor has divided
 
     def bare():  # the limit: no loader
-        order = torch.randperm(len(there), device=device)
-        batches = (there[indices] for indices in order.split(batch))
-        steps(*model_and_optimizer(), batches, device)
+        model, optimizer = model_and_optimizer()
+        order = torch.randperm(len(on_device), device=device)
+        batches = (on_device[indices] for indices in order.split(BATCH))
+        take_steps(model, optimizer, batches, device)
 
     def seconds(loop):
         start = time.perf_counter()
@@ -95,10 +85,10 @@ def epochs(root, images, rounds, device="cpu", hidden=128, batch=64):
             torch.cuda.synchronize()  # a GPU's work is only queued
         return time.perf_counter() - start
 
-    loops = {f"stage {stage.STAGE[1]}": of_stage, "plain": usual, "bare": bare}
-    if device == "cpu":
-        loops["typed"] = default_threads
     bare()  # warm-up
-    return in_rounds(
-        {name: lambda loop=loop: seconds(loop) for name, loop in loops.items()}, rounds
-    )
+    candidates = {
+        f"stage {int(name[:2])}": lambda: seconds(of_stage),
+        "plain": lambda: seconds(plain),
+        "bare": lambda: seconds(bare),
+    }
+    return in_rounds(candidates, rounds)

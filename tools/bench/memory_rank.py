@@ -7,40 +7,48 @@ import torch.distributed as dist
 from torch.nn.modules.module import register_module_forward_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-KINDS = ["parameters", "gradients", "momentum", "Adam"]  # of what is held
+KINDS = ["parameters", "gradients", "momentum", "Adam"]  # of memory
 
 
 def local_bytes(tensors):
-    """Return the bytes of the tensors, or parts of tensors, that this process holds."""
-    tensors = [t.to_local() if hasattr(t, "to_local") else t for t in tensors]
-    return sum(t.nbytes for t in tensors if not t.is_meta)
+    """Return the bytes of the tensors, or of their shards, in this process."""
+    size = 0
+    for tensor in tensors:
+        local = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+        if not local.is_meta:
+            size += local.nbytes
+    return size
 
 
-def watch(rank, folder):
+def state_bytes(optimizer):
+    """Return the bytes of an optimizer's state after a step."""
+    optimizer.step()
+    return sum(local_bytes(state.values()) for state in optimizer.state.values())
+
+
+def measure_first_step(rank, folder):
     """Have this process measure its first step, leave RANK.json, and end."""
     layers = []  # as they are in the forward pass, where FSDP has gathered them
-    gpus = range(torch.cuda.device_count())
 
-    def computed(layer, *_):
-        for gpu in () if layers else gpus:  # what setting up took does not count
-            torch.cuda.reset_peak_memory_stats(gpu)
+    def after_layer(layer, *_):
         layers.append(local_bytes(layer.parameters(recurse=False)))
 
-    def stepped(optimizer, *_):
-        done.remove()
-        held = [p for group in optimizer.param_groups for p in group["params"]]
-        held = [p for p in held if p.grad is not None]
-        found = [local_bytes(held), local_bytes([p.grad for p in held])]
-        peak = sum(map(torch.cuda.max_memory_allocated, gpus))
-        for other in torch.optim.SGD(held, lr=0, momentum=0.9), torch.optim.Adam(held):
-            other.step()
-            kept = [t for state in other.state.values() for t in state.values()]
-            found.append(local_bytes(kept))
-        found = dict(zip(KINDS, found, strict=True), layer=max(layers), peak=peak)
+    def after_step(optimizer, *_):
+        hook.remove()
+        groups = optimizer.param_groups
+        weights = [weight for group in groups for weight in group["params"]]
+        weights = [weight for weight in weights if weight.grad is not None]
+        found = {
+            "parameters": local_bytes(weights),
+            "gradients": local_bytes(weight.grad for weight in weights),
+            "layer": max(layers),
+            "momentum": state_bytes(torch.optim.SGD(weights, lr=0, momentum=0.9)),
+            "Adam": state_bytes(torch.optim.Adam(weights)),
+        }
         (folder / f"{rank}.json").write_text(json.dumps(found))
         if dist.is_initialized():
             dist.barrier()  # nobody leaves while others still receive from it
         raise SystemExit
 
-    register_module_forward_hook(computed)
-    done = register_optimizer_step_post_hook(stepped)
+    register_module_forward_hook(after_layer)
+    hook = register_optimizer_step_post_hook(after_step)

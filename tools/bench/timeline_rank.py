@@ -4,110 +4,29 @@ A label is `ROW|KIND`, the row of the timeline and what happens there. What the 
 names by itself (messages, the optimizer, the data loader) has none.
 """
 
+import functools
 from multiprocessing.util import Finalize
 
 import torch
 from torch import nn
-from torch.nn.modules.module import (
-    register_module_forward_hook,
-    register_module_forward_pre_hook,
-)
-from torch.overrides import TorchFunctionMode
 from torch.profiler import profile, record_function
 
-from tools.run.launch import count_gpus
 from tools.run.stages import BY_TORCHRUN
 
+BACKWARD_BEGINS = "backward begins"  # a label without a length
 HALVES = {3: "first half", 1: "second half"}  # of stage 6, by their number of layers
 LINEAR = nn.Linear
-DATA_PARALLEL = {  # method of nn.DataParallel, which its forward pass calls -> kind
-    "scatter": "scatter", "replicate": "replicate", "parallel_apply": "forward",
+DATA_PARALLEL = {  # method of nn.DataParallel, called in its forward pass -> kind
+    "scatter": "scatter",
+    "replicate": "replicate",
+    "parallel_apply": "forward",
     "gather": "gather",
-}  # fmt: skip
-
-
-class Labels(TorchFunctionMode):
-    """Labels in a trace: of copies and the backward pass, and others by `begin`, `end`."""
-
-    def __init__(self, row):
-        super().__init__()
-        self.row, self.open = row, {}
-
-    def begin(self, row, kind):
-        """Begin a label; ends what was begun before in its row."""
-        self.end(row)
-        self.open[row] = record_function(f"{row}|{kind}")
-        self.open[row].__enter__()
-
-    def end(self, row):
-        if row in self.open:
-            self.open.pop(row).__exit__(None, None, None)
-
-    def backward_after(self, output, row):
-        """Begin a backward pass in a row when the gradient of its output is there.
-
-        It ends that of the row which had `output`, or came before.
-        """
-
-        def begin(_):
-            for other in self.open.keys() - {self.row}:
-                self.end(other)
-            self.begin(row, "backward")
-
-        if output.requires_grad:
-            output.register_hook(begin)
-
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        kind = {torch.Tensor.to: "copy", torch.Tensor.backward: "backward"}.get(func)
-        if kind:
-            self.begin(self.row, kind)
-        result = func(*args, **(kwargs or {}))
-        for row in {"copy": [self.row], "backward": list(self.open)}.get(kind, []):
-            self.end(row)
-        return result
+}
 
 
 def row_name(stage, rank):
     """Return the name of a process's row."""
     return f"rank {rank}" if stage in BY_TORCHRUN else "process"
-
-
-def standin(stage):
-    """Return what runs in place of a stage that would not show what it does, or ""."""
-    if stage == "03_dp" and count_gpus() < 2:
-        return "two copies on one device take turns; two GPUs work at once"
-    if stage == "06_model_parallel":
-        return "the second half has as much work as the first"
-    return ""
-
-
-class TwoCopies(nn.DataParallel):
-    """nn.DataParallel with two copies on one device, one after the other."""
-
-    labels = None  # of this process
-
-    def forward(self, images):
-        parts = self.scatter(images)
-        self.replicate()
-        return self.gather(self.parallel_apply(parts))
-
-    def scatter(self, images):
-        return images.chunk(2)
-
-    def replicate(self):  # what moves the weights to each GPU
-        for weights in self.module.parameters():
-            weights.detach().clone()
-
-    def parallel_apply(self, parts):
-        outputs = []
-        for row, part in zip(("copy 0", "copy 1"), parts, strict=True):
-            with record_function(f"{row}|forward"):
-                outputs.append(self.module(part))
-            self.labels.backward_after(outputs[-1], row)
-        return outputs
-
-    def gather(self, outputs):
-        return torch.cat(outputs)
 
 
 class LargeLayer(nn.Sequential):
@@ -117,46 +36,67 @@ class LargeLayer(nn.Sequential):
         super().__init__(LINEAR(inputs, 784), LINEAR(784, outputs))
 
 
-def label_data_parallel(wrapper, row):
-    """Label the four parts of the forward pass of nn.DataParallel, or of TwoCopies.
+def add_label(owner, method, label):
+    """Put a label around each call of a method of the class `owner`."""
+    function = getattr(owner, method)
 
-    The threads in which GPUs are asked have no profiler: `parallel_apply` is one label.
+    @functools.wraps(function)
+    def labeled(*arguments, **options):
+        with record_function(label):
+            return function(*arguments, **options)
+
+    setattr(owner, method, labeled)
+
+
+def label_data_parallel(wrapper, row):
+    """Label the four parts of the forward pass of nn.DataParallel.
+
+    The threads that launch work on GPUs have no profiler: their work has one label.
     """
     for method, kind in DATA_PARALLEL.items():
-        labelled = record_function(f"{row}|{kind}")(getattr(wrapper, method))
-        setattr(wrapper, method, labelled)
+        add_label(wrapper, method, f"{row}|{kind}")
+
+
+def label_forward(stage, row):
+    """Label the forward pass of the network, or of each half of it in stage 6."""
+    original = nn.Module.__call__
+
+    def call(module, *arguments, **options):
+        name = type(module).__name__
+        where = None
+        if stage == "06_model_parallel" and type(module) is nn.Sequential:
+            where = HALVES.get(len(module))
+        elif stage != "06_model_parallel" and name in ("Net", "FSDPNet"):
+            where = row
+        if where is None:
+            return original(module, *arguments, **options)
+        kind = "forward" if torch.is_grad_enabled() else "evaluation"
+        with record_function(f"{where}|{kind}"):
+            output = original(module, *arguments, **options)
+        if where != row and output.requires_grad:
+            output.register_hook(lambda _: mark(f"{where}|{BACKWARD_BEGINS}"))
+        return output
+
+    nn.Module.__call__ = call
+
+
+def mark(label):
+    """Leave a label without a length."""
+    with record_function(label):
+        pass
 
 
 def instrument(rank, stage, folder):
     """Have this process label what it does, and leave its trace in `folder`."""
     row = row_name(stage, rank)
-    labels = Labels(row)
+    add_label(torch.Tensor, "to", f"{row}|copy")
+    add_label(torch.Tensor, "backward", f"{row}|backward")
     if stage == "03_dp":
-        if standin(stage):
-            nn.DataParallel, TwoCopies.labels = TwoCopies, labels
         label_data_parallel(nn.DataParallel, row)
-    elif standin(stage):
+    else:
+        label_forward(stage, row)
+    if stage == "06_model_parallel":
         nn.Linear = lambda a, b: LargeLayer(a, b) if b == 10 else LINEAR(a, b)
-
-    def forward_row(module):  # where its forward pass is drawn, or None
-        if stage == "06_model_parallel":
-            return HALVES.get(len(module)) if type(module) is nn.Sequential else None
-        name = type(module).__name__  # FSDPNet, once FSDP has it
-        return row if name in ("Net", "FSDPNet") and stage != "03_dp" else None
-
-    def forward_begins(module, _):
-        if where := forward_row(module):
-            labels.begin(where, "forward" if torch.is_grad_enabled() else "evaluation")
-
-    def forward_ends(module, _, output):
-        if where := forward_row(module):
-            labels.end(where)
-            if where in HALVES.values():
-                labels.backward_after(output, where)
-
-    register_module_forward_pre_hook(forward_begins)
-    register_module_forward_hook(forward_ends)
-    labels.__enter__()
     profiler = profile()  # the CPU, and the GPUs where there are any
     profiler.start()
 

@@ -19,7 +19,6 @@ from tools.bench import memory, predict
 from tools.bench.tables import published, report, table
 from tools.lab.exercise import exercises as lab_exercises
 from tools.lab.exercise import patched
-from tools.pages import rooms
 from tools.run import compare, diffs
 from tools.run.stages import (
     BEYOND,
@@ -44,15 +43,16 @@ REASON = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 DOORS = ROOT / "tests" / "beyond" / "doors"  # a patch for each variant
-SPEEDUP = """![How many times as fast as one process two are, against the batch: a line with
-ranges for each width. Narrow networks with small batches are below 1, wide ones with
-large batches well above](tools/pages/svg/speedup.svg)"""
+SPEEDUP = """![How many times as fast as one process two are, against the batch: a line
+with ranges for each width. Narrow networks with small batches are below 1, wide ones
+with large batches well above](tools/pages/svg/speedup.svg)"""
 NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e-\d+)?")
 
 ON_SAMPLE = (
     "*On `data/sample`. All of MNIST gives another curve, the same for every stage.*"
 )
 
+# What each stage teaches, as the tables of the pages say it.
 LESSONS = {
     "01_cpu": "the script itself: one process, on the CPU",
     "02_single_gpu": "the device; the model and each batch move there",
@@ -61,11 +61,15 @@ LESSONS = {
     "05_ddp_inference": "evaluation on every rank, exact for any number of them",
     "06_model_parallel": "one model on two GPUs",
     "07_fsdp": "fully sharded: each rank keeps 1/*W* of every tensor",
-    "08_tensor_parallel": "each rank computes a part of every layer, for the same images",
+    "08_tensor_parallel": (
+        "each rank computes a part of every layer, for the same images"
+    ),
     "09_pipeline": "each rank has some of the layers; micro-batches keep both at work",
     "10_hybrid": "a grid of ranks: tensor parallel in a row, fully sharded in a column",
     "11_resume": "a run that was stopped continues after its last finished epoch",
-    "12_sharded_checkpoint": "each rank saves its own part; any number of ranks loads it",
+    "12_sharded_checkpoint": (
+        "each rank saves its own part; any number of ranks loads it"
+    ),
 }
 
 
@@ -79,7 +83,8 @@ def stages(targets=TARGETS):
     rows = []
     for target, stage in targets.items():
         length = len(script(stage).read_text().splitlines())
-        before, lesson = previous(stage), LESSON_FROM.get(stage)
+        before = previous(stage)
+        lesson = LESSON_FROM.get(stage)
         changed = diffs.changed_lines(before, stage) if before else "–"
         if lesson:
             more = diffs.changed_lines(lesson, stage)
@@ -151,7 +156,8 @@ def reasons(a, b):
     """
     text = (folder(b) / "README.md").read_text()
     found = [m for m in REASON.finditer(text) if m[1] == a and m[2] == b]
-    numbers, needed = [int(m[3]) for m in found], len(diffs.hunks(a, b))
+    numbers = [int(m[3]) for m in found]
+    needed = len(diffs.hunks(a, b))
     if numbers != list(range(1, needed + 1)):
         refuse(
             f"{b}/README.md explains the hunks {numbers} of the diff from {a}, which "
@@ -162,13 +168,13 @@ def reasons(a, b):
 
 
 def door(name):
-    """Return the diff from a stage to the variant of a side door."""
+    """Return the diff from a stage to the variant."""
     text = (DOORS / f"{name}.patch").read_text()
     return f"```diff\n{text[text.index('@@') :].rstrip()}\n```"
 
 
 def door_stage(name):
-    """Return the stage that a side door changes: the first line of its patch names it."""
+    """Return the stage that a variant changes: its patch names it in the first line."""
     first = (DOORS / f"{name}.patch").read_text().splitlines()[0]
     return first.removeprefix("--- ").removesuffix("/mnist.py")
 
@@ -225,9 +231,7 @@ def exercises():
 
 BLOCKS = {
     "bench": lambda: report(published(), SPEEDUP),
-    "model": predict.fitted,
-    "predict": predict.forecast,
-    "arithmetic": predict.arithmetic,
+    "prediction": predict.prediction,
     "memory": memory.overview,
     "modes": predict.modes,
     "stages": stages,
@@ -237,7 +241,6 @@ BLOCKS = {
     "verdict": verdict,
     "hunk": hunk,
     "exercises": exercises,
-    "rooms": rooms.flowchart,
     "door": door,
     "doors": doors,
 }

@@ -18,8 +18,9 @@ from matplotlib.figure import Figure
 from torch import nn
 from torch.utils.data import DistributedSampler
 
+from tools.bench import figures
 from tools.bench.figures import BLUE, ORANGE
-from tools.bench.tables import by_case, published, speedup
+from tools.bench.tables import published
 from tools.pages import side_by_side
 from tools.pages.blocks import NUMBER, PART, reasons
 from tools.run import compare, diffs
@@ -27,7 +28,6 @@ from tools.run.data import SAMPLE, tensors
 from tools.run.stages import ROOT, load
 
 FOLDER = ROOT / "tools" / "pages" / "svg"
-WIDTHS = [BLUE, ORANGE, "#2a8a5f", "#9467bd", "#b3266b"]  # a colour for each
 # name -> its colours in light and in dark; of the page, and viridis' darkest
 PALETTE = {"fifth": ["#453781", "#9d8bf0"], "sixth": ["#440154", "#e3b8f5"]}
 for name, colour in re.findall(
@@ -36,18 +36,31 @@ for name, colour in re.findall(
     PALETTE.setdefault(name, []).append(colour)
 PAPER, INK, SOFT, LINE = (PALETTE[name][0] for name in ("paper", "ink", "soft", "line"))
 STYLE = {
-    "svg.fonttype": "none", "svg.hashsalt": "six scripts", "font.size": 10,
-    "figure.facecolor": PAPER, "axes.facecolor": PAPER, "legend.facecolor": PAPER,
-    "text.color": INK, "axes.labelcolor": INK, "xtick.color": SOFT, "ytick.color": SOFT,
-    "axes.edgecolor": SOFT, "grid.color": LINE, "legend.edgecolor": LINE,
-    "axes.spines.top": False, "axes.spines.right": False, "axes.titlesize": 10,
-}  # fmt: skip
+    "svg.fonttype": "none",
+    "svg.hashsalt": "six scripts",
+    "font.size": 10,
+    "figure.facecolor": PAPER,
+    "axes.facecolor": PAPER,
+    "legend.facecolor": PAPER,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "xtick.color": SOFT,
+    "ytick.color": SOFT,
+    "axes.edgecolor": SOFT,
+    "grid.color": LINE,
+    "legend.edgecolor": LINE,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 10,
+}
 HUNK = "03_dp", "04_ddp", 8  # of the page of side_by_side
 MONO = "ui-monospace, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
 CODE = {  # pygments' classes -> a colour of that page
-    "keyword": "k kn kc ow", "string": "s1 s2 sd sa si se", "comment": "c1",
+    "keyword": "k kn kc ow",
+    "string": "s1 s2 sd sa si se",
+    "comment": "c1",
     "name": "nf nc nd fm mi mf mh",
-}  # fmt: skip
+}
 
 
 def curves():
@@ -88,8 +101,13 @@ def draw_who_gets_what(found):
                 old_or_new = PALETTE["new-word" if rank == 0 else "old-word"][0]
                 axes.barh(epoch, 0.94, left=image - 0.47, height=0.88, color=old_or_new)
                 axes.text(image, epoch, step, ha="center", va="center_baseline")
-        axes.set(xticks=range(16), yticks=range(3), xlim=(-0.6, 15.6), ylabel="epoch",
-                 yticklabels=[1, 2, 3])  # fmt: skip
+        axes.set(
+            xticks=range(16),
+            yticks=range(3),
+            xlim=(-0.6, 15.6),
+            ylabel="epoch",
+            yticklabels=[1, 2, 3],
+        )
         axes.set_title(title, loc="left")
         axes.invert_yaxis()
         axes.spines[:].set_visible(False)
@@ -165,8 +183,15 @@ def draw_bubble(found):
         for half, way, micro, start, length in pieces:
             colour = BLUE if way == "forward" else ORANGE
             axes.barh(half, length - 0.02, left=start, color=colour)
-            axes.text(start + length / 2, half, micro, color="#fefefe", weight="bold",
-                      ha="center", va="center_baseline")  # fmt: skip
+            axes.text(
+                start + length / 2,
+                half,
+                micro,
+                color="#fefefe",
+                weight="bold",
+                ha="center",
+                va="center_baseline",
+            )
         busy = sum(length for *_, length in pieces) / (2 * end)
         many = "micro-batches" if int(count) > 1 else "batch, as in stage 6"
         axes.set_title(
@@ -181,37 +206,12 @@ def draw_bubble(found):
 
 def speedups():
     """Return {width: [batch, speed-up, least, most]} of the published benchmark."""
-    found, groups = {}, by_case(published())
-    most = max(max(group) for group in groups.values())
-    for (hidden, batch), group in sorted(groups.items()):
-        row = [batch, *(round(one, 3) for one in speedup(group, most))]
-        found.setdefault(str(hidden), []).append(row)
-    return found
+    return figures.speedups(published())
 
 
 def draw_speedups(found):
-    figure = Figure(figsize=(8, 3.6), layout="constrained")
-    axes = figure.subplots()
-    axes.axhline(1, color=INK, linewidth=1)
-    for place, (hidden, rows) in enumerate(found.items()):
-        batches, middles, least, most = zip(*rows, strict=True)
-        ends = [[m - a for m, a in zip(middles, least, strict=True)],
-                [b - m for m, b in zip(middles, most, strict=True)]]  # fmt: skip
-        shifted = [
-            batch * 1.04 ** (place - 1.5) for batch in batches
-        ]  # no bar on another
-        axes.errorbar(shifted, middles, ends, marker="o", capsize=3, color=WIDTHS[place],
-                      label=f"{hidden} wide")  # fmt: skip
-    ticks = sorted({row[0] for rows in found.values() for row in rows})
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(ticks, ticks)
-    axes.set(xlabel="batch of both processes", ylabel="times as fast as one process",
-             ylim=(0, 2.4))  # fmt: skip
-    axes.grid(axis="y")
-    axes.set_title("Two processes on two cores: median and range; below 1 they are slower",
-                   loc="left")  # fmt: skip
-    axes.legend(loc="upper left", frameon=False)
-    return figure
+    title = "Two processes on two cores: median and range; below 1 they are slower"
+    return figures.draw_speedups(found, title)
 
 
 def hunk():
@@ -228,8 +228,12 @@ def hunk():
     ]
     heading = f"{number} of {len(diffs.hunks(a, b))}"
     why = re.sub("[`*]", "", reasons(a, b)[number - 1].split("\n\n")[0])
-    return {"heading": [a, b, heading], "rows": rows, "lines": lines,
-            "why": " ".join(why.split())}  # fmt: skip
+    return {
+        "heading": [a, b, heading],
+        "rows": rows,
+        "lines": lines,
+        "why": " ".join(why.split()),
+    }
 
 
 def draw_hunk(found):
@@ -261,8 +265,15 @@ def draw_hunk(found):
                 rect(gutter + start * char, top + 1, word, high - 2, f"{kind}-word")
             )
         sign, colour = ("−+"[column], f"{kind}-sign") if changed else ("", "soft")
-        parts.append(text(gutter - 6, top + 12.5, f"{index + 1} {sign}", colour,
-                          'text-anchor="end"'))  # fmt: skip
+        parts.append(
+            text(
+                gutter - 6,
+                top + 12.5,
+                f"{index + 1} {sign}",
+                colour,
+                'text-anchor="end"',
+            )
+        )
         html = re.sub(r' ?class="(\w+)"', lambda m: " " + fills.get(m[1], ""), html)
         html = html.replace("span", "tspan")
         length = len(unescape(re.sub("<.*?>", "", html))) * char
@@ -293,11 +304,13 @@ def draw_hunk(found):
 
 
 PICTURES = {  # name -> what it shows, and how that is drawn
-    "side_by_side": (hunk, draw_hunk), "curves": (curves, compare.plot),
+    "side_by_side": (hunk, draw_hunk),
+    "curves": (curves, compare.plot),
     "set_epoch": (who_gets_what, draw_who_gets_what),
-    "gradients": (gradients, draw_gradients), "bubble": (bubble, draw_bubble),
+    "gradients": (gradients, draw_gradients),
+    "bubble": (bubble, draw_bubble),
     "speedup": (speedups, draw_speedups),
-}  # fmt: skip
+}
 
 
 def draw(name, data):
@@ -312,12 +325,15 @@ def draw(name, data):
     drawn = re.sub(r"'DejaVu Sans'[^;\"]*", "system-ui, sans-serif", drawn)
     dark = "\n".join(
         f'[style*="{what}: {light}"] {{ {what}: {other} !important }}'
-        for light, other in PALETTE.values() for what in ("fill", "stroke")
+        for light, other in PALETTE.values()
+        for what in ("fill", "stroke")
         if f"{what}: {light}" in drawn
-    )  # fmt: skip
+    )
     held = escape(json.dumps(data, separators=(",", ":")), quote=False)
-    inside = (f"<metadata>{held}</metadata>\n<style>\n"
-              f"@media (prefers-color-scheme: dark) {{\n{dark}\n}}\n</style>\n")  # fmt: skip
+    inside = (
+        f"<metadata>{held}</metadata>\n<style>\n"
+        f"@media (prefers-color-scheme: dark) {{\n{dark}\n}}\n</style>\n"
+    )
     start = re.search(r"<svg[^>]*>\n", drawn).end()
     return drawn[:start] + inside + drawn[start:]
 
@@ -340,8 +356,9 @@ def same(a, b):
     if NUMBER.sub("#", a) != NUMBER.sub("#", b):
         return False
     pairs = zip(NUMBER.findall(a), NUMBER.findall(b), strict=True)
-    return all(math.isclose(float(x), float(y), rel_tol=1e-3, abs_tol=1e-5)
-               for x, y in pairs)  # fmt: skip
+    return all(
+        math.isclose(float(x), float(y), rel_tol=1e-3, abs_tol=1e-5) for x, y in pairs
+    )
 
 
 def write():
