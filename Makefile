@@ -139,7 +139,7 @@ compat: $(STAGES)  ## the six with another PyTorch, in a .venv of its own: TORCH
 lint docs lock mutants: $(DEV)  ## ruff; generated pages; pinned packages; are bugs caught?
 lint:
 	@.venv/bin/ruff check . && .venv/bin/ruff format --check .
-	@.venv/bin/lint-imports --no-logo
+	@.venv/bin/lint-imports --no-logo --no-cache
 docs:
 	@$(PY) -m tools.pages.blocks
 	@$(PY) -m tools.pages.pictures

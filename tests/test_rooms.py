@@ -1,12 +1,13 @@
 """Promise: rooms import one way only, and importing a module changes nothing else."""
 
 import re
-from itertools import combinations
+
+import pytest
 
 from conftest import ENV, ROOT, call
-from tools.pages import rooms
 
-PROGRAMS = ["tools.run.probe", "tools.bench.peers"]  # at work as soon as imported
+ROOMS = ["pages", "bench", "lab", "run"]
+PROGRAMS = ["tools.run.probe"]  # at work as soon as imported
 UNCHANGED = """
 import importlib, os, signal, sys
 import matplotlib.pyplot, torch, torchvision  # what these change is their own affair
@@ -14,9 +15,9 @@ from IPython import get_ipython
 
 def state():
     signals = {one: signal.getsignal(one) for one in signal.valid_signals()}
-    settings, words = dict(matplotlib.rcParams), sys.argv[:]
+    settings = dict(matplotlib.rcParams)
     path = [folder for folder in sys.path if "site-packages" not in folder]
-    return signals, dict(os.environ), settings, os.getcwd(), path, words
+    return signals, dict(os.environ), settings, os.getcwd(), path, sys.argv[:]
 
 for name in sys.argv[1:]:
     before = state()
@@ -27,45 +28,29 @@ print(len(sys.argv[1:]))
 """
 
 
-def names():
-    """Return the names of all modules of tools/, such as tools.run.stages."""
-    return [f"tools.{room}.{path.stem}"
-            for room in rooms.ROOMS for path in rooms.modules(room)]  # fmt: skip
+def modules(room):
+    """Return the names of a room's modules and packages, such as stages."""
+    folder = ROOT / "tools" / room
+    packages = [path.parent for path in folder.glob("*/__init__.py")]
+    return sorted(path.stem for path in [*folder.glob("[!_]*.py"), *packages])
 
 
 def test_imports_go_one_way():
-    folders = {path.parent.name for path in (ROOT / "tools").glob("*/__init__.py")}
-    assert folders == set(rooms.ROOMS)
-    assert rooms.arrows() <= set(combinations(rooms.ROOMS, 2))
-    for room in rooms.ROOMS:
-        for path in rooms.modules(room):
-            outside = {name.split(".")[0] for name in rooms.imported(path)}
-            assert not outside & {"tests", "conftest", *rooms.ROOMS}, path
+    result = call([".venv/bin/lint-imports", "--no-cache"], cwd=ROOT)
+    assert result.returncode == 0, result.stdout
+    assert "Contracts: 1 kept, 0 broken." in result.stdout
 
 
-def test_imports_are_found(tmp_path):
-    path = tmp_path / "run" / "module.py"
-    path.parent.mkdir()
-    path.write_text(
-        "import tools.lab.checks, torch\nfrom tools import bench\n"
-        "def function():\n    from ..pages import blocks\n    from . import data\n"
-    )
-    assert rooms.imported(path) == {
-        "tools.lab.checks", "torch", "tools.bench", "tools.pages.blocks",
-        "tools.run.data",
-    }  # fmt: skip
-
-
-def test_a_room_says_what_is_in_it():
-    for room in rooms.ROOMS:
-        text = (ROOT / "tools" / room / "__init__.py").read_text()
-        said = set(re.findall(r"\w+", text))
-        assert [p.stem for p in rooms.modules(room) if p.stem not in said] == [], room
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_says_what_is_in_it(room):
+    text = (ROOT / "tools" / room / "__init__.py").read_text()
+    assert set(modules(room)) - set(re.findall(r"\w+", text)) == set()
 
 
 def test_an_import_changes_nothing():
-    imported = [name for name in names() if name not in PROGRAMS]
-    assert len(imported) == len(names()) - len(PROGRAMS) > 0
+    names = [f"tools.{room}.{name}" for room in ROOMS for name in modules(room)]
+    imported = [name for name in names if name not in PROGRAMS]
+    assert len(imported) > 30
     result = call(
         [".venv/bin/python", "-c", UNCHANGED, *imported],
         env={**ENV, "MPLBACKEND": "agg"},

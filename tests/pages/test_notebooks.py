@@ -111,8 +111,12 @@ def test_a_profile_counts_once(monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
 
     def event(key, cpu, device, device_type=DeviceType.CPU):
-        return SimpleNamespace(key=key, self_cpu_time_total=cpu, device_type=device_type,
-                               self_device_time_total=device)  # fmt: skip
+        return SimpleNamespace(
+            key=key,
+            self_cpu_time_total=cpu,
+            device_type=device_type,
+            self_device_time_total=device,
+        )
 
     kinds = {"multiplying": ("aten::mm", "gemm")}
     kernel = event("gemm", 0, 8e6, DeviceType.CUDA)
@@ -154,8 +158,11 @@ def test_what_jupyter_was_started_with_and_what_a_cell_says(commands, monkeypatc
     for processes, command in zip((4, 2), commands, strict=True):
         assert command[1:3] == ["--standalone", f"--nproc-per-node={processes}"]
         assert command[4:] == [
-            "--data", "data/sample", "--out", "runs/notebooks/04_ddp"
-        ]  # fmt: skip
+            "--data",
+            "data/sample",
+            "--out",
+            "runs/notebooks/04_ddp",
+        ]
 
 
 @pytest.fixture
@@ -179,8 +186,11 @@ def lab(tmp_path):
     with open(tmp_path / "log", "w") as log:
         server = subprocess.Popen(
             ["make", "notebooks", f"ARGS={flags} --IdentityProvider.token=''"],
-            cwd=copy, env=environment, stdout=log, stderr=log,
-        )  # fmt: skip
+            cwd=copy,
+            env=environment,
+            stdout=log,
+            stderr=log,
+        )
     try:
         for _ in range(300):
             with socket.socket() as probe:

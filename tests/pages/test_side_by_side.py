@@ -122,8 +122,11 @@ def test_lines_of_a_hunk_stand_beside_each_other(page):
       .map(left => [left, [...left.parentNode.querySelectorAll('.l.right')]
         .find(right => right.style.gridRow === left.style.gridRow)])
       .map(both => both.map(one => one.getBoundingClientRect().top))""")
-    rows = [row for hunk in diffs.hunks("03_dp", "04_ddp")
-            for row in side_by_side.rows("03_dp", "04_ddp", hunk)]  # fmt: skip
+    rows = [
+        row
+        for hunk in diffs.hunks("03_dp", "04_ddp")
+        for row in side_by_side.rows("03_dp", "04_ddp", hunk)
+    ]
     assert len(pairs) >= len(rows) > 0
     assert all(left == right for left, right in pairs)
 
@@ -258,7 +261,10 @@ def test_every_text_can_be_read(page, scheme):
     pairs = set()
     for link in "04_ddp", "03_dp-06_model_parallel":
         show(page, link)
-        pairs |= set(map(tuple, page.evaluate("""() => {
+        pairs |= set(
+            map(
+                tuple,
+                page.evaluate("""() => {
           const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
           const found = new Set(), clear = 'rgba(0, 0, 0, 0)';
           while (walker.nextNode()) {
@@ -271,7 +277,9 @@ def test_every_text_can_be_read(page, scheme):
               getComputedStyle(behind).backgroundColor].join(';'));
           }
           return [...found].map(one => one.split(';'));
-        }""")))  # fmt: skip
+        }"""),
+            )
+        )
     assert len(pairs) > 30 and len([kind for kind, *_ in pairs if kind]) > 5
     for kind, *colours in pairs:
         parts = [[float(n) for n in re.findall(r"[\d.]+", one)][:3] for one in colours]

@@ -96,41 +96,34 @@ def test_docstrings_are_equal():
     assert len(docstrings) == 1
 
 
-def test_changed_words_are_tokens_of_python():
-    """A number, an operator and a name each count as one; a string by its words."""
-    for old, new, words in [
-        ("a = one(0.1)", "a = two(0.1)", ("one", "two")),
-        ("rate = 0.1", "rate = 0.01", ("0.1", "0.01")),
-        ("if a == b:", "if a <= b:", ("==", "<=")),
-        ("x = f(a).g(b)", "x = p(q).r(b)", ("f(a).g", "p(q).r")),  # not in five pieces
-        ('print("two GPUs")', 'print("six GPUs")', ("two", "six")),
-        ('"""Take one step', '"""Take two step', ("one", "two")),  # breaks off
-        ("    run()", "        run()", ("    ", "        ")),
-        ("same", "same", ("", "")),
-    ]:
-        marks = diffs.changed_words(old, new)
-        texts = [
-            "".join(line[start:end] for start, end in found)
-            for line, found in zip((old, new), marks, strict=True)
-        ]
-        assert texts == list(words)
-
-
-@pytest.mark.parametrize("unwanted", [{}, {"NO_COLOR": "1"}, {"TERM": "dumb"}])
-def test_a_terminal_shows_colours_and_changed_words(unwanted, monkeypatch, capsys):
-    for name, text in {"NO_COLOR": "", "TERM": "xterm", **unwanted}.items():
+def show_in_a_terminal(monkeypatch, capsys, **variables):
+    """Return the diff from stage 3 to 4 in a pipe and in a terminal: two strings."""
+    for name, text in {"NO_COLOR": "", "TERM": "xterm", **variables}.items():
         monkeypatch.setenv(name, text)
     diffs.show("03_dp", "04_ddp")
     piped = capsys.readouterr().out
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     diffs.show("03_dp", "04_ddp")
-    shown = capsys.readouterr().out
+    return piped, capsys.readouterr().out
+
+
+def test_a_terminal_shows_colors(monkeypatch, capsys):
+    """Also of a removed line and an added one, each of them in one color."""
+    piped, shown = show_in_a_terminal(monkeypatch, capsys)
     assert "\033" not in piped
-    assert re.sub(r"\033\[\d+m", "", shown) == piped
-    assert (shown == piped) == bool(unwanted)
-    if not unwanted:
-        marked = re.findall(r"\033\[7m(.*?)\033\[27m", shown)
-        assert {"RandomSampler", "DistributedSampler", "// world_size"} <= set(marked)
+    assert re.sub(r"\033\[[\d;]*m", "", shown) == piped
+    removed = re.findall(r"^\033\[([\d;]+)m-", shown, re.MULTILINE)
+    added = re.findall(r"^\033\[([\d;]+)m\+", shown, re.MULTILINE)
+    count = diffs.changed_lines("03_dp", "04_ddp")
+    assert len(removed) + len(added) == count + 2  # and --- and +++
+    assert len(set(removed)) == len(set(added)) == 1
+    assert {*removed} == {"91"} and {*added} == {"32"}
+
+
+@pytest.mark.parametrize("unwanted", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_a_terminal_without_colors(unwanted, monkeypatch, capsys):
+    piped, shown = show_in_a_terminal(monkeypatch, capsys, **unwanted)
+    assert shown == piped
 
 
 def test_head_ends_it_in_silence():

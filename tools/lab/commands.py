@@ -19,7 +19,7 @@ from tools.lab.exercise import (
     number_of,
 )
 from tools.run import data, launch, stages
-from tools.run.diffs import colour
+from tools.run.diffs import color
 from tools.run.stages import (
     CPU_PROCESSES,
     ROOT,
@@ -192,7 +192,7 @@ def solution(exercise):
     solved = exercise.script("solution").splitlines()
     name = f"workshop/{exercise.name}/mnist.py"
     diff = difflib.unified_diff(start, solved, name, "solution", lineterm="")
-    print(*colour(list(diff)), sep="\n")
+    print(color("\n".join(diff)))
 
 
 def reset(exercise):

@@ -24,10 +24,13 @@ from tools.run.stages import ROOT, STAGES, refuse
 FOLDER = ROOT / "notebooks"
 CELL = re.compile(r"^# %%(?: (\[markdown\]|ranks \d+))? ([a-z0-9-]+)$", re.MULTILINE)
 METADATA = {
-    "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python",
-                   "name": "python3"},
+    "kernelspec": {
+        "display_name": "Python 3 (ipykernel)",
+        "language": "python",
+        "name": "python3",
+    },
     "language_info": {"name": "python"},
-}  # fmt: skip
+}
 
 
 def source(stage):

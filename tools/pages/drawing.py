@@ -11,10 +11,16 @@ from matplotlib.patches import Rectangle
 
 # Opaque, so that axes and labels can be read on a dark page too.
 STYLE = {
-    "figure.facecolor": "white", "savefig.facecolor": "white", "figure.dpi": 110,
-    "axes.grid": True, "grid.alpha": 0.3, "axes.axisbelow": True,
-    "axes.spines.top": False, "axes.spines.right": False, "font.size": 9,
-}  # fmt: skip
+    "figure.facecolor": "white",
+    "savefig.facecolor": "white",
+    "figure.dpi": 110,
+    "axes.grid": True,
+    "grid.alpha": 0.3,
+    "axes.axisbelow": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "font.size": 9,
+}
 BLUE, ORANGE, GREEN, GREY = "#1f6fb4", "#d9731a", "#2a8a5f", "#8a939c"
 COLOURS = BLUE, GREEN, ORANGE, "#b08cc0", "#c5cbd1"
 RANKS = "#9cc8f0", "#f6bd85"  # light: black text is on them
@@ -74,8 +80,13 @@ def mistakes(counts):
     most = wrong.flatten().sort(descending=True).values[9]
     for text, count in zip(axis.texts, wrong.flatten().tolist(), strict=True):
         text.set(fontweight="bold" if count >= most else "normal", fontsize=9)
-    axis.set(xlabel="classified as", ylabel="the digit is", xticks=range(10),
-             yticks=range(10), title="mistakes on the test images")  # fmt: skip
+    axis.set(
+        xlabel="classified as",
+        ylabel="the digit is",
+        xticks=range(10),
+        yticks=range(10),
+        title="mistakes on the test images",
+    )
     return made
 
 
@@ -103,9 +114,10 @@ def four_steps(batch, parts, outputs, result):
     is (n, 10). An image is a row of the outputs, in the colour of its device.
     """
     made = Figure(figsize=(9, 4), layout="constrained")
-    axes = made.subplot_mosaic([["batch", "0", "out0", "all"],
-                                ["batch", "1", "out1", "all"]],
-                               width_ratios=[1.2, 1.2, 1, 1])  # fmt: skip
+    axes = made.subplot_mosaic(
+        [["batch", "0", "out0", "all"], ["batch", "1", "out1", "all"]],
+        width_ratios=[1.2, 1.2, 1, 1],
+    )
     low, high = result.min().item(), result.max().item()
 
     def sheet(axis, images, of_device, title):
@@ -125,8 +137,16 @@ def four_steps(batch, parts, outputs, result):
             output.detach().cpu(), cmap="Greys", vmin=low, vmax=high, aspect="auto"
         )
         for row, device in enumerate(of_device):
-            axis.add_patch(Rectangle((-0.5, row - 0.5), 10, 1, color=RANKS[device], alpha=0.45,
-                                     linewidth=0))  # fmt: skip
+            axis.add_patch(
+                Rectangle(
+                    (-0.5, row - 0.5),
+                    10,
+                    1,
+                    color=RANKS[device],
+                    alpha=0.45,
+                    linewidth=0,
+                )
+            )
         axis.set_title(title)
 
     devices = [device for device, part in enumerate(parts) for _ in part]
@@ -151,8 +171,12 @@ def assignments(maps):
     made, axes = figure(9, 2 * len(maps), len(maps))
     for axis, (title, (rank, step)) in zip(axes, maps.items(), strict=True):
         table(axis, rank, step, cmap=ListedColormap(RANKS), aspect="auto")
-        axis.set(ylabel="epoch", yticks=range(len(rank)), title=title,
-                 xticks=range(0, len(rank[0]), 2))  # fmt: skip
+        axis.set(
+            ylabel="epoch",
+            yticks=range(len(rank)),
+            title=title,
+            xticks=range(0, len(rank[0]), 2),
+        )
     axes[-1].set_xlabel(
         "image; the colour is its rank (blue 0, orange 1), the number its step"
     )
@@ -182,11 +206,21 @@ def accuracies(rows):
         if name.startswith("all"):
             colour = BLUE if place == len(rows) - 1 else ORANGE
         axis.plot(share, place, "o", markersize=9, color=colour)
-        axis.annotate(f"{correct}/{total}", (share, place), xytext=(8, 0),
-                      textcoords="offset points", va="center", fontsize=8)  # fmt: skip
+        axis.annotate(
+            f"{correct}/{total}",
+            (share, place),
+            xytext=(8, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=8,
+        )
     axis.axvline(share, color=BLUE, linewidth=1, linestyle="--")
-    axis.set(xlabel="accuracy (%)", yticks=range(len(rows)), ylim=(len(rows) - 0.5, -0.5),
-             yticklabels=[name for name, *_ in rows])  # fmt: skip
+    axis.set(
+        xlabel="accuracy (%)",
+        yticks=range(len(rows)),
+        ylim=(len(rows) - 0.5, -0.5),
+        yticklabels=[name for name, *_ in rows],
+    )
     axis.margins(x=0.15)
     return made
 
@@ -216,14 +250,22 @@ def schedules(pieces):
     for axis, (count, found) in zip(axes, pieces.items(), strict=True):
         end = max(start + length for _, start, length, *_ in found)
         for half, start, length, kind, micro in found:
-            bar = axis.barh(half, 1000 * length, left=1000 * start, color=colours[kind],
-                            edgecolor="white")  # fmt: skip
+            bar = axis.barh(
+                half,
+                1000 * length,
+                left=1000 * start,
+                color=colours[kind],
+                edgecolor="white",
+            )
             axis.bar_label(bar, [micro], label_type="center", color="white", fontsize=8)
         busy = sum(length for _, _, length, *_ in found) / (2 * end)
         axis.set(yticks=[0, 1], yticklabels=["first half", "second half"])
         axis.invert_yaxis()
-        axis.set_title(f"{count} micro-batch{'es' * (count > 1)}: {1000 * end:.1f} ms, "
-                       f"the halves are busy {busy:.0%} of the time", fontsize=9)  # fmt: skip
+        axis.set_title(
+            f"{count} micro-batch{'es' * (count > 1)}: {1000 * end:.1f} ms, "
+            f"the halves are busy {busy:.0%} of the time",
+            fontsize=9,
+        )
     axes[-1].set_xlabel(
         "milliseconds (blue: forward, orange: backward; the number: micro-batch)"
     )

@@ -189,10 +189,14 @@ def stream(command, **environment):
     Raises RuntimeError where it fails; interrupting the cell ends all its processes.
     """
     child = subprocess.Popen(
-        command, cwd=ROOT, text=True, start_new_session=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        command,
+        cwd=ROOT,
+        text=True,
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         env={**os.environ, "PYTHONUNBUFFERED": "1", **environment},
-    )  # fmt: skip
+    )
     try:
         for line in child.stdout:
             print(line, end="", flush=True)
@@ -244,6 +248,9 @@ def ranks(line, cell):
         words = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
         stream(
             [*words, f"--nproc-per-node={int(line)}", str(path)],
-            OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="", PYTHONPATH=str(ROOT),
-            RESULT=str(RESULT), MNIST=str(mnist()),
-        )  # fmt: skip
+            OMP_NUM_THREADS="1",
+            CUDA_VISIBLE_DEVICES="",
+            PYTHONPATH=str(ROOT),
+            RESULT=str(RESULT),
+            MNIST=str(mnist()),
+        )

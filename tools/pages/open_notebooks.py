@@ -29,9 +29,14 @@ def command(flags):
     """Return the words that start JupyterLab, with further flags of its own."""
     root = ["--allow-root"] if getattr(os, "geteuid", lambda: 1)() == 0 else []
     return [
-        sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={ROOT}",
-        f"--LabApp.default_url=/lab/tree/{COPIES.name}", *root, *flags,
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "jupyterlab",
+        f"--ServerApp.root_dir={ROOT}",
+        f"--LabApp.default_url=/lab/tree/{COPIES.name}",
+        *root,
+        *flags,
+    ]
 
 
 if __name__ == "__main__":
@@ -44,7 +49,8 @@ if __name__ == "__main__":
     if there:
         print(
             f"Yours, as you left them: {', '.join(there)}. To begin one anew, delete it "
-            f"in {COPIES.name}/ first.", flush=True,
-        )  # fmt: skip
+            f"in {COPIES.name}/ first.",
+            flush=True,
+        )
     words = command(flags)
     os.execv(words[0], words)

@@ -14,6 +14,7 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
+from tools.pages import words
 from tools.pages.blocks import LESSONS, base, reasons
 from tools.run import diffs
 from tools.run.stages import EVERY, ROOT, refuse, script
@@ -33,59 +34,82 @@ def rows(a, b, hunk):
     Lines count from 0; None where a side has none. A row without marks did not change,
     or is new or gone as a whole.
     """
-    old, new = diffs.lines(a), diffs.lines(b)
+    old = diffs.lines(a)
+    new = diffs.lines(b)
     found = []
     for tag, i1, i2, j1, j2 in hunk.opcodes:
         if tag == "equal":
             found += [[i1 + n, j1 + n, 0, 0] for n in range(i2 - i1)]
             continue
-        for i, j in diffs.aligned(old[i1:i2], new[j1:j2], i1, j1):
-            marks = (
-                diffs.changed_words(old[i], new[j]) if None not in (i, j) else ([], [])
-            )
+        for i, j in words.aligned(old[i1:i2], new[j1:j2], i1, j1):
+            marks = [], []
+            if i is not None and j is not None:
+                marks = words.changed_words(old[i], new[j])
             found.append([i, j, *marks])
-    first, last = (hunk.opcodes[n][0] == "equal" for n in (0, -1))
-    return found[first : len(found) - last]
+    if hunk.opcodes[0][0] == "equal":
+        del found[0]
+    if hunk.opcodes[-1][0] == "equal":
+        del found[-1]
+    return found
+
+
+def steps_to(stage):
+    """Return the lessons (from, to) on the way to a stage, the last one first."""
+    found = []
+    while stage:
+        found.append((base(stage), stage))
+        stage = base(stage)
+    return found
 
 
 def walk(a, b):
     """Return the steps from `a` to `b` in the tree of lessons, {(from, to): undone}.
 
-    Up from `a` to where the two meet, undoing those lessons, then down to `b`.
+    Up from `a` to the stage that both build on, which undoes lessons, then down to `b`.
     """
-    up, down = [], []
-    for stage, found in (a, up), (b, down):
-        while stage:
-            found.append((base(stage), stage))
-            stage = base(stage)
-    undone = [step for step in up if step not in down]
-    done = [step for step in reversed(down) if step not in up]
-    return dict.fromkeys(undone, True) | dict.fromkeys(done, False)
+    to_a = steps_to(a)
+    to_b = steps_to(b)
+    undone = {step: True for step in to_a if step not in to_b}
+    done = {step: False for step in reversed(to_b) if step not in to_a}
+    return undone | done
 
 
-def origins(a, b, found):
-    """Return for each hunk from `a` to `b` the hunks of lessons that it is made of.
+def changes(hunk, undone=False):
+    """Return the lines that a hunk removes or adds, or the reverse of that: a set."""
+    signs = str.maketrans("+-", "-+") if undone else {}
+    lines = [line for line in hunk.changed() if line[1:].strip()]
+    return {line[0].translate(signs) + line[1:] for line in lines}
 
-    Those of the same section that brought its new lines, or took out its old ones: a
-    list of {"of": key of the pair, "number": from 1, "undone": whether}.
+
+def shares_section(hunk, other):
+    """Return whether two hunks change a section of the same name."""
+    return bool(set(hunk.section.split(" and ")) & set(other.section.split(" and ")))
+
+
+def lesson_hunks(a, b):
+    """Return all hunks of the lessons on the way from `a` to `b`: (origin, hunk).
+
+    An origin is {"of": key of the pair, "number": from 1, "undone": whether}.
     """
+    found = []
+    for pair, undone in walk(a, b).items():
+        for number, hunk in enumerate(diffs.hunks(*pair), start=1):
+            origin = {"of": "-".join(pair), "number": number, "undone": undone}
+            found.append((origin, hunk))
+    return found
 
-    def changes(hunk, undone=False):
-        signs = str.maketrans("+-", "-+") if undone else {}
-        return {line[0].translate(signs) + line[1:]
-                for line in hunk.changed() if line[1:].strip()}  # fmt: skip
 
-    steps = [
-        ({"of": "-".join(pair), "number": number, "undone": undone}, step, undone)
-        for pair, undone in walk(a, b).items()
-        for number, step in enumerate(diffs.hunks(*pair), start=1)
-    ]
-    return [
-        [origin for origin, step, undone in steps
-         if set(step.section.split(" and ")) & set(hunk.section.split(" and "))
-         and changes(step, undone) & changes(hunk)]
-        for hunk in found
-    ]  # fmt: skip
+def origins(hunk, lessons):
+    """Return the origins of a hunk, of those that `lesson_hunks` found.
+
+    They are of the same section, and added its new lines or removed its old ones.
+    """
+    found = []
+    for origin, step in lessons:
+        shared = changes(step, origin["undone"]) & changes(hunk)
+        if shared and shares_section(step, hunk):
+            found.append(origin)
+    return found
 
 
 def hunks(a, b):
@@ -98,16 +122,14 @@ def hunks(a, b):
     if (a, b) in diffs.EXPLAINED:
         why = [[{"html": MarkdownIt().render(text)}] for text in reasons(a, b)]
     else:
-        why = origins(a, b, found)
-    return [
-        {
-            "section": hunk.section,
-            "at": next([i, j] for tag, i, _, j, _ in hunk.opcodes if tag != "equal"),
-            "rows": rows(a, b, hunk),
-            "why": reason,
-        }
-        for hunk, reason in zip(found, why, strict=True)
-    ]
+        lessons = lesson_hunks(a, b)
+        why = [origins(hunk, lessons) for hunk in found]
+    shown = []
+    for hunk, reason in zip(found, why, strict=True):
+        at = next([i, j] for tag, i, _, j, _ in hunk.opcodes if tag != "equal")
+        one = {"section": hunk.section, "at": at, "rows": rows(a, b, hunk)}
+        shown.append(one | {"why": reason})
+    return shown
 
 
 def all_sections(stages):
@@ -126,16 +148,18 @@ def page_data():
     """Return what the page shows, ready for JSON."""
     numbers = {}  # a line of HTML -> its number: most lines are in many scripts
     names = list(EVERY.values())
-    stages = [
-        {
-            "name": stage,
-            "target": target,
-            "base": names.index(base(stage)) if base(stage) else None,
-            "lesson": MarkdownIt().renderInline(LESSONS[stage]),
-            "lines": [numbers.setdefault(x, len(numbers)) for x in highlighted(stage)],
-        }
-        for target, stage in EVERY.items()
-    ]
+    stages = []
+    for target, stage in EVERY.items():
+        lines = [numbers.setdefault(line, len(numbers)) for line in highlighted(stage)]
+        stages.append(
+            {
+                "name": stage,
+                "target": target,
+                "base": names.index(base(stage)) if base(stage) else None,
+                "lesson": MarkdownIt().renderInline(LESSONS[stage]),
+                "lines": lines,
+            }
+        )
     return {
         "stages": stages,
         "lines": list(numbers),
