@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 import read_answers
-from conftest import ROOT, call
+from conftest import ROOT, call, slow
 from tools.lab import checks, commands
 from tools.lab.exercise import exercises, find_exercise
 from tools.lab.judge import judge
@@ -100,6 +100,7 @@ def test_an_exercise(exercise, verdict):
     assert left == []
 
 
+@slow
 def test_answers(exercise, verdict):
     """The most telling answers; all 622 by `make answers`."""
     answers, _ = read_answers.read(exercise)
