@@ -143,7 +143,9 @@ lint:
 docs:
 	@$(PY) -m tools.pages.blocks
 	@$(PY) -m tools.pages.pictures
-	@$(PY) -m tools.pages.build_notebooks
+	@for stage in $(basename $(notdir $(wildcard notebooks/source/*.py))); do \
+	  .venv/bin/jupytext --quiet --update --output notebooks/$$stage.ipynb notebooks/source/$$stage.py || exit 1; \
+	done
 lock:
 	@for size in dev notebooks stages; do .venv/bin/uv pip compile -q $(U) --universal --python-version 3.10 --no-annotate \
 	  --custom-compile-command "make lock" $${constraint:-} pyproject.toml \

@@ -1,11 +1,12 @@
-# %% [markdown] idea
+# %% [markdown]
 # # 1: one process on the CPU
 #
 # The script [`01_cpu/mnist.py`](../01_cpu/mnist.py) trains a small network on handwritten
 # digits and prints its loss. Here you look at what it does not print: the images, the network,
 # one step of training, and the digits that it gets wrong. [The stage's
 # page](../01_cpu/README.md) explains the script itself.
-# %% start
+
+# %%
 import sys
 from pathlib import Path
 
@@ -18,13 +19,15 @@ from tools.pages import drawing
 from tools.pages import notebook as nb
 
 nb.prepare()
-# %% [markdown] data-text
+
+# %% [markdown]
 # ## The data
 #
 # The cell imports the script as a module, so the network below is the script's own. The data
 # set is the one that the script makes: two tensors, the images as bytes and the labels, so
 # `train[:32]` gives 32 images and their labels at once.
-# %% data
+
+# %%
 import torch
 from torch import nn
 
@@ -37,17 +40,21 @@ images, labels = train[:32]
 print("images", tuple(images.shape), images.dtype, "from", images.min().item(), "to",
       images.max().item())
 print("labels", tuple(labels.shape), labels.dtype, labels[:10].tolist())
-# %% digits
+
+# %%
 print("the first 32 training images, and their labels")
 drawing.images(images, labels.tolist())
-# %% balance
+
+# %%
 drawing.digits({name: 100 * torch.bincount(part.tensors[1], minlength=10) / len(part)
                 for name, part in [("training", train), ("test", test)]})
-# %% [markdown] network-text
+
+# %% [markdown]
 # ## The network
 #
 # `forward` divides the bytes by 255 first, so the layers see numbers from 0 to 1.
-# %% network
+
+# %%
 torch.manual_seed(0)
 model = stage.Net(128)
 print(model)
@@ -55,12 +62,14 @@ for name, weights in model.named_parameters():
     print(f"{name:16} {tuple(weights.shape)!s:12} {weights.numel():7} numbers")
 total = sum(weights.numel() for weights in model.parameters())
 print(f"{total} numbers, {total * 4 / 1e6:.2f} MB in float32")
-# %% [markdown] step-text
+
+# %% [markdown]
 # ## One step by hand
 #
 # What `train_epoch` does for each batch, one line at a time. Before any training the network
 # guesses, and the loss is near that of a fair ten-sided die, $\ln 10 = 2.30$.
-# %% step
+
+# %%
 batch, answers = train[:64]
 loss = nn.functional.cross_entropy(model(batch), answers)
 print(f"before  {loss.item():.4f}")
@@ -70,18 +79,22 @@ for weights in model.parameters():
     weights.data -= 0.1 * weights.grad  # what optimizer.step() of plain SGD does
 after = nn.functional.cross_entropy(model(batch), answers)
 print(f"after   {after.item():.4f}, on the same 64 images")
-# %% [markdown] run-text
+
+# %% [markdown]
 # ## Run the script
 #
 # As in a terminal: in a process of its own, and you see its output as it comes.
-# %% run
+
+# %%
 nb.run("01_cpu")
 nb.curve("01_cpu")
-# %% [markdown] wrong-text
+
+# %% [markdown]
 # ## What it gets wrong
 #
 # The weights that the run has saved, and the mistakes that the network is most sure of.
-# %% wrong
+
+# %%
 model.load_state_dict(torch.load(nb.RUNS / "01_cpu" / "model.pth"))
 images, labels = test[:]
 with torch.no_grad():
@@ -93,11 +106,13 @@ print(f"{len(mistakes)} of {len(test)} test images are misclassified")
 worst = mistakes[sure[mistakes].argsort(descending=True)][:16]
 drawing.images(images[worst], [f"{labels[index]}, not {guess[index]}\n{sure[index]:.0%} sure"
                                for index in worst])
-# %% confusion
+
+# %%
 counts = torch.zeros(10, 10, dtype=torch.int64)
 counts.index_put_((labels, guess), torch.tensor(1), accumulate=True)
 drawing.mistakes(counts)
-# %% [markdown] questions
+
+# %% [markdown]
 # ## Questions
 #
 # **Why is a batch of 64 faster than 64 batches of one?**

@@ -1,10 +1,11 @@
-# %% [markdown] idea
+# %% [markdown]
 # # 2: one GPU
 #
 # The model and each batch move to the GPU, and nothing else changes. Here you see where a
 # step spends its time: computing, or moving data. Without a GPU every cell runs on the CPU,
 # and says what a GPU would show.
-# %% start
+
+# %%
 import sys
 from pathlib import Path
 
@@ -17,23 +18,30 @@ from tools.pages import drawing
 from tools.pages import notebook as nb
 
 nb.prepare()
-# %% [markdown] diff-text
+
+# %% [markdown]
 # ## The diff from stage 1
-# %% diff
+
+# %%
 nb.show_diff("02_single_gpu")
-# %% [markdown] run-text
+
+# %% [markdown]
 # ## Run both, and lay the curves on each other
-# %% run
+
+# %%
 nb.run("01_cpu")
 nb.run("02_single_gpu")
-# %% curve
+
+# %%
 nb.curve("01_cpu", "02_single_gpu")
-# %% [markdown] profile-text
+
+# %% [markdown]
 # ## Where a step's time goes
 #
 # `torch.profiler` records every operation. The cell trains for a few steps, twice: with the
 # network of the tutorial, and with a wide one. On a GPU it counts the time of its kernels.
-# %% profile
+
+# %%
 import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
@@ -73,20 +81,24 @@ def steps(hidden, batch, count=20):
 
 measured = {"128 wide, batch of 64": steps(128, 64),
             "2048 wide, batch of 1024": steps(2048, 1024, 5)}
-# %% profile-drawn
+
+# %%
 drawing.shares(measured)
-# %% [markdown] profile-read
+
+# %% [markdown]
 # With the tutorial's network only part of the time is arithmetic; the rest goes into starting
 # small operations. That part does not shrink on a GPU, so the GPU waits. With the wide
 # network nearly all of the time goes into multiplying matrices, which a GPU is good at.
-# %% [markdown] pin-text
+
+# %% [markdown]
 # ## What `pin_memory` and `non_blocking` change
 #
 # A GPU can fetch memory by itself only if the operating system may not move it (*pinned*
 # memory). From ordinary memory CUDA copies twice, and the process waits. `non_blocking=True`
 # lets the process go on at once, which makes sense with pinned memory only. The images move
 # as bytes, a quarter of what they would be in float32; the network divides them on the device.
-# %% pin
+
+# %%
 import time
 
 batch = torch.randint(256, (4096, 28, 28), dtype=torch.uint8)
@@ -117,7 +129,8 @@ for name, source, non_blocking in cases:
 if not on_gpu:
     print("No GPU here: this was a copy within the CPU's memory. With a GPU the cell also "
           "times pinned memory.")
-# %% [markdown] questions
+
+# %% [markdown]
 # ## Questions
 #
 # **Why does the script move the model once, but every batch again?**

@@ -1,11 +1,12 @@
-# %% [markdown] idea
+# %% [markdown]
 # # 3: `nn.DataParallel`
 #
 # One process, several GPUs: the wrapper cuts each batch (*scatter*), copies the model
 # (*replicate*), computes on each GPU (*apply*), and puts the outputs together (*gather*). Here
 # you take these four steps yourself and look at the shapes. With fewer than two GPUs the cells
 # use a **stand-in**: the same four steps on the CPU.
-# %% start
+
+# %%
 import sys
 from pathlib import Path
 
@@ -18,22 +19,29 @@ from tools.pages import drawing
 from tools.pages import notebook as nb
 
 nb.prepare()
-# %% [markdown] diff-text
+
+# %% [markdown]
 # ## The diff from stage 2
-# %% diff
+
+# %%
 nb.show_diff("03_dp")
-# %% [markdown] run-text
+
+# %% [markdown]
 # ## Run both, and lay the curves on each other
-# %% run
+
+# %%
 nb.run("02_single_gpu")
 nb.run("03_dp")
-# %% curve
+
+# %%
 nb.curve("02_single_gpu", "03_dp")
-# %% [markdown] four-text
+
+# %% [markdown]
 # ## Scatter, replicate, apply, gather
 #
 # The four steps are functions of `nn.parallel`. `nb` calls them for two GPUs, or the stand-in.
-# %% four
+
+# %%
 import torch
 from torch import nn
 
@@ -56,24 +64,31 @@ print("scatter ", *[tuple(part.shape) for part in parts])
 print("apply   ", *[tuple(output.shape) for output in outputs])
 print("gather  ", tuple(result.shape))
 print("same as the model on the whole batch:", torch.allclose(result, model(batch), atol=1e-5))
-# %% [markdown] four-read
+
+# %% [markdown]
 # In the picture the colour says on which GPU an image is, and which computed its row of the
 # output: blue the first, orange the second. The rows come back in the order of the images.
-# %% four-drawn
+
+# %%
 drawing.four_steps(batch, parts, outputs, result)
-# %% [markdown] pieces-text
+
+# %% [markdown]
 # If a batch cannot be cut evenly, the last part is smaller; if it has fewer images than there
 # are GPUs, some GPUs get nothing. A `BatchNorm` layer would see only its own part.
-# %% pieces
+
+# %%
 for size in 64, 63, 3, 1:
     print(f"{size:3} images:", [len(part) for part in nb.scatter(batch[:size])])
-# %% [markdown] anchors-text
+
+
+# %% [markdown]
 # ## The anchors that come back twice
 #
 # For each image, a detector such as SSD returns a class and a box for each of 8,732 *anchors*;
 # for convenience it also returns the anchors themselves, which are the same for every image.
 # `gather` cannot know that: it joins **every** output along dimension 0.
-# %% anchors
+
+# %%
 class Detector(nn.Module):
     def __init__(self):
         super().__init__()
@@ -91,7 +106,7 @@ print("anchors ", tuple(anchors.shape), "    wrong: twice as many as there are")
 print("loss    ", tuple(loss.shape), "         a loss from each copy, not one")
 
 
-# %% anchors-mended
+# %%
 def predict(images):
     boxes, _, losses = nb.gather(nb.apply(nb.replicate(detector), nb.scatter(images)))
     return boxes, detector.anchors, losses.mean()  # .module.anchors behind the wrapper
@@ -99,13 +114,15 @@ def predict(images):
 
 for name, value in zip(["boxes", "anchors", "loss"], predict(batch[:16]), strict=True):
     print(f"{name:8}", tuple(value.shape))
-# %% [markdown] prefix-text
+
+# %% [markdown]
 # ## The prefix in a checkpoint
 #
 # The wrapper's weights are the model's, but each name has `module.` in front. The script keeps
 # the model beside the wrapper and saves the model, so its checkpoint loads anywhere. In a
 # checkpoint that was saved from the wrapper, the names have to be mended.
-# %% prefix
+
+# %%
 dp_model = nn.DataParallel(model)
 print("dp_model.state_dict() ", *list(dp_model.state_dict())[:2])
 print("model.state_dict()    ", *list(model.state_dict())[:2])
@@ -114,7 +131,8 @@ mended = {
     for name, weights in dp_model.state_dict().items()
 }
 print("mended:", model.load_state_dict(mended))
-# %% [markdown] questions
+
+# %% [markdown]
 # ## Questions
 #
 # **Which of the four steps moves the most data in this network, and moves it again in every

@@ -1,11 +1,12 @@
-# %% [markdown] idea
+# %% [markdown]
 # # 4: `DistributedDataParallel`
 #
 # One process for each GPU, each with its own share of every batch; the gradients are averaged,
 # so all processes take the same step. Here you see which rank gets which images, what the
 # reduction does to the gradients, and that all ranks end with the same weights. The ranks are
 # real processes, on the CPU if there is no GPU.
-# %% start
+
+# %%
 import sys
 from pathlib import Path
 
@@ -18,24 +19,31 @@ from tools.pages import drawing
 from tools.pages import notebook as nb
 
 nb.prepare()
-# %% [markdown] diff-text
+
+# %% [markdown]
 # ## The diff from stage 3
-# %% diff
+
+# %%
 nb.show_diff("04_ddp")
-# %% [markdown] run-text
+
+# %% [markdown]
 # ## Run both, and lay the curves on each other
-# %% run
+
+# %%
 nb.run("03_dp")
 nb.run("04_ddp")
-# %% curve
+
+# %%
 nb.curve("03_dp", "04_ddp")
-# %% [markdown] map-text
+
+# %% [markdown]
 # ## Which rank gets which image
 #
 # `DistributedSampler` can be told its rank, so one process is enough to look at it. Each column
 # is one of 24 images, each row an epoch; the colour is the rank that gets the image, the number
 # the step in which it does.
-# %% map
+
+# %%
 from torch.utils.data import DistributedSampler
 
 IMAGES, RANKS, EPOCHS, SHARE = 24, 2, 4, 3  # a rank's share of a batch is 3 images
@@ -55,15 +63,18 @@ def who_and_when(calls_set_epoch):
     return owner, step
 
 
-# %% map-drawn
+# %%
 drawing.assignments({"with set_epoch(epoch)": who_and_when(True),
                      "without: every epoch is the first one again": who_and_when(False)})
-# %% [markdown] gradients-text
+
+# %% [markdown]
 # ## Gradients before and after the reduction
 #
 # The next cell starts with `%%ranks 2`: it is written to a file, and torchrun runs that in two
 # processes. `no_sync` switches the reduction off, so that each rank keeps its own gradient.
-# %% ranks 2 gradients
+
+# %%
+# %%ranks 2
 import os
 
 import torch
@@ -97,7 +108,8 @@ dist.all_gather_object(shared, (own, reduced))
 if rank == 0:
     torch.save(shared, os.environ["RESULT"])
 dist.destroy_process_group()
-# %% gradients-drawn
+
+# %%
 import torch
 
 (own0, after0), (own1, after1) = torch.load(nb.RESULT)
@@ -105,17 +117,21 @@ print("before: largest difference of the two ranks", f"{(own0 - own1).abs().max(
 print("after:  equal on both ranks", torch.equal(after0, after1))
 print("after:  the mean of both", torch.allclose(after0, (own0 + own1) / 2))
 
-# %% [markdown] gradients-read
+# %% [markdown]
 # Each point is one of the 1,280 gradients of the last layer's weights, for one batch of 64. On
 # the line both ranks have the same.
-# %% gradients-points
+
+# %%
 drawing.gradients((own0, own1), (after0, after1))
-# %% [markdown] digests-text
+
+# %% [markdown]
 # ## The same weights on all ranks
 #
 # A digest (SHA-256) of all weights, before and after ten steps, in three processes. They start
 # from different seeds, on purpose: when the wrapper is made, it copies rank 0's weights to all.
-# %% ranks 3 digests
+
+# %%
+# %%ranks 3
 import hashlib
 import os
 
@@ -156,7 +172,8 @@ if rank == 0:
     for row in zip(*shared, strict=True):
         print(f"{row[0][0]:16}", *[value for _, value in row])
 dist.destroy_process_group()
-# %% [markdown] questions
+
+# %% [markdown]
 # ## Questions
 #
 # **The gradients are averaged, not added. What would change if they were added?**

@@ -1,9 +1,10 @@
-# %% [markdown] idea
+# %% [markdown]
 # # 5: evaluation on every rank
 #
 # Each rank evaluates its share of the test images, and the counts are added up. Here you see
 # three ways to count on three ranks side by side, two of them wrong.
-# %% start
+
+# %%
 import sys
 from pathlib import Path
 
@@ -16,26 +17,34 @@ from tools.pages import drawing
 from tools.pages import notebook as nb
 
 nb.prepare()
-# %% [markdown] diff-text
+
+# %% [markdown]
 # ## The diff from stage 4
-# %% diff
+
+# %%
 nb.show_diff("05_ddp_inference")
-# %% [markdown] run-text
+
+# %% [markdown]
 # ## Run it, and stage 1, and lay the curves on each other
 #
 # One process that sees every test image says what the right counts are.
-# %% run
+
+# %%
 nb.run("01_cpu")
 nb.run("05_ddp_inference")
-# %% curve
+
+# %%
 nb.curve("01_cpu", "05_ddp_inference")
-# %% [markdown] three-text
+
+# %% [markdown]
 # ## Local, padded, exact
 #
 # Three processes evaluate the weights that the run has saved, on nearly all test images: a
 # number that three ranks cannot share evenly. First each rank counts its own share; then
 # the counts are added up, once over padded shares and once over exact ones.
-# %% ranks 3 three
+
+# %%
+# %%ranks 3
 import os
 
 import torch
@@ -67,7 +76,8 @@ dist.all_gather_object(shared, seen)
 if rank == 0:
     torch.save((count, shared), os.environ["RESULT"])
 dist.destroy_process_group()
-# %% three-drawn
+
+# %%
 import torch
 
 count, seen = torch.load(nb.RESULT)
@@ -79,12 +89,14 @@ for name, correct, total in rows:
     print(f"{name:18} {correct:5} of {total:5}  {100 * correct / total:.4f} %")
 print(f"there are {count} test images; the mean of the ranks' accuracies is {100 * mean:.4f} %")
 drawing.accuracies(rows)
-# %% [markdown] padding-text
+
+# %% [markdown]
 # ## Which images are counted twice
 #
 # At the end, `DistributedSampler` takes the first images again, until all shares are equally
 # large.
-# %% padding
+
+# %%
 from torch.utils.data import DistributedSampler
 
 for world_size in 2, 3, 4, 5, 7:
@@ -92,7 +104,8 @@ for world_size in 2, 3, 4, 5, 7:
               for rank in range(world_size)]
     total = sum(map(len, shares))
     print(f"10 images on {world_size} ranks: {total - 10} twice", shares)
-# %% [markdown] questions
+
+# %% [markdown]
 # ## Questions
 #
 # **On how many ranks would nobody notice the padding, with 10,000 test images?**

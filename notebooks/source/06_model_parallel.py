@@ -1,10 +1,11 @@
-# %% [markdown] idea
+# %% [markdown]
 # # 6: a model on two GPUs
 #
 # The first layers live on one GPU, the last on another. Here you see what is where, how the two
 # halves wait for each other, and what you would gain by cutting the batch into micro-batches.
 # With fewer than two GPUs both halves are on one device.
-# %% start
+
+# %%
 import sys
 from pathlib import Path
 
@@ -17,20 +18,27 @@ from tools.pages import drawing
 from tools.pages import notebook as nb
 
 nb.prepare()
-# %% [markdown] diff-text
+
+# %% [markdown]
 # ## The diff from stage 2
-# %% diff
+
+# %%
 nb.show_diff("06_model_parallel")
-# %% [markdown] run-text
+
+# %% [markdown]
 # ## Run both, and lay the curves on each other
-# %% run
+
+# %%
 nb.run("02_single_gpu")
 nb.run("06_model_parallel")
-# %% curve
+
+# %%
 nb.curve("02_single_gpu", "06_model_parallel")
-# %% [markdown] where-text
+
+# %% [markdown]
 # ## What is where
-# %% where
+
+# %%
 import torch
 from torch import nn
 
@@ -45,13 +53,16 @@ for index, layer in enumerate(model.layers):
     size = sum(weights.nbytes for weights in layer.parameters()) / 1e6
     where = {str(weights.device) for weights in layer.parameters()} or {"no weights"}
     print(f"{half} {index} {type(layer).__name__:8} {size:6.2f} MB  {', '.join(where)}")
-# %% [markdown] timeline-text
+
+
+# %% [markdown]
 # ## The two halves take turns
 #
 # The cell measures the four parts of a step, forward and backward in each half, and draws them
 # one after the other, as they run. For the picture the halves are two equal stacks of layers;
 # in the script's network the first half does nearly all the work.
-# %% timeline
+
+# %%
 def stack():
     layers = [nn.Sequential(nn.Linear(512, 512), nn.ReLU()) for _ in range(4)]
     return nn.Sequential(*layers)
@@ -77,21 +88,25 @@ def step(size):
 measured = {count: nb.laps(step, 512 // count) for count in (1, 2, 4)}
 for count, parts in measured.items():
     print(f"{512 // count} images:", *[f"{1000 * seconds:.2f}" for seconds in parts], "ms")
-# %% timeline-drawn
+
+# %%
 pieces = {count: drawing.schedule(parts, count) for count, parts in measured.items()}
 drawing.schedules(pieces)
-# %% [markdown] timeline-read
+
+# %% [markdown]
 # The first picture is what the script does. The others are **computed**, not run: each piece was
 # measured by itself, and starts in the picture as soon as its half is free. Two real devices come
 # close to that if the pieces are long enough. Each piece also has a fixed cost, so many small
 # pieces take longer in all than a few large ones.
-# %% gain
+
+# %%
 spent = {count: max(start + length for _, start, length, *_ in found)
          for count, found in pieces.items()}
 for count, seconds in spent.items():
     print(f"{count} micro-batch{'es' * (count > 1)}: {1000 * seconds:.1f} ms a step, "
           f"{spent[1] / seconds:.2f} times as fast as one batch")
-# %% [markdown] questions
+
+# %% [markdown]
 # ## Questions
 #
 # **Two halves, equally long. How busy can they be with 1, 2 and 4 micro-batches, at best?**

@@ -4,7 +4,6 @@ blocks           the generated parts of the pages, and the reasons for every hun
 pictures         the pictures of the pages, in svg/
 side_by_side     any two stages in the browser, one HTML file
 words            the words that changed in a line, for side_by_side
-build_notebooks  notebooks/*.ipynb from notebooks/source/*.py
 notebook         what the notebooks import
 drawing          what they draw
 open_notebooks   `make notebooks`: JupyterLab, on copies of them
