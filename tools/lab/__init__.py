@@ -1,14 +1,14 @@
 """The break-it lab: `make exercises`, `exercise`, `try`, `check`, `hint`, `solution`.
 
-commands  what a learner calls
-exercise  finds an exercise: its page, its scripts
-judge     runs a script as the check of its exercise asks, and judges it
-checks    what the exercises' own check.py share
-recorder  what each rank writes down of a run
+commands    what a learner calls
+exercise    finds an exercise: its page, its scripts
+judge       runs a script as the check of its exercise asks, and judges it
+checks      what the exercises' own check.py share
+recorder    what each rank writes down of a run
 run_record  what the checks know of a run, once it has ended
-patches   what the lab replaces of PyTorch for that, and why
-fake_cuda fake GPUs on a CPU, for mistakes that show only there
-fake      runs a script on them
+patches     what the lab replaces of PyTorch for that, and why
+fake_cuda   fake GPUs on a CPU, for mistakes that show only there
+fake        runs a script on them
 
 It imports `run`.
 """

@@ -11,7 +11,8 @@ from tools.lab import fake_cuda
 
 
 def main():
-    _, name, *sys.argv = sys.argv
+    name = sys.argv[1]
+    sys.argv = sys.argv[2:]
     sys.path[0] = os.path.dirname(sys.argv[0])  # as if it had been started by itself
     getattr(fake_cuda, name)(lambda *_, **__: None)
     runpy.run_path(sys.argv[0], run_name="__main__")

@@ -29,7 +29,7 @@ FLOATS = {torch.float32, torch.float64}
 def image_fingerprints(images):
     """Return which pixels of each image differ from its corner, as bytes.
 
-    They identify an image, whatever data set it comes through, and however it is scaled.
+    They identify an image, whatever data set has it, and however it is scaled.
     """
     with torch._C.DisableTorchFunction():  # unseen by the fake GPUs
         pixels = local_part(images).reshape(-1, PIXELS)
@@ -38,7 +38,7 @@ def image_fingerprints(images):
 
 
 def local_part(tensor):
-    """Return what this rank holds of a tensor: all, a shard of a DTensor, or nothing."""
+    """Return what this rank has of a tensor: all, a shard of a DTensor, or nothing."""
     tensor = tensor.detach()
     if hasattr(tensor, "to_local"):
         tensor = tensor.to_local()
@@ -232,7 +232,7 @@ class Recorder:
 
 
 def known_images(root):
-    """Return {fingerprint: (is it a training image?, its index)} of MNIST in a folder."""
+    """Return {fingerprint: (is it for training?, its index)} of MNIST in a folder."""
     from torchvision import datasets  # here: only a rank needs it at once
 
     found = {}

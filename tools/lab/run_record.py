@@ -1,4 +1,4 @@
-"""What the lab knows of a run once it has ended: `RunRecord`, which the checks judge."""
+"""What the lab knows of a run that has ended: `RunRecord`, which the checks judge."""
 
 import re
 import signal
