@@ -71,9 +71,10 @@ def call(words, timeout=120, **options):
 
 
 def run(stage, *flags, processes=None, path=None, **options):
-    """Do what `command` says, in forked processes: seconds faster. `options`: ranks.run's.
+    """Do what `command` says, in forked processes, which is seconds faster.
 
-    `path` is another script than the stage's own, such as `edited` has written.
+    `options` are those of ranks.run. `path` is another script than the stage's own,
+    such as `edited` has written.
     """
     if processes is None or stage not in BY_TORCHRUN:
         processes = CPU_PROCESSES.get(stage, 0)
@@ -81,7 +82,7 @@ def run(stage, *flags, processes=None, path=None, **options):
 
 
 def rows(out):
-    """Return metrics.csv without the seconds: a list of [epoch, loss, correct, total]."""
+    """Return a list of [epoch, loss, correct, total], the rows of metrics.csv."""
     curve = compare.read(Path(out) / "metrics.csv")
     return [[epoch, *row] for epoch, row in enumerate(curve, start=1)]
 
@@ -122,7 +123,7 @@ def assert_identical(ours, theirs):
 
 
 def edited(stage, folder, *changes):
-    """Write a stage's script with changes, pairs of texts, to `folder`; return its path."""
+    """Write a stage's script with changes, pairs of texts; return its path."""
     text = script(stage).read_text()
     for old, new in changes:
         assert text.count(old) == 1, f"{stage} has {old!r} {text.count(old)} times"

@@ -37,7 +37,7 @@ FILES = {
     RESUME: {"state.pth"},
     SHARDED: {"checkpoints"},
 }  # besides the curve and weights
-# PyTorch warns of stage 10's two meshes while it gathers the weights, once on each rank.
+# PyTorch warns of stage 10's two meshes while it gathers the weights, on each rank.
 GATHERS = re.compile(r".*2 sequential all_gather operations.*\n(?:  warnings?\..*\n)?")
 
 
@@ -142,7 +142,7 @@ def note_batches(rank, folder):
 
 @pytest.mark.parametrize("stage", [FSDP, HYBRID, SHARDED])
 def test_ranks_evaluate_as_many_batches_that_fit(stage, many, tmp_path):
-    """A forward pass is a collective there: a rank with fewer would leave others waiting."""
+    """There a forward pass is a collective: the ranks would wait for one with fewer."""
     root, count = many
     flags = ["--batch-size", 48, "--epochs", 1]
     train(stage, root, tmp_path / "out", *flags, prepare=(note_batches, tmp_path))
@@ -250,7 +250,7 @@ def test_hybrid_does_both(data, tmp_path):
 
 
 def refused(stage, line, *flags, processes=None, prepare=None):
-    """Assert that a run ends with `line`, from one process or more, and nothing else."""
+    """Assert that a run prints `line` alone, once or more, and fails."""
     result = ranks.run([script(stage), *flags], processes, prepare=prepare, timeout=60)
     assert result.returncode != 0
     assert result.stdout == ""

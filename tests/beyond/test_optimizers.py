@@ -15,7 +15,7 @@ from tools.run.stages import BEYOND, load_file
 
 OPTIMIZERS = {"momentum": (MOMENTUM, 0.05), "adamw": (ADAMW, 0.001)}
 LAYERS = "        self.layers = nn.Sequential("
-# A norm of the images, in front of the network: there, its input is whole on every rank.
+# A norm in front of the network: there, its input is whole on every rank.
 NORM = [
     (LAYERS, "        self.norm = nn.BatchNorm1d(28)\n" + LAYERS),
     ("images / 255", "self.norm(images / 255)"),

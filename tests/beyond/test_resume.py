@@ -110,7 +110,7 @@ def test_ranks_go_on_from_where_rank_0_is(owner, uninterrupted, data, tmp_path):
 
 
 def die_while_writing(rank, name, count):
-    """Have rank 0 be killed when half of a file is written, the `count`-th of `name`."""
+    """Kill rank 0 when it has written half of the `count`-th file called `name`."""
     save = torch.save
     seen = []
 

@@ -77,6 +77,18 @@ def test_saved_on_two_ranks_and_resumed(name, processes, reference, data, tmp_pa
     assert_close(tmp_path, reference(name))
 
 
+def test_the_learning_rate_is_that_of_the_checkpoint(data, tmp_path):
+    """It is no tensor, and comes back by `set_optimizer_state_dict` alone."""
+    report = "report(args, epoch, loss, correct, total, start)\n"
+    decay = '        optimizer.param_groups[0]["lr"] *= 0.5\n'
+    changed = {"changes": [(f"    {report}", f"    {report}{decay}")]}
+    whole = tmp_path / "whole"
+    train(data(SIZE), whole, EPOCHS, **changed)
+    train(data(SIZE), tmp_path / "parts", 1, **changed)
+    train(data(SIZE), tmp_path / "parts", EPOCHS, "--resume", **changed)
+    assert_close(tmp_path / "parts", whole)
+
+
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_stage_08_goes_on_from_it(name, reference, data, tmp_path):
     train(data(SIZE), tmp_path, 1, name=name)

@@ -1,4 +1,4 @@
-"""Run a stage in float64: `python tests/stages/float64.py 01_cpu/mnist.py [FLAG ...]`."""
+"""Run a script in float64: `python tests/stages/float64.py SCRIPT [FLAG ...]`."""
 
 import runpy
 import sys

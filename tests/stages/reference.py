@@ -1,8 +1,8 @@
 """The truth from outside: the training of stage 01, by hand.
 
-Nothing of the project, and no layer, loader, sampler, autograd or optimizer: NumPy on what
-the documentation says. Of torch only its random numbers, which nobody else has: the weights
-of `nn.Linear` are uniform within 1 / sqrt(inputs), and an epoch's order is `torch.randperm`
+It uses nothing of the project, and no layer, loader, sampler, autograd or optimizer:
+NumPy does what the documentation says. Only the random numbers are torch's. The weights
+of `nn.Linear` are uniform within 1 / sqrt(inputs). An epoch's order is `torch.randperm`
 with a generator seeded seed + epoch.
 """
 
@@ -24,22 +24,26 @@ def images(root, part):
     return pixels, idx(root, f"{part}-labels-idx1", 8)
 
 
+def draw(shape, inputs):
+    """Return initial weights of a layer with so many inputs, in float64."""
+    bound = inputs**-0.5
+    return torch.empty(shape, dtype=torch.float64).uniform_(-bound, bound).numpy()
+
+
 def train(root, epochs=2, batch=64, lr=0.1, hidden=128, seed=0, ranks=1):
     """Train in float64; return [(loss, correct, total) of each epoch] and the weights.
 
     The weights are a list: first layer (hidden x 784), its bias, second layer (10 x
-    hidden), its bias. On several `ranks` the order is padded from its beginning until they
-    can share it evenly.
+    hidden), its bias. On several `ranks` the order is padded from its beginning until
+    its length is a multiple of them.
     """
     x, y = images(root, "train")
     test_x, test_y = images(root, "t10k")
     torch.manual_seed(seed)
-    shapes = [((hidden, 784), 784), ((hidden,), 784), ((10, hidden), hidden), ((10,), hidden)]  # fmt: skip
-    draw = torch.empty
-    w1, b1, w2, b2 = weights = [
-        draw(shape, dtype=torch.float64).uniform_(-(n**-0.5), n**-0.5).numpy()
-        for shape, n in shapes
-    ]
+    w1 = draw((hidden, 784), 784)
+    b1 = draw((hidden,), 784)
+    w2 = draw((10, hidden), hidden)
+    b2 = draw((10,), hidden)
     curve = []
     for epoch in range(1, epochs + 1):
         generator = torch.Generator().manual_seed(seed + epoch)
@@ -55,11 +59,10 @@ def train(root, epochs=2, batch=64, lr=0.1, hidden=128, seed=0, ranks=1):
             losses -= np.log(chances[range(len(some)), y[some]]).sum()
             error = (chances - np.eye(10)[y[some]]) / len(some)  # softmax minus one-hot
             back = (error @ w2) * (active > 0)
-            for weight, gradient in zip(
-                weights, [back.T @ x[some], back.sum(0), error.T @ active, error.sum(0)],
-                strict=True,
-            ):  # fmt: skip
-                weight -= lr * gradient
+            w1 -= lr * back.T @ x[some]
+            b1 -= lr * back.sum(0)
+            w2 -= lr * error.T @ active
+            b2 -= lr * error.sum(0)
         guess = (np.maximum(test_x @ w1.T + b1, 0) @ w2.T + b2).argmax(axis=1)
         curve.append((losses / len(order), int((guess == test_y).sum()), len(test_y)))
-    return curve, weights
+    return curve, [w1, b1, w2, b2]

@@ -89,7 +89,7 @@ def test_a_data_set_that_takes_one_index(stage, trained, data, tmp_path):
 
 
 def pretend(rank, folder, count):
-    """Let the script see `count` GPUs; write down its choice where it joins the others."""
+    """Let the script see `count` GPUs; write down what it chooses, then end it."""
     chosen = []
 
     def join(backend):

@@ -88,8 +88,10 @@ def test_metrics_are_written_as_each_epoch_ends(stage, data, tmp_path):
     path = edited(stage, tmp_path, (stop, failing))
     out = tmp_path / "out"
     (tmp_path / "out").mkdir()
-    (out / "metrics.csv").write_text("of an earlier run")
+    header = "epoch,loss,correct,total,seconds\n"
+    (out / "metrics.csv").write_text(f"{header}1,0.5,990,997,1.5\n")  # an earlier run
     result = run(stage, "--data", data(EVEN), "--out", out, path=path)
     assert result.returncode != 0
+    assert (out / "metrics.csv").read_text().count("\n") == 2
     assert len(rows(out)) == 1
     assert [file.name for file in out.iterdir()] == ["metrics.csv"]

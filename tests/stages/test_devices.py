@@ -1,7 +1,7 @@
 """Promise: every stage is on the GPUs that it should be on, on as many as there are.
 
-The GPUs are fake (tools.lab.fake_cuda): they compute right, and refuse what CUDA and NCCL
-refuse. So the tests show that each line that places something is needed.
+The GPUs are fake (tools.lab.fake_cuda): they compute right, and refuse what CUDA and
+NCCL refuse. So the tests show that each line that places something is needed.
 """
 
 import re
@@ -16,7 +16,8 @@ from tools.run.stages import BY_TORCHRUN, DISTRIBUTED, STAGES, script
 SIZE, BATCH, EPOCHS = (56, 21), 40, 2  # a partial last batch
 OLD_DRIVER = "2, by NVML alone"  # CUDA cannot use them
 PLACES = re.compile(  # a line that places something
-    r"^(?!.* print).*(\.to\(|\.cpu\(|cuda|SECOND|device=|map_location|backend|Parallel\()"
+    r"^(?!.* print).*(\.to\(|\.cpu\(|cuda|SECOND|device="
+    r"|map_location|backend|Parallel\()"
 )
 CPU, SAME = '"cpu"', "Expected all tensors to be on the same device"
 SERIES, ORDINAL = "Attempting to deserialize object on a CUDA", "invalid device ordinal"
@@ -25,7 +26,7 @@ AVAILABLE = r'"cuda" if torch.cuda.is_available\(\) else "cpu"'
 BACKEND = r'"nccl" if DEVICE == "cuda" else "gloo"'
 LINES = 46  # so many of them there are
 CHECKPOINT = r', map_location="cpu"'  # has a test of its own
-# In each line that has it, what is put instead, on how many GPUs, and what is then wrong.
+# In each line that has it: what is put instead, on how many GPUs, what is then wrong.
 EDITS = [
     (AVAILABLE, CPU, 2, "the header|module must have its parameters"),
     (AVAILABLE, '"cuda"', 0, "CUDA|NVIDIA|modulo"),

@@ -46,7 +46,7 @@ def spy(rank, folder):
 
 @pytest.fixture(scope="module")
 def seen(data, tmp_path_factory):
-    """A function that runs a stage for two epochs: a list of the events of each rank."""
+    """A function that runs a stage for two epochs; returns the events of each rank."""
     done = {}
 
     def get(stage):

@@ -25,7 +25,7 @@ RATES = "    print(f\"rank {rank} at {optimizer.param_groups[0]['lr']:.6f}\")\n"
 
 
 def lines(stage, first, last=None):
-    """Return a script's lines from the one that begins with `first` to before `last`."""
+    """Return a script's lines, from the one that begins so to before `last`."""
     text = script(stage).read_text()
     assert text.count(f"\n{first}") == 1, f"{stage}: {first}"
     rest = text[text.index(f"\n{first}") + 1 :]
