@@ -53,13 +53,6 @@ def test_tables_and_pictures_of_the_published_benchmark(tmp_path):
     assert figures.draw_benchmark({"scaling": alone}, tmp_path) == []
 
 
-def test_candidates_are_measured_in_rounds():
-    called = []
-    candidates = {name: lambda name=name: called.append(name) for name in "ab"}
-    assert loops.in_rounds(candidates, 2) == {"a": [None] * 2, "b": [None] * 2}
-    assert called == ["a", "b", "a", "b"]
-
-
 def test_samples_of_all_starts_are_kept(monkeypatch):
     """Each number of processes starts twice, in turns, for half of the rounds."""
     started = []
