@@ -102,7 +102,8 @@ def test_stale_parts_are_noticed():
 
 
 def test_stale_parts_are_written_anew(tmp_path, monkeypatch, capsys):
-    page, start = tmp_path / "page.md", "before\n<!-- generated: {} -->\n"
+    page = tmp_path / "page.md"
+    start = "before\n<!-- generated: {} -->\n"
     monkeypatch.setattr(blocks, "ROOT", tmp_path)
     monkeypatch.setattr(blocks, "PAGES", ["page.md"])
     monkeypatch.setattr(blocks, "BLOCKS", {"twice": lambda word: f"{word} {word}"})

@@ -168,7 +168,8 @@ def check_make(words, tmp_path):
 def check_script(words, monkeypatch):
     """Assert that a stage's script takes these flags."""
     (name,) = [word for word in words if word.endswith("/mnist.py")]
-    flags, path = words[words.index(name) :], ROOT / name
+    flags = words[words.index(name) :]
+    path = ROOT / name
     if name.startswith("workshop/"):  # it has the flags of the exercise's stage
         path = script(find_exercise(path.parent.name).stage)
     monkeypatch.setattr("sys.argv", flags)
@@ -218,7 +219,7 @@ def test_commands_in_the_pages_exist(tmp_path, monkeypatch):
 
 
 def in_a_clean_shell(lines):
-    """Return why lines could not be typed into a shell that was just opened, or None."""
+    """Return why lines could not be typed into a new shell, or None."""
     allowed = {"make", "sbatch", "export", "ls", "."}
     for line in lines:
         first = bare(line)[0]

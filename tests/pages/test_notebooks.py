@@ -40,10 +40,8 @@ def ran():
     of its own for each would import torch six times. The first starts in the root of
     the repository, the others in their folder.
     """
-    together, found = (
-        nbformat.v4.new_notebook(),
-        {stage: read(stage) for stage in STAGES},
-    )
+    together = nbformat.v4.new_notebook()
+    found = {stage: read(stage) for stage in STAGES}
     for stage, notebook in found.items():
         folder = ROOT if stage == STAGES[0] else ROOT / "notebooks"
         begin = f"%reset -f\nimport os\nos.chdir({str(folder)!r})\ndel os"
@@ -171,7 +169,8 @@ def lab(tmp_path):
 
     As a person starts it, perhaps as root, over ssh: ARGS says that no browser opens.
     """
-    copy, settings = tmp_path / "copy", tmp_path / "settings"
+    copy = tmp_path / "copy"
+    settings = tmp_path / "settings"
     leave = ".git", ".venv", ".*_cache", "__pycache__", "runs", "workshop", "mnist"
     shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(*leave))
     (copy / ".venv").symlink_to(ROOT / ".venv")
@@ -217,7 +216,8 @@ def test_a_person_can_open_and_run_one(browser, lab):  # noqa: F811
     page.get_by_text("Python 3 (ipykernel) | Idle").wait_for(timeout=60_000)
     page.get_by_role("menuitem", name="Run", exact=True).click()
     page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
-    end, done = time.monotonic() + 90, []
+    end = time.monotonic() + 90
+    done = []
     while time.monotonic() < end and not done:
         page.keyboard.press("Control+s")
         time.sleep(1)

@@ -1,4 +1,4 @@
-"""Promise: the pictures show what is so, every page that shows one says what is in it."""
+"""Promise: the pictures are right, and every page that shows one describes it."""
 
 import json
 import re
@@ -21,7 +21,7 @@ def svg(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_picture_is_fresh(name):
-    """Data up to rounding, words exactly; how a matplotlib places them is its affair."""
+    """Data up to rounding, and words exactly. Where matplotlib places them may differ."""
     show, _ = pictures.PICTURES[name]
     old = svg(name)
     stale = f"{name}.svg is stale, run: make docs"
@@ -32,7 +32,8 @@ def test_a_picture_is_fresh(name):
 
 
 def test_stale_pictures_are_drawn_anew(tmp_path, monkeypatch, capsys):
-    name, found = "bubble", pictures.bubble()
+    name = "bubble"
+    found = pictures.bubble()
     monkeypatch.setattr(pictures, "ROOT", tmp_path)
     monkeypatch.setattr(pictures, "FOLDER", tmp_path)
     show = lambda: found

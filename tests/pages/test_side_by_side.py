@@ -40,7 +40,8 @@ def browser():
 @pytest.fixture
 def page(browser, path):
     """The page, opened from disk; fails on an error or on a request that leaves it."""
-    opened, wrong = browser.new_page(viewport={"width": 1440, "height": 900}), []
+    opened = browser.new_page(viewport={"width": 1440, "height": 900})
+    wrong = []
     opened.on("console", lambda message: wrong.append(message.text))
     opened.on("pageerror", lambda error: wrong.append(str(error)))
     opened.on("request", lambda request: requests.append(request.url))
@@ -68,7 +69,7 @@ def test_make_prints_a_link_to_one_small_file():
 
 @pytest.mark.parametrize("pair", diffs.EXPLAINED, ids="->".join)
 def test_hunks_are_those_of_diff(pair):
-    """Of the pairs that are explained; for others diff may align the lines otherwise."""
+    """Of the pairs that are explained. For others diff may align the lines differently."""
     words = ["diff", "-U1", *map(script, pair)]
     result = subprocess.run(words, capture_output=True, text=True)
     heads = [line for line in result.stdout.splitlines() if line.startswith("@@")]
@@ -107,8 +108,10 @@ def walked(a, b):
 
 
 def test_reasons_are_those_on_the_way_from_stage_to_stage():
-    ddp, halves = "03_dp-04_ddp", "02_single_gpu-06_model_parallel"
-    fsdp, tensor = "05_ddp_inference-07_fsdp", "07_fsdp-08_tensor_parallel"
+    ddp = "03_dp-04_ddp"
+    halves = "02_single_gpu-06_model_parallel"
+    fsdp = "05_ddp_inference-07_fsdp"
+    tensor = "07_fsdp-08_tensor_parallel"
     assert walked("01_cpu", "06_model_parallel")[0] <= {"01_cpu-02_single_gpu", halves}
     assert walked("03_dp", "06_model_parallel") == [{halves}, {"02_single_gpu-03_dp"}]
     assert walked("08_tensor_parallel", "10_hybrid")[1] == {tensor}
@@ -221,7 +224,8 @@ def test_on_a_phone_no_word_is_broken(page):
     for stage in "04_ddp", "06_model_parallel", "10_hybrid":
         show(page, stage)
         found = page.evaluate("""() => {
-          const walker = document.createTreeWalker(main, NodeFilter.SHOW_TEXT), found = [];
+          const walker = document.createTreeWalker(main, NodeFilter.SHOW_TEXT);
+          const found = [];
           while (walker.nextNode()) {
             const text = walker.currentNode, range = document.createRange();
             if (!text.parentElement.closest('.group .text')) continue;

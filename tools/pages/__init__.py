@@ -1,7 +1,7 @@
 """What is read: `make docs`, `side_by_side`, `notebooks`.
 
 blocks           the generated parts of the pages, and the reasons for every hunk
-pictures         the pictures of the pages, in svg/
+pictures         the pictures of the pages, in svg/; `hunk_picture` draws a diff
 side_by_side     any two stages in the browser, one HTML file
 words            the words that changed in a line, for side_by_side
 notebook         what the notebooks import

@@ -21,7 +21,10 @@ STYLE = {
     "axes.spines.right": False,
     "font.size": 9,
 }
-BLUE, ORANGE, GREEN, GREY = "#1f6fb4", "#d9731a", "#2a8a5f", "#8a939c"
+BLUE = "#1f6fb4"
+ORANGE = "#d9731a"
+GREEN = "#2a8a5f"
+GREY = "#8a939c"
 COLOURS = BLUE, GREEN, ORANGE, "#b08cc0", "#c5cbd1"
 RANKS = "#9cc8f0", "#f6bd85"  # light: black text is on them
 
@@ -69,7 +72,7 @@ def digits(shares):
 
 
 def mistakes(counts):
-    """Draw which digit (row) is taken for which (column): counts (10, 10), right ones too.
+    """Draw which digit (row) is taken for which (column): counts (10, 10).
 
     The ten most frequent mistakes are in bold.
     """
@@ -107,56 +110,57 @@ def shares(measured):
     return made
 
 
-def four_steps(batch, parts, outputs, result):
-    """Draw how a batch of images is cut, and how the parts' outputs come together.
+def draw_sheet(axis, images, devices, title):
+    """Draw images (n, 28, 28), eight in a row, each in the color of its device."""
+    columns = 8
+    rows = -(-len(images) // columns)
+    paper = torch.zeros(rows * columns, 28, 28)
+    paper[: len(images)] = images.float().cpu()
+    paper = paper.view(rows, columns, 28, 28).transpose(1, 2)
+    axis.imshow(paper.reshape(rows * 28, columns * 28), cmap="gray_r")
+    for place, device in enumerate(devices):
+        corner = (place % columns * 28 - 0.5, place // columns * 28 - 0.5)
+        axis.add_patch(Rectangle(corner, 28, 28, color=RANKS[device], alpha=0.5))
+    axis.set_title(title)
 
-    `batch` is (n, 28, 28) with its two `parts`; `outputs` are those of the parts, `result`
-    is (n, 10). An image is a row of the outputs, in the colour of its device.
+
+def draw_outputs(axis, output, devices, title, **limits):
+    """Draw outputs (n, 10), each row in the color of its device.
+
+    `limits` are the values that are white and black: vmin and vmax.
+    """
+    axis.imshow(output.detach().cpu(), cmap="Greys", aspect="auto", **limits)
+    style = {"alpha": 0.45, "linewidth": 0}
+    for row, device in enumerate(devices):
+        corner = (-0.5, row - 0.5)
+        axis.add_patch(Rectangle(corner, 10, 1, color=RANKS[device], **style))
+    axis.set_title(title)
+
+
+def four_steps(batch, parts, outputs, result):
+    """Draw how a batch of images is split, and how the outputs are joined.
+
+    `batch` is (n, 28, 28), and `parts` are its two parts. `outputs` are the outputs of
+    the parts, and `result` is (n, 10). An image is a row of the outputs.
     """
     made = Figure(figsize=(9, 4), layout="constrained")
     axes = made.subplot_mosaic(
         [["batch", "0", "out0", "all"], ["batch", "1", "out1", "all"]],
         width_ratios=[1.2, 1.2, 1, 1],
     )
-    low, high = result.min().item(), result.max().item()
-
-    def sheet(axis, images, of_device, title):
-        columns = 8
-        rows = -(-len(images) // columns)
-        paper = torch.zeros(rows * columns, 28, 28)
-        paper[: len(images)] = images.float().cpu()
-        paper = paper.view(rows, columns, 28, 28).transpose(1, 2)
-        axis.imshow(paper.reshape(rows * 28, columns * 28), cmap="gray_r")
-        for place, device in enumerate(of_device):
-            corner = (place % columns * 28 - 0.5, place // columns * 28 - 0.5)
-            axis.add_patch(Rectangle(corner, 28, 28, color=RANKS[device], alpha=0.5))
-        axis.set_title(title)
-
-    def matrix(axis, output, of_device, title):
-        axis.imshow(
-            output.detach().cpu(), cmap="Greys", vmin=low, vmax=high, aspect="auto"
-        )
-        for row, device in enumerate(of_device):
-            axis.add_patch(
-                Rectangle(
-                    (-0.5, row - 0.5),
-                    10,
-                    1,
-                    color=RANKS[device],
-                    alpha=0.45,
-                    linewidth=0,
-                )
-            )
-        axis.set_title(title)
-
-    devices = [device for device, part in enumerate(parts) for _ in part]
-    sheet(axes["batch"], batch, devices, f"batch {tuple(batch.shape)}")
+    limits = {"vmin": result.min().item(), "vmax": result.max().item()}
+    devices = [0] * len(parts[0]) + [1] * len(parts[1])
+    draw_sheet(axes["batch"], batch, devices, f"batch {tuple(batch.shape)}")
     for device in (0, 1):
-        part, output = parts[device], outputs[device]
+        part = parts[device]
+        output = outputs[device]
         own = [device] * len(part)
-        sheet(axes[str(device)], part, own, f"scatter {tuple(part.shape)}")
-        matrix(axes[f"out{device}"], output, own, f"apply {tuple(output.shape)}")
-    matrix(axes["all"], result, devices, f"gather {tuple(result.shape)}")
+        title = f"scatter {tuple(part.shape)}"
+        draw_sheet(axes[str(device)], part, own, title)
+        title = f"apply {tuple(output.shape)}"
+        draw_outputs(axes[f"out{device}"], output, own, title, **limits)
+    title = f"gather {tuple(result.shape)}"
+    draw_outputs(axes["all"], result, devices, title, **limits)
     for axis in axes.values():
         axis.set(xticks=[], yticks=[])
         axis.grid(visible=False)
@@ -199,10 +203,11 @@ def gradients(before, after):
 
 
 def accuracies(rows):
-    """Draw counts as accuracies: a list of (name, right ones, all); the last is a line."""
+    """Draw counts as accuracies: a list of (name, correct, all). The last is a line."""
     made, axis = figure(8, 2.6)
     for place, (name, correct, total) in enumerate(rows):
-        share, colour = 100 * correct / total, GREY
+        share = 100 * correct / total
+        colour = GREY
         if name.startswith("all"):
             colour = BLUE if place == len(rows) - 1 else ORANGE
         axis.plot(share, place, "o", markersize=9, color=colour)
@@ -226,14 +231,17 @@ def accuracies(rows):
 
 
 def schedule(parts, count):
-    """Return (half, start, length, kind, number) of each piece of `count` micro-batches.
+    """Return (half, start, length, kind, number) of each piece of a batch.
 
-    `parts` are the seconds of one: forward in the first half and in the second, backward
-    in the second and in the first. Start and length are in seconds. All forward passes,
-    then all backward passes, as in GPipe (arXiv:1811.06965); each piece starts as soon as
-    its half is free and what it needs is there.
+    There are `count` micro-batches. `parts` are the seconds of one: forward in the
+    first half and in the second, backward in the second and in the first. Start and
+    length are in seconds. All forward passes run before all backward passes, as in
+    GPipe (arXiv:1811.06965). A piece starts as soon as its half is free and its input
+    is there.
     """
-    pieces, free, ready = [], [0.0, 0.0], [0.0] * count
+    pieces = []
+    free = [0.0, 0.0]  # when each half is free
+    ready = [0.0] * count  # when each micro-batch has what it needs next
     kinds = "forward", "forward", "backward", "backward"
     for half, length, kind in zip((0, 1, 1, 0), parts, kinds, strict=True):
         for micro in range(count):
@@ -244,7 +252,7 @@ def schedule(parts, count):
 
 
 def schedules(pieces):
-    """Draw when each half works: {number of micro-batches: what `schedule` returned}."""
+    """Draw when each half works: {number of micro-batches: result of `schedule`}."""
     made, axes = figure(9, 5, len(pieces), 1, sharex=True)
     colours = {"forward": BLUE, "backward": ORANGE}
     for axis, (count, found) in zip(axes, pieces.items(), strict=True):

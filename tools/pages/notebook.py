@@ -76,7 +76,8 @@ def prepare():
     get_ipython().register_magic_function(ranks, "cell")
     torch.set_num_threads(1)
     os.chdir(ROOT)
-    root, gpus = mnist(), torch.cuda.device_count()
+    root = mnist()
+    gpus = torch.cuda.device_count()
     train, test = data.check(root)
     size = "all of MNIST" if train == 60_000 else "a sample of MNIST"
     print(f"repository  {ROOT}")
@@ -95,7 +96,8 @@ def show_diff(stage, base=None):
     Raises RuntimeError where the stage's page does not explain that diff.
     """
     base = base or blocks.base(stage)
-    found, reasons = diffs.hunks(base, stage), blocks.reasons(base, stage)
+    found = diffs.hunks(base, stage)
+    reasons = blocks.reasons(base, stage)
     count = diffs.changed_lines(base, stage)
     html = f"<p>From <b>{base}</b> to <b>{stage}</b>: {count} changed lines.</p>"
     for number, hunk in enumerate(found, start=1):
@@ -104,16 +106,17 @@ def show_diff(stage, base=None):
             f'background: {BACKGROUND.get(line[0], "none")}">{escape(line)}</span>'
             for line in hunk.text[1:]
         )
+        why = MarkdownIt().render(reasons[number - 1])
         html += f"""<p style="margin: .8em 0 .2em"><b>{number} of {len(found)}</b>
             <code>{escape(hunk.section)}</code></p>
             <pre style="white-space: pre-wrap; line-height: 1.4; margin: 0"
             >{lines}</pre>
-            <details><summary>why</summary>{MarkdownIt().render(reasons[number - 1])}</details>"""
+            <details><summary>why</summary>{why}</details>"""
     display(HTML(html))
 
 
 def scatter(batch):
-    """Return the two parts of a batch, one for each of two GPUs, as nn.parallel.scatter.
+    """Return two parts of a batch, one for each of two GPUs, as nn.parallel.scatter.
 
     With fewer GPUs this and the next three use the stand-in: the same steps with two
     copies on the CPU, one after the other.
@@ -167,7 +170,7 @@ def laps(parts, *arguments, rounds=15):
 
 
 def by_kind(averages, kinds=KINDS):
-    """Return the seconds of a profile's operations, {kind: seconds}, and on which device.
+    """Return the seconds of a profile's operations, {kind: seconds}, and the device.
 
     `averages` are torch.profiler's, `kinds` maps a kind to how names of its operations
     begin. Kernels count as the operation that asked for them, which has their time too;

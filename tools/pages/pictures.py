@@ -1,4 +1,4 @@
-"""Draw the pictures of the pages, tools/pages/svg/*.svg: `python -m tools.pages.pictures`.
+"""Draw the pictures of the pages, svg/*.svg: `python -m tools.pages.pictures`.
 
 Each holds the data that it shows, as JSON, and the colours of the page of side_by_side
 for light and for dark readers.
@@ -8,7 +8,6 @@ import io
 import json
 import math
 import re
-import textwrap
 from html import escape, unescape
 
 import matplotlib
@@ -23,17 +22,12 @@ from tools.bench.figures import BLUE, ORANGE
 from tools.bench.tables import published
 from tools.pages import side_by_side
 from tools.pages.blocks import NUMBER, PART, reasons
+from tools.pages.hunk_picture import PALETTE, draw_hunk
 from tools.run import compare, diffs
 from tools.run.data import SAMPLE, tensors
 from tools.run.stages import ROOT, load
 
 FOLDER = ROOT / "tools" / "pages" / "svg"
-# name -> its colours in light and in dark; of the page, and viridis' darkest
-PALETTE = {"fifth": ["#453781", "#9d8bf0"], "sixth": ["#440154", "#e3b8f5"]}
-for name, colour in re.findall(
-    r"--([\w-]+): (#\w{6})", side_by_side.TEMPLATE.read_text()
-):
-    PALETTE.setdefault(name, []).append(colour)
 PAPER, INK, SOFT, LINE = (PALETTE[name][0] for name in ("paper", "ink", "soft", "line"))
 STYLE = {
     "svg.fonttype": "none",
@@ -54,13 +48,6 @@ STYLE = {
     "axes.titlesize": 10,
 }
 HUNK = "03_dp", "04_ddp", 8  # of the page of side_by_side
-MONO = "ui-monospace, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
-CODE = {  # pygments' classes -> a colour of that page
-    "keyword": "k kn kc ow",
-    "string": "s1 s2 sd sa si se",
-    "comment": "c1",
-    "name": "nf nc nd fm mi mf mh",
-}
 
 
 def curves():
@@ -68,15 +55,17 @@ def curves():
     parts = dict(PART.findall((ROOT / "README.md").read_text()))
     found = {}
     for line in parts["output all"].splitlines():
-        if start := re.match(r"(\d\d_\w+): ", line):
+        start = re.match(r"(\d\d_\w+): ", line)
+        epoch = re.match(r"epoch .*loss (\S+) +test (\d+)/(\d+)", line)
+        if start:
             epochs = found.setdefault(start[1], [])
-        elif epoch := re.match(r"epoch .*loss (\S+) +test (\d+)/(\d+)", line):
+        elif epoch:
             epochs.append([float(epoch[1]), int(epoch[2]), int(epoch[3])])
     return found
 
 
 def who_gets_what():
-    """Return who sees each of 16 images in three epochs, and when: [rank, step] of each.
+    """Return who sees each of 16 images in three epochs, and when: [rank, step].
 
     With set_epoch, then without. Two ranks, two images a step on each.
     """
@@ -122,7 +111,8 @@ def gradients():
     Of the first 64 images, of which each rank has every second one.
     """
     torch.manual_seed(0)
-    model, found = load("04_ddp").Net(128), []
+    model = load("04_ddp").Net(128)
+    found = []
     for part in slice(0, 64, 2), slice(1, 64, 2), slice(64):
         images, labels = tensors(SAMPLE)[part]
         model.zero_grad()
@@ -154,13 +144,16 @@ def draw_gradients(found):
 def bubble():
     """Return how two halves work on a batch in 1, 2 and 4 micro-batches.
 
-    Of each number the pieces [half, pass, micro-batch, start, length], a forward pass of
-    the batch through one half being 1 long, a backward pass 2. By formula, as in GPipe
-    (arXiv:1811.06965): a piece starts when its half is free and what it needs is there.
+    For each number these are the pieces [half, pass, micro-batch, start, length]. A
+    forward pass of the batch through one half is 1 long, a backward pass 2. The
+    order is that of GPipe (arXiv:1811.06965): a piece starts when its half is free and
+    its input is there.
     """
     found = {}
     for count in 1, 2, 4:
-        free, ready, pieces = [0, 0], [0] * count, found.setdefault(str(count), [])
+        free = [0, 0]  # when each half is free
+        ready = [0] * count  # when each micro-batch has what it needs next
+        pieces = found.setdefault(str(count), [])
         for half, way in (
             (0, "forward"),
             (1, "forward"),
@@ -236,73 +229,6 @@ def hunk():
     }
 
 
-def draw_hunk(found):
-    """Return the text of an SVG: matplotlib knows no code."""
-    char, high, side, gutter = 6.6, 17, 480, 44
-    fill = {name: f'style="fill: {light}"' for name, (light, _) in PALETTE.items()}
-    fills = {
-        one: fill[name] for name, classes in CODE.items() for one in classes.split()
-    }
-
-    def text(x, y, words, colour="ink", more=""):
-        return f'<text x="{x}" y="{y}" {fill[colour]} {more}>{words}</text>'
-
-    def rect(x, y, width, height, colour):
-        size = f'width="{width:g}" height="{height:g}"'
-        return f'<rect x="{x:g}" y="{y:g}" {size} {fill[colour]}/>'
-
-    def code(place, row, column):
-        """Return a line of one side, with its number, sign and marks."""
-        index, marks, top = row[column], row[2 + column], place * high
-        if index is None:
-            return rect(0, top, side, high, "page")
-        html, kind = found["lines"][column][str(index)], ("old", "new")[column]
-        changed = marks != 0
-        parts = [rect(0, top, side, high, kind)] if changed else []
-        for start, end in marks or []:
-            word = (end - start) * char
-            parts.append(
-                rect(gutter + start * char, top + 1, word, high - 2, f"{kind}-word")
-            )
-        sign, colour = ("−+"[column], f"{kind}-sign") if changed else ("", "soft")
-        parts.append(
-            text(
-                gutter - 6,
-                top + 12.5,
-                f"{index + 1} {sign}",
-                colour,
-                'text-anchor="end"',
-            )
-        )
-        html = re.sub(r' ?class="(\w+)"', lambda m: " " + fills.get(m[1], ""), html)
-        html = html.replace("span", "tspan")
-        length = len(unescape(re.sub("<.*?>", "", html))) * char
-        size = f'textLength="{length:.1f}" xml:space="preserve"'
-        return "\n".join([*parts, text(gutter, top + 12.5, html, "ink", size)])
-
-    why = textwrap.wrap(found["why"], 130)
-    below = 34 + len(found["rows"]) * high
-    height = below + 18 * len(why) + 24
-    a, b, heading = found["heading"]
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {2 * side} {height}" width="{2 * side}">',
-        rect(0, 0, 2 * side, height, "paper"),
-        '<g style="font: 13px system-ui, sans-serif">',
-        text(12, 21, f"{a} → {b}", more='font-weight="600"'),
-        text(2 * side - 12, 21, heading, "soft", 'text-anchor="end"'),
-        *(text(12, below + 24 + 18 * n, escape(line)) for n, line in enumerate(why)),
-        "</g>",
-    ]
-    for column in range(2):  # an inner svg cuts off what is too wide for it
-        size = f'width="{side - 2}" height="{below - 34}"'
-        parts.append(
-            f'<svg x="{column * side}" y="34" {size} style="font: 11px {MONO}">'
-        )
-        parts += [code(place, row, column) for place, row in enumerate(found["rows"])]
-        parts.append("</svg>")
-    return "\n".join([*parts, "</svg>\n"])
-
-
 PICTURES = {  # name -> what it shows, and how that is drawn
     "side_by_side": (hunk, draw_hunk),
     "curves": (curves, compare.plot),
@@ -323,12 +249,13 @@ def draw(name, data):
             plt.close(drawn)
             drawn = file.getvalue()
     drawn = re.sub(r"'DejaVu Sans'[^;\"]*", "system-ui, sans-serif", drawn)
-    dark = "\n".join(
-        f'[style*="{what}: {light}"] {{ {what}: {other} !important }}'
-        for light, other in PALETTE.values()
-        for what in ("fill", "stroke")
-        if f"{what}: {light}" in drawn
-    )
+    rules = []
+    for light, other in PALETTE.values():
+        for what in "fill", "stroke":
+            if f"{what}: {light}" in drawn:
+                rule = f"{what}: {other} !important"
+                rules.append(f'[style*="{what}: {light}"] {{ {rule} }}')
+    dark = "\n".join(rules)
     held = escape(json.dumps(data, separators=(",", ":")), quote=False)
     inside = (
         f"<metadata>{held}</metadata>\n<style>\n"
@@ -352,7 +279,8 @@ def words(svg):
 
 def same(a, b):
     """Return whether two data are the same up to rounding: processors differ."""
-    a, b = json.dumps(a), json.dumps(b)
+    a = json.dumps(a)
+    b = json.dumps(b)
     if NUMBER.sub("#", a) != NUMBER.sub("#", b):
         return False
     pairs = zip(NUMBER.findall(a), NUMBER.findall(b), strict=True)
@@ -371,7 +299,8 @@ def write():
     for name, (show, _) in PICTURES.items():
         path = FOLDER / f"{name}.svg"
         old = path.read_text() if path.exists() else ""
-        data, before = show(), held(old)
+        data = show()
+        before = held(old)
         new = draw(name, before if same(data, before) else data)
         if new != old:
             print(f"{path.relative_to(ROOT)} was stale")

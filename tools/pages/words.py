@@ -1,4 +1,4 @@
-"""Which lines of a replaced stretch belong together, and which words changed in them."""
+"""Which lines of a replaced stretch belong together, and which words changed."""
 
 import difflib
 import io
