@@ -191,6 +191,9 @@ def check_command(line, tmp_path, monkeypatch):
         check_make(words, tmp_path)
     elif Path(first).name in ("python", "torchrun") and "/mnist.py" in line:
         check_script(words, monkeypatch)
+    elif Path(first).name == "torchrun":
+        (file,) = [word for word in words if word.endswith(".py")]
+        assert (ROOT / file).is_file()
     elif Path(first).name == "python" and words[0] == "-c":
         ast.parse(words[1])
     elif first == "sbatch":
