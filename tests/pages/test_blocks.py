@@ -10,7 +10,7 @@ from tools.pages import blocks
 from tools.run import diffs
 from tools.run.stages import BEYOND, EVERY, STAGES, folder
 
-OTHER_PARTS = 17  # besides hunks and variants: tables, figures, what the six print
+OTHER_PARTS = 15  # besides hunks and variants: tables, figures, what the six print
 LONG_PARTS = 10  # what the stages beyond print, and the curves of variants
 
 

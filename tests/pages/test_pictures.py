@@ -21,7 +21,7 @@ def svg(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_picture_is_fresh(name):
-    """Data up to rounding, and words exactly. Where matplotlib places them may differ."""
+    """Data up to rounding, and words exactly. Their places may differ."""
     show, _ = pictures.PICTURES[name]
     old = svg(name)
     stale = f"{name}.svg is stale, run: make docs"

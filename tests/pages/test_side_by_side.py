@@ -69,7 +69,7 @@ def test_make_prints_a_link_to_one_small_file():
 
 @pytest.mark.parametrize("pair", diffs.EXPLAINED, ids="->".join)
 def test_hunks_are_those_of_diff(pair):
-    """Of the pairs that are explained. For others diff may align the lines differently."""
+    """Of the explained pairs. For others diff may align the lines differently."""
     words = ["diff", "-U1", *map(script, pair)]
     result = subprocess.run(words, capture_output=True, text=True)
     heads = [line for line in result.stdout.splitlines() if line.startswith("@@")]

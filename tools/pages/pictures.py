@@ -20,7 +20,7 @@ from torch.utils.data import DistributedSampler
 from tools.bench import figures
 from tools.bench.figures import BLUE, ORANGE
 from tools.bench.tables import published
-from tools.pages import side_by_side
+from tools.pages import drawing, side_by_side
 from tools.pages.blocks import NUMBER, PART, reasons
 from tools.pages.hunk_picture import PALETTE, draw_hunk
 from tools.run import compare, diffs
@@ -145,26 +145,14 @@ def bubble():
     """Return how two halves work on a batch in 1, 2 and 4 micro-batches.
 
     For each number these are the pieces [half, pass, micro-batch, start, length]. A
-    forward pass of the batch through one half is 1 long, a backward pass 2. The
-    order is that of GPipe (arXiv:1811.06965): a piece starts when its half is free and
-    its input is there.
+    forward pass of the batch through one half is 1 long, a backward pass 2.
     """
     found = {}
     for count in 1, 2, 4:
-        free = [0, 0]  # when each half is free
-        ready = [0] * count  # when each micro-batch has what it needs next
+        lengths = [1 / count, 1 / count, 2 / count, 2 / count]
         pieces = found.setdefault(str(count), [])
-        for half, way in (
-            (0, "forward"),
-            (1, "forward"),
-            (1, "backward"),
-            (0, "backward"),
-        ):
-            length = (1 if way == "forward" else 2) / count
-            for micro in range(count):
-                start = max(free[half], ready[micro])
-                pieces.append([half, way, micro + 1, start, length])
-                free[half] = ready[micro] = start + length
+        for half, start, length, way, micro in drawing.schedule(lengths, count):
+            pieces.append([half, way, micro, start, length])
     return found
 
 
