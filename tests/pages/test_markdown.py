@@ -75,8 +75,10 @@ def links(page):
 
 
 def test_links_between_pages_resolve():
-    found = [(page, target) for page in pages() for _, target in links(page)]
-    inside = [(page, target) for page, target in found if not target.startswith("http")]
+    inside = []
+    for page in pages():
+        targets = [target for _, target in links(page)]
+        inside += [(page, one) for one in targets if not one.startswith("http")]
     assert {page for page, _ in inside} >= {ROOT / "README.md", ROOT / "SCALING.md"}
     for page, target in inside:
         path, _, anchor = target.partition("#")
@@ -86,8 +88,10 @@ def test_links_between_pages_resolve():
 
 
 def test_links_elsewhere_name_what_they_show():
-    found = [(page, *link) for page in pages() for link in links(page)]
-    outside = [one for one in found if one[2].startswith("http")]
+    outside = []
+    for page in pages():
+        found = links(page)
+        outside += [(page, *link) for link in found if link[1].startswith("http")]
     stages = {folder(stage) / "README.md" for stage in EVERY.values()}
     assert {page for page, *_ in outside} >= stages
     for page, name, _ in outside:
@@ -129,17 +133,13 @@ def joined(text):
 
 def blocks_of_commands():
     """Return (page, lines) of each fenced sh block of all pages."""
-    return [
-        (page, [line for line in joined(token.content) if line.strip()])
-        for page in pages()
-        for token in MarkdownIt().parse(page.read_text())
-        if token.type == "fence" and token.info == "sh"
-    ]
-
-
-def commands():
-    """Return (page, line) of every command in the fenced sh blocks of all pages."""
-    return [(page, line) for page, lines in blocks_of_commands() for line in lines]
+    found = []
+    for page in pages():
+        for token in MarkdownIt().parse(page.read_text()):
+            if token.type == "fence" and token.info == "sh":
+                lines = [line for line in joined(token.content) if line.strip()]
+                found.append((page, lines))
+    return found
 
 
 def check_make(words, tmp_path):

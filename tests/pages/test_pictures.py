@@ -69,7 +69,9 @@ def test_every_picture_is_shown_and_described():
     shown = []
     for page in pages():
         tokens = MarkdownIt().parse(page.read_text())
-        inline = [part for token in tokens for part in token.children or []]
+        inline = []
+        for token in tokens:
+            inline += token.children or []
         for image in (part for part in inline if part.type == "image"):
             path = (page.parent / image.attrs["src"]).resolve()
             assert path.is_file(), f"{page}: {path}"
