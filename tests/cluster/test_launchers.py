@@ -1,4 +1,4 @@
-"""Promise: torchrun takes from PET_* variables, without a flag, how many nodes there are."""
+"""Promise: torchrun takes the number of nodes from PET_* variables, without a flag."""
 
 import socket
 import subprocess

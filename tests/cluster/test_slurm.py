@@ -28,7 +28,8 @@ HOLD = """            while (args.out / "hold").exists():
                 time.sleep(0.05)
 """
 TORCHRUN = """#!/usr/bin/env bash
-task=$(scontrol show step "$SLURM_JOB_ID.$SLURM_STEP_ID" | grep -o 'PerTask=.*' | tr : =)
+step=$SLURM_JOB_ID.$SLURM_STEP_ID
+task=$(scontrol show step "$step" | grep -o 'PerTask=.*' | tr : =)
 echo "$SLURMD_NODENAME $task $OMP_NUM_THREADS $*"
 [[ ! -e fails_on_$SLURMD_NODENAME ]] || exit 1
 while [[ -e hold ]]; do sleep 0.05; done
@@ -87,7 +88,7 @@ class Cluster:
     def start_again(self, job):
         """Start a requeued job, for which Slurm would take two minutes.
 
-        Not at once: a node refuses what it is sent in the second in which it ended the job.
+        Not at once: a node refuses what it gets in the second in which it ended a job.
         """
         until(lambda: self.about(job)["JobState"] == "PENDING")
         self.run("scontrol", "update", f"JobId={job}", "StartTime=now+2")

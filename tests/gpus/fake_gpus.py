@@ -1,4 +1,4 @@
-"""A plugin: `pytest -p gpus.fake_gpus` sees two GPUs unless CUDA_VISIBLE_DEVICES is empty."""
+"""`pytest -p gpus.fake_gpus` sees two GPUs, unless CUDA_VISIBLE_DEVICES is empty."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Run a stage, and say where: `python tests/gpus/measured.py OUT float64 STAGE FLAG...`.
+"""Run a stage, say where: `python tests/gpus/measured.py OUT float64 STAGE FLAG...`.
 
 Writes to OUT/usedR which GPUs rank R took memory on, as a JSON list of numbers.
 """

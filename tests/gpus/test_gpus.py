@@ -116,7 +116,7 @@ def test_a_stage_beyond_on_gpus(trained, data, tmp_path, stage):
 
 @pytest.mark.parametrize("stage", ["11_resume", "12_sharded_checkpoint"])
 def test_a_run_goes_from_the_cpu_to_gpus_and_back(data, tmp_path, stage):
-    """On one GPU for each of two ranks: streams, and what is saved, are really CUDA's."""
+    """With a GPU for each of two ranks, streams and what is saved are really CUDA's."""
     needs(2)
     path = edited(stage, tmp_path, MOMENTUM)
     flags = ["--data", data((256, 101))]

@@ -13,7 +13,7 @@ CURVE = [(1.5, 760, 1000), (0.6, 850, 1000), (0.4, 880, 1000)]
 
 
 def changed(epoch, **change):
-    """Return CURVE with a loss times `loss`, or a count plus `correct`, in one epoch."""
+    """Return CURVE with a loss times `loss` or a count plus `correct`, in one epoch."""
     curve = list(CURVE)
     loss, correct, total = curve[epoch - 1]
     row = loss * change.get("loss", 1), correct + change.get("correct", 0), total
@@ -114,7 +114,8 @@ def test_images_that_came_twice_explain_a_curve(tmp_path):
     result = call(["make", "compare", f"OUT={tmp_path}"])
     assert result.returncode != 0
     assert re.search(
-        r"04_ddp .* DIFFERENT: a loss is off by [\d.e-]+: 04_ddp's 3 ranks cannot share "
+        r"04_ddp .* DIFFERENT: a loss is off by [\d.e-]+: 04_ddp's 3 ranks cannot "
+        r"share "
         "4000 images evenly, so 2 images came twice\n",
         result.stdout,
     )

@@ -1,4 +1,4 @@
-"""Promise: `make compat` says whether another PyTorch gives the curve of the pinned one."""
+"""Promise: `make compat` says whether another PyTorch gives the pinned one's curve."""
 
 import subprocess
 from importlib.metadata import version

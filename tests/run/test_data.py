@@ -1,4 +1,4 @@
-"""Promise: MNIST where torchvision looks for it, or the sample; never a damaged file."""
+"""Promise: MNIST where torchvision looks for it, or the sample; no damaged file."""
 
 import gzip
 import hashlib

@@ -1,4 +1,4 @@
-"""Promise: `make doctor` says what works, and fails only where a stage could not run."""
+"""Promise: `make doctor` says what works, and fails where a stage could not run."""
 
 import re
 import shutil
@@ -84,7 +84,7 @@ TOO_OLD = (
 
 @pytest.fixture
 def machine(monkeypatch, tmp_path):
-    """Pretend a machine: machine(GPUs that CUDA uses, words of nvidia-smi, its status)."""
+    """Fake a machine: machine(GPUs that CUDA uses, words of nvidia-smi, its status)."""
 
     def pretend(count, printed="", status=0, capability=(9, 0)):
         for name in "CUDA_VISIBLE_DEVICES", *TF32:

@@ -1,4 +1,4 @@
-"""Promise: a run that fails ends soon, leaves nothing running and nothing half-written."""
+"""Promise: a run that fails ends soon, with nothing running or half-written."""
 
 import os
 import random

@@ -1,4 +1,4 @@
-"""Promise: set-up says what is wrong before it downloads, and breaks nothing that works."""
+"""Promise: set-up says what is wrong before it downloads, and breaks nothing."""
 
 import re
 import shutil

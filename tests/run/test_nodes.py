@@ -25,7 +25,7 @@ def free_port():
 
 
 def train_on_two_nodes(stage, folder, address, port):
-    """Run two torchrun agents of two processes each, in float64; return node 0's folder.
+    """Run two torchrun agents of two processes, in float64; return node 0's folder.
 
     The commands are the ones that make would run, with the script that sets the dtype.
     """
@@ -103,7 +103,7 @@ hostname "node$1" && mount --bind "$2" /etc/hosts && shift 2 && exec "$@"
 
 
 def inside(namespaces, hosts):
-    """Return the words that run a command on a node with a name and /etc/hosts of its own.
+    """Return the words that run a command on a node with its own name and /etc/hosts.
 
     `hosts` has a file for each node.
     """

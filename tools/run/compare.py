@@ -1,4 +1,4 @@
-"""Compare the curves of the stages in a folder: `python -m tools.run.compare [runs]`."""
+"""Compare the stages' curves in a folder: `python -m tools.run.compare [runs]`."""
 
 import csv
 import json
@@ -29,10 +29,10 @@ SHARED = "batch_size", "lr", "hidden", "seed", "data"  # flags of the curve
 def allowed(epoch):
     """Return how far, relatively, a loss may be off by rounding in `epoch`, from 1 on.
 
-    Float32 sums in another order differ in the last digits, and training makes more of
-    that each epoch. Measured on all of MNIST, on 2 and on 4 ranks: 8e-7, 4e-5 and 3e-4 in
-    the first three epochs, 9e-4 at most in ten, and 6 of 10,000 test images. A bug shows
-    in the first epoch already.
+    Float32 sums in another order differ in the last digits, and training amplifies that
+    in each epoch. Measured on all of MNIST, on 2 and on 4 ranks: 8e-7, 4e-5 and 3e-4 in
+    the first three epochs, 9e-4 at most in ten, and 6 of 10,000 test images. A bug
+    shows in the first epoch already.
     """
     return min(1e-5 * 20 ** (epoch - 1), 5e-3)
 
@@ -40,7 +40,7 @@ def allowed(epoch):
 def read(path):
     """Return metrics.csv as a list of (loss, correct, total), one for each epoch.
 
-    A last line without its end is left out: the run was killed while it wrote that line.
+    A last line without its end is left out: a run was killed while it wrote that line.
     """
     text = Path(path).read_text()
     whole, _, _ = text.rpartition("\n")
@@ -53,8 +53,8 @@ def read(path):
 def read_flags(folder):
     """Return the flags of the run that wrote metrics.csv, as texts: {name: value}.
 
-    It is empty where they are not known: the script ran without make, or a later run has
-    not come to its first epoch.
+    It is empty where they are not known: the script ran without make, or a later run
+    has not finished its first epoch.
     """
     flags, metrics = folder / "flags.json", folder / "metrics.csv"
     if not flags.exists() or flags.stat().st_mtime > metrics.stat().st_mtime:
@@ -63,7 +63,7 @@ def read_flags(folder):
 
 
 def other_flags(flags, reference, first):
-    """Return the flags that differ from those of the stage `first`, as one types them."""
+    """Return the flags that differ from those of the stage `first`, as typed."""
     return ", ".join(
         f"--{name.replace('_', '-')} {flags[name]} ({first}: {reference[name]})"
         for name in SHARED
@@ -110,10 +110,10 @@ def explain(flags, stage, first):
 
 
 def judge(curve, reference, same_bits, because=""):
-    """Compare a curve, as of `read`, with another: return (what to say, are they equal?).
+    """Compare a curve, as of `read`, with another: return (verdict, are they equal?).
 
-    Only the epochs that both have count. With `same_bits`, losses and counts must be the
-    same to the last digit, which holds on CPUs only. Else a loss may be off by what
+    Only the epochs that both have count. With `same_bits`, losses and counts must be
+    the same to the last digit, which holds on CPUs only. Else a loss may be off by what
     `allowed` says, and a count by COUNTS of the test images. `because` ends the verdict
     on a loss that is off by a little.
     """
@@ -150,7 +150,7 @@ def counted(epochs):
 
 
 def uneven(curves):
-    """Return a sentence on stages whose number of epochs is not that of most, or None."""
+    """Return a sentence on stages with another number of epochs than most, or None."""
     by_epochs = {}
     for stage, curve in curves.items():
         by_epochs.setdefault(len(curve), []).append(stage)
@@ -172,16 +172,17 @@ def uneven(curves):
 
 
 def all_on_one_device():
-    """Return whether stages of one process ran on the same CPU: there is no GPU here."""
+    """Return whether stages of one process ran on the same CPU: no GPU is here."""
     return not count_gpus()
 
 
 def table(curves, one_device=True, flags=None):
     """Return the lines of a table of the stages' results, and the names that differ.
 
-    `curves` maps stage to curve; the others are compared with the first of them. `flags`
-    maps stage to what `read_flags` returned. `one_device`: the stages of one process had
-    the same CPU, so they give the same bits; ranks and GPUs add in another order.
+    `curves` maps stage to curve; the others are compared with the first of them.
+    `flags` maps stage to what `read_flags` returned. `one_device`: the stages of one
+    process had the same CPU, so they give the same bits; ranks and GPUs add in another
+    order.
     """
     first, reference = next(iter(curves.items()))
     flags = flags or {}
@@ -247,7 +248,7 @@ def plot(curves, verdict=None):
 
 
 def mark_distances(axes, epochs, first):
-    """Mark on a log scale of relative distances what is 0, what rounding, what a bug."""
+    """Mark on a log scale of relative errors what is 0, what rounding, what a bug."""
     ends = [0.8, *range(1, epochs + 1), epochs + 0.2]
     edge = [allowed(min(max(round(end), 1), epochs)) for end in ends]
     axes.fill_between(ends, ZERO / 3, edge, color="tab:green", alpha=0.12, linewidth=0)

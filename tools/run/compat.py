@@ -30,7 +30,7 @@ def call(*words):
 
 
 def installed(python):
-    """Return the version of PyTorch that a Python has beside all that the stages need."""
+    """Return a Python's version of PyTorch, if it has all that the stages need."""
     words = "import torch, torchvision, numpy, psutil, tqdm; print(torch.__version__)"
     result = subprocess.run([python, "-c", words], capture_output=True, text=True)
     return result.stdout.strip().partition("+")[0]
@@ -92,7 +92,7 @@ def complete(metrics):
 
 
 def waited(process, metrics):
-    """Wait until a run ends; return False where it does not, long after its last epoch."""
+    """Wait until a run ends; return False if it hangs long after its last epoch."""
     limit = None
     while process.poll() is None:
         if limit is None and complete(metrics):
@@ -129,7 +129,7 @@ def main():
 
 
 def report(wanted, ours):
-    """Print the results of the stages with PyTorch `wanted`; return those that differ."""
+    """Print the stages' results with PyTorch `wanted`; return those that differ."""
     reference = compare.read(RUNS / ours / "01_cpu" / "metrics.csv")
     print(f"{'stage':18} {'last loss':>10} {'test':>10}   from 01_cpu, PyTorch {ours}")
     differ = []

@@ -50,13 +50,13 @@ def check(root):
 
 
 def shown(path):
-    """Return a path as a person types it: relative to the current folder if below it."""
+    """Return a path as a person types it: relative to the current folder if below."""
     path = Path(path).absolute()
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 def fetch(source=None):
-    """Fill data/mnist from the folder `source` with the official .gz files, or by download.
+    """Fill data/mnist from a folder `source` of the official .gz files, or by download.
 
     A file whose MD5 is not the official one is refused by name. Whatever goes wrong,
     data/mnist is complete afterwards or as it was before; raises OSError or ValueError.
@@ -90,7 +90,7 @@ def fetch(source=None):
 
 
 def choose():
-    """Return the MNIST root for a stage: data/mnist, downloaded if need be, or data/sample.
+    """Return the MNIST root for a stage: data/mnist, or data/sample.
 
     Prints a line where it is the sample.
     """

@@ -1,7 +1,7 @@
 """Make .venv and install a size of packages: `python -m tools.run.install stages`.
 
 The sizes are stages, notebooks and dev, each pinned in requirements/; `wheelhouse`
-downloads what a later installation without a network needs. TORCH_INDEX is another index
+downloads what a later installation without a network needs. TORCH_INDEX is an index
 for torch and torchvision, or `default`; WHEELHOUSE a folder to take all packages from.
 Plain Python, for the same reason as `preflight`.
 """
@@ -34,7 +34,7 @@ def call(*words, **options):
 
 
 def pins(size, torch):
-    """Return the lines of a requirements file that are torch's, or the others for CPUs."""
+    """Return a requirements file's lines for torch, or the others for CPUs."""
     lines = (Path("requirements") / f"{size}.txt").read_text().splitlines()
     if torch:
         return [line for line in lines if line.startswith(TORCH)]
@@ -49,7 +49,7 @@ def written(name, lines):
 
 
 def choose_index():
-    """Return where torch comes from, an address or `default`, and whether we chose that.
+    """Return where torch comes from, an address or `default`, and if we chose that.
 
     Prints the choice where it is one.
     """

@@ -1,7 +1,7 @@
 """Run a stage as the Makefile asks: `python -m tools.run.launch 04_ddp`.
 
-What to run on comes from the variables that a person gives to make: GPUS, NPROC, EPOCHS,
-DATA, OUT, ARGS, BASE, RESTARTS, NNODES, NODE_RANK, MASTER_ADDR, MASTER_PORT and WAIT.
+What to run on comes from the variables given to make: GPUS, NPROC, EPOCHS, DATA,
+ OUT, ARGS, BASE, RESTARTS, NNODES, NODE_RANK, MASTER_ADDR, MASTER_PORT and WAIT.
 """
 
 import argparse
@@ -78,7 +78,7 @@ def choose_gpus(text, there):
 
 
 def unfit(stage, ranks, batch):
-    """Return why so many ranks cannot run a stage, and what to take instead, or None."""
+    """Return why so many ranks cannot run a stage, and what can, or None."""
     if stage == "09_pipeline":
         return None if ranks == 2 else ("a pipeline of two halves", "NPROC=2")
     if stage == "10_hybrid" and ranks % 2:
@@ -96,10 +96,10 @@ def choose_processes(stage, given, gpus, there, batch, nodes):
     """Return how many ranks run on this node, and how many GPUs it has for them.
 
     As many ranks as NPROC says, or one for each GPU, or CPU_PROCESSES. `gpus` are those
-    that GPUS names, or None; `there` is the number of all, counted where None. The ranks
-    of all nodes together need equal shares of `batch` images: refuses an NPROC or GPUS
-    with which they have none. Where neither is given, takes as many as can, or two on a
-    single GPU, and prints a line that says so.
+    that GPUS names, or None; `there` is the number of all, counted where None. The
+    ranks of all nodes together need equal shares of `batch` images: refuses an NPROC or
+    GPUS with which they have none. Where neither is given, takes as many as can, or two
+    on a single GPU, and prints a line that says so.
     """
     if gpus is not None:
         on = len(gpus)
@@ -139,7 +139,7 @@ def choose_nodes(stage, given):
     usage = "such as NNODES=2 NODE_RANK=0 MASTER_ADDR=host, NODE_RANK=1 on the second"
     if stage not in BY_TORCHRUN:
         refuse(
-            f"{stage} runs on one machine: NNODES is for what torchrun starts, such as ddp"
+            f"{stage} runs on one machine: NNODES is for what torchrun starts, as ddp"
         )
     absent = [name for name in ("NODE_RANK", "MASTER_ADDR") if name not in given]
     if absent:
@@ -313,7 +313,7 @@ def check_state(stage, args, given):
 
 
 def has_state(state):
-    """Return whether a run can go on from `state`, a file or a folder of checkpoints."""
+    """Return whether a run can go on from a file or a folder of checkpoints."""
     return state.is_file() or any(state.glob("*/.metadata"))
 
 
@@ -333,7 +333,7 @@ def show(environment, command):
 
 @contextmanager
 def sole_use(folder):
-    """Refuse a second run into a folder, until the first and what it started have ended.
+    """Refuse a second run into a folder until the first, with all its processes, ends.
 
     Yields the number of the open file that stands for that.
     """
@@ -462,8 +462,7 @@ def follow(stage, environment, command, lock):
 def end(pid):
     """Kill a process, then all that it started, children of children too.
 
-    The parent first, or torchrun would report the deaths of its workers at length. What a
-    stage saves is whole at any moment.
+    The parent first, or torchrun would report the deaths of its workers at length.
     """
     with suppress(psutil.NoSuchProcess):
         parent = psutil.Process(pid)
@@ -501,9 +500,8 @@ def main():
     if lesson and base != lesson:
         count = diffs.changed_lines(lesson, stage)
         command = f"make diff A={lesson} B={stage}"
-        print(
-            f"\nThe lesson is the diff from {lesson}, of {count} changed lines: {command}"
-        )
+        what = f"the diff from {lesson}, of {count} changed lines"
+        print(f"\nThe lesson is {what}: {command}")
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ class Failure(Exception):
 
 
 def meet(rank, nodes, head, port, wait, settings):
-    """Wait until all `nodes` are at `head`:`port`, for `wait` seconds at most; check them.
+    """Wait for all `nodes` at `head`:`port`, `wait` seconds at most; check them.
 
     `settings`, texts by name, must be the same on all. Returns what to add to the
     environment, so that gloo takes the network between them. Ends the program with one
@@ -187,7 +187,7 @@ async def attend(me, head, port, wait):
 
 
 async def within(seconds, part, why_not):
-    """Return what a coroutine returns in time, else raise Failure of what `why_not` says."""
+    """Return what a coroutine returns in time, else raise Failure(why_not())."""
     try:
         return await asyncio.wait_for(part, seconds)
     except Timeout:
@@ -265,7 +265,7 @@ async def unreached(me, everyone, wait):
 
 
 def compare(others, node):
-    """Raise Failure where one of the others has the rank of `node`, or other settings."""
+    """Raise Failure where another has the rank of `node`, or other settings."""
     for other in others:
         if other["rank"] == node["rank"]:
             who = f"{name(other)} and {name(node)}"

@@ -24,7 +24,7 @@ PROXIES = "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"
 
 
 def nearest(name, known):
-    """Return a line on a make variable that is not there, with the one that was meant."""
+    """Return a line on an unknown make variable, with the one that was meant."""
     meant = difflib.get_close_matches(name.upper(), known, 1) or [""]
     advice = f"did you mean {meant[0]}? " if meant[0] else ""
     return f"there is no variable {name}: {advice}'make help-variables' lists them"
@@ -63,7 +63,7 @@ def pip_index(python=sys.executable):
 
 
 def wrong_python():
-    """Return in a line why this Python cannot make a .venv in which torch runs, or None."""
+    """Return why this Python cannot make a .venv in which torch runs, or None."""
     system, machine = platform.system(), platform.machine()
     if system not in ("Linux", "Darwin"):
         return f"{system} is not enough, inside WSL it works: see SETUP.md"
@@ -75,7 +75,7 @@ def wrong_python():
 
 
 def no_space(gigabytes):
-    """Return lines on the folders that have less room than that: here, and uv's cache."""
+    """Return lines on the folders with less room than that: here, and uv's cache."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     cache = Path(os.environ.get("UV_CACHE_DIR") or cache)
     found = {}
@@ -92,8 +92,8 @@ def no_space(gigabytes):
 def look(cuda, index):
     """Return a line for each thing that is wrong for an installation.
 
-    `cuda`: of torch with CUDA. `index` is the address of the packages, or None where they
-    come from a folder.
+    `cuda`: of torch with CUDA. `index` is the address of the packages, or None where
+    they come from a folder.
     """
     lines = [wrong_python()] if wrong_python() else no_space(DISK[cuda])
     why = unreachable(index) if index and not lines else None

@@ -1,4 +1,4 @@
-"""What `make doctor` starts with torchrun: does a real all_reduce give the right sum?"""
+"""What `make doctor` starts with torchrun: is the sum of a real all_reduce right?"""
 
 import os
 

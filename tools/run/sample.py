@@ -24,7 +24,7 @@ def idx(values, *shape):
 
 
 def write_part(root, part, images, labels):
-    """Write `train` or `t10k` of a torchvision MNIST root, from bytes or their values."""
+    """Write `train` or `t10k` of a torchvision MNIST root, from bytes or values."""
     raw, count = Path(root) / "MNIST" / "raw", len(labels)
     raw.mkdir(parents=True, exist_ok=True)
     (raw / f"{part}-images-idx3-ubyte").write_bytes(idx(images, count, 28, 28))
@@ -32,7 +32,7 @@ def write_part(root, part, images, labels):
 
 
 def cut(root, train, test):
-    """Make a torchvision MNIST root of the first images of data/sample, and return it."""
+    """Return a new torchvision MNIST root with the first images of data/sample."""
     source = ROOT / "data/sample/MNIST/raw"
     for part, count in ("train", train), ("t10k", test):
         images = (source / f"{part}-images-idx3-ubyte").read_bytes()[16:]

@@ -140,7 +140,7 @@ def previous(stage):
 def too_old(torch_version, names=tuple(BY_NAME)):
     """Return which stages are not right with a PyTorch, in a line, or None.
 
-    `torch_version` is a text such as 2.8.0 or 2.8.0+cpu; `names` are the stages asked for.
+    `torch_version` is a text such as 2.8.0 or 2.8.0+cpu; `names` the stages asked for.
     """
     major, minor = torch_version.split(".")[:2]
     found = int(major), int(minor)
@@ -164,7 +164,7 @@ def too_old(torch_version, names=tuple(BY_NAME)):
 
 
 def refuse_old(stage):
-    """End the program with one line where the installed PyTorch is too old for a stage."""
+    """End the program with one line if the installed PyTorch is too old for a stage."""
     wrong = too_old(version("torch"), [stage])
     if wrong:
         refuse(wrong)
