@@ -13,18 +13,18 @@ from tools.run.stages import STAGES, script
 
 BUDGETS = {
     ("01_cpu", "02_single_gpu"): 6,
-    ("02_single_gpu", "03_dp"): 8,
-    ("03_dp", "04_ddp"): 46,
-    ("04_ddp", "05_ddp_inference"): 24,
-    ("05_ddp_inference", "06_model_parallel"): 66,
-    ("02_single_gpu", "06_model_parallel"): 12,
+    ("02_single_gpu", "03_dp"): 5,
+    ("03_dp", "04_ddp"): 45,
+    ("04_ddp", "05_ddp_inference"): 17,
+    ("05_ddp_inference", "06_model_parallel"): 65,
+    ("02_single_gpu", "06_model_parallel"): 10,
 }
 LINES = {  # at most
     "01_cpu": 116,
     "02_single_gpu": 118,
-    "03_dp": 120,
+    "03_dp": 119,
     "04_ddp": 142,
-    "05_ddp_inference": 154,
+    "05_ddp_inference": 153,
     "06_model_parallel": 122,
 }
 COLUMNS = 88
