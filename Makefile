@@ -55,7 +55,8 @@ help-variables:
 #:              https://download.pytorch.org/whl/cpu, without GPU support, which is taken
 #:              where no NVIDIA driver is; TORCH_INDEX=default: with it all the same
 #: WHEELHOUSE=DIR  for setup: all packages from there, without a network
-#: SLOW=1       for test: the tests that take long, too; U=--upgrade for lock
+#: SLOW=1       for test: the tests that take long, too; SLOW=all: every answer of the lab;
+#:              U=--upgrade for lock
 #: TORCH=2.6.0  for compat: the other version of PyTorch
 
 ## The six stages
@@ -132,11 +133,7 @@ wheelhouse: $(STAGES)  ## the packages of setup into a folder, OUT=DIR, for mach
 ## For those who change something: CONTRIBUTING.md
 test: $(DEV)  ## the tests, on GPUs too where there are some; SLOW=1: the long ones, too
 	@OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadgroup
-answers: $(DEV)  ## all answers that try the checks of the lab, not only the most telling
-	@ANSWERS=all OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadgroup tests/lab/test_exercise.py -k answers
-compat: $(STAGES)  ## the six with another PyTorch, in a .venv of its own: TORCH=2.6.0
-	@$(PY) -m tools.run.compat "$(TORCH)"
-lint docs lock mutants: $(DEV)  ## ruff; generated pages; pinned packages; are bugs caught?
+lint docs lock mutants compat: $(DEV)  ## ruff; pages; pins; are bugs caught? an older PyTorch
 lint:
 	@.venv/bin/ruff check . && .venv/bin/ruff format --check .
 	@.venv/bin/lint-imports --no-logo --no-cache
@@ -153,6 +150,8 @@ lock:
 	  && constraint="-c requirements/dev.txt" U= || exit 1; done
 mutants:
 	@$(PY) tests/mutants.py
+compat:
+	@$(PY) -m tools.run.compat "$(TORCH)"
 
 # Three sizes of installation, each pinned in requirements/. The larger hold the smaller.
 .venv/%.ready: requirements/%.txt
@@ -165,4 +164,4 @@ mutants:
   beyond fsdp tensor_parallel pipeline hybrid resume sharded_checkpoint \
   side_by_side notebooks exercises exercise try check hint solution reset restore compare data \
   bench trace memory predict \
-  doctor setup wheelhouse test answers compat mutants lint docs lock
+  doctor setup wheelhouse test compat mutants lint docs lock

@@ -39,16 +39,22 @@ def ended(record):
         raise kind(f"The run fails: {error}")
 
 
+NO_STATE_DICT = "model.pth holds more than tensors: it is no state_dict."
+
+
 def weights(record):
     """Return the tensors of model.pth. Raises Wrong where there are none."""
     ended(record)
     reason = record.unread.get("model.pth")
     if reason:
         if "Weights only" in reason:  # PyTorch says at length what else one could do
-            raise Wrong("model.pth holds more than tensors: it is no state_dict.")
+            raise Wrong(NO_STATE_DICT)
         raise Wrong(f"model.pth cannot be read: {reason}")
     if not isinstance(record.weights, dict) or not record.weights:
         raise Wrong("There is no model.pth that holds a state_dict.")
+    for name, tensor in record.weights.items():
+        if hasattr(tensor, "to_local"):  # a DTensor, which may or may not be readable
+            raise Wrong(f"{name} in model.pth is a DTensor: {NO_STATE_DICT}")
     return record.weights
 
 
