@@ -41,6 +41,7 @@ MOMENTUM = "lr=args.lr)", "lr=args.lr, momentum=0.9)"
 ADAMW = "torch.optim.SGD", "torch.optim.AdamW"
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items):
     """Keep the tests of a file on one worker, unless they name a group of their own."""
     for item in items:

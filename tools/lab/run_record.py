@@ -134,7 +134,8 @@ class RunRecord:
         """
         own = {rank: error for rank, error in self.errors.items() if is_own(error)}
         if own:
-            rank = min(own)
+            # one that ended by itself, before those that were ended meanwhile
+            rank = min(own, key=lambda rank: (not self.statuses[rank], rank))
             text, line = own[rank]
             lines = re.sub(NOISE, "", text).splitlines()
             what = lines[0][:300] if lines else ""
