@@ -41,12 +41,10 @@ MOMENTUM = "lr=args.lr)", "lr=args.lr, momentum=0.9)"
 ADAMW = "torch.optim.SGD", "torch.optim.AdamW"
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
-def pytest_collection_modifyitems(items):
+def pytest_itemcollected(item):  # pytest_collection_modifyitems: xdist comes first
     """Keep the tests of a file on one worker, unless they name a group of their own."""
-    for item in items:
-        if not item.get_closest_marker("xdist_group"):
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+    if not item.get_closest_marker("xdist_group"):
+        item.add_marker(pytest.mark.xdist_group(item.path.stem))
 
 
 def command(stage, *flags, processes=2, path=None, by=()):
