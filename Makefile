@@ -37,7 +37,7 @@ help-variables:
 #: EPOCHS=1     passes over the training set
 #: DATA=DIR     another MNIST root, such as DATA=data/sample
 #: OUT=DIR      where the results go (for all and compare: a folder per stage in it)
-#: BASE=STAGE   show the diff from another stage than the one before
+#: BASE=STAGE   show the diff from another stage
 #: ARGS="..."   further flags of the script: ARGS="--hidden 2048 --batch-size 1024"
 #:              For resume and sharded_checkpoint: ARGS=--resume continues after the
 #:              last epoch that was saved
@@ -49,6 +49,9 @@ help-variables:
 #: NODES=4 GPUS_PER_NODE=8  for predict; STEP=0.1 MB=102: seconds of a GPU's step, and its
 #:              gradients; NETWORK=10 Gbit/s between nodes
 #: A=STAGE B=STAGE  for diff; S=STAGE for trace and restore; E=04 for the lab; FROM=DIR for data
+#: IMAGES=512,101 RESUME=1 FAKE=two_gpus  for try, beside NPROC and ARGS, which replaces
+#:              the flags that the page means: so many training and test images, epochs
+#:              before a run with --resume, and a fake machine; WHO=Ada names you in check
 #: OMP_NUM_THREADS=4  threads of each process; not given: 1
 #: PYTHON=...   the Python to make .venv with, 3.10 or newer
 #: TORCH_INDEX=URL  another package index for torch and torchvision, such as
@@ -73,7 +76,7 @@ ddp: $(STAGES)  ## stage 4: DistributedDataParallel, and the diff from stage 3
 	$(LAUNCH) $@
 ddp_inference: $(STAGES)  ## stage 5: evaluation on every rank, and the diff from stage 4
 	$(LAUNCH) $@
-model_parallel: $(STAGES)  ## stage 6: a model on two GPUs, and the diff from stage 5
+model_parallel: $(STAGES)  ## stage 6: a model on two GPUs, and the diff from stage 2
 	$(LAUNCH) $@
 compare: $(STAGES)  ## the results side by side; are the curves equal? draws runs/curves.png
 	@$(PY) -m tools.run.compare "$(or $(OUT),runs)"
@@ -92,20 +95,24 @@ resume sharded_checkpoint: $(STAGES)  ## stages 11 and 12: continue after a run 
 	$(LAUNCH) $@
 
 ## The break-it lab: scripts with one mistake each, to be found
-exercises: $(STAGES)  ## the list
+exercises: $(STAGES)  ## the path through them, and how far you are
 	@$(PY) -m tools.lab.commands list
-exercise: $(STAGES)  ## begin one, in workshop/: E=04
+exercise: $(STAGES)  ## begin one, in workshop/: E=04; without E: the next on the path
 	@$(PY) -m tools.lab.commands begin "$(E)"
-try: $(STAGES)  ## run your version as its page means it
+try: $(STAGES)  ## run your version as its page means it, beside a right one
 	@$(PY) -m tools.lab.commands try "$(E)"
 check: $(STAGES)  ## is it solved? what is still wrong? without E=04: the one begun last
 	@$(PY) -m tools.lab.commands check "$(E)" || [ $$? = 3 ]
+watch: $(STAGES)  ## check it whenever you save
+	@$(PY) -m tools.lab.commands watch "$(E)"
 hint: $(STAGES)  ## the next of its three hints
 	@$(PY) -m tools.lab.commands hint "$(E)"
 solution: $(STAGES)  ## the diff that solves it: E=04
 	@$(PY) -m tools.lab.commands solution "$(E)"
 reset: $(STAGES)  ## throw your version away: E=04, or E=all
 	@$(PY) -m tools.lab.commands reset "$(E)"
+room: $(STAGES)  ## how far learners are: FROM=FILE has a line of make check from each
+	@$(PY) -m tools.lab.commands room "$(FROM)"
 restore: $(STAGES)  ## bring back a stage that you have edited: S=4
 	@$(PY) -m tools.lab.commands restore "$(S)"
 
@@ -162,6 +169,6 @@ compat:
 
 .PHONY: help help-variables all cpu single_gpu dp ddp ddp_inference model_parallel diff \
   beyond fsdp tensor_parallel pipeline hybrid resume sharded_checkpoint \
-  side_by_side notebooks exercises exercise try check hint solution reset restore compare data \
+  side_by_side notebooks exercises exercise try check watch room hint solution reset restore compare data \
   bench trace memory predict \
   doctor setup wheelhouse test compat mutants lint docs lock

@@ -253,7 +253,7 @@ MUTANTS = {  # file -> (text, text in its place, what that simulates, tests)
     ],
     "tools/pages/blocks.py": [
         ("        return old == new\n", "        return True\n", "stale tables and diffs pass", DOCS),
-        ("if numbers != list(range(1, needed + 1)):", "if False:", "a hunk without its reason", DOCS),
+        ("if sorted(numbers) != needed:", "if False:", "a hunk without its reason", DOCS),
     ],
     "tools/lab/commands.py": [
         ("max(times, key", "min(times, key", "the exercise begun first is checked", "lab/test_commands.py -k last"),

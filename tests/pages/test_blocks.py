@@ -70,18 +70,56 @@ def test_every_kind_of_part_is_used():
 def test_every_hunk_has_its_reason(pair):
     reasons = blocks.reasons(*pair)
     assert len(reasons) == len(diffs.hunks(*pair)) > 0
-    for number, reason in enumerate(reasons, start=1):
-        words = len(reason.split())
-        page = folder(pair[1]) / "README.md"
+    page = folder(pair[1]) / "README.md"
+    shown = page.read_text()
+    for number, (title, text) in enumerate(reasons, start=1):
+        assert f'<a id="{pair[1]}.{number}"></a>\n' in shown
+        assert f"\n### {title}\n" in shown
+        words = len(text.split())
         assert words >= 5, f"{page} gives no reason for hunk {number}"
-        assert "](../" not in reason  # it is shown elsewhere too
-        assert "<" not in re.sub("`.*?`", "", reason)  # and not in a fold
+        assert "](../" not in text  # it is shown elsewhere too
+        assert "<" not in re.sub("`.*?`", "", text)  # and not in a fold
+
+
+PAGE = """# Two hunks at once, then the first one
+
+<!-- generated: hunk 02_single_gpu 03_dp 2 3 | Use `b` and `c` -->
+(the diff)
+<!-- end -->
+
+We need both.
+
+<!-- generated: hunk 02_single_gpu 03_dp 1 | Import -->
+<!-- end -->
+For what follows.
+### Another heading
+No reason.
+"""
+
+
+def test_hunks_in_any_order_and_several_under_one_title(tmp_path, monkeypatch):
+    hunks = [diffs.Hunk([], "main", [f"@@ {n}", f"+{n}"]) for n in (1, 2, 3)]
+    monkeypatch.setattr(diffs, "hunks", lambda a, b: hunks)
+    monkeypatch.setattr(blocks, "folder", lambda stage: tmp_path)
+    (tmp_path / "README.md").write_text(PAGE)
+    both = ("Use `b` and `c`", "We need both.")
+    expected = [("Import", "For what follows."), both, both]
+    assert blocks.reasons("02_single_gpu", "03_dp") == expected
+    name = "hunk 02_single_gpu 03_dp 2 3 | Use `b` and `c`"
+    assert blocks.make(name) == (
+        '<a id="03_dp.2"></a>\n<a id="03_dp.3"></a>\n\n### Use `b` and `c`\n\n'
+        "```diff\n@@ 2\n+2\n@@ 3\n+3\n```"
+    )
+    for wrong in "1 2", "4":  # hunk 2 would be told twice; there is no hunk 4
+        (tmp_path / "README.md").write_text(PAGE.replace(" 1 |", f" {wrong} |"))
+        with pytest.raises(SystemExit, match="put each hunk N once"):
+            blocks.reasons("02_single_gpu", "03_dp")
 
 
 def test_a_missing_hunk_is_noticed(monkeypatch):
     found = diffs.hunks("03_dp", "04_ddp")
     monkeypatch.setattr(diffs, "hunks", lambda a, b: found[1:])
-    wrong = f"README.md explains the hunks .* has {len(found) - 1}: put"
+    wrong = f"README.md explains the hunks .* has {len(found) - 1}: put each"
     with pytest.raises(SystemExit, match=wrong):
         blocks.reasons("03_dp", "04_ddp")
 
@@ -91,7 +129,9 @@ def test_stale_parts_are_noticed():
     lines = len((ROOT / "01_cpu/mnist.py").read_text().splitlines())
     assert not blocks.same(table, table.replace(f"| {lines} |", f"| {lines + 1} |"))
     count = len(diffs.hunks("03_dp", "04_ddp"))
-    hunks = [blocks.hunk("03_dp", "04_ddp", n) for n in range(1, count + 1)]
+    hunks = [
+        blocks.hunk("03_dp", "04_ddp", n, title="A title") for n in range(1, count + 1)
+    ]
     (hunk,) = [text for text in hunks if "set_epoch(epoch)" in text]
     assert not blocks.same(hunk, hunk.replace("set_epoch(epoch)", "set_epoch(0)"))
     start = "```console\nepoch 1/3  "

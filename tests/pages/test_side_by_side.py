@@ -9,9 +9,9 @@ import pytest
 
 from conftest import ROOT, call
 from tools.pages import side_by_side
-from tools.pages.blocks import anchor, base
+from tools.pages.blocks import reasons
 from tools.run import diffs
-from tools.run.stages import EVERY, script
+from tools.run.stages import EVERY, previous, script
 
 STAGES = list(EVERY.values())
 BROWSERS = "chromium", "chromium-browser", "google-chrome"
@@ -118,6 +118,21 @@ def test_reasons_are_those_on_the_way_from_stage_to_stage():
     assert {ddp, fsdp} <= walked("06_model_parallel", "07_fsdp")[0]
 
 
+def test_a_hunk_has_the_title_that_its_page_gives_it(page):
+    """Also where another pair of stages shows the reason of that hunk."""
+    show(page, "04_ddp")
+    found = page.locator(".group h3").all_inner_texts()
+    titles = [re.sub("`", "", reason.title) for reason in reasons("03_dp", "04_ddp")]
+    assert len(found) == len(titles) > 0
+    assert all(map(str.__contains__, found, titles))
+    show(page, "02_single_gpu-04_ddp")
+    told = page.locator("aside >> text=From 04_ddp.").all_inner_texts()
+    for line in told:
+        number = int(re.search(r"04_ddp\.(\d+)", line)[1])
+        assert line.endswith(f": {titles[number - 1]}")
+    assert len(told) > 5
+
+
 def test_lines_of_a_hunk_stand_beside_each_other(page):
     """A changed line is at the height of the line that it was, also where they wrap."""
     show(page, "04_ddp")
@@ -196,7 +211,7 @@ def test_sections_are_in_the_order_of_each_script():
 def test_overview_leads_to_the_lines(page):
     cells = page.locator("#overview td a")
     total = sum(int(cells.nth(n).inner_text()) for n in range(cells.count()))
-    assert total == sum(diffs.changed_lines(base(b), b) for b in STAGES[1:])
+    assert total == sum(diffs.changed_lines(previous(b), b) for b in STAGES[1:])
     cells.last.click()
     last = len(diffs.hunks("05_ddp_inference", "07_fsdp"))  # below is `start`
     assert page.evaluate("location.hash") == f"#07_fsdp.{last}"
@@ -303,7 +318,7 @@ def test_headings_and_landmarks(page):
     )
     assert levels == [1, 2] + [3] * len(diffs.hunks("03_dp", "04_ddp"))
     tree = page.locator("body").aria_snapshot()
-    landmarks = re.findall(r"- (main|navigation|region|complementary)\b(.*)", tree)
+    landmarks = re.findall(r"- '?(main|navigation|region|complementary)\b(.*)", tree)
     assert len(landmarks) == 3 + 2 * levels.count(3)
     names = [name for _, name in landmarks]
     assert len(set(names)) == len(names) and all('"' in name for name in names)
@@ -340,10 +355,3 @@ def test_on_a_projector_type_is_large(page):
     page.click("#size")
     page.wait_for_selector("html:not(.projector) #hunk-2.current")
     assert size() == desk
-
-
-def test_links_in_the_pages_lead_to_the_same_hunks():
-    """What a stage's page calls its hunks, the browser page calls them too."""
-    for a, b in diffs.EXPLAINED:
-        expected = b if a == base(b) else "05_ddp_inference-06_model_parallel"
-        assert anchor(a, b) == expected

@@ -16,7 +16,6 @@ BUDGETS = {
     ("02_single_gpu", "03_dp"): 5,
     ("03_dp", "04_ddp"): 45,
     ("04_ddp", "05_ddp_inference"): 17,
-    ("05_ddp_inference", "06_model_parallel"): 65,
     ("02_single_gpu", "06_model_parallel"): 10,
 }
 LINES = {  # at most

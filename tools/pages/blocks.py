@@ -1,9 +1,10 @@
 """Write the generated parts of the pages anew: `python -m tools.pages.blocks`.
 
 A generated part stands between `<!-- generated: NAME -->` and `<!-- end -->`. NAME is a
-key of BLOCKS, followed by arguments: `hunk 03_dp 04_ddp 2`. What follows a hunk, up to
-the next part or chapter or the end of a fold (`</details>`), is its reason: the pages
-are where the reasons are kept.
+key of BLOCKS, followed by arguments: `printed 04_ddp`. Hunks have a title, too, and one
+part may show several: `hunk 03_dp 04_ddp 1 2 | Import what is new`. What follows a part
+with hunks is their reason, up to the next part or heading or the end of a fold
+(`</details>`). Reasons are kept in the pages and nowhere else.
 """
 
 import functools
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import NamedTuple
 
 from tools.bench import memory, predict
 from tools.bench.tables import published, report, table
@@ -24,7 +26,6 @@ from tools.run.stages import (
     BEYOND,
     CPU_PROCESSES,
     EVERY,
-    LESSON_FROM,
     ROOT,
     TARGETS,
     folder,
@@ -38,8 +39,8 @@ PAGES += ["exercises/README.md", "beyond/README.md"]
 PAGES += [f"{folder(stage).relative_to(ROOT)}/README.md" for stage in EVERY.values()]
 PART = re.compile(r"<!-- generated: (.+?) -->\n(.*?)<!-- end -->", re.DOTALL)
 REASON = re.compile(
-    r"<!-- generated: hunk (\S+) (\S+) (\d+) -->.*?<!-- end -->\n"
-    r"(.*?)(?=^<!-- generated|^## |^</details>|\Z)",
+    r"<!-- generated: hunk (\S+) (\S+) ([\d ]+) \| (.+?) -->\n.*?<!-- end -->\n"
+    r"(.*?)(?=^<!-- generated|^##+ |^</details>|\Z)",
     re.DOTALL | re.MULTILINE,
 )
 DOORS = ROOT / "tests" / "beyond" / "doors"  # a patch for each variant
@@ -73,24 +74,15 @@ LESSONS = {
 }
 
 
-def base(stage):
-    """Return the stage that the lesson of a stage is the diff from."""
-    return LESSON_FROM.get(stage, previous(stage))
-
-
 def stages(targets=TARGETS):
     """Return the table of the six stages, or of those beyond."""
     rows = []
     for target, stage in targets.items():
         length = len(script(stage).read_text().splitlines())
         before = previous(stage)
-        lesson = LESSON_FROM.get(stage)
-        changed = diffs.changed_lines(before, stage) if before else "–"
-        if lesson:
-            more = diffs.changed_lines(lesson, stage)
-            changed = f"{changed} ({more} from {lesson[:2]})"
-        elif stage not in TARGETS.values():
-            changed = f"{changed} from {before[:2]}"
+        changed = "–"
+        if before:
+            changed = f"{diffs.changed_lines(before, stage)} from {before[:2]}"
         name = f"[`{stage}`]({stage}/README.md)"
         rows.append([name, f"`make {target}`", LESSONS[stage], length, changed])
     headings = ["stage", "run it", "what it teaches", "lines", "changed"]
@@ -128,43 +120,46 @@ def printed(stage):
     return f"```console\n{run[run.index('$ OMP') :]}\n```\n\n{ON_SAMPLE}"
 
 
-def anchor(a, b):
-    """Return the name of a diff in links, to which `.3` is added for its third hunk."""
-    return b if a == base(b) else f"{a}-{b}"
-
-
-def hunk(a, b, number):
-    """Return a hunk of a diff, under a heading that can be linked to."""
+def hunk(a, b, *numbers, title):
+    """Return hunks of a diff under one heading; `04_ddp.3` links to the third."""
     found = diffs.hunks(a, b)
-    one = found[int(number) - 1]
-    return "\n".join(
-        [
-            f'<a id="{anchor(a, b)}.{number}"></a>\n',
-            f"### {number} of {len(found)}: `{one.section}`\n",
-            "```diff",
-            *one.text,
-            "```",
-        ]
-    )
+    shown = [f'<a id="{b}.{number}"></a>' for number in numbers]
+    shown += ["", f"### {title}", "", "```diff"]
+    for number in numbers:
+        shown += found[int(number) - 1].text
+    return "\n".join([*shown, "```"])
+
+
+class Reason(NamedTuple):
+    """Why a hunk is there: the heading it stands under, and the text below it."""
+
+    title: str
+    text: str  # Markdown
 
 
 def reasons(a, b):
-    """Return the reasons for the hunks of the diff from `a` to `b`, as Markdown.
+    """Return the Reason of each hunk of the diff from `a` to `b`, in the diff's order.
 
-    They stand in the page of `b`. Raises SystemExit where the page does not have
-    exactly the hunks of the diff.
+    They stand in the page of `b`, in any order. Raises SystemExit where the page does
+    not have each hunk of the diff once.
     """
     text = (folder(b) / "README.md").read_text()
-    found = [m for m in REASON.finditer(text) if m[1] == a and m[2] == b]
-    numbers = [int(m[3]) for m in found]
-    needed = len(diffs.hunks(a, b))
-    if numbers != list(range(1, needed + 1)):
+    numbers = []
+    found = {}
+    for part in REASON.finditer(text):
+        if part.groups()[:2] == (a, b):
+            for number in map(int, part[3].split()):
+                numbers.append(number)
+                found[number] = Reason(part[4], part[5].strip())
+    needed = list(range(1, len(diffs.hunks(a, b)) + 1))
+    if sorted(numbers) != needed:
         refuse(
             f"{b}/README.md explains the hunks {numbers} of the diff from {a}, which "
-            f"has {needed}: put a part <!-- generated: hunk {a} {b} N --> for each, "
-            "in order, its reason below it, then run: make docs"
+            f"has {len(needed)}: put each hunk N once into a part "
+            f"<!-- generated: hunk {a} {b} N | TITLE -->, its reason below it, "
+            "then run: make docs"
         )
-    return [m[4].strip() for m in found]
+    return [found[number] for number in needed]
 
 
 def door(name):
@@ -248,7 +243,10 @@ BLOCKS = {
 
 def make(name):
     """Return the text of a generated part. Raises KeyError where there is none such."""
-    key, *arguments = name.split()
+    words, _, title = name.partition(" | ")
+    key, *arguments = words.split()
+    if title:
+        return BLOCKS[key](*arguments, title=title)
     return BLOCKS[key](*arguments)
 
 

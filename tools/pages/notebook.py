@@ -24,7 +24,7 @@ from torch.autograd import DeviceType
 
 from tools.pages import blocks, drawing
 from tools.run import compare, data, diffs, launch
-from tools.run.stages import ROOT
+from tools.run.stages import ROOT, previous
 
 RUNS = Path("runs/notebooks")
 RESULT = RUNS / "result.pt"  # what rank 0 of a %%ranks cell leaves for the next cell
@@ -92,10 +92,10 @@ def prepare():
 def show_diff(stage, base=None):
     """Show the hunks of the diff to a stage, with the reason for each folded.
 
-    They are those from `base`, by default the stage that its lesson is the diff from.
+    They are those from `base`, by default the stage that the page's diff starts from.
     Raises RuntimeError where the stage's page does not explain that diff.
     """
-    base = base or blocks.base(stage)
+    base = base or previous(stage)
     found = diffs.hunks(base, stage)
     reasons = blocks.reasons(base, stage)
     count = diffs.changed_lines(base, stage)
@@ -106,9 +106,11 @@ def show_diff(stage, base=None):
             f'background: {BACKGROUND.get(line[0], "none")}">{escape(line)}</span>'
             for line in hunk.text[1:]
         )
-        why = MarkdownIt().render(reasons[number - 1])
+        reason = reasons[number - 1]
+        why = MarkdownIt().render(reason.text)
+        title = MarkdownIt().renderInline(reason.title)
         html += f"""<p style="margin: .8em 0 .2em"><b>{number} of {len(found)}</b>
-            <code>{escape(hunk.section)}</code></p>
+            {title} <code>{escape(hunk.section)}</code></p>
             <pre style="white-space: pre-wrap; line-height: 1.4; margin: 0"
             >{lines}</pre>
             <details><summary>why</summary>{why}</details>"""

@@ -207,8 +207,9 @@ def hunk():
         {str(row[side]): html[row[side]] for row in rows if row[side] is not None}
         for side, html in enumerate(map(side_by_side.highlighted, (a, b)))
     ]
-    heading = f"{number} of {len(diffs.hunks(a, b))}"
-    why = re.sub("[`*]", "", reasons(a, b)[number - 1].split("\n\n")[0])
+    reason = reasons(a, b)[number - 1]
+    heading = f"{number} of {len(diffs.hunks(a, b))}: {reason.title}"
+    why = re.sub("[`*]", "", reason.text.split("\n\n")[0])
     return {
         "heading": [a, b, heading],
         "rows": rows,

@@ -15,9 +15,9 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
 from tools.pages import words
-from tools.pages.blocks import LESSONS, base, reasons
+from tools.pages.blocks import LESSONS, reasons
 from tools.run import diffs
-from tools.run.stages import EVERY, ROOT, refuse, script
+from tools.run.stages import EVERY, ROOT, previous, refuse, script
 
 TEMPLATE = Path(__file__).with_suffix(".html")
 
@@ -57,8 +57,8 @@ def steps_to(stage):
     """Return the lessons (from, to) on the way to a stage, the last one first."""
     found = []
     while stage:
-        found.append((base(stage), stage))
-        stage = base(stage)
+        found.append((previous(stage), stage))
+        stage = previous(stage)
     return found
 
 
@@ -112,15 +112,22 @@ def origins(hunk, lessons):
     return found
 
 
+def explained(reason):
+    """Return a reason as HTML: {"title", "html"}."""
+    title = MarkdownIt().renderInline(reason.title)
+    return {"title": title, "html": MarkdownIt().render(reason.text)}
+
+
 def hunks(a, b):
     """Return the hunks of the diff from `a` to `b`, ready for JSON.
 
-    `at` is where the changed lines begin in both, counted from 0. `why` is the reason
-    as HTML where the pages explain the diff, else the hunks of lessons that have one.
+    `at` is where the changed lines begin in both, counted from 0. `why` is the reason,
+    its title and text as HTML, where the pages explain the diff, else the hunks of
+    lessons that have one.
     """
     found = diffs.hunks(a, b)
     if (a, b) in diffs.EXPLAINED:
-        why = [[{"html": MarkdownIt().render(text)}] for text in reasons(a, b)]
+        why = [[explained(reason)] for reason in reasons(a, b)]
     else:
         lessons = lesson_hunks(a, b)
         why = [origins(hunk, lessons) for hunk in found]
@@ -155,7 +162,7 @@ def page_data():
             {
                 "name": stage,
                 "target": target,
-                "base": names.index(base(stage)) if base(stage) else None,
+                "base": names.index(previous(stage)) if previous(stage) else None,
                 "lesson": MarkdownIt().renderInline(LESSONS[stage]),
                 "lines": lines,
             }

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from tools.run.stages import (
     EVERY,
-    LESSON_FROM,
     end_at_a_closed_pipe,
     find,
     previous,
@@ -18,7 +17,6 @@ from tools.run.stages import (
 
 # The diffs that the pages explain, hunk by hunk.
 EXPLAINED = [(previous(stage), stage) for stage in EVERY.values() if previous(stage)]
-EXPLAINED += [(base, stage) for stage, base in LESSON_FROM.items()]
 
 
 class Hunk(NamedTuple):

@@ -28,7 +28,6 @@ from tools.run.stages import (
     BY_NAME,
     BY_TORCHRUN,
     CPU_PROCESSES,
-    LESSON_FROM,
     RESUMES,
     ROOT,
     STAGES,
@@ -496,12 +495,6 @@ def main():
         sys.exit(status if status > 0 else 128 - status)
     if base:
         diffs.show(base, stage)
-    lesson = LESSON_FROM.get(stage)
-    if lesson and base != lesson:
-        count = diffs.changed_lines(lesson, stage)
-        command = f"make diff A={lesson} B={stage}"
-        what = f"the diff from {lesson}, of {count} changed lines"
-        print(f"\nThe lesson is {what}: {command}")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,6 @@ class Stage:
     target: str  # `make cpu` runs it
     name: str  # of its folder
     base: str | None  # the stage that its diff starts from
-    lesson_from: str | None = None  # the stage whose diff is the lesson, if not `base`
     beyond: bool = False  # its folder is in beyond/
     cpu_processes: int = 0  # ranks without a GPU; 0 where torchrun does not start it
     oldest: tuple = (2, 4)  # the oldest PyTorch with which it is right
@@ -36,12 +35,7 @@ TABLE = [
     Stage(
         "ddp_inference", "05_ddp_inference", "04_ddp", cpu_processes=2, shares_gpus=True
     ),
-    Stage(
-        "model_parallel",
-        "06_model_parallel",
-        "05_ddp_inference",
-        lesson_from="02_single_gpu",
-    ),
+    Stage("model_parallel", "06_model_parallel", "02_single_gpu"),
     Stage(
         "fsdp", "07_fsdp", "05_ddp_inference", beyond=True, cpu_processes=2, oldest=FSDP
     ),
@@ -93,8 +87,6 @@ DISTRIBUTED = [name for name in BY_TORCHRUN if name in STAGES]
 RESUMES = [stage.name for stage in TABLE if stage.state]
 # Processes on a machine without a GPU: the fewest that exchange something.
 CPU_PROCESSES = {name: BY_NAME[name].cpu_processes for name in BY_TORCHRUN}
-# The stage whose diff is the lesson, where it is not the stage before.
-LESSON_FROM = {stage.name: stage.lesson_from for stage in TABLE if stage.lesson_from}
 
 
 def folder(stage):
@@ -133,7 +125,7 @@ def find(name):
 
 
 def previous(stage):
-    """Return the stage before `stage`, or None before the first."""
+    """Return the stage that the diff of `stage` starts from; None for the first."""
     return BY_NAME[stage].base
 
 
