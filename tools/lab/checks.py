@@ -219,6 +219,20 @@ def wrapped(record, name="DistributedDataParallel"):
             raise Wrong(f"No training batch went through {name} on rank {rank}.")
 
 
+def reduced_by_ddp(record):
+    """Raise Wrong unless DDP reduced each gradient once per step of the optimizer.
+
+    The run records the reductions of DDP.
+    """
+    steps = len(record.of("step"))
+    numbers = sum(event["numbers"] for event in record.of("reduction"))
+    times = numbers / size_of_network(record) / max(steps, 1)
+    if times != 1:
+        raise Wrong(
+            f"DDP reduced the gradients {times:.1f} times a step, expected once."
+        )
+
+
 def sharded(record, size):
     """Raise Wrong unless each rank's optimizer has only its shard of the weights.
 

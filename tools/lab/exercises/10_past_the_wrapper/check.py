@@ -1,9 +1,19 @@
-from tools.lab.checks import OTHER, TRAIN, equal_weights, partitioned, same_curve
+from tools.lab.checks import (
+    OTHER,
+    TRAIN,
+    equal_weights,
+    partitioned,
+    reduced_by_ddp,
+    same_curve,
+    wrapped,
+)
 
 
 def check(run):
     for setting in {}, OTHER:
-        record = run(**setting)
+        record = run(reductions=True, **setting)
         equal_weights(record)
         partitioned(record, setting.get("train", TRAIN))
         same_curve(record, run.solution(**setting), "stage 1")
+        wrapped(record)
+        reduced_by_ddp(record)

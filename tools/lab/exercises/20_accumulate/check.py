@@ -3,8 +3,8 @@ from tools.lab.checks import (
     Wrong,
     equal_weights,
     partitioned,
+    reduced_by_ddp,
     same_curve,
-    size_of_network,
     trained,
     wrapped,
 )
@@ -39,10 +39,4 @@ def check(run):
         wrapped(record)
         partitioned(record, count)
         same_curve(record, run.original(**setting), "stage 4")
-        numbers = sum(event["numbers"] for event in record.of("reduction"))
-        size = size_of_network(record)
-        if numbers != expected * size:
-            raise Wrong(
-                f"DDP reduced the gradients {numbers / size / expected:.1f} times a "
-                "step, expected once."
-            )
+        reduced_by_ddp(record)
