@@ -27,13 +27,13 @@ def parts():
 def short_parts():
     """Return how many parts need no run beyond: one for each hunk and each variant."""
     hunks = sum(len(diffs.hunks(*pair)) for pair in diffs.EXPLAINED)
-    variants = len(list(blocks.DOORS.glob("*.patch")))
+    variants = len(list(blocks.VARIANTS.glob("*.patch")))
     return hunks + variants + OTHER_PARTS
 
 
 def runs_beyond(name):
     """Return whether a part shows a run of what is beyond: a minute, all together."""
-    return name.startswith("doors") or name in [
+    return name.startswith("variants") or name in [
         f"printed {stage}" for stage in BEYOND.values()
     ]
 

@@ -43,7 +43,7 @@ REASON = re.compile(
     r"(.*?)(?=^<!-- generated|^##+ |^</details>|\Z)",
     re.DOTALL | re.MULTILINE,
 )
-DOORS = ROOT / "tests" / "beyond" / "doors"  # a patch for each variant
+VARIANTS = ROOT / "tests" / "beyond" / "variants"  # a patch for each variant
 SPEEDUP = """![How many times as fast as one process two are, against the batch: a line
 with ranges for each width. Narrow networks with small batches are below 1, wide ones
 with large batches well above](tools/pages/svg/speedup.svg)"""
@@ -162,15 +162,15 @@ def reasons(a, b):
     return [found[number] for number in needed]
 
 
-def door(name):
+def variant(name):
     """Return the diff from a stage to the variant."""
-    text = (DOORS / f"{name}.patch").read_text()
+    text = (VARIANTS / f"{name}.patch").read_text()
     return f"```diff\n{text[text.index('@@') :].rstrip()}\n```"
 
 
-def door_stage(name):
+def variant_stage(name):
     """Return the stage that a variant changes: its patch names it in the first line."""
-    first = (DOORS / f"{name}.patch").read_text().splitlines()[0]
+    first = (VARIANTS / f"{name}.patch").read_text().splitlines()[0]
     return first.removeprefix("--- ").removesuffix("/mnist.py")
 
 
@@ -195,7 +195,7 @@ def losses(name, text, processes):
     return "  ".join([f"{name:18}", *numbers])
 
 
-def doors(*words):
+def variants(*words):
     """Return the losses of variants, and before them those of the stages they change.
 
     A word is a variant, or one with its number of processes: `hsdp=4`.
@@ -204,13 +204,13 @@ def doors(*words):
     shown = []
     for word in words:
         name, _, number = word.partition("=")
-        stage = door_stage(name)
+        stage = variant_stage(name)
         processes = CPU_PROCESSES.get(stage)
         text = script(stage).read_text()
         if stage not in shown:
             shown.append(stage)
             rows.append(losses(stage, text, processes))
-        text = patched(text, DOORS / f"{name}.patch", stage)
+        text = patched(text, VARIANTS / f"{name}.patch", stage)
         rows.append(losses(name, text, int(number) if number else processes))
     return "\n".join([*rows, "```"])
 
@@ -236,8 +236,8 @@ BLOCKS = {
     "verdict": verdict,
     "hunk": hunk,
     "exercises": exercises,
-    "door": door,
-    "doors": doors,
+    "variant": variant,
+    "variants": variants,
 }
 
 

@@ -9,7 +9,7 @@ from tools.lab.exercise import patched
 from tools.pages import blocks
 from tools.run.stages import EVERY, script
 
-NAMES = sorted(path.stem for path in blocks.DOORS.glob("*.patch"))
+NAMES = sorted(path.stem for path in blocks.VARIANTS.glob("*.patch"))
 # A data set as most are: it takes one index.
 ITEMS = """class Items:
     def __init__(self, images, labels):
@@ -28,17 +28,17 @@ class Net(nn.Module):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_variant_is_shown_with_its_diff_and_its_curve(name):
-    stage = blocks.door_stage(name)
+    stage = blocks.variant_stage(name)
     assert stage in EVERY.values()
     original = script(stage).read_text()
-    assert patched(original, blocks.DOORS / f"{name}.patch", stage) != original
+    assert patched(original, blocks.VARIANTS / f"{name}.patch", stage) != original
     diffs = 0
     curves = 0
     for page in blocks.PAGES:
         for part, text in blocks.PART.findall((ROOT / page).read_text()):
-            if part == f"door {name}":
+            if part == f"variant {name}":
                 diffs += 1
-            if part.startswith("doors "):
+            if part.startswith("variants "):
                 curves += len(re.findall(rf"^{name} +\d\.\d{{6}}", text, re.MULTILINE))
     assert (diffs, curves) == (1, 1)
 
@@ -58,7 +58,7 @@ def with_items(text):
 def test_the_usual_loader_takes_a_data_set_of_single_items(trained, tmp_path):
     """And trains as the stage does; the stage's own loader fails on such a data set."""
     original = script("04_ddp").read_text()
-    variant = patched(original, blocks.DOORS / "usual_loader.patch", "04_ddp")
+    variant = patched(original, blocks.VARIANTS / "usual_loader.patch", "04_ddp")
     path = tmp_path / "mnist.py"
     flags = ["--data", ROOT / "data/sample", "--out", tmp_path, "--epochs", 2]
     path.write_text(with_items(variant))
