@@ -9,7 +9,7 @@ import pytest
 
 import read_answers
 from conftest import ROOT, call, slow
-from tools.lab import checks, commands
+from tools.lab import checks, trying
 from tools.lab.exercise import exercises, find_exercise
 from tools.lab.judge import judge
 from tools.run.stages import EVERY
@@ -130,15 +130,9 @@ def test_every_kind_is_asked(exercise):
     assert all(answer.says for answer in answers if answer.verdict == "wrong")
 
 
-def test_a_hybrid_is_tried_on_four_ranks(tmp_path, monkeypatch):
-    monkeypatch.setenv("WORKSHOP", str(tmp_path))
+def test_a_hybrid_is_tried_on_four_ranks():
     exercise = find_exercise("27")
-    commands.begin(exercise)
-    started = []
-    monkeypatch.setattr(commands.launch, "follow", lambda *given: started.append(given))
-    commands.try_script(exercise)
-    ((_, _, command, _),) = started
-    assert "--nproc-per-node=4" in command
+    assert trying.planned(exercise).processes == 4
 
 
 def test_a_script_that_does_not_parse_gets_its_error_and_line(verdict):

@@ -4,87 +4,31 @@ Two checks at once do not disturb each other: each runs in folders of its own, a
 later one writes whether the exercise is solved.
 """
 
+import ast
 import difflib
-import os
 import shutil
 import sys
-from pathlib import Path
+import time
 
 from tools.lab.checks import Limit, Wrong
-from tools.lab.exercise import (
-    committed,
-    exercises,
-    find_exercise,
-    names,
-    number_of,
+from tools.lab.exercise import committed, exercises, find_exercise
+from tools.lab.progress import (
+    WHICH,
+    last_begun,
+    list_exercises,
+    next_new,
+    next_step,
+    own_script,
+    progress,
+    show_room,
+    workshop,
 )
-from tools.run import data, launch, stages
+from tools.lab.trying import try_script
+from tools.run import data, stages
 from tools.run.diffs import color
-from tools.run.stages import (
-    CPU_PROCESSES,
-    ROOT,
-    end_at_a_closed_pipe,
-    refuse,
-    refuse_unwritable,
-)
+from tools.run.stages import end_at_a_closed_pipe, refuse, refuse_unwritable
 
 NOT_YET = 3  # exit status of a check that finds a script wrong: no error of make's
-WHICH = "which exercise? E=04, say; 'make exercises' lists them"
-
-
-def workshop(name):
-    """Return the learner's folder for an exercise, in workshop/ or $WORKSHOP."""
-    return Path(os.environ.get("WORKSHOP") or ROOT / "workshop") / name
-
-
-def state(name):
-    """Return `done`, `begun` or nothing."""
-    folder = workshop(name)
-    if (folder / ".done").exists():
-        return "done"
-    return "begun" if folder.exists() else ""
-
-
-def last_begun():
-    """Return the exercise that was begun last; refuses where none is begun."""
-    times = {}
-    for name in names():
-        page = workshop(name) / "README.md"
-        if page.exists():
-            times[name] = page.stat().st_mtime
-    if not times:
-        refuse(WHICH)
-    return find_exercise(max(times, key=times.get))
-
-
-def next_step():
-    """Return what to do next."""
-    for wanted, command in ("begun", "check"), ("", "exercise"):
-        for name in names():
-            if state(name) == wanted:
-                return f"Next: make {command} E={number_of(name)}"
-    return "All are solved."
-
-
-def progress():
-    """Return how far one is: a line to send to the instructor."""
-    numbers = {"done": [], "begun": [], "": []}
-    for name in names():
-        numbers[state(name)].append(number_of(name))
-    text = f"{len(numbers['done'])} of {len(names())} solved"
-    if numbers["done"]:
-        text += f" ({' '.join(numbers['done'])})"
-    if numbers["begun"]:
-        text += f", begun: {' '.join(numbers['begun'])}"
-    return text
-
-
-def list_exercises():
-    """Print the list of exercises, what to do next, and how far one is."""
-    for exercise in exercises():
-        head = f"{exercise.number}  {exercise.stage:18} {exercise.minutes:3} min"
-        print(f"{head}  {state(exercise.name):5}  {exercise.title}")
-    print("", next_step(), progress(), sep="\n")
 
 
 def begin(exercise):
@@ -106,71 +50,98 @@ def begin(exercise):
     print(f"Edit {shown}, then: make check E={number}   (stuck? make hint E={number})")
 
 
-def own_script(exercise):
-    """Return the path of the learner's script; refuses where there is none yet."""
-    path = workshop(exercise.name) / "mnist.py"
-    if not path.exists():
-        number = exercise.number
-        refuse(f"exercise {number} has not begun: 'make exercise E={number}'")
-    return path
+def check(exercise):
+    """Judge the learner's script, print the verdict, and remember it in .done.
 
-
-def try_script(exercise):
-    """Run the learner's script as the page means it; return the exit status.
-
-    It runs on as many ranks and fake GPUs as the exercise's `TRY` says.
+    Returns the exit status: 0, or NOT_YET.
     """
     path = own_script(exercise)
-    settings = exercise.try_settings()
-    environment = {"OMP_NUM_THREADS": "1"}
-    programs = Path(sys.executable).parent
-    command = [programs / "python"]
-    processes = settings.get("processes") or CPU_PROCESSES.get(exercise.stage)
-    if processes:
-        command = [programs / "torchrun", "--standalone"]
-        command.append(f"--nproc-per-node={processes}")
-    if "fake" in settings:
-        environment["CUDA_VISIBLE_DEVICES"] = ""
-        command += ["-m", "tools.lab.fake", settings["fake"]]
-        print("On fake GPUs:")
-    command += [path, "--data", data.SAMPLE, "--out", path.parent / "out"]
-    command += settings.get("flags", [])
-    shown = [data.shown(word) if isinstance(word, Path) else word for word in command]
-    words = [str(word) for word in shown]
-    launch.show(environment, words)
-    return launch.follow(data.shown(path), environment, words, None)
-
-
-def check(exercise):
-    """Judge the learner's script, print the verdict, and remember it in .done."""
-    path = own_script(exercise)
-    print(f"Running {data.shown(path)}, to see what it does …", flush=True)
-    why = what_is_wrong(exercise, path)
+    shown = data.shown(path)
     done = path.with_name(".done")
+    source = path.read_bytes()
+    why = unreadable(source, shown)
+    if not why:
+        print(f"Running {shown}, to see what it does …", flush=True)
+        why = what_is_wrong(exercise, source.decode())
     if why:
         done.unlink(missing_ok=True)
-        print(f"Not yet. {why}")
-        sys.exit(NOT_YET)
+        print(f"Not yet. {why}", flush=True)
+        return NOT_YET
     done.touch()
     print(f"Solved: {exercise.title}")
     print(f"Where people met it: {exercise.chapter('Where people met it')}")
-    print("", progress(), next_step(), sep="\n")
+    print("", progress(), next_step(), sep="\n", flush=True)
+    return 0
 
 
-def what_is_wrong(exercise, path):
-    """Return in words what is wrong with the script in a file, or ''."""
+def unreadable(source, shown):
+    """Return why Python cannot run a script, given as bytes, or ''.
+
+    This takes no second: nothing imports PyTorch.
+    """
+    try:
+        tree = ast.parse(source.decode())
+    except UnicodeDecodeError as error:
+        line = source.count(b"\n", 0, error.start) + 1
+        return f"Line {line} of {shown} is not UTF-8: save it so."
+    except SyntaxError as error:
+        if not error.text:  # it has a null byte
+            return f"{shown} is not a Python script: {error.msg}"
+        line = error.text.strip()
+        return f"{shown}, line {error.lineno}: {error.msg}\n    {line}"
+    except ValueError as error:  # what older versions of Python raise for that byte
+        return f"{shown} is not a Python script: {error}"
+    return without_main(tree, shown)
+
+
+def without_main(tree, shown):
+    """Return where a script calls a `main` that it does not have, or ''."""
+    uses = []
+    for node in ast.walk(tree):
+        names = [getattr(node, key, None) for key in ("name", "asname", "arg")]
+        if "main" in names or "*" in names:
+            return ""
+        if isinstance(node, ast.Name) and node.id == "main":
+            if not isinstance(node.ctx, ast.Load):
+                return ""
+            uses.append(node.lineno)
+    if not uses:
+        return ""
+    return f"{shown}, line {uses[0]}: the script has no function `main`."
+
+
+def what_is_wrong(exercise, text):
+    """Return in words what is wrong with the text of a script, or ''."""
     from tools.lab.judge import judge  # imports PyTorch, which takes a second or two
 
     try:
-        judge(exercise, path.read_bytes().decode())
-    except UnicodeDecodeError as error:
-        line = error.object.count(b"\n", 0, error.start) + 1
-        return f"Line {line} of {data.shown(path)} is not UTF-8: save it so."
+        judge(exercise, text)
     except Limit as limit:
         return f"{limit}\nThat is the lab's limit, and need not be your mistake."
     except Wrong as wrong:
         return str(wrong)
     return ""
+
+
+def watch(exercise):
+    """Check the learner's script whenever it is saved, until it is right."""
+    path = own_script(exercise)
+    print(f"Save {data.shown(path)}, and it is checked. Ctrl-C ends this.")
+    while True:
+        before = saved_at(path)
+        if check(exercise) != NOT_YET:
+            return 0
+        print("\nWaiting until you save …", flush=True)
+        while saved_at(path) in (None, before):
+            time.sleep(0.2)
+
+
+def saved_at(path):
+    """Return when a file was written, or None while an editor replaces it."""
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return None
 
 
 def hint(exercise):
@@ -244,6 +215,7 @@ ACTIONS = {
     "begin": begin,
     "try": try_script,
     "check": check,
+    "watch": watch,
     "hint": hint,
     "solution": solution,
     "reset": reset,
@@ -256,13 +228,17 @@ def main():
     name = words[0] if words else None
     if action == "list":
         list_exercises()
+    elif action == "room":
+        show_room(name)
     elif action == "restore":
         restore(name or refuse("which stage? S=4, say"))
     elif action == "reset" and name == "all":
         reset_all()
     elif name:
         sys.exit(ACTIONS[action](find_exercise(name)))
-    elif action in ("begin", "reset"):
+    elif action == "begin":
+        begin(next_new())
+    elif action == "reset":
         refuse(WHICH)
     else:
         sys.exit(ACTIONS[action](last_begun()))

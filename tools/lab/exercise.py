@@ -19,6 +19,7 @@ import subprocess
 
 import whatthepatch
 
+from tools.lab.path import PARTS, PATH
 from tools.run.stages import EVERY, ROOT, load_file, refuse, script
 
 PAGES = ROOT / "exercises"
@@ -42,6 +43,7 @@ class Exercise:
         self.title = head[1]
         self.stage = head[2]
         self.minutes = int(head[3])
+        self.place, self.part, self.after = place_on_path(self.number)
 
     def chapter(self, title):
         """Return a chapter of the page."""
@@ -88,13 +90,29 @@ def number_of(name):
 
 
 def names():
-    """Return the names of all exercises, in order."""
+    """Return the names of all exercises, in order of their numbers."""
     return sorted(path.stem for path in PAGES.glob("[0-9]*.md"))
 
 
+def place_on_path(number):
+    """Return where an exercise is on the path, its part, and those it builds on.
+
+    One that is not in PATH comes last: the tests say that it is missing there.
+    """
+    for place, (other, part, after) in enumerate(PATH):
+        if other == number:
+            return place, part, after.split()
+    return len(PATH), max(PARTS), []
+
+
 def exercises():
-    """Return all exercises, in order."""
+    """Return all exercises, in order of their numbers."""
     return [Exercise(name) for name in names()]
+
+
+def along_the_path():
+    """Return all exercises, in the order of the path through them."""
+    return sorted(exercises(), key=lambda one: (one.place, one.number))
 
 
 def find_exercise(text):
