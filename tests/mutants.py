@@ -255,8 +255,10 @@ MUTANTS = {  # file -> (text, text in its place, what that simulates, tests)
         ("        return old == new\n", "        return True\n", "stale tables and diffs pass", DOCS),
         ("if sorted(numbers) != needed:", "if False:", "a hunk without its reason", DOCS),
     ],
-    "tools/lab/commands.py": [
+    "tools/lab/progress.py": [
         ("max(times, key", "min(times, key", "the exercise begun first is checked", "lab/test_commands.py -k last"),
+    ],
+    "tools/lab/commands.py": [
         ("done.unlink(missing_ok=True)", "pass", "solved stays solved, whatever is done to it", "lab/test_commands.py -k done"),
     ],
     "tools/lab/checks.py": [
