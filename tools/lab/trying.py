@@ -17,9 +17,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tools.lab.progress import own_script
-from tools.run import compare, data, launch
+from tools.run import compare, data
+from tools.run.gpus import positive
 from tools.run.sample import cut
 from tools.run.stages import CPU_PROCESSES, ROOT, refuse
+from tools.run.supervise import print_command, run_command
 
 FAKES = {  # what FAKE may be: functions of tools.lab.fake_cuda
     "one_gpu": "a fake GPU",
@@ -53,15 +55,15 @@ def planned(exercise):
     if given("NPROC"):
         if not ranks:
             refuse(f"{exercise.stage} is one process: NPROC is for those of torchrun")
-        trial.processes = launch.positive("NPROC", given("NPROC"))
+        trial.processes = positive("NPROC", given("NPROC"))
     if given("IMAGES"):
         words = given("IMAGES").split(",")
-        trial.images = tuple(launch.positive("IMAGES", word) for word in words)
+        trial.images = tuple(positive("IMAGES", word) for word in words)
         most = data.check(data.SAMPLE)
         if len(words) != 2 or trial.images[0] > most[0] or trial.images[1] > most[1]:
             refuse(f"IMAGES={given('IMAGES')}: for training and test, at most {most}")
     if given("RESUME"):
-        trial.resume = launch.positive("RESUME", given("RESUME"))
+        trial.resume = positive("RESUME", given("RESUME"))
     if given("FAKE"):
         trial.fake = given("FAKE")
         if trial.fake not in FAKES:
@@ -127,8 +129,8 @@ def follow(path, trial, words):
     command += words
     shown = [data.shown(word) if isinstance(word, Path) else word for word in command]
     words = [str(word) for word in shown]
-    launch.show(environment, words)
-    return launch.follow(data.shown(path), environment, words, None)
+    print_command(environment, words)
+    return run_command(data.shown(path), environment, words)
 
 
 def read_curve(path):
