@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import json
+import shlex
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,18 +11,31 @@ from pathlib import Path
 
 import torch
 
-from tools.lab import checks, recorder
+from tools.lab import checks, fake_cuda, recorder
 from tools.lab.checks import EPOCHS, TEST, TRAIN
 from tools.lab.exercise import stage_text
 from tools.lab.run_record import RunRecord
+from tools.lab.trying import FAKES
 from tools.run import compare, ranks
 from tools.run.sample import cut
 from tools.run.stages import CPU_PROCESSES
 
 
 def judge(exercise, text):
-    """Judge the text of a script. Raises Wrong with what is still wrong."""
+    """Judge the text of a script.
+
+    Raises Wrong with what is still wrong, the run that showed it, and the command that
+    repeats this run.
+    """
     runs = Runs(exercise, text)
+    try:
+        judge_runs(exercise, runs)
+    except checks.Wrong as wrong:
+        raise type(wrong)(runs.with_latest(str(wrong))) from None
+
+
+def judge_runs(exercise, runs):
+    """Raise Wrong with what is still wrong, and nothing else."""
     check = exercise.load_check().check
     try:
         check(runs)
@@ -39,18 +53,21 @@ class Runs:
     """What a check gets: it runs the learner's script, and those to compare it with.
 
     Each method takes flags of the script and what a Setting has. Each returns a
-    RunRecord.
+    RunRecord. `latest` is the one of the learner's latest run, or None.
     """
 
     def __init__(self, exercise, text):
+        self.exercise = exercise
         self.stage = exercise.stage
         self.text = text
         self.solution_text = exercise.script("solution")
         self.original_text = stage_text(exercise.stage)
+        self.latest = None
 
     def __call__(self, *flags, **setting):
         """Run the learner's script."""
-        return run_script(self.text, self.stage, *flags, **setting)
+        self.latest = run_script(self.text, self.stage, *flags, **setting)
+        return self.latest
 
     def solution(self, *flags, **setting):
         """Run the solution of the exercise."""
@@ -59,6 +76,15 @@ class Runs:
     def original(self, *flags, **setting):
         """Run the script of the stage."""
         return run_script(self.original_text, self.stage, *flags, **setting)
+
+    def with_latest(self, message):
+        """Return a message with the learner's latest run, and how to repeat it."""
+        if self.latest is None:
+            return message
+        folder = f"{self.latest.out.parent}/"  # a temporary one
+        run = described(self.latest.setting, self.latest.flags, self.stage)
+        command = repeat(self.exercise, self.latest.setting, self.latest.flags)
+        return f"{message.replace(folder, '')}\nThat was {run}.\nRepeat it: {command}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +118,7 @@ def run_script(text, stage, *flags, **setting):
         path.write_text(text, encoding="utf-8")
         data = cut(folder / "data", setting.train, setting.test)
         words = [path, "--data", data, "--out", out]
-        processes = setting.processes or CPU_PROCESSES.get(stage, 0)
+        processes = ranks_of(setting, stage)
         prepare = (
             recorder.record,
             folder,
@@ -116,6 +142,8 @@ def run_script(text, stage, *flags, **setting):
             path=str(path),
             text=text,
             count=setting.epochs - setting.resume,
+            setting=setting,
+            flags=flags,
         )
         read_results(record)
         return record
@@ -130,6 +158,57 @@ def command_lines(words, flags, setting):
         return [line]
     first = [*words, "--epochs", setting.resume, *flags]
     return [first, [*line, "--resume"]]
+
+
+def ranks_of(setting, stage):
+    """Return how many ranks a script has; 0 where torchrun does not start it."""
+    return setting.processes or CPU_PROCESSES.get(stage, 0)
+
+
+def described(setting, flags, stage):
+    """Return in words how a script was run."""
+    ranks = ranks_of(setting, stage)
+    words = "one process" if ranks < 2 else f"{ranks} ranks"
+    text = f"on {words}"
+    for name in fake_names(setting):
+        text += f", with {FAKES[name]}"
+    batch = setting.batch or value_of(flags, "--batch-size") or 64
+    text += f": {setting.train} training and {setting.test} test images, "
+    text += f"{batch} images a step, {setting.epochs} "
+    text += "epochs" if setting.epochs > 1 else "epoch"
+    if setting.resume:
+        text += f", stopped and resumed after {setting.resume}"
+    return text
+
+
+def repeat(exercise, setting, flags):
+    """Return the `make try` that runs the learner's script in the same way."""
+    words = ["make", "try", f"E={exercise.number}"]
+    ranks = ranks_of(setting, exercise.stage)
+    if ranks:
+        words.append(f"NPROC={ranks}")
+    words.append(f"IMAGES={setting.train},{setting.test}")
+    if setting.resume:
+        words.append(f"RESUME={setting.resume}")
+    words += [f"FAKE={name}" for name in fake_names(setting)]
+    flags = list(flags)
+    if "--checkpoint" in flags:  # `make try` of the exercise has one of its own
+        place = flags.index("--checkpoint")
+        del flags[place : place + 2]
+    if setting.batch:
+        flags += ["--batch-size", str(setting.batch)]
+    flags += ["--epochs", str(setting.epochs)]
+    return " ".join([*words, f'ARGS="{shlex.join(flags)}"'])
+
+
+def fake_names(setting):
+    """Return the name of a setting's function of tools.lab.fake_cuda, in a list."""
+    return [name for name in FAKES if getattr(fake_cuda, name) is setting.fake]
+
+
+def value_of(flags, name):
+    """Return what follows a flag among flags, or None."""
+    return flags[flags.index(name) + 1] if name in flags else None
 
 
 def run_until_one_fails(lines, processes, float64, prepare):

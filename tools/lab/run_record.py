@@ -33,6 +33,8 @@ class RunRecord:
     path: str = ""  # of the script
     text: str = ""  # of the script
     count: int = 0  # of epochs that the run was to train
+    setting: object = None  # a Setting of tools.lab.judge: how the script was run
+    flags: tuple = ()  # of the script, besides those of the setting
 
     def of(self, kind, rank=0):
         """Return the events of a kind on a rank, in order."""
