@@ -3,8 +3,11 @@
 import pytest
 import torch
 
-from tools.lab import checks
+from conftest import slow
+from tools.lab import checks, image_checks
 from tools.lab.checks import Wrong
+from tools.lab.exercise import find_exercise
+from tools.lab.judge import judge
 from tools.lab.run_record import RunRecord
 
 W = {"w": torch.ones(2, 3), "b": torch.ones(3)}
@@ -58,7 +61,7 @@ def test_what_is_right_passes():
     checks.learns(record())
     checks.same_curve(record(), record())
     checks.equal_weights(record())
-    checks.partitioned(record(), train=4)
+    image_checks.partitioned(record(), train=4)
     checks.sharded(record(), size=10)
     assert checks.weights(record()) == W
     assert checks.size_of_network(record()) == 9
@@ -66,7 +69,7 @@ def test_what_is_right_passes():
     renamed = record(weights={"two": W["b"], "one": W["w"] * (1 + 1e-6)})
     checks.same_weights(renamed, record())
     padded = changed("pass", images=[(True, 2), (True, 3), (True, 0)])
-    checks.partitioned(record(events=padded), train=4, twice=1)
+    image_checks.partitioned(record(events=padded), train=4, twice=1)
 
 
 HANGS = r"hangs: after 12 seconds\n  rank 0 has come .*\n  rank 1 is at line 3: wait"
@@ -139,12 +142,12 @@ def test_ranks_that_drift_apart_are_wrong(steps, said):
 )
 def test_images_that_are_not_partitioned_are_wrong(images, said):
     with raises(said):
-        checks.partitioned(record(events=changed("pass", images=images)), train=4)
+        image_checks.partitioned(record(events=changed("pass", images=images)), train=4)
 
 
 def test_no_image_is_the_labs_limit():
     with raises("No training image was seen", checks.Limit):
-        checks.partitioned(record(events=[[], []]), train=4)
+        image_checks.partitioned(record(events=[[], []]), train=4)
 
 
 def test_a_whole_network_on_a_rank_is_wrong():
@@ -226,7 +229,40 @@ def test_test_images_are_partitioned(parts, said):
         images = [(False, index) for index in part]
         passes.append([{"kind": "pass", "images": images, "grad": False}])
     if said is None:
-        checks.evaluation_partitioned(record(events=passes), test=3)
+        image_checks.evaluation_partitioned(record(events=passes), test=3)
     else:
         with raises(said):
-            checks.evaluation_partitioned(record(events=passes), test=3)
+            image_checks.evaluation_partitioned(record(events=passes), test=3)
+
+
+MINE = "    mine = range(rank, len(train), world_size)  # exact, as in stage 5\n"
+SIZE = "args.batch_size // world_size"
+ONE_MORE = "    mine = [*range(rank, len(train), world_size)"
+MISTAKES = [  # of exercise 16: each is told by one of the check's runs alone
+    (
+        MINE,
+        "    mine = [*range(len(train)), *range(-len(train) % 4)][rank::world_size]\n",
+    ),
+    (MINE, f"{ONE_MORE}, 0]\n"),
+    (SIZE, f"{SIZE} + 1"),
+    (MINE, f"{ONE_MORE}, *[0] * (rank > 0)]\n"),
+]
+
+
+@slow
+@pytest.mark.parametrize("number", range(len(MISTAKES)))
+def test_each_run_of_exercise_16_tells_its_mistake(number, monkeypatch):
+    exercise = find_exercise("16")
+    module = exercise.load_check()
+    monkeypatch.setattr(exercise, "load_check", lambda: module)
+    runs = module.RUNS
+    assert len(runs) == len(MISTAKES)
+    old, new = MISTAKES[number]
+    text = exercise.script("start")
+    assert text.count(old) == 1
+    text = text.replace(old, new)
+    monkeypatch.setattr(module, "RUNS", runs[:number] + runs[number + 1 :])
+    judge(exercise, text)
+    monkeypatch.setattr(module, "RUNS", [runs[number]])
+    with raises("The run (hangs|fails)"):
+        judge(exercise, text)

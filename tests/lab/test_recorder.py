@@ -5,7 +5,7 @@ from pkgutil import resolve_name
 
 import pytest
 
-from tools.lab import checks, fake_cuda
+from tools.lab import checks, fake_cuda, image_checks
 from tools.lab.judge import run_script
 from tools.lab.patches import REPLACED, replace
 from tools.run.stages import script
@@ -116,7 +116,7 @@ def test_images_are_known_where_they_reach_the_network(changes):
         assert record.epochs(0) == run_script(STAGE, "04_ddp").epochs(0)
     for rank in 0, 1:
         assert len(record.passes(rank)) == 16
-    checks.partitioned(record)
+    image_checks.partitioned(record)
     assert record.passes(0, train=False) == [list(range(101))] * 2
 
 

@@ -4,6 +4,7 @@ commands    what a learner calls
 exercise    finds an exercise: its page, its scripts
 judge       runs a script as the check of its exercise asks, and judges it
 checks      what the exercises' own check.py share
+image_checks  the same, of which images each rank took
 recorder    what each rank writes down of a run
 run_record  what the checks know of a run, once it has ended
 patches     what the lab replaces of PyTorch for that, and why

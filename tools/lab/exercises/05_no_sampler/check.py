@@ -1,14 +1,7 @@
 from itertools import chain
 
-from tools.lab.checks import (
-    OTHER,
-    Wrong,
-    equal_weights,
-    learns,
-    partitioned,
-    trained,
-    wrapped,
-)
+from tools.lab.checks import OTHER, Wrong, equal_weights, learns, wrapped
+from tools.lab.image_checks import partitioned, trained
 
 ODD = {"train": 511, "batch": 64}  # two ranks cannot share them evenly
 

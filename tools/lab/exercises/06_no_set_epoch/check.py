@@ -1,11 +1,5 @@
-from tools.lab.checks import (
-    OTHER,
-    Wrong,
-    equal_weights,
-    partitioned,
-    same_curve,
-    trained,
-)
+from tools.lab.checks import OTHER, Wrong, equal_weights, same_curve
+from tools.lab.image_checks import partitioned, trained
 
 
 def check(run):

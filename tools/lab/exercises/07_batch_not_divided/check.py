@@ -4,11 +4,10 @@ from tools.lab.checks import (
     close,
     equal_weights,
     learns,
-    partitioned,
     same_curve,
-    trained,
     wrapped,
 )
+from tools.lab.image_checks import partitioned, trained
 
 USUAL = {"processes": 2, "batch": 64, "train": 512}
 

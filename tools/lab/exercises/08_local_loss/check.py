@@ -5,10 +5,10 @@ from tools.lab.checks import (
     close,
     curve,
     equal_weights,
-    partitioned,
     relative_error,
     same_curve,
 )
+from tools.lab.image_checks import partitioned
 
 
 def check(run):

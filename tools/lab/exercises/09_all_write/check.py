@@ -4,11 +4,11 @@ from tools.lab.checks import (
     Wrong,
     ended,
     equal_weights,
-    partitioned,
     same_curve,
     same_weights,
 )
 from tools.lab.fake_cuda import machines
+from tools.lab.image_checks import partitioned
 
 FILES = ["metrics.csv", "model.pth"]
 

@@ -2,11 +2,11 @@ from tools.lab.checks import (
     OTHER,
     TRAIN,
     equal_weights,
-    partitioned,
     reduced_by_ddp,
     same_curve,
     wrapped,
 )
+from tools.lab.image_checks import partitioned
 
 
 def check(run):

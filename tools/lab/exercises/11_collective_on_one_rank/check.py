@@ -1,5 +1,6 @@
-from tools.lab.checks import OTHER, Wrong, same_curve, trained
+from tools.lab.checks import OTHER, Wrong, same_curve
 from tools.lab.fake_cuda import slow_disk
+from tools.lab.image_checks import trained
 
 EPOCHS = 3
 

@@ -4,10 +4,10 @@ from tools.lab.checks import (
     ended,
     equal_weights,
     learns,
-    partitioned,
     weights,
     wrapped,
 )
+from tools.lab.image_checks import partitioned
 
 STD = 0.02
 BOUND = 784**-0.5  # of what nn.Linear(784) has by default; its spread is nearly STD

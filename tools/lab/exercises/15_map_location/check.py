@@ -9,6 +9,12 @@ from tools.lab.checks import Wrong, ended
 from tools.lab.fake_cuda import three_gpus
 from tools.run.stages import ROOT, load_file
 
+TRY = {
+    "processes": 3,
+    "before": ["exercises/as_on_gpus.py", "gpu.pth"],
+    "always": ["--checkpoint", "FOLDER/gpu.pth"],
+}
+
 SAVE = load_file("as_on_gpus", ROOT / "exercises/as_on_gpus.py").save
 # Not the script's own, which gives the weights that it starts with.
 SEED = "--seed", "1"

@@ -1,11 +1,14 @@
-from tools.lab.checks import Wrong, flat, learns, trained, wrapped
+from tools.lab.checks import Wrong, learns, wrapped
+from tools.lab.image_checks import flat, trained
 
 TRY = {"processes": 3, "flags": ["--batch-size", "129"]}
 
-RUNS = [  # ranks, images, images of a step; twice the last rank has a batch less
-    (2, 129, 64),
-    (4, 67, 32),
-    (3, 96, 48),
+# Ranks, images, images of a step. Each run tells a mistake that the others do not.
+RUNS = [
+    (3, 100, 99),  # 34, 33 and 33 images: padded for two or four ranks
+    (2, 127, 64),  # 64 and 63: one image more on every rank
+    (2, 67, 64),  # 34 and 33: another batch size, so that 65 and 64 are two batches
+    (2, 128, 64),  # 64 and 64: one image more on every rank but the first
 ]
 
 

@@ -2,12 +2,11 @@ from tools.lab.checks import (
     OTHER,
     Wrong,
     equal_weights,
-    partitioned,
     reduced_by_ddp,
     same_curve,
-    trained,
     wrapped,
 )
+from tools.lab.image_checks import partitioned, trained
 
 COUNT = 484  # images: the last batch of a rank has 18, in parts of 8, 8 and 2
 

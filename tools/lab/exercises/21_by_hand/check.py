@@ -4,10 +4,10 @@ from tools.lab.checks import (
     Wrong,
     ended,
     equal_weights,
-    partitioned,
     same_curve,
     same_weights,
 )
+from tools.lab.image_checks import partitioned
 
 RATE = 0.1  # of the stage
 

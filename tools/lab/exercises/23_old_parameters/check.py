@@ -5,12 +5,12 @@ from tools.lab.checks import (
     TRAIN,
     Wrong,
     ended,
-    partitioned,
     same_curve,
     same_weights,
     sharded,
     size_of_network,
 )
+from tools.lab.image_checks import partitioned
 
 
 def check(run):

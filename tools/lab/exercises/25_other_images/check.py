@@ -1,6 +1,7 @@
 import itertools
 
-from tools.lab.checks import OTHER, Wrong, same_curve, sharded, size_of_network, trained
+from tools.lab.checks import OTHER, Wrong, same_curve, sharded, size_of_network
+from tools.lab.image_checks import trained
 
 
 def check(run):

@@ -4,10 +4,12 @@ from tools.lab.checks import (
     Wrong,
     ended,
     equal_weights,
-    partitioned,
     same_curve,
     wrapped,
 )
+from tools.lab.image_checks import partitioned
+
+TRY = {"resume": 1, "flags": ["--epochs", "3"]}
 
 
 def check(run):

@@ -1,14 +1,16 @@
 from tools.lab.checks import (
     OTHER,
+    TEST,
     TRAIN,
     Wrong,
     ended,
     equal_weights,
-    flat,
-    partitioned,
     same_curve,
     wrapped,
 )
+from tools.lab.image_checks import evaluation_partitioned, partitioned
+
+TRY = {"flags": ["--lr", "0.5", "--epochs", "6"]}
 
 EPOCHS = 6
 FLAGS = "--lr", "0.3"  # the counts go up and down
@@ -26,7 +28,7 @@ def check(run):
         same_rates(record, expected)
         equal_weights(record)
         same_curve(record, expected, "one process")
-        evaluates_shares(record)
+        evaluation_partitioned(record, setting.get("test", TEST))
 
 
 def by_epoch(record, rank):
@@ -53,19 +55,3 @@ def same_rates(record, expected):
                 f"{where}; one process, which counts all test images, has "
                 f"{right[epoch][0]:g}."
             )
-
-
-def evaluates_shares(record):
-    """Raise Wrong where two ranks evaluate the same test image."""
-    found = [
-        set(flat(record.passes(rank, train=False)))
-        for rank in range(len(record.events))
-    ]
-    for rank, images in enumerate(found):
-        for other in range(rank):
-            common = len(images & found[other])
-            if common:
-                raise Wrong(
-                    f"Ranks {other} and {rank} both evaluate {common} of the test "
-                    "images."
-                )
