@@ -1,4 +1,4 @@
-"""The script in before.py with DistributedDataParallel. README.md explains it."""
+"""Train a small ResNet on MNIST. The README.md beside this script explains it."""
 
 import argparse
 import os

@@ -1,4 +1,4 @@
-"""Train a small ResNet on one device, as many scripts do. README.md explains it."""
+"""Train a small ResNet on MNIST. The README.md beside this script explains it."""
 
 import argparse
 import os

@@ -2,16 +2,19 @@
 
 import re
 import shutil
+from itertools import pairwise
 
 import pytest
 
 from conftest import ROOT, slow
 from tools.pages import blocks
 from tools.run import diffs
-from tools.run.stages import BEYOND, EVERY, STAGES, folder
+from tools.run.stages import BEYOND, EVERY, OWN, STAGES, folder
 
 OTHER_PARTS = 15  # besides hunks and variants: tables, figures, what the six print
-LONG_PARTS = 10  # what the stages beyond print, and the curves of variants
+LONG_PARTS = 11  # what the stages beyond print; the curves of variants, of own_script
+
+PAIRS = [*diffs.EXPLAINED, *pairwise(OWN)]  # the diffs that pages explain
 
 
 def parts():
@@ -26,23 +29,31 @@ def parts():
 
 def short_parts():
     """Return how many parts need no run beyond: one for each hunk and each variant."""
-    hunks = sum(len(diffs.hunks(*pair)) for pair in diffs.EXPLAINED)
+    hunks = sum(len(diffs.hunks(*pair)) for pair in PAIRS)
     variants = len(list(blocks.VARIANTS.glob("*.patch")))
     return hunks + variants + OTHER_PARTS
 
 
 def runs_beyond(name):
     """Return whether a part shows a run of what is beyond: a minute, all together."""
-    return name.startswith("variants") or name in [
+    return name.startswith(("variants", "own_curves")) or name in [
         f"printed {stage}" for stage in BEYOND.values()
     ]
+
+
+def size(name):
+    """Return how many hunks a part has, or 1 where it is another part."""
+    key, *words = name.partition(" | ")[0].split()
+    return len(words) - 2 if key == "hunk" else 1
 
 
 @pytest.mark.parametrize("long", [False, pytest.param(True, marks=slow)])
 def test_generated_parts_are_fresh(long):
     found = parts()
     checked = [key for key in found if runs_beyond(key[1]) == long]
-    assert len(checked) == (LONG_PARTS if long else short_parts())
+    assert sum(size(name) for _, name in checked) == (
+        LONG_PARTS if long else short_parts()
+    )
     for page, name in checked:
         if "compile" in name.split() and not shutil.which("c++"):
             continue  # torch.compile needs a compiler
@@ -66,7 +77,7 @@ def test_every_kind_of_part_is_used():
     assert {f"printed {stage}" for stage in EVERY.values()} <= names
 
 
-@pytest.mark.parametrize("pair", diffs.EXPLAINED, ids="->".join)
+@pytest.mark.parametrize("pair", PAIRS, ids="->".join)
 def test_every_hunk_has_its_reason(pair):
     reasons = blocks.reasons(*pair)
     assert len(reasons) == len(diffs.hunks(*pair)) > 0

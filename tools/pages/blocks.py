@@ -14,6 +14,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,11 +22,13 @@ from tools.bench import memory, predict
 from tools.bench.tables import published, report, table
 from tools.lab.exercise import exercises as lab_exercises
 from tools.lab.exercise import patched
+from tools.pages.own_script import own_curves
 from tools.run import compare, diffs
 from tools.run.stages import (
     BEYOND,
     CPU_PROCESSES,
     EVERY,
+    OWN,
     ROOT,
     TARGETS,
     folder,
@@ -36,6 +39,7 @@ from tools.run.stages import (
 
 PAGES = ["README.md", "SCALING.md", "CONTRIBUTING.md"]
 PAGES += ["exercises/README.md", "beyond/README.md"]
+PAGES += ["beyond/own_script/README.md"]
 PAGES += [f"{folder(stage).relative_to(ROOT)}/README.md" for stage in EVERY.values()]
 PART = re.compile(r"<!-- generated: (.+?) -->\n(.*?)<!-- end -->", re.DOTALL)
 REASON = re.compile(
@@ -235,6 +239,7 @@ BLOCKS = {
     "printed": printed,
     "verdict": verdict,
     "hunk": hunk,
+    "own_curves": own_curves,
     "exercises": exercises,
     "variant": variant,
     "variants": variants,
@@ -269,7 +274,7 @@ def same(old, new):
 
 def write():
     """Write every generated part of every page anew, and say which were stale."""
-    for a, b in diffs.EXPLAINED:
+    for a, b in [*diffs.EXPLAINED, *pairwise(OWN)]:
         reasons(a, b)
     count = 0
     for page in PAGES:

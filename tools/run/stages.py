@@ -88,15 +88,19 @@ RESUMES = [stage.name for stage in TABLE if stage.state]
 # Processes on a machine without a GPU: the fewest that exchange something.
 CPU_PROCESSES = {name: BY_NAME[name].cpu_processes for name in BY_TORCHRUN}
 
+OWN = "before", "after_ddp", "after_fsdp"  # scripts in beyond/own_script/, no stages
+
 
 def folder(stage):
     """Return the folder of a stage: `ROOT/01_cpu`, `ROOT/beyond/07_fsdp`."""
+    if stage in OWN:
+        return ROOT / "beyond" / "own_script"
     return ROOT / "beyond" / stage if stage in BEYOND.values() else ROOT / stage
 
 
 def script(stage):
-    """Return the path of a stage's script, `mnist.py` in its folder."""
-    return folder(stage) / "mnist.py"
+    """Return the path of a stage's script, or of one in OWN."""
+    return folder(stage) / (f"{stage}.py" if stage in OWN else "mnist.py")
 
 
 def load(stage):
