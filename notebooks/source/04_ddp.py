@@ -50,22 +50,21 @@ IMAGES, RANKS, EPOCHS, SHARE = 24, 2, 4, 3  # a rank's share of a batch is 3 ima
 
 
 def who_and_when(calls_set_epoch):
-    """Return the rank and the step of each image: two lists, a row for each epoch."""
-    owner, step = ([[None] * IMAGES for _ in range(EPOCHS)] for _ in range(2))
+    """Return the rank and the step of each image: a list of pairs for each epoch."""
+    found = [[None] * IMAGES for _ in range(EPOCHS)]
     for rank in range(RANKS):
         sampler = DistributedSampler(range(IMAGES), RANKS, rank)
         for epoch in range(EPOCHS):
             if calls_set_epoch:
                 sampler.set_epoch(epoch)
             for place, image in enumerate(sampler):
-                owner[epoch][image] = rank
-                step[epoch][image] = place // SHARE
-    return owner, step
+                found[epoch][image] = rank, place // SHARE + 1
+    return found
 
 
 # %%
 drawing.assignments({"with set_epoch(epoch)": who_and_when(True),
-                     "without: every epoch is the first one again": who_and_when(False)})
+                     "without it, every epoch repeats the first": who_and_when(False)})
 
 # %% [markdown]
 # ## Gradients before and after the reduction
@@ -89,22 +88,26 @@ rank, world_size = dist.get_rank(), dist.get_world_size()
 stage = load("04_ddp")
 torch.manual_seed(0)
 model = stage.Net(128)
-ddp_model = nn.parallel.DistributedDataParallel(model)
-images, labels = tensors(os.environ["MNIST"])[rank:64:world_size]
 
 
-def gradient():
+def gradient(network, images, labels):
+    """Return the gradients of the last layer's ten biases."""
     model.zero_grad()
-    nn.functional.cross_entropy(ddp_model(images), labels).backward()
-    return model.layers[3].weight.grad.flatten().clone()
+    nn.functional.cross_entropy(network(images), labels).backward()
+    return model.layers[3].bias.grad.clone()
 
 
+images, labels = tensors(os.environ["MNIST"])[:64]
+whole = gradient(model, images, labels)  # one process, with the whole batch
+
+ddp_model = nn.parallel.DistributedDataParallel(model)
+images, labels = images[rank::world_size], labels[rank::world_size]
 with ddp_model.no_sync():
-    own = gradient()
-reduced = gradient()
+    own = gradient(ddp_model, images, labels)
+reduced = gradient(ddp_model, images, labels)
 
 shared = [None] * world_size
-dist.all_gather_object(shared, (own, reduced))
+dist.all_gather_object(shared, (own, reduced, whole))
 if rank == 0:
     torch.save(shared, os.environ["RESULT"])
 dist.destroy_process_group()
@@ -112,17 +115,18 @@ dist.destroy_process_group()
 # %%
 import torch
 
-(own0, after0), (own1, after1) = torch.load(nb.RESULT)
-print("before: largest difference of the two ranks", f"{(own0 - own1).abs().max():.4f}")
-print("after:  equal on both ranks", torch.equal(after0, after1))
-print("after:  the mean of both", torch.allclose(after0, (own0 + own1) / 2))
+(own0, after0, whole), (own1, after1, _) = torch.load(nb.RESULT)
+print("before: the largest difference between the ranks is", f"{(own0 - own1).abs().max():.4f}")
+print("after:  both ranks have the same gradients:", torch.equal(after0, after1))
+print("after:  they are the mean of both:", torch.allclose(after0, (own0 + own1) / 2))
+print("after:  one process has the same ones:", torch.allclose(after0, whole, atol=1e-6))
 
 # %% [markdown]
-# Each point is one of the 1,280 gradients of the last layer's weights, for one batch of 64. On
-# the line both ranks have the same.
+# The bars are the gradients of the last layer's ten biases, for one batch of 64 images. On the right,
+# each mark is the gradient that one process computes from the whole batch.
 
 # %%
-drawing.gradients((own0, own1), (after0, after1))
+drawing.gradients((own0, own1), (after0, after1), whole)
 
 # %% [markdown]
 # ## The same weights on all ranks

@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from conftest import call
-from tools.run import compare
+from tools.run import compare, plots
 
 CURVE = [(1.5, 760, 1000), (0.6, 850, 1000), (0.4, 880, 1000)]
 
@@ -257,17 +257,17 @@ def test_the_picture_shows_what_the_eye_does_not_see(monkeypatch):
     monkeypatch.setenv("MPLBACKEND", "agg")
     lost = [(loss * 1.008, *counts) for loss, *counts in CURVE]
     curves = {"01_cpu": CURVE, "03_dp": CURVE, "04_ddp": lost}
-    figure = compare.plot(curves, "not one curve: 04_ddp differs")
+    figure = plots.plot(curves, "not one curve: 04_ddp differs")
     assert figure.get_suptitle() == "not one curve: 04_ddp differs"
     right = figure.axes[2]
     assert right.get_yscale() == "log"
     away = {line.get_label(): line.get_ydata() for line in right.lines}
-    assert list(away["03_dp"]) == [compare.ZERO] * 3
+    assert list(away["03_dp"]) == [plots.ZERO] * 3
     assert list(away["04_ddp"]) == pytest.approx([0.008] * 3)
-    assert right.get_yticks()[0] == compare.ZERO
+    assert right.get_yticks()[0] == plots.ZERO
     assert right.get_yticklabels()[0].get_text() == "0"
     places = {text.get_text().strip(): text.get_position()[1] for text in right.texts}
-    assert compare.ZERO < places["rounding"] < compare.allowed(3) < places["a bug"]
+    assert plots.ZERO < places["rounding"] < compare.allowed(3) < places["a bug"]
 
 
 def test_make_compare(trained, tmp_path):

@@ -22,6 +22,7 @@ from tools.bench import memory, predict
 from tools.bench.tables import published, report, table
 from tools.lab.exercise import exercises as lab_exercises
 from tools.lab.exercise import patched
+from tools.pages.essence import essence
 from tools.pages.own_script import own_curves
 from tools.run import compare, diffs
 from tools.run.stages import (
@@ -60,20 +61,20 @@ ON_SAMPLE = (
 # What each stage teaches, as the tables of the pages say it.
 LESSONS = {
     "01_cpu": "the script itself: one process, on the CPU",
-    "02_single_gpu": "the device; the model and each batch move there",
-    "03_dp": "`nn.DataParallel`: one process, several GPUs",
-    "04_ddp": "`DistributedDataParallel`: a process per GPU, on one machine or several",
-    "05_ddp_inference": "evaluation on every rank, exact for any number of them",
-    "06_model_parallel": "one model on two GPUs",
+    "02_single_gpu": "moving the model and each batch to the GPU",
+    "03_dp": "`nn.DataParallel`: one process drives several GPUs",
+    "04_ddp": "`DistributedDataParallel`: one process per GPU, on one or more machines",
+    "05_ddp_inference": "evaluating on every rank, with exact counts",
+    "06_model_parallel": "one model split between two GPUs",
     "07_fsdp": "fully sharded: each rank keeps 1/*W* of every tensor",
     "08_tensor_parallel": (
         "each rank computes a part of every layer, for the same images"
     ),
-    "09_pipeline": "each rank has some of the layers; micro-batches keep both at work",
+    "09_pipeline": "each rank has some of the layers; micro-batches keep both busy",
     "10_hybrid": "a grid of ranks: tensor parallel in a row, fully sharded in a column",
-    "11_resume": "a run that was stopped continues after its last finished epoch",
+    "11_resume": "continuing a stopped run after its last finished epoch",
     "12_sharded_checkpoint": (
-        "each rank saves its own part; any number of ranks loads it"
+        "each rank saves its own part; any number of ranks can load it"
     ),
 }
 
@@ -238,6 +239,7 @@ BLOCKS = {
     "output": output,
     "printed": printed,
     "verdict": verdict,
+    "essence": essence,
     "hunk": hunk,
     "own_curves": own_curves,
     "exercises": exercises,

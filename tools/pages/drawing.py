@@ -5,7 +5,7 @@ matplotlib.rcParams, which nb.prepare() updates.
 """
 
 import torch
-from matplotlib.colors import ListedColormap
+from matplotlib import rcParams
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
@@ -26,7 +26,7 @@ ORANGE = "#d9731a"
 GREEN = "#2a8a5f"
 GREY = "#8a939c"
 COLOURS = BLUE, GREEN, ORANGE, "#b08cc0", "#c5cbd1"
-RANKS = "#9cc8f0", "#f6bd85"  # light: black text is on them
+RANKS = "#b9d9ff", "#ffd0a0"  # light: black text is on them
 
 
 def figure(width, height, rows=1, columns=1, **options):
@@ -168,37 +168,57 @@ def four_steps(batch, parts, outputs, result):
 
 
 def assignments(maps):
-    """Draw which rank gets which image, and when: {title: (rank, step)}.
+    """Draw which rank gets which image, and in which step.
 
-    `rank` and `step` are lists, a row for each epoch, a column for each image.
+    `maps` has for each title a row for each epoch: [rank, step] of each image.
     """
-    made, axes = figure(9, 2 * len(maps), len(maps))
-    for axis, (title, (rank, step)) in zip(axes, maps.items(), strict=True):
-        table(axis, rank, step, cmap=ListedColormap(RANKS), aspect="auto")
+    height = sum(0.32 * len(epochs) + 0.6 for epochs in maps.values())
+    made, panels = figure(8.6, height, len(maps))
+    for axis, (title, epochs) in zip(panels, maps.items(), strict=True):
+        for epoch, images in enumerate(epochs, start=1):
+            for image, (rank, step) in enumerate(images):
+                axis.barh(epoch, 0.94, 0.88, image - 0.47, color=RANKS[rank])
+                axis.text(image, epoch, step, ha="center", va="center_baseline")
+        columns = len(epochs[0])
         axis.set(
+            xticks=range(columns),
+            yticks=range(1, len(epochs) + 1),
+            xlim=(-0.6, columns - 0.4),
             ylabel="epoch",
-            yticks=range(len(rank)),
-            title=title,
-            xticks=range(0, len(rank[0]), 2),
         )
-    axes[-1].set_xlabel(
-        "image; the colour is its rank (blue 0, orange 1), the number its step"
+        axis.set_title(title, loc="left")
+        axis.invert_yaxis()
+        axis.grid(visible=False)
+        axis.spines[:].set_visible(False)
+        axis.tick_params(length=0)
+    panels[-1].set_xlabel(
+        "image (blue: rank 0 gets it, orange: rank 1; the number is the step)"
     )
     return made
 
 
-def gradients(before, after):
-    """Draw two ranks' gradients against each other: pairs of tensors of one size."""
-    made, axes = figure(8, 4.3, 1, 2, sharex=True, sharey=True)
-    names = "before the reduction", "after"
-    low = min(one.min().item() for one in (*before, *after))
-    high = max(one.max().item() for one in (*before, *after))
-    for axis, (a, b), name in zip(axes, [before, after], names, strict=True):
-        axis.plot([low, high], [low, high], color=GREY, linewidth=1)
-        axis.scatter(a, b, s=6, alpha=0.5, color=BLUE)
-        axis.set(xlabel="gradient on rank 0", title=name, aspect="equal")
-        axis.locator_params(nbins=5)
-    axes[0].set_ylabel("gradient on rank 1")
+def gradients(before, after, whole):
+    """Draw ten gradients of two ranks as bars, before and after the all-reduce.
+
+    `before` and `after` are pairs of ten numbers. `whole` are the ten gradients that
+    one process computes from all images.
+    """
+    made, (left, right) = figure(8.6, 3.2, 1, 2, sharey=True)
+    for axis, pair in (left, before), (right, after):
+        for rank, colour in enumerate((BLUE, ORANGE)):
+            places = [digit - 0.2 + 0.4 * rank for digit in range(10)]
+            axis.bar(places, pair[rank], 0.38, color=colour, label=f"rank {rank}")
+        axis.axhline(0, color=rcParams["axes.edgecolor"], linewidth=0.8)
+        axis.grid(visible=False)
+        axis.set(xticks=range(10), xlabel="bias of digit")
+    color = rcParams["text.color"]
+    label = "one process with the whole batch"
+    right.plot(range(10), whole, "_", color=color, markersize=16, label=label)
+    left.set(ylabel="gradient")
+    left.set_title("before the all-reduce", loc="left")
+    right.set_title("after: the mean, on both ranks", loc="left")
+    labels = right.get_legend_handles_labels()
+    made.legend(*labels, loc="outside lower center", ncols=3, frameon=False)
     return made
 
 

@@ -20,8 +20,8 @@ CODE = {  # pygments' classes -> a color of that page
     "name": "nf nc nd fm mi mf mh",
 }
 
-CHAR = 6.6  # the width of a character, in pixels, as the height and the margins below
-HIGH = 17
+CHAR = 7.2  # the width of a character, in pixels, as the height and the margins below
+HIGH = 18
 GUTTER = 44  # for the line number and the sign
 TOP = 34  # of the first line of code
 FILL = {name: f'style="fill: {light}"' for name, (light, _) in PALETTE.items()}
@@ -68,50 +68,67 @@ def code_line(html, index, marks, kind, top, side):
     sign = {"old": "−", "new": "+"}[kind] if changed else ""
     color = f"{kind}-sign" if changed else "soft"
     number = f"{index + 1} {sign}"
-    parts.append(text(GUTTER - 6, top + 12.5, number, color, 'text-anchor="end"'))
+    parts.append(text(GUTTER - 6, top + 13, number, color, 'text-anchor="end"'))
     size = f'textLength="{length(html) * CHAR:.1f}" xml:space="preserve"'
-    parts.append(text(GUTTER, top + 12.5, colored(html), "ink", size))
+    parts.append(text(GUTTER, top + 13, colored(html), "ink", size))
     return "\n".join(parts)
 
 
-def script_lines(found, column, side):
+def script_lines(rows, lines, column, side):
     """Return the elements of all lines of one script: the left, 0, or the right, 1."""
     parts = []
     kind = ("old", "new")[column]
-    for place, row in enumerate(found["rows"]):
+    for place, row in enumerate(rows):
         index = row[column]
         top = place * HIGH
         if index is None:
             parts.append(rect(0, top, side, HIGH, "page"))
         else:
-            html = found["lines"][column][str(index)]
+            html = lines[column][str(index)]
             parts.append(code_line(html, index, row[2 + column], kind, top, side))
     return parts
 
 
+def without_indent(rows, lines):
+    """Return the rows and lines of a hunk without the indentation of all its lines."""
+    every = [line for script in lines for line in script.values()]
+    indent = min(len(line) - len(line.lstrip()) for line in every)
+    moved = []
+    for *indices, old, new in rows:
+        marks = []
+        for found in old, new:
+            shifted = [[max(0, at - indent) for at in mark] for mark in found or []]
+            marks.append(shifted if found else found)
+        moved.append([*indices, *marks])
+    cut = [{number: line[indent:] for number, line in one.items()} for one in lines]
+    return moved, cut
+
+
 def draw_hunk(found):
     """Return the text of an SVG of a hunk, as pictures.hunk returns it."""
-    lines = [*found["lines"][0].values(), *found["lines"][1].values()]
-    side = round(GUTTER + max(map(length, lines)) * CHAR) + 12
-    why = textwrap.wrap(found["why"], round(side / 3.7))
-    below = TOP + len(found["rows"]) * HIGH
+    rows, lines = without_indent(found["rows"], found["lines"])
+    longest = [max(map(length, script.values())) for script in lines]
+    sides = [round(GUTTER + count * CHAR) + 12 for count in longest]
+    width = sum(sides)
+    why = textwrap.wrap(found["why"], round(width / 7))
+    below = TOP + len(rows) * HIGH
     height = below + 18 * len(why) + 24
     a, b, heading = found["heading"]
-    box = f'viewBox="0 0 {2 * side} {height}" width="{2 * side}"'
+    box = f'viewBox="0 0 {width} {height}" width="{width}"'
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {box}>',
-        rect(0, 0, 2 * side, height, "paper"),
+        rect(0, 0, width, height, "paper"),
         '<g style="font: 13px system-ui, sans-serif">',
         text(12, 21, f"{a} → {b}", more='font-weight="600"'),
-        text(2 * side - 12, 21, heading, "soft", 'text-anchor="end"'),
+        text(width - 12, 21, escape(heading), "soft", 'text-anchor="end"'),
     ]
     for number, line in enumerate(why):
         parts.append(text(12, below + 24 + 18 * number, escape(line)))
     parts.append("</g>")
-    for column in range(2):
-        place = f'x="{column * side}" y="{TOP}"'
+    for column, side in enumerate(sides):
+        place = f'x="{column * sides[0]}" y="{TOP}"'
         size = f'width="{side - 2}" height="{below - TOP}"'
-        parts.append(f'<svg {place} {size} style="font: 11px {MONO}">')
-        parts += script_lines(found, column, side)
+        parts.append(f'<svg {place} {size} style="font: 12px {MONO}">')
+        parts += script_lines(rows, lines, column, side)
         parts.append("</svg>")
     return "\n".join([*parts, "</svg>\n"])

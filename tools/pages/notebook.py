@@ -23,7 +23,7 @@ from torch import nn
 from torch.autograd import DeviceType
 
 from tools.pages import blocks, drawing
-from tools.run import compare, data, diffs, launch
+from tools.run import compare, data, diffs, launch, plots
 from tools.run.stages import ROOT, previous
 
 RUNS = Path("runs/notebooks")
@@ -232,7 +232,7 @@ def curve(*stages):
     curves = {stage: compare.read(RUNS / stage / "metrics.csv") for stage in stages}
     lines, differ = compare.table(curves, compare.all_on_one_device())
     print("\n".join(lines))
-    compare.plot(curves)
+    plots.plot(curves)
     plt.show()
     if differ:
         raise RuntimeError(f"not one curve: {', '.join(differ)}")

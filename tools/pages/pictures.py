@@ -23,7 +23,7 @@ from tools.bench.tables import published
 from tools.pages import drawing, side_by_side
 from tools.pages.blocks import NUMBER, PART, reasons
 from tools.pages.hunk_picture import PALETTE, draw_hunk
-from tools.run import compare, diffs
+from tools.run import plots
 from tools.run.data import SAMPLE, tensors
 from tools.run.stages import ROOT, load
 
@@ -47,12 +47,12 @@ STYLE = {
     "axes.spines.right": False,
     "axes.titlesize": 10,
 }
-HUNK = "03_dp", "04_ddp", 8  # of the page of side_by_side
+HUNK = "04_ddp", "05_ddp_inference", 5  # of the page of side_by_side
 
 
 def curves():
-    """Return the curve of each stage, as README.md prints them: {stage: epochs}."""
-    parts = dict(PART.findall((ROOT / "README.md").read_text()))
+    """Return the curve of each stage, as stage 1's page has them: {stage: epochs}."""
+    parts = dict(PART.findall((ROOT / "01_cpu" / "README.md").read_text()))
     found = {}
     for line in parts["output all"].splitlines():
         start = re.match(r"(\d\d_\w+): ", line)
@@ -62,6 +62,13 @@ def curves():
         elif epoch:
             epochs.append([float(epoch[1]), int(epoch[2]), int(epoch[3])])
     return found
+
+
+def draw_curves(found):
+    """Draw losses and test accuracy; printed digits have no distance worth a panel."""
+    figure = Figure(figsize=(8.6, 3.8), layout="constrained")
+    plots.draw_curves(figure.subplots(1, 2), found)
+    return figure
 
 
 def who_gets_what():
@@ -82,27 +89,8 @@ def who_gets_what():
 
 
 def draw_who_gets_what(found):
-    figure = Figure(figsize=(8, 3.4), layout="constrained")
-    titles = "with set_epoch(epoch)", "without: every epoch is the first one again"
-    for axes, epochs, title in zip(figure.subplots(2), found, titles, strict=True):
-        for epoch, images in enumerate(epochs):
-            for image, (rank, step) in enumerate(images):
-                old_or_new = PALETTE["new-word" if rank == 0 else "old-word"][0]
-                axes.barh(epoch, 0.94, left=image - 0.47, height=0.88, color=old_or_new)
-                axes.text(image, epoch, step, ha="center", va="center_baseline")
-        axes.set(
-            xticks=range(16),
-            yticks=range(3),
-            xlim=(-0.6, 15.6),
-            ylabel="epoch",
-            yticklabels=[1, 2, 3],
-        )
-        axes.set_title(title, loc="left")
-        axes.invert_yaxis()
-        axes.spines[:].set_visible(False)
-        axes.tick_params(length=0)
-    axes.set_xlabel("image. Blue: rank 0 gets it, orange: rank 1; the number: its step")
-    return figure
+    titles = "with set_epoch(epoch)", "without it, every epoch repeats the first"
+    return drawing.assignments(dict(zip(titles, found, strict=True)))
 
 
 def gradients():
@@ -122,23 +110,9 @@ def gradients():
 
 
 def draw_gradients(found):
-    figure = Figure(figsize=(8, 3), layout="constrained")
-    left, right = figure.subplots(1, 2, sharey=True)
     first, second, whole = found
     mean = [(a + b) / 2 for a, b in zip(first, second, strict=True)]
-    for axes, pair in (left, (first, second)), (right, (mean, mean)):
-        for rank, (sizes, colour) in enumerate(zip(pair, (BLUE, ORANGE), strict=True)):
-            places = [digit - 0.2 + 0.4 * rank for digit in range(10)]
-            axes.bar(places, sizes, 0.38, color=colour, label=f"rank {rank}")
-        axes.axhline(0, color=SOFT, linewidth=0.8)
-        axes.set(xticks=range(10), xlabel="digit whose bias it is")
-    right.plot(whole, "_", color=INK, markersize=16, label="one process, all 64 images")
-    left.set(ylabel="gradient")
-    left.set_title("before the all-reduce: each of its own 32 images", loc="left")
-    right.set_title("after it: the mean, on both ranks", loc="left")
-    handles = right.get_legend_handles_labels()
-    figure.legend(*handles, loc="outside lower center", ncols=3, frameon=False)
-    return figure
+    return drawing.gradients((first, second), (mean, mean), whole)
 
 
 def bubble():
@@ -208,10 +182,9 @@ def hunk():
         for side, html in enumerate(map(side_by_side.highlighted, (a, b)))
     ]
     reason = reasons(a, b)[number - 1]
-    heading = f"{number} of {len(diffs.hunks(a, b))}: {reason.title}"
     why = re.sub("[`*]", "", reason.text.split("\n\n")[0])
     return {
-        "heading": [a, b, heading],
+        "heading": [a, b, reason.title.replace("`", "")],
         "rows": rows,
         "lines": lines,
         "why": " ".join(why.split()),
@@ -220,7 +193,7 @@ def hunk():
 
 PICTURES = {  # name -> what it shows, and how that is drawn
     "side_by_side": (hunk, draw_hunk),
-    "curves": (curves, compare.plot),
+    "curves": (curves, draw_curves),
     "set_epoch": (who_gets_what, draw_who_gets_what),
     "gradients": (gradients, draw_gradients),
     "bubble": (bubble, draw_bubble),

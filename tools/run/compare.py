@@ -21,7 +21,6 @@ from tools.run.stages import (
 
 COUNTS = 0.002  # of the test images: how many more or fewer may be right, by rounding
 SMALL = 0.005  # so far, relatively, images that ranks count twice or TF32 move a loss
-ZERO = 1e-10  # where a distance of 0 is drawn on a log scale
 WHOLE_SET = "08_tensor_parallel", "09_pipeline"  # every rank has all images
 SHARED = "batch_size", "lr", "hidden", "seed", "data"  # flags of the curve
 
@@ -208,62 +207,9 @@ def table(curves, one_device=True, flags=None):
     return lines, differ
 
 
-def plot(curves, verdict=None):
-    """Return a figure of the losses, the test accuracy and the distance from the first.
-
-    `curves` maps names of stages to what `read` returned for them; `verdict` is the
-    title.
-    """
-    from matplotlib import pyplot as plt
-
-    figure, panels = plt.subplots(1, 3, figsize=(14, 4), layout="constrained")
-    left, middle, right = panels
-    first, reference = next(iter(curves.items()))
-    # Equal curves lie on each other: from wide to narrow, every one stays visible.
-    for index, (stage, curve) in enumerate(curves.items()):
-        width = 2.0 * (len(curves) - index) + 0.5
-        colour = plt.colormaps["viridis"](0.95 * (1 - (index + 1) / len(curves)))
-        style = {"label": stage, "color": colour, "linewidth": width}
-        style |= {"marker": "o", "markersize": width, "solid_joinstyle": "round"}
-        epochs = range(1, len(curve) + 1)
-        left.plot(epochs, [loss for loss, *_ in curve], **style)
-        middle.plot(epochs, [100 * n / total for _, n, total in curve], **style)
-        away = []
-        for one, other in zip(curve, reference, strict=False):
-            away.append(abs(one[0] / (other[0] or 1) - 1))
-        style |= {"linewidth": 1.5, "markersize": width + 2}
-        right.plot(range(1, len(away) + 1), [max(far, ZERO) for far in away], **style)
-    left.set(xlabel="epoch", ylabel="training loss (cross entropy, nats)")
-    middle.set(xlabel="epoch", ylabel="test accuracy (%)")
-    mark_distances(right, max(map(len, curves.values())), first)
-    for axes in panels:
-        axes.xaxis.get_major_locator().set_params(integer=True)
-        axes.grid(alpha=0.3)
-    middle.legend(
-        title="wide to narrow", loc="lower right", borderpad=1, handlelength=1
-    )
-    if verdict:
-        figure.suptitle(verdict)
-    return figure
-
-
-def mark_distances(axes, epochs, first):
-    """Mark on a log scale of relative errors what is 0, what rounding, what a bug."""
-    ends = [0.8, *range(1, epochs + 1), epochs + 0.2]
-    edge = [allowed(min(max(round(end), 1), epochs)) for end in ends]
-    axes.fill_between(ends, ZERO / 3, edge, color="tab:green", alpha=0.12, linewidth=0)
-    axes.fill_between(ends, edge, 10, color="tab:red", alpha=0.12, linewidth=0)
-    place = {"x": ends[-1], "ha": "right", "va": "center"}
-    axes.text(y=math.sqrt(ZERO * edge[-1]), s="rounding ", **place)
-    axes.text(y=math.sqrt(10 * edge[-1]), s="a bug ", **place)
-    axes.set(xlabel="epoch", ylabel=f"relative distance of the loss from {first}")
-    axes.set(yscale="log", ylim=(ZERO / 3, 10), xlim=(ends[0], ends[-1]))
-    axes.set_yticks([ZERO, *(10.0**n for n in range(-8, 1, 2))])
-    axes.set_yticklabels(["0", *(f"1e{n}" for n in range(-8, 0, 2)), "1"])
-    axes.minorticks_off()
-
-
 def main():
+    from tools.run import plots  # which imports this module
+
     os.environ["MPLBACKEND"] = "agg"  # draws into files, without a display
     end_at_a_closed_pipe()
     os.chdir(ROOT)
@@ -289,7 +235,7 @@ def main():
         verdict = f"not one curve: {', '.join(differ)} differ{'s' * (len(differ) == 1)}"
     missing = f" (not run yet: {', '.join(absent)})" if absent else ""
     try:
-        plot(curves, verdict + missing).savefig(top / "curves.png", dpi=130)
+        plots.plot(curves, verdict + missing).savefig(top / "curves.png", dpi=130)
     except OSError as error:
         refuse(f"cannot write {top / 'curves.png'}: {error}")
     print(f"drawn in {top / 'curves.png'}")
