@@ -8,14 +8,25 @@ NOTEBOOKS := .venv/notebooks.ready
 DEV := .venv/dev.ready
 HOLDS_notebooks := $(STAGES)
 HOLDS_dev := $(STAGES) $(NOTEBOOKS)
+BIN := .venv/bin/
+ifeq ($(VENV),none)
+PY := $(PYTHON)
+STAGES := active.stages
+NOTEBOOKS := active.notebooks
+DEV := active.dev
+BIN :=
+else ifneq ($(VENV),)
+$(error VENV=$(VENV): take VENV=none, which uses the active Python, or leave it out)
+endif
 LAUNCH = @$(PY) -m tools.run.launch
 # Variables of the command line reach the recipes by themselves; `export` would hand on
 # empty ones that nobody gave. Those that are not named in here are refused.
 KNOWN := $(sort $(shell grep -oE '[A-Z_]+=' Makefile | tr -d =))
 GIVEN := $(foreach name,$(.VARIABLES),$(if $(filter command,$(origin $(name))),$(name)))
 UNKNOWN := $(firstword $(filter-out $(KNOWN),$(GIVEN)))
+MISSPELLED = $(shell $(PYTHON) -m tools.run.misspelled $(1) 2>/dev/null)
 ifneq ($(UNKNOWN),)
-$(error $(or $(shell $(PYTHON) tools/run/preflight.py $(UNKNOWN) $(KNOWN)),there is no variable $(UNKNOWN)))
+$(error $(or $(call MISSPELLED,variable 'make help-variables' '$(UNKNOWN)' $(KNOWN)),there is no variable $(UNKNOWN)))
 endif
 
 .DEFAULT_GOAL := help
@@ -54,6 +65,7 @@ help-variables:
 #:              before a run with --resume, and a fake machine; WHO=Ada names you in check
 #: OMP_NUM_THREADS=4  threads of each process; not given: 1
 #: PYTHON=...   the Python to make .venv with, 3.10 or newer
+#: VENV=none    use the Python that is active, with its PyTorch, and install nothing
 #: TORCH_INDEX=URL  another package index for torch and torchvision, such as
 #:              https://download.pytorch.org/whl/cpu, without GPU support, which is taken
 #:              where no NVIDIA driver is; TORCH_INDEX=default: with it all the same
@@ -142,13 +154,13 @@ test: $(DEV)  ## the tests, on GPUs too where there are some; SLOW=1: the long o
 	@OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadgroup
 lint docs lock mutants compat: $(DEV)  ## ruff; pages; pins; are bugs caught? an older PyTorch
 lint:
-	@.venv/bin/ruff check . && .venv/bin/ruff format --check .
-	@.venv/bin/lint-imports --no-logo --no-cache
+	@$(BIN)ruff check . && $(BIN)ruff format --check .
+	@$(BIN)lint-imports --no-logo --no-cache
 docs:
 	@$(PY) -m tools.pages.blocks
 	@$(PY) -m tools.pages.pictures
 	@for stage in $(basename $(notdir $(wildcard notebooks/source/*.py))); do \
-	  .venv/bin/jupytext --quiet --update --output notebooks/$$stage.ipynb notebooks/source/$$stage.py || exit 1; \
+	  $(BIN)jupytext --quiet --update --output notebooks/$$stage.ipynb notebooks/source/$$stage.py || exit 1; \
 	done
 lock:
 	@for size in dev notebooks stages; do .venv/bin/uv pip compile -q $(U) --universal --python-version 3.10 --no-annotate \
@@ -160,6 +172,12 @@ mutants:
 compat:
 	@$(PY) -m tools.run.compat "$(TORCH)"
 
+# VENV=none: look at the active Python instead.
+active.%:
+	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 10))" || \
+	  { echo "$(PYTHON) is not Python 3.10 or newer: activate another, or PYTHON=python3.11, say" >&2; exit 1; }
+	@$(PY) -m tools.run.active $* $(MAKECMDGOALS)
+
 # Three sizes of installation, each pinned in requirements/. The larger hold the smaller.
 .venv/%.ready: requirements/%.txt
 	@for python in $(PY) $(PYTHON); do \
@@ -167,8 +185,15 @@ compat:
 	done; echo "$(PYTHON) is not Python 3.10 or newer: make PYTHON=python3.11, say" >&2; exit 1
 	@touch $@ $(HOLDS_$*)
 
-.PHONY: help help-variables all cpu single_gpu dp ddp ddp_inference model_parallel diff \
+TARGETS := help help-variables all cpu single_gpu dp ddp ddp_inference model_parallel diff \
   beyond fsdp tensor_parallel pipeline hybrid resume sharded_checkpoint \
   side_by_side notebooks exercises exercise try check watch room hint solution reset restore compare data \
   bench trace memory predict \
   doctor setup wheelhouse test compat mutants lint docs lock
+.PHONY: $(TARGETS)
+
+# `make 04_ddp` would find that folder, and have nothing to do.
+NOWHERE := $(firstword $(filter-out $(TARGETS) .venv/%,$(MAKECMDGOALS)))
+ifneq ($(NOWHERE),)
+$(error $(or $(call MISSPELLED,target make '$(NOWHERE)' $(TARGETS)),there is no target $(NOWHERE)))
+endif

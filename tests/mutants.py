@@ -29,8 +29,8 @@ DOCTOR = "run/test_doctor.py -k 'gpu or driver or tf32 or error_is'"
 DOCS = "pages/test_blocks.py -k noticed"
 EVALUATION = "stages/test_evaluation.py"
 FULL_DISK = "run/test_failing.py -k full_disk"
-GPUS = "run/test_launch.py -k 'shell_lists or cannot_use'"
-MAKE = "run/test_launch.py -k 'refuses or runs_where or all_stops'"
+GPUS = "run/test_plan.py -k 'shell_lists or cannot_use'"
+PLAN = "run/test_plan.py"
 MECHANISM = "stages/test_mechanism.py"
 REFERENCE = "stages/test_reference.py"
 REFUSALS = "stages/test_refusals.py"
@@ -157,7 +157,7 @@ MUTANTS = {  # file -> (text, text in its place, what that simulates, tests)
     ],
     "tools/bench/benchmark.py": [
         ('    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(chosen)\n', "", "GPUS= ignored by bench and trace", "bench/test_benchmark.py -k launch_would"),
-        ("    if launch.count_gpus():\n", "    if False:\n", "a GPU that nobody measures", "bench/test_benchmark.py -k measured_too"),
+        ("    if gpus.count_gpus():\n", "    if False:\n", "a GPU that nobody measures", "bench/test_benchmark.py -k measured_too"),
         ('samples += again["samples"][name]', "pass", "half of the samples lost", "bench/test_benchmark.py -k all_starts"),
     ],
     "tools/bench/memory.py": [
@@ -204,23 +204,34 @@ MUTANTS = {  # file -> (text, text in its place, what that simulates, tests)
         ("        if not equal:\n", "        if False:\n", "a difference that does not end in exit status 1", COMPARE),
     ],
     "tools/run/stages.py": [
-        ('"07_fsdp", beyond=True, cpu_processes=4', '"07_fsdp", beyond=True, cpu_processes=2', "a hybrid begun on two ranks", "lab/test_exercise.py -k hybrid"),
+        ("cpu_processes=4", "cpu_processes=2", "a hybrid begun on two ranks", "lab/test_exercise.py -k hybrid"),
     ],
     "tools/run/launch.py": [
-        ("            if status:\n", "            if False:\n", "`make all` goes on after a stage that failed", MAKE),
-        ("            if state.exists():\n                set_aside", "            if False:\n                set_aside", "RESTARTS goes on with an earlier run", RESTARTS),
-        ('if "NNODES" not in given:', 'if "NNODES" not in given and "MASTER_ADDR" not in given:', "MASTER_ADDR in the shell refused", "run/test_launch.py -k only_nnodes"),
-        ("    if batch % shares == 0:", "    if True:", "a batch that cannot be shared starts", MAKE),
-        ("    return can[-1], on\n", "    return most, on\n", "three ranks for a batch of 64", MAKE),
-        ("    elif gpus is None and most == nodes == 1:", "    elif False:", "one rank on a single GPU, which exchanges nothing", MAKE),
-        ("        return torch.cuda.device_count() if torch.cuda.is_available() else 0", "        return torch.cuda.device_count()", "GPUs counted that CUDA cannot use", GPUS),
-        ("(listed or indices).split", "indices.split", "GPUS=0 is another's GPU on a shared machine", GPUS),
-        ("            gpus = gpus[:1]\n", "            pass\n", "stage 02 sees two GPUs", MAKE),
-        ('environment["CUDA_VISIBLE_DEVICES"] = ",".join', '_ = ",".join', "GPUS= hides nothing", MAKE),
-        ("        pass_fds=[link, lock] if lock else [link],\n", "        pass_fds=[link],\n", "two runs in one folder after a killed launcher", "run/test_failing.py -k second_run"),
+        ("        if status:\n            sys.exit(f", "        if False:\n            sys.exit(f", "`make all` goes on after a stage that failed", "run/test_launch.py -k all_stops"),
+        ("    if state.exists():\n", "    if False:\n", "RESTARTS goes on with an earlier run", RESTARTS),
         ("fcntl.LOCK_EX |", "fcntl.LOCK_SH |", "two runs in one folder", "run/test_failing.py -k second_run"),
-        ('"WAIT", WAIT)) // 2', '"WAIT", WAIT)) * 2', "torchrun waits longer than WAIT", NODES),
-        ("family = [parent, *parent.children(recursive=True)]", "family = [parent]", "Ctrl-C leaves the ranks behind", "run/test_failing.py -k ctrl_c"),
+        ("        data.verify(root)\n", "        pass\n", "trained on a folder without MNIST", "run/test_launch.py -k refuses"),
+    ],
+    "tools/run/plan.py": [
+        ('if "NNODES" not in given:', 'if "NNODES" not in given and "MASTER_ADDR" not in given:', "MASTER_ADDR in the shell refused", "run/test_plan.py -k only_nnodes"),
+        ('environment["CUDA_VISIBLE_DEVICES"] = ",".join', '_ = ",".join', "GPUS= hides nothing", PLAN),
+        ("max(self.wait // 2, 1)", "self.wait * 2", "torchrun waits longer than WAIT", NODES),
+        ("    if asked != \"gloo\":", "    if False:", "--backend nccl replaced in silence", PLAN),
+    ],
+    "tools/run/flags.py": [
+        ("allow_abbrev=False, ", "", "--batch taken for --batch-size", PLAN),
+    ],
+    "tools/run/gpus.py": [
+        ("    if batch % shares == 0:", "    if True:", "a batch that cannot be shared starts", PLAN),
+        ("    return fewer[-1], notes\n", "    return wanted, notes\n", "three ranks for a batch of 64", PLAN),
+        ("    elif count == nodes == 1 and", "    elif False and", "one rank on a single GPU, which exchanges nothing", PLAN),
+        ("        return torch.cuda.device_count() if torch.cuda.is_available() else 0", "        return torch.cuda.device_count()", "GPUs counted that CUDA cannot use", GPUS),
+        ('listed.split(",") if listed else numbers', "numbers", "GPUS=0 is another's GPU on a shared machine", GPUS),
+        ("            chosen = chosen[:1]\n", "            pass\n", "stage 02 sees two GPUs", PLAN),
+    ],
+    "tools/run/supervise.py": [
+        ("[link] if lock is None else [link, lock]", "[link]", "two runs in one folder after a killed launcher", "run/test_failing.py -k second_run"),
+        ("        end_children()\n    status = ", "        child.kill()\n    status = ", "Ctrl-C leaves the ranks behind", "run/test_failing.py -k ctrl_c"),
     ],
     "tools/run/meeting.py": [
         ('        if other["rank"] == node["rank"]:', "        if False:", "a NODE_RANK given twice", NODES),

@@ -65,7 +65,7 @@ def test_samples_of_all_starts_are_kept(monkeypatch):
         done.stdout = json.dumps([case])
         return done
 
-    monkeypatch.setattr(benchmark.launch, "count_gpus", lambda: 3)
+    monkeypatch.setattr(benchmark.gpus, "count_gpus", lambda: 3)
     monkeypatch.setattr(benchmark.ranks, "run", run)
     found = benchmark.measure_steps({8: [64]}, 3)
     words = ["[[8, 64]]", 2]
@@ -110,7 +110,7 @@ def test_every_loop_takes_all_images_once(monkeypatch, data):
 def test_a_gpu_is_measured_too_where_there_is_one(monkeypatch, capsys):
     """As on a machine with a GPU: its loops, and their table."""
     monkeypatch.setattr(benchmark, "machine", lambda: tables.published()["machine"])
-    monkeypatch.setattr(benchmark.launch, "count_gpus", lambda: 1)
+    monkeypatch.setattr(benchmark.gpus, "count_gpus", lambda: 1)
 
     def epochs(root, rounds, device="cpu"):
         stage = "stage 1" if device == "cpu" else "stage 2"
@@ -132,7 +132,7 @@ def test_gpus_are_those_that_launch_would_take(monkeypatch):
         monkeypatch.setenv(name, "1")  # to be restored afterwards
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     monkeypatch.setenv("GPUS", "3,1")
-    monkeypatch.setattr(benchmark.launch, "count_gpus", lambda: 4)
+    monkeypatch.setattr(benchmark.gpus, "count_gpus", lambda: 4)
     here = lambda *_, **__: ThreadPoolExecutor(1)
     monkeypatch.setattr(benchmark, "ProcessPoolExecutor", here)
     benchmark.take_gpus()

@@ -46,7 +46,7 @@ def test_timeline_of_ddp_waits_for_the_all_reduce(tmp_path, monkeypatch):
 
     On as many ranks as launch takes: of three GPUs, two that can share a batch.
     """
-    monkeypatch.setattr(timeline.launch, "count_gpus", lambda: 3)
+    monkeypatch.setattr(timeline.gpus, "count_gpus", lambda: 3)
     rows, kinds, paths = timeline.trace("04_ddp", tmp_path)
     assert rows == ["rank 0", "rank 1"]
     expected = {"forward", "backward", "waiting", "all-reduce", "optimizer", "copy"}
@@ -136,7 +136,7 @@ def test_stage_3_is_drawn_with_two_gpus_alone(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out.startswith("03_dp: not drawn")
     drawn = lambda stage, out: (["process"], ["forward"], [])
     monkeypatch.setattr(timeline, "trace", drawn)
-    monkeypatch.setattr(timeline.launch, "count_gpus", lambda: 2)
+    monkeypatch.setattr(timeline.gpus, "count_gpus", lambda: 2)
     timeline.main()
     assert capsys.readouterr().out.startswith("03_dp: process: forward")
 
@@ -146,7 +146,7 @@ def test_a_title_says_what_the_timeline_shows(monkeypatch):
     larger = "06_model_parallel: 3 steps (with a larger last layer: "
     assert timeline.headline("06_model_parallel").startswith(larger)
     monkeypatch.setenv("ARGS", "--lr 1")
-    monkeypatch.setattr(timeline.launch, "count_gpus", lambda: 1)
+    monkeypatch.setattr(timeline.gpus, "count_gpus", lambda: 1)
     title = "04_ddp --lr 1: 3 steps (when each process launches the work)"
     assert timeline.headline("04_ddp") == title
 

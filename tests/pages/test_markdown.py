@@ -14,7 +14,8 @@ from markdown_it import MarkdownIt
 from conftest import ROOT, call, slow
 from tools.lab.exercise import find_exercise
 from tools.pages import blocks
-from tools.run import launch
+from tools.run import gpus
+from tools.run.plan import make_plan
 from tools.run.stages import EVERY, STAGES, folder, load_file, script
 
 HEADINGS = ["The idea", "The diff from stage", "What you see", "What goes wrong"]
@@ -142,8 +143,9 @@ def blocks_of_commands():
     return found
 
 
-def check_make(words, tmp_path):
+def check_make(words, monkeypatch):
     """Assert that a make command names a target and known variables, and starts."""
+    monkeypatch.setattr(gpus, "count_gpus", lambda: 6)
     makefile = (ROOT / "Makefile").read_text()
     known = set(re.findall(r"\b[A-Z][A-Z_]+\b|(?<=\$\()[A-Z](?=\))", makefile))
     settings = dict(word.split("=", 1) for word in words if "=" in word)
@@ -154,15 +156,10 @@ def check_make(words, tmp_path):
             rf"^([a-z_]+ )*{target}( [a-z_]+)*:", makefile, re.MULTILINE
         ), target
         if target in EVERY:
-            (tmp_path / "model.pth").touch()
-            arguments = settings.get("ARGS", "")
-            if "--checkpoint" in arguments:
-                saved = re.search(r"--checkpoint runs/(\w+)/model\.pth", arguments)
-                assert saved[1] in EVERY.values()
-                arguments = arguments.replace(f"runs/{saved[1]}", str(tmp_path))
-            run = {**settings, "OUT": str(tmp_path), "ARGS": arguments}
-            run.setdefault("DATA", "data/sample")
-            launch.plan(EVERY[target], run, there=6)
+            plan = make_plan(EVERY[target], settings)
+            if plan.checkpoint:
+                assert plan.checkpoint.parts[::2] == ("runs", "model.pth")
+                assert plan.checkpoint.parts[1] in EVERY.values()
 
 
 def check_script(words, monkeypatch):
@@ -188,7 +185,7 @@ def check_command(line, tmp_path, monkeypatch):
     """Assert that a command of a page names what there is."""
     first, *words = bare(line)
     if first == "make":
-        check_make(words, tmp_path)
+        check_make(words, monkeypatch)
     elif Path(first).name in ("python", "torchrun") and "/mnist.py" in line:
         check_script(words, monkeypatch)
     elif Path(first).name == "torchrun":

@@ -16,7 +16,7 @@ from torch.autograd import DeviceType
 from conftest import ENV, ROOT, slow
 from tools.pages import notebook as nb
 from tools.pages import open_notebooks
-from tools.run import data, launch
+from tools.run import data, supervise
 from tools.run.stages import STAGES
 
 
@@ -199,7 +199,7 @@ def lab(tmp_path):
             time.sleep(0.2)
         yield f"http://127.0.0.1:{port}", copy
     finally:
-        launch.end(server.pid)
+        supervise.end(server.pid)
 
 
 @slow

@@ -228,7 +228,7 @@ def test_a_second_run_into_a_folder_is_refused(tmp_path):
     finally:
         script.kill()
     psutil.wait_procs([script], timeout=10)
-    with launch.sole_use(tmp_path):
+    with launch.run_lock(tmp_path):
         pass
 
 

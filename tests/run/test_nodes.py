@@ -12,8 +12,10 @@ from contextlib import suppress
 import pytest
 
 from conftest import ENV, ROOT, call, edited, off, rows, slow
-from tools.run import compare, launch
+from tools.run import compare, gpus, launch
+from tools.run.plan import make_plan
 from tools.run.sample import cut
+from tools.run.supervise import end
 
 SIZE = 1024, 997
 
@@ -36,9 +38,8 @@ def train_on_two_nodes(stage, folder, address, port):
         settings = {"GPUS": "cpu", "NPROC": "2", "NNODES": "2", "NODE_RANK": str(rank)}
         settings |= {"MASTER_ADDR": address, "MASTER_PORT": port, "EPOCHS": "2"}
         settings |= {"DATA": str(folder / "data"), "OUT": str(folder / f"node{rank}")}
-        _, command = launch.plan(stage, settings)
-        script = command.index(f"{stage}/mnist.py")
-        command = [*command[:script], "tests/stages/float64.py", *command[script:]]
+        plan = make_plan(stage, settings)
+        command = [*plan.launcher, "tests/stages/float64.py", plan.script, *plan.flags]
         command[0] = str(ROOT / command[0])
         nodes.append(
             subprocess.Popen(
@@ -54,7 +55,7 @@ def train_on_two_nodes(stage, folder, address, port):
         outputs = [node.communicate(timeout=100)[0] for node in nodes]
     finally:
         for node in nodes:
-            launch.end(node.pid)
+            end(node.pid)
     assert [node.returncode for node in nodes] == [0, 0], outputs
     assert ": 4 processes on cpu (gloo), 64 images a step" in outputs[0]
     assert "epoch" not in outputs[1]
@@ -144,7 +145,7 @@ def ends(started, timeout=60):
         return [(n.returncode, *text) for n, text in zip(started, said, strict=True)]
     finally:
         for node in started:
-            launch.end(node.pid)
+            end(node.pid)
 
 
 def assert_refused(outcomes, *lines):
@@ -285,7 +286,7 @@ def test_a_node_that_leaves_may_come_again(tmp_path):
         first.send_signal(signal.SIGINT)
         assert first.wait(timeout=10) == 130
     finally:
-        launch.end(first.pid)
+        end(first.pid)
 
 
 FIREWALL = """
@@ -377,23 +378,23 @@ def test_a_closed_port_and_a_wrong_address_end_after_wait(namespaces, tmp_path):
 )
 def test_refusals(settings, line):
     with pytest.raises(SystemExit) as refusal:
-        launch.plan("04_ddp", {"GPUS": "cpu", "DATA": "data/sample", **settings})
+        make_plan("04_ddp", {"GPUS": "cpu", **settings})
     assert str(refusal.value).startswith(line)
 
 
 def test_wait_limits_what_torchrun_waits_too():
-    given = {"GPUS": "cpu", "DATA": "data/sample", "NNODES": "2", "NODE_RANK": "1"}
+    given = {"GPUS": "cpu", "NNODES": "2", "NODE_RANK": "1"}
     given |= {"MASTER_ADDR": "host"}
     for wait, seconds in ({}, 450), ({"WAIT": "60"}, 30), ({"WAIT": "1"}, 1):
-        _, command = launch.plan("04_ddp", {**given, **wait})
+        command = make_plan("04_ddp", {**given, **wait}).command
         words = f"--nnodes=2 --node-rank=1 --rdzv-conf=timeout={seconds} "
         assert words + "--master-addr=host --master-port=29500" in " ".join(command)
 
 
 def test_master_port_is_handed_to_torchrun():
-    given = {"GPUS": "cpu", "DATA": "data/sample", "NNODES": "2", "NODE_RANK": "1"}
+    given = {"GPUS": "cpu", "NNODES": "2", "NODE_RANK": "1"}
     given |= {"MASTER_ADDR": "host", "MASTER_PORT": "31234"}
-    _, command = launch.plan("04_ddp", given)
+    command = make_plan("04_ddp", given).command
     assert "--master-port=31234" in command
     assert not any("29500" in word for word in command)
 
@@ -417,13 +418,9 @@ def test_nodes_agree_on_the_backend(monkeypatch):
     given = {"DATA": "data/sample", "NNODES": "2", "NODE_RANK": "0", "NPROC": "2"}
     given["MASTER_ADDR"] = "host"
     said = []
-    for gpus in 1, 2:
-        monkeypatch.setattr(launch, "count_gpus", lambda gpus=gpus: gpus)
-        environment, command = launch.plan("04_ddp", given)
-        words = command[command.index("04_ddp/mnist.py") + 1 :]
-        backend = launch.default_backend("04_ddp", environment)
-        args = launch.read_flags("04_ddp", words, backend)
-        said.append(launch.alike("04_ddp", args, command)["--backend"])
+    for count in 1, 2:
+        monkeypatch.setattr(gpus, "count_gpus", lambda count=count: count)
+        said.append(launch.fingerprint(make_plan("04_ddp", given))["--backend"])
     assert said == ["gloo", "nccl"]
 
 

@@ -18,7 +18,7 @@ import torch
 import torchvision
 
 from tools.bench import figures, loops, tables
-from tools.run import data, launch, ranks
+from tools.run import data, gpus, ranks
 from tools.run.stages import ROOT, refuse
 
 BATCHES = {  # width of the hidden layer -> images per step of all processes
@@ -40,7 +40,7 @@ def take_gpus():
     if not text:
         return
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as other:
-        chosen = other.submit(launch.choose_gpus, text, None).result()
+        chosen = other.submit(gpus.choose_gpus, text).result()
     os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(chosen)
     os.environ["GPUS"] = ",".join(map(str, range(len(chosen)))) or "cpu"
 
@@ -52,12 +52,12 @@ def machine():
     if about.exists():
         model = about.read_text().partition("model name\t: ")[2]
         processor = model.partition("\n")[0] or processor
-    gpus = launch.count_gpus()
+    count = gpus.count_gpus()
     return {
         "processor": processor,
         "cores": psutil.cpu_count(logical=False) or os.cpu_count(),
         "cpus": os.cpu_count(),
-        "gpus": [torch.cuda.get_device_name(gpu) for gpu in range(gpus)],
+        "gpus": [torch.cuda.get_device_name(gpu) for gpu in range(count)],
         "system": platform.system(),
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -68,7 +68,7 @@ def machine():
 
 def process_counts():
     """Return the numbers of processes to measure: 1, 2, 4 … up to GPUs or CPUs."""
-    most = launch.count_gpus() or os.cpu_count()
+    most = gpus.count_gpus() or os.cpu_count()
     return [2**exponent for exponent in range(most.bit_length())]
 
 
@@ -111,10 +111,10 @@ def measure(quick):
     if load > 0.5:
         print(f"this machine is busy (load {load}): the spread will be large")
     root = data.SAMPLE if quick else data.choose()
-    result["images"] = data.check(root)[0]
+    result["images"] = data.verify(root)[0]
     print("an epoch of stage 1 and of other loops ...", flush=True)
     result["epochs"] = loops.epochs(root, rounds)
-    if launch.count_gpus():
+    if gpus.count_gpus():
         print("an epoch of stage 2 and of other loops, on a GPU ...", flush=True)
         result["gpu"] = loops.epochs(root, rounds, "cuda")
     print("steps on 1, 2, 4 … processes ...", flush=True)

@@ -70,7 +70,7 @@ def measure(stage, hidden, batch, rounds, world_size):
 
 def main():
     sys.path.insert(0, os.getcwd())
-    from tools.run.launch import count_gpus
+    from tools.run.gpus import count_gpus
     from tools.run.stages import load
 
     cases = json.loads(sys.argv[1])

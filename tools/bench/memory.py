@@ -19,7 +19,7 @@ from tools.bench.figures import draw_memory
 from tools.bench.memory_rank import KINDS, measure_first_step
 from tools.bench.predict import communication
 from tools.bench.tables import table
-from tools.run import launch, ranks
+from tools.run import gpus, ranks
 from tools.run.data import shown
 from tools.run.sample import cut
 from tools.run.stages import CPU_PROCESSES, EVERY, ROOT, refuse, script
@@ -143,9 +143,9 @@ def measure(stage, hidden):
         folder = Path(folder)
         words = [script(stage), "--data", cut(folder / "data", BATCH, 10)]
         words += ["--out", folder, "--hidden", hidden]
-        gpus = launch.count_gpus() >= max(number, 1)
+        on_gpus = gpus.count_gpus() >= max(number, 1)
         prepare = measure_first_step, folder
-        result = ranks.run(words, number, prepare=prepare, gpus=gpus)
+        result = ranks.run(words, number, prepare=prepare, gpus=on_gpus)
         files = [folder / f"{rank}.json" for rank in range(number or 1)]
         if result.returncode or not all(file.exists() for file in files):
             refuse(f"{stage} failed:\n{result.stderr[-2000:]}")

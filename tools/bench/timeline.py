@@ -22,9 +22,10 @@ from pathlib import Path
 from tools.bench import figures
 from tools.bench.benchmark import take_gpus
 from tools.bench.timeline_rank import BACKWARD_BEGINS, instrument, row_name
-from tools.run import data, launch, ranks
+from tools.run import data, gpus, ranks
+from tools.run.plan import make_plan
 from tools.run.sample import cut
-from tools.run.stages import ROOT, find, refuse, refuse_unwritable, script
+from tools.run.stages import ROOT, find, refuse, refuse_unwritable
 
 STEPS = 3  # that are drawn, from the middle of the run
 FLAGS = "--hidden 1024 --batch-size 256"
@@ -146,16 +147,14 @@ def profile_stage(stage, out):
             "EPOCHS": "1",
             "ARGS": f"{FLAGS} {os.environ.get('ARGS', '')}",
         }
-        _, words = launch.plan(stage, settings)
-        number = [word.partition("=")[2] for word in words if "--nproc-per-" in word]
-        processes = int(number[0]) if number else None
-        words = words[words.index(str(data.shown(script(stage)))) :]
-        prepare = instrument, stage, folder
-        result = ranks.run(words, processes, timeout=300, prepare=prepare, gpus=True)
+        plan = make_plan(stage, settings)
+        words = [plan.script, *plan.flags]
+        options = {"prepare": (instrument, stage, folder), "gpus": True}
+        result = ranks.run(words, plan.processes, timeout=300, **options)
         if result.returncode:
             refuse(f"{stage} failed:\n{result.stderr[-2000:]}")
         traces = []
-        for rank in range(processes or 1):
+        for rank in range(plan.processes or 1):
             traces.append(out / f"trace_{stage}_{rank}.json")
             shutil.copyfile(folder / f"{rank}.json", traces[-1])
     return traces
@@ -168,7 +167,7 @@ def headline(stage):
         title += " and the evaluation"
     if stage == "06_model_parallel":
         title += " (with a larger last layer: as much work as the first)"
-    if launch.count_gpus() and stage != "01_cpu":
+    if gpus.count_gpus() and stage != "01_cpu":
         title += " (when each process launches the work)"
     return title
 
@@ -195,7 +194,7 @@ def main():
     refuse_unwritable(out, "name a folder, OUT=DIR")
     for name in [name for name in sys.argv[1:] if name] or ["3", "4", "5", "6"]:
         stage = find(name)
-        if stage == "03_dp" and launch.count_gpus() < 2:
+        if stage == "03_dp" and gpus.count_gpus() < 2:
             print(
                 "03_dp: not drawn, since nn.DataParallel does nothing without two GPUs"
             )

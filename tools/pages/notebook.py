@@ -23,7 +23,8 @@ from torch import nn
 from torch.autograd import DeviceType
 
 from tools.pages import blocks, drawing
-from tools.run import compare, data, diffs, launch, plots
+from tools.run import compare, data, diffs, launch, plots, supervise
+from tools.run.plan import make_plan
 from tools.run.stages import ROOT, previous
 
 RUNS = Path("runs/notebooks")
@@ -78,7 +79,7 @@ def prepare():
     os.chdir(ROOT)
     root = mnist()
     gpus = torch.cuda.device_count()
-    train, test = data.check(root)
+    train, test = data.verify(root)
     size = "all of MNIST" if train == 60_000 else "a sample of MNIST"
     print(f"repository  {ROOT}")
     print(f"PyTorch     {torch.__version__}, Python {sys.version.split()[0]}")
@@ -207,7 +208,7 @@ def stream(command, **environment):
             print(line, end="", flush=True)
         status = child.wait()
     except KeyboardInterrupt:
-        launch.end(child.pid)
+        supervise.end(child.pid)
         raise
     if status:
         raise RuntimeError(f"the run failed with exit status {status}: see above")
@@ -222,9 +223,10 @@ def run(stage, **settings):
     given = {name: os.environ[name] for name in INHERITED if os.environ.get(name)}
     given |= {"OUT": str(RUNS / stage), "DATA": str(mnist())}
     given |= {name: str(value) for name, value in settings.items()}
-    environment, command = launch.plan(stage, given)
-    launch.show(environment, command)
-    stream(command, **environment)
+    plan = make_plan(stage, given)
+    launch.check([plan])
+    launch.show(plan)
+    stream(plan.command, **plan.environment)
 
 
 def curve(*stages):

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from tools.run import data
-from tools.run.launch import count_gpus
+from tools.run.gpus import count_gpus
 from tools.run.stages import (
     BY_NAME,
     BY_TORCHRUN,

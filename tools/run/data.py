@@ -90,15 +90,12 @@ def fetch(source=None):
 
 
 def choose():
-    """Return the MNIST root for a stage: data/mnist, or data/sample.
+    """Return the MNIST root for a run that names none: data/mnist, or data/sample.
 
-    Prints a line where it is the sample.
+    Downloads MNIST the first time. Prints a line if it is the sample. The root is not
+    checked: see `verify`.
     """
     if FULL.exists():
-        try:
-            check(FULL)
-        except ValueError as error:
-            refuse(f"{error}: 'make data' fetches it anew")
         return FULL
     if not OFFLINE.exists() and os.access(FULL.parent, os.W_OK):
         try:
@@ -108,12 +105,20 @@ def choose():
             print(f"{error}; 'make data FROM=DIR' takes the four .gz files from DIR")
             with suppress(OSError):
                 OFFLINE.touch()
-    train, test = check(SAMPLE)
     print(
-        f"data/sample: {train} training and {test} test images of MNIST's 60000 and "
-        "10000; 'make data' fetches them all"
+        "data/sample: 4000 training and 1000 test images of MNIST's 60000 and 10000; "
+        "'make data' fetches them all"
     )
     return SAMPLE
+
+
+def verify(root):
+    """Do what `check` does, but end the program with one line if it fails."""
+    try:
+        return check(root)
+    except (ValueError, OSError) as error:
+        advice = "run 'make data', or use DATA=data/sample"
+        refuse(f"no MNIST in {shown(root)} ({error}): {advice}")
 
 
 def tensors(root, train=True):

@@ -5,7 +5,6 @@ the last one is to be sent to the instructor.
 Exit status 1 only where a stage could not run.
 """
 
-import contextlib
 import hashlib
 import os
 import platform
@@ -18,7 +17,9 @@ from importlib.util import find_spec
 
 from packaging.requirements import Requirement
 
-from tools.run import data, launch
+from tools.run import data
+from tools.run.gpus import count_gpus
+from tools.run.plan import make_plan
 from tools.run.stages import ROOT, end_at_a_closed_pipe, too_old
 
 GPU_ONLY = "nvidia", "cuda", "triton"  # what a torch for CPUs does without
@@ -76,7 +77,7 @@ def gpus():
         if re.fullmatch(r"sm_\d+", name):
             built_for.append(int(name[3:]))
     found = []
-    for index in range(launch.count_gpus()):
+    for index in range(count_gpus()):
         card = torch.cuda.get_device_properties(index)
         found.append(f"{index}: {card.name}, {card.total_memory / 2**30:.0f} GiB")
         if card.major * 10 + card.minor < min(built_for, default=0):
@@ -92,7 +93,7 @@ def gpus():
 def driver():
     import torch
 
-    count = launch.count_gpus()
+    count = count_gpus()
     if not shutil.which("nvidia-smi"):
         return OK, "no nvidia-smi" if count else "no nvidia-smi, no NVIDIA GPU"
     query = "nvidia-smi --query-gpu=driver_version --format=csv,noheader"
@@ -128,7 +129,7 @@ def cuda_error():
 def copies():
     import torch
 
-    count = launch.count_gpus()
+    count = count_gpus()
     sent = torch.arange(2**20)
     for one in range(count if count > 1 else 0):
         other = (one + 1) % count
@@ -146,11 +147,9 @@ def cause(stderr):
 
 def processes():
     settings = {**os.environ, "DATA": "data/sample", "ARGS": "", "NPROC": ""}
-    with contextlib.redirect_stdout(None):  # its notes are for a run
-        added, command = launch.plan("04_ddp", settings)
-    end = next(i for i, word in enumerate(command) if word.endswith("mnist.py"))
-    command = [*command[:end], "-m", "tools.run.probe"]
-    environment = {**os.environ, **added}
+    plan = make_plan("04_ddp", settings)
+    command = [*plan.launcher, "-m", "tools.run.probe"]
+    environment = {**os.environ, **plan.environment}
     try:
         result = subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=60
@@ -248,7 +247,7 @@ def summary(verdicts):
     """
     system = f"{platform.system()} {platform.machine()}"
     versions = f"Python {platform.python_version()}, torch {metadata.version('torch')}"
-    count = launch.count_gpus()
+    count = count_gpus()
     size = f"{os.cpu_count()} cores, {count} GPU{'s' * (count != 1)}"
     used = "data/mnist" if data.FULL.exists() else "data/sample"
     failed = [name for name, verdict in verdicts.items() if verdict == FAILURE]

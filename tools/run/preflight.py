@@ -1,10 +1,9 @@
-"""Look what this machine has before anything is downloaded, and name what make lacks.
+"""Look what this machine has before anything is downloaded.
 
 Plain Python, with the standard library alone: it runs before there is a .venv.
 """
 
 import ctypes.util
-import difflib
 import importlib.util
 import os
 import platform
@@ -21,13 +20,6 @@ CPU = "https://download.pytorch.org/whl/cpu"
 SECONDS = 5  # without an answer, before an index counts as out of reach
 DISK = {True: 6.2, False: 2.0}  # GB that .venv takes with CUDA, and without
 PROXIES = "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"
-
-
-def nearest(name, known):
-    """Return a line on an unknown make variable, with the one that was meant."""
-    meant = difflib.get_close_matches(name.upper(), known, 1) or [""]
-    advice = f"did you mean {meant[0]}? " if meant[0] else ""
-    return f"there is no variable {name}: {advice}'make help-variables' lists them"
 
 
 def has_driver():
@@ -102,7 +94,3 @@ def look(cuda, index):
         through = f"through the {proxy} that is set" if proxy else "and no proxy is set"
         lines.append(f"no connection to {index} ({why}), {through}: SETUP.md")
     return lines
-
-
-if __name__ == "__main__":  # the Makefile's: python preflight.py NAME KNOWN ...
-    print(nearest(sys.argv[1], sys.argv[2:]))

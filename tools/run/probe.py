@@ -5,7 +5,7 @@ import os
 import torch
 import torch.distributed as dist
 
-from tools.run.launch import count_gpus
+from tools.run.gpus import count_gpus
 
 gpus = count_gpus()
 if gpus:

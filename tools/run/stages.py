@@ -24,6 +24,8 @@ class Stage:
     cpu_processes: int = 0  # ranks without a GPU; 0 where torchrun does not start it
     oldest: tuple = (2, 4)  # the oldest PyTorch with which it is right
     shares_gpus: bool = False  # two of its ranks may use the same GPU
+    only_processes: int | None = None  # the only number of ranks it runs on; None: any
+    same_images: int | None = 1  # ranks that train on the same images; None: all ranks
     state: str | None = None  # what --resume reads in --out; None: it has no --resume
 
 
@@ -46,6 +48,7 @@ TABLE = [
         beyond=True,
         cpu_processes=2,
         oldest=(2, 6),
+        same_images=None,
     ),
     Stage(
         "pipeline",
@@ -54,8 +57,18 @@ TABLE = [
         beyond=True,
         cpu_processes=2,
         oldest=(2, 6),
+        only_processes=2,
+        same_images=None,
     ),
-    Stage("hybrid", "10_hybrid", "07_fsdp", beyond=True, cpu_processes=4, oldest=FSDP),
+    Stage(
+        "hybrid",
+        "10_hybrid",
+        "07_fsdp",
+        beyond=True,
+        cpu_processes=4,
+        oldest=FSDP,
+        same_images=2,
+    ),
     Stage(
         "resume",
         "11_resume",
