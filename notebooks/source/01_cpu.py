@@ -2,9 +2,9 @@
 # # 1: one process on the CPU
 #
 # The script [`01_cpu/mnist.py`](../01_cpu/mnist.py) trains a small network on handwritten
-# digits and prints its loss. Here you look at what it does not print: the images, the network,
-# one step of training, and the digits that it gets wrong. [The stage's
-# page](../01_cpu/README.md) explains the script itself.
+# digits and prints its loss. In this notebook you look at what the script does not print: the
+# images, the network, one training step, and the digits that the network gets wrong. [The
+# stage's page](../01_cpu/README.md) explains the script itself.
 
 # %%
 import sys
@@ -23,9 +23,9 @@ nb.prepare()
 # %% [markdown]
 # ## The data
 #
-# The cell imports the script as a module, so the network below is the script's own. The data
-# set is the one that the script makes: two tensors, the images as bytes and the labels, so
-# `train[:32]` gives 32 images and their labels at once.
+# The next cell imports the script as a module, so this notebook uses the script's own network.
+# The dataset is the script's, too. It has two tensors: the images as bytes, and the labels. So
+# `train[:32]` returns 32 images and their labels.
 
 # %%
 import torch
@@ -52,7 +52,7 @@ drawing.digits({name: 100 * torch.bincount(part.tensors[1], minlength=10) / len(
 # %% [markdown]
 # ## The network
 #
-# `forward` divides the bytes by 255 first, so the layers see numbers from 0 to 1.
+# `forward` divides the bytes by 255 first. So the layers get numbers from 0 to 1.
 
 # %%
 torch.manual_seed(0)
@@ -66,8 +66,8 @@ print(f"{total} numbers, {total * 4 / 1e6:.2f} MB in float32")
 # %% [markdown]
 # ## One step by hand
 #
-# What `train_epoch` does for each batch, one line at a time. Before any training the network
-# guesses, and the loss is near that of a fair ten-sided die, $\ln 10 = 2.30$.
+# This cell does what `train_epoch` does for each batch. Before training, the network can only
+# guess one of ten digits. Its loss is close to the loss of a random guess, $\ln 10 = 2.30$.
 
 # %%
 batch, answers = train[:64]
@@ -83,16 +83,17 @@ print(f"after   {after.item():.4f}, on the same 64 images")
 # %% [markdown]
 # ## Run the script
 #
-# As in a terminal: in a process of its own, and you see its output as it comes.
+# The script runs in its own process, as in a terminal. You see its output while it runs.
 
 # %%
 nb.run("01_cpu")
 nb.curve("01_cpu")
 
 # %% [markdown]
-# ## What it gets wrong
+# ## What the network gets wrong
 #
-# The weights that the run has saved, and the mistakes that the network is most sure of.
+# The next cell loads the weights that the script saved. It shows the mistakes of which the
+# network is most certain.
 
 # %%
 model.load_state_dict(torch.load(nb.RUNS / "01_cpu" / "model.pth"))
@@ -119,27 +120,29 @@ drawing.mistakes(counts)
 #
 # <details><summary>answer</summary>
 #
-# Each step has a fixed cost: Python, the loader, a dozen small operations. A batch pays it
-# once. Try `nb.run("01_cpu", ARGS="--batch-size 16")` and look at the seconds.
+# Each step has a fixed cost: it runs some Python code and starts a dozen small operations. A
+# batch pays this cost once. Run `nb.run("01_cpu", ARGS="--batch-size 16")` and compare the
+# seconds.
 #
 # </details>
 #
-# **If you ran the step by hand again and again on the same 64 images, what would the loss
-# become? And on other images?**
+# **What happens to the loss if you repeat the step on the same 64 images many times? And to the
+# loss on other images?**
 #
 # <details><summary>answer</summary>
 #
-# Close to zero: the network can learn 64 images by heart. On other images the loss would soon
-# stop falling. That is why every epoch shows the network all images, in a new order.
+# On the 64 images the loss gets close to zero, because the network can memorize them. On other
+# images the loss soon stops falling. This is why every epoch shows the network all images, in a
+# new order.
 #
 # </details>
 #
-# **`metrics.csv` has the loss to 16 digits, the terminal shows six. When would you want the
-# 16?**
+# **`metrics.csv` has about 16 digits of the loss, and the terminal shows six after the point.
+# When do you need all of them?**
 #
 # <details><summary>answer</summary>
 #
-# To compare two runs. Stages 1, 2, 3 and 6 agree in all 16; stages 4 and 5 add the same numbers
-# in another order and differ in the last ones.
+# When you compare two runs. On the CPU, stages 1, 2, 3 and 6 agree in all digits. Stages 4 and 5
+# add the same numbers in another order, so their last digits differ.
 #
 # </details>

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # 2: one GPU
 #
-# The model and each batch move to the GPU, and nothing else changes. Here you see where a
-# step spends its time: computing, or moving data. Without a GPU every cell runs on the CPU,
-# and says what a GPU would show.
+# The model and each batch move to the GPU, and nothing else changes. In this notebook you see
+# how much of a step's time goes into computing and how much into moving data. Without a GPU,
+# every cell runs on the CPU.
 
 # %%
 import sys
@@ -26,7 +26,7 @@ nb.prepare()
 nb.show_diff("02_single_gpu")
 
 # %% [markdown]
-# ## Run both, and lay the curves on each other
+# ## Run both stages, and compare their curves
 
 # %%
 nb.run("01_cpu")
@@ -38,8 +38,9 @@ nb.curve("01_cpu", "02_single_gpu")
 # %% [markdown]
 # ## Where a step's time goes
 #
-# `torch.profiler` records every operation. The cell trains for a few steps, twice: with the
-# network of the tutorial, and with a wide one. On a GPU it counts the time of its kernels.
+# `torch.profiler` records every operation. The next cell trains for a few steps with the
+# tutorial's network, and then with a wide network. On a GPU it counts the time of the *kernels*,
+# the programs that run on the GPU.
 
 # %%
 import torch
@@ -86,17 +87,17 @@ measured = {"128 wide, batch of 64": steps(128, 64),
 drawing.shares(measured)
 
 # %% [markdown]
-# With the tutorial's network only part of the time is arithmetic; the rest goes into starting
-# small operations. That part does not shrink on a GPU, so the GPU waits. With the wide
-# network nearly all of the time goes into multiplying matrices, which a GPU is good at.
+# With the tutorial's network, only a part of the time is arithmetic. The rest goes into starting
+# small operations. A GPU does not make this part faster, so it waits most of the time. With the
+# wide network, nearly all of the time goes into multiplying matrices. GPUs are good at that.
 
 # %% [markdown]
 # ## What `pin_memory` and `non_blocking` change
 #
-# A GPU can fetch memory by itself only if the operating system may not move it (*pinned*
-# memory). From ordinary memory CUDA copies twice, and the process waits. `non_blocking=True`
-# lets the process go on at once, which makes sense with pinned memory only. The images move
-# as bytes, a quarter of what they would be in float32; the network divides them on the device.
+# The operating system may move ordinary memory to another place at any time. *Pinned* memory
+# stays in its place, so the GPU can read it without the CPU. From ordinary memory CUDA copies
+# twice: first into pinned memory, then to the GPU. With `non_blocking=True` the process
+# continues while the copy runs. This works only with pinned memory.
 
 # %%
 import time
@@ -110,7 +111,7 @@ def milliseconds(source, non_blocking):
     whole, call = [], []
     for _ in range(20):
         start = time.perf_counter()
-        # A copy in any case, also where the device is the CPU.
+        # This copies even if the device is the CPU.
         torch.empty_like(source, device=device).copy_(source, non_blocking=non_blocking)
         call.append(time.perf_counter() - start)
         if on_gpu:
@@ -137,19 +138,19 @@ if not on_gpu:
 #
 # <details><summary>answer</summary>
 #
-# The weights stay on the device and change there. The images are new in each step. All of MNIST
-# would fit on a GPU (47 MB as bytes), but few data sets do, and the script shows the general
-# case.
+# The weights stay on the device and change there. The images are new in each step. All training
+# images of MNIST would fit on a GPU, because they have 47 MB as bytes. But most datasets don't
+# fit, and the script shows the general case.
 #
 # </details>
 #
-# **A clock around `model(images)` says 0.1 ms on a GPU, a whole step takes 2 ms. What did the
-# clock measure?**
+# **You measure 0.1 ms for `model(images)` on a GPU, and 2 ms for a whole step. What did you
+# measure?**
 #
 # <details><summary>answer</summary>
 #
-# How long it takes to *ask* for the work. The call returns before the GPU has done it: call
-# `torch.cuda.synchronize()` before you read the clock.
+# You measured how long it takes to *start* the work. The call returns before the GPU has done
+# it. Call `torch.cuda.synchronize()` before you read the clock.
 #
 # </details>
 #
@@ -157,8 +158,8 @@ if not on_gpu:
 #
 # <details><summary>answer</summary>
 #
-# No: the GPU adds the same products in another order, so it rounds differently, and the
-# difference grows with the epochs. A bug shows at once, and is larger: see `tools/run/compare.py`
-# for the limits.
+# No. The GPU adds the same numbers in another order, so it rounds differently. This difference
+# grows from epoch to epoch. A bug makes a larger difference, in the first epoch already.
+# `tools/run/compare.py` has the limits.
 #
 # </details>

@@ -1,10 +1,10 @@
 # %% [markdown]
 # # 3: `nn.DataParallel`
 #
-# One process, several GPUs: the wrapper cuts each batch (*scatter*), copies the model
-# (*replicate*), computes on each GPU (*apply*), and puts the outputs together (*gather*). Here
-# you take these four steps yourself and look at the shapes. With fewer than two GPUs the cells
-# use a **stand-in**: the same four steps on the CPU.
+# One process drives several GPUs. In each step the wrapper does four things: it cuts the batch
+# (*scatter*), copies the model (*replicate*), computes on each GPU (*apply*) and joins the
+# outputs (*gather*). In this notebook you run the four steps yourself and look at the shapes.
+# With fewer than two GPUs, **fake GPUs** do the same four steps on the CPU.
 
 # %%
 import sys
@@ -27,7 +27,7 @@ nb.prepare()
 nb.show_diff("03_dp")
 
 # %% [markdown]
-# ## Run both, and lay the curves on each other
+# ## Run both stages, and compare their curves
 
 # %%
 nb.run("02_single_gpu")
@@ -39,7 +39,7 @@ nb.curve("02_single_gpu", "03_dp")
 # %% [markdown]
 # ## Scatter, replicate, apply, gather
 #
-# The four steps are functions of `nn.parallel`. `nb` calls them for two GPUs, or the stand-in.
+# The four steps are functions of `nn.parallel`. `nb` calls them for two GPUs, real or fake.
 
 # %%
 import torch
@@ -50,7 +50,7 @@ from tools.run.stages import load
 
 stage = load("03_dp")
 device = "cuda" if nb.two_gpus() else "cpu"
-print("on two GPUs" if nb.two_gpus() else "fewer than two GPUs: the stand-in, on the CPU")
+print("on two GPUs" if nb.two_gpus() else "fewer than two GPUs: two fake ones, on the CPU")
 model = stage.Net(128).to(device)
 images, labels = tensors(nb.mnist())[:64]
 batch = images.to(device)
@@ -66,15 +66,17 @@ print("gather  ", tuple(result.shape))
 print("same as the model on the whole batch:", torch.allclose(result, model(batch), atol=1e-5))
 
 # %% [markdown]
-# In the picture the colour says on which GPU an image is, and which computed its row of the
-# output: blue the first, orange the second. The rows come back in the order of the images.
+# In the picture, the first GPU is blue and the second is orange. The color of an image shows
+# where it is, and the color of a row of the output shows which GPU computed it. The rows of the
+# result are in the order of the images.
 
 # %%
 drawing.four_steps(batch, parts, outputs, result)
 
 # %% [markdown]
-# If a batch cannot be cut evenly, the last part is smaller; if it has fewer images than there
-# are GPUs, some GPUs get nothing. A `BatchNorm` layer would see only its own part.
+# If the number of GPUs does not divide the batch, the last part is smaller. If the batch has
+# fewer images than there are GPUs, some GPUs get nothing. Each GPU sees only its own part, so a
+# `BatchNorm` layer computes the mean of that part alone.
 
 # %%
 for size in 64, 63, 3, 1:
@@ -82,11 +84,12 @@ for size in 64, 63, 3, 1:
 
 
 # %% [markdown]
-# ## The anchors that come back twice
+# ## A constant that is returned twice
 #
-# For each image, a detector such as SSD returns a class and a box for each of 8,732 *anchors*;
-# for convenience it also returns the anchors themselves, which are the same for every image.
-# `gather` cannot know that: it joins **every** output along dimension 0.
+# An object detector such as SSD compares each image with 8,732 fixed boxes, the *anchors*. It
+# returns a class and a box for each anchor. It also returns the anchors themselves, which are
+# the same for every image. `gather` cannot know this. It joins **every** output along
+# dimension 0.
 
 # %%
 class Detector(nn.Module):
@@ -118,48 +121,48 @@ for name, value in zip(["boxes", "anchors", "loss"], predict(batch[:16]), strict
 # %% [markdown]
 # ## The prefix in a checkpoint
 #
-# The wrapper's weights are the model's, but each name has `module.` in front. The script keeps
-# the model beside the wrapper and saves the model, so its checkpoint loads anywhere. In a
-# checkpoint that was saved from the wrapper, the names have to be mended.
+# The wrapper has the same weights as the model, but each name starts with `module.`. The script
+# saves the model and not the wrapper, so you can load its checkpoint anywhere. If someone saved
+# the wrapper, you have to remove the prefix from the names.
 
 # %%
 dp_model = nn.DataParallel(model)
 print("dp_model.state_dict() ", *list(dp_model.state_dict())[:2])
 print("model.state_dict()    ", *list(model.state_dict())[:2])
-mended = {
+renamed = {
     name.removeprefix("module."): weights
     for name, weights in dp_model.state_dict().items()
 }
-print("mended:", model.load_state_dict(mended))
+print("renamed:", model.load_state_dict(renamed))
 
 # %% [markdown]
 # ## Questions
 #
-# **Which of the four steps moves the most data in this network, and moves it again in every
-# forward pass?**
+# **Which of the four steps moves the most data, with this network?**
 #
 # <details><summary>answer</summary>
 #
-# `replicate`: all weights travel to all GPUs, in every step. `DistributedDataParallel` keeps a
-# model in each process, and only the gradients travel.
+# `replicate` copies all weights to all GPUs, in every step. `DistributedDataParallel` keeps a
+# model in each process, and the processes send only gradients.
 #
 # </details>
 #
-# **Two GPUs return losses 1.0 (of 40 images) and 2.0 (of 24). What is the loss of the batch?**
+# **One GPU returns a loss of 1.0 for 40 images, another a loss of 2.0 for 24 images. What is the
+# loss of the whole batch?**
 #
 # <details><summary>answer</summary>
 #
-# $(40 \cdot 1 + 24 \cdot 2) / 64 = 1.375$. Their `.mean()` is 1.5, which is right only if the
-# parts are equally large. The script computes the loss outside the wrapper, from the gathered
-# outputs.
+# It is $(40 \cdot 1 + 24 \cdot 2) / 64 = 1.375$. The `.mean()` of the two losses is 1.5. That is
+# right only if both parts are equally large. The script computes the loss outside the wrapper,
+# from the outputs of all GPUs.
 #
 # </details>
 #
-# **Why do the curves agree to the last digit without a second GPU?**
+# **Why do the curves agree in every digit if there is no second GPU?**
 #
 # <details><summary>answer</summary>
 #
-# Because the wrapper then just calls the model. With two GPUs the sums are added in another
-# order, and the last digits differ.
+# Because the wrapper then only calls the model. With two GPUs the same numbers are added in
+# another order, so the last digits differ.
 #
 # </details>

@@ -1,10 +1,11 @@
 # %% [markdown]
 # # 4: `DistributedDataParallel`
 #
-# One process for each GPU, each with its own share of every batch; the gradients are averaged,
-# so all processes take the same step. Here you see which rank gets which images, what the
-# reduction does to the gradients, and that all ranks end with the same weights. The ranks are
-# real processes, on the CPU if there is no GPU.
+# There is one process for each GPU, and each process takes its own part of every batch. The
+# processes average their gradients, so all of them take the same step. A *rank* is one of these
+# processes, and also its number. In this notebook you see which rank gets which images, what
+# averaging does to the gradients, and that all ranks end with the same weights. The ranks are
+# real processes on the CPU.
 
 # %%
 import sys
@@ -27,7 +28,7 @@ nb.prepare()
 nb.show_diff("04_ddp")
 
 # %% [markdown]
-# ## Run both, and lay the curves on each other
+# ## Run both stages, and compare their curves
 
 # %%
 nb.run("03_dp")
@@ -39,14 +40,14 @@ nb.curve("03_dp", "04_ddp")
 # %% [markdown]
 # ## Which rank gets which image
 #
-# `DistributedSampler` can be told its rank, so one process is enough to look at it. Each column
-# is one of 24 images, each row an epoch; the colour is the rank that gets the image, the number
-# the step in which it does.
+# You can tell `DistributedSampler` which rank it works for, so one process is enough to look at
+# all ranks. In the picture each column is one of 24 images, and each row is an epoch. The color
+# is the rank that gets the image. The number is the step in which it gets the image.
 
 # %%
 from torch.utils.data import DistributedSampler
 
-IMAGES, RANKS, EPOCHS, SHARE = 24, 2, 4, 3  # a rank's share of a batch is 3 images
+IMAGES, RANKS, EPOCHS, PART = 24, 2, 4, 3  # each rank takes 3 images in a step
 
 
 def who_and_when(calls_set_epoch):
@@ -58,7 +59,7 @@ def who_and_when(calls_set_epoch):
             if calls_set_epoch:
                 sampler.set_epoch(epoch)
             for place, image in enumerate(sampler):
-                found[epoch][image] = rank, place // SHARE + 1
+                found[epoch][image] = rank, place // PART + 1
     return found
 
 
@@ -67,10 +68,12 @@ drawing.assignments({"with set_epoch(epoch)": who_and_when(True),
                      "without it, every epoch repeats the first": who_and_when(False)})
 
 # %% [markdown]
-# ## Gradients before and after the reduction
+# ## Gradients before and after the all-reduce
 #
-# The next cell starts with `%%ranks 2`: it is written to a file, and torchrun runs that in two
-# processes. `no_sync` switches the reduction off, so that each rank keeps its own gradient.
+# DDP averages the gradients by an *all-reduce*, which combines a tensor over all ranks and gives
+# every rank the result. The next cell starts with `%%ranks 2`. So the notebook writes it to a
+# file, and torchrun runs this file in two processes. `no_sync` switches the all-reduce off, so
+# each rank keeps its own gradients.
 
 # %%
 # %%ranks 2
@@ -131,8 +134,9 @@ drawing.gradients((own0, own1), (after0, after1), whole)
 # %% [markdown]
 # ## The same weights on all ranks
 #
-# A digest (SHA-256) of all weights, before and after ten steps, in three processes. They start
-# from different seeds, on purpose: when the wrapper is made, it copies rank 0's weights to all.
+# Three processes print a digest (SHA-256) of their weights, before and after ten steps. They
+# start with different seeds, on purpose. When you create the DDP wrapper, it copies rank 0's
+# weights to all ranks.
 
 # %%
 # %%ranks 3
@@ -184,19 +188,19 @@ dist.destroy_process_group()
 #
 # <details><summary>answer</summary>
 #
-# With *W* ranks, each step would be *W* times as large, so the right learning rate would depend
-# on the number of GPUs. The mean of the ranks' mean gradients is the gradient of the whole
-# batch, if the shares are equally large.
+# With *W* ranks, each step would be *W* times as large. So the right learning rate would depend
+# on the number of GPUs. If all ranks have equally many images, the mean of their gradients is
+# the gradient of the whole batch.
 #
 # </details>
 #
-# **In the lower map each epoch repeats the first. Does each rank still see all images?**
+# **In the lower picture, each epoch repeats the first one. Does each rank still see all images?**
 #
 # <details><summary>answer</summary>
 #
-# No: a rank sees the same half of the images in every epoch, in the same batches. The model
-# still learns from all of them, through the gradients of the other ranks, but each image
-# always comes in the same company.
+# No. Each rank sees the same half of the images in every epoch, in the same batches. The model
+# still learns from all images, because the ranks average their gradients. But every batch
+# has the same images in every epoch, so the order is no longer random.
 #
 # </details>
 #
@@ -204,7 +208,7 @@ dist.destroy_process_group()
 #
 # <details><summary>answer</summary>
 #
-# They would differ, and never agree again: DDP copies the weights once and from then on averages
-# only gradients. The loss falls all the same, which is why nobody notices.
+# They would differ, and they would never agree again. DDP copies the weights only once. After
+# that it averages only gradients. The loss still falls, so the mistake is easy to miss.
 #
 # </details>

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 5: evaluation on every rank
 #
-# Each rank evaluates its share of the test images, and the counts are added up. Here you see
-# three ways to count on three ranks side by side, two of them wrong.
+# Each rank evaluates its own part of the test images, and the ranks sum their counts. In this
+# notebook three ranks count in three ways. Two of these ways are wrong.
 
 # %%
 import sys
@@ -25,9 +25,9 @@ nb.prepare()
 nb.show_diff("05_ddp_inference")
 
 # %% [markdown]
-# ## Run it, and stage 1, and lay the curves on each other
+# ## Run stages 1 and 5, and compare their curves
 #
-# One process that sees every test image says what the right counts are.
+# Stage 1 evaluates every test image in one process. Its counts are the right ones.
 
 # %%
 nb.run("01_cpu")
@@ -39,9 +39,11 @@ nb.curve("01_cpu", "05_ddp_inference")
 # %% [markdown]
 # ## Local, padded, exact
 #
-# Three processes evaluate the weights that the run has saved, on nearly all test images: a
-# number that three ranks cannot share evenly. First each rank counts its own share; then
-# the counts are added up, once over padded shares and once over exact ones.
+# Three processes evaluate the weights that stage 5 saved. They use nearly all test images, so
+# that three does not divide their number. First each rank counts only its own images: this is
+# the *local* count. Then all ranks sum their counts. They do this twice: once with
+# `DistributedSampler`, which repeats (*pads*) images until all ranks have equally many, and once
+# with an exact split.
 
 # %%
 # %%ranks 3
@@ -58,7 +60,7 @@ dist.init_process_group("gloo")
 rank, world_size = dist.get_rank(), dist.get_world_size()
 stage = load("01_cpu")  # its evaluate counts on one rank alone
 test = tensors(os.environ["MNIST"], train=False)
-count = (len(test) - 2) // 3 * 3 + 1  # one more than three can share
+count = (len(test) - 2) // 3 * 3 + 1  # three does not divide it
 model = stage.Net(128)
 model.load_state_dict(torch.load("runs/notebooks/05_ddp_inference/model.pth"))
 
@@ -81,7 +83,7 @@ dist.destroy_process_group()
 import torch
 
 count, seen = torch.load(nb.RESULT)
-rows = [(f"rank {rank}, its share", *found["exact"]) for rank, found in enumerate(seen)]
+rows = [(f"rank {rank}, local", *found["exact"]) for rank, found in enumerate(seen)]
 mean = sum(correct / total for _, correct, total in rows) / len(rows)
 rows += [("all, padded", *seen[0]["padded, all ranks"]),
          ("all, exact", *seen[0]["exact, all ranks"])]
@@ -93,17 +95,17 @@ drawing.accuracies(rows)
 # %% [markdown]
 # ## Which images are counted twice
 #
-# At the end, `DistributedSampler` takes the first images again, until all shares are equally
-# large.
+# When `DistributedSampler` reaches the end, it takes the first images again, until all ranks have
+# equally many.
 
 # %%
 from torch.utils.data import DistributedSampler
 
 for world_size in 2, 3, 4, 5, 7:
-    shares = [list(DistributedSampler(range(10), world_size, rank, shuffle=False))
-              for rank in range(world_size)]
-    total = sum(map(len, shares))
-    print(f"10 images on {world_size} ranks: {total - 10} twice", shares)
+    parts = [list(DistributedSampler(range(10), world_size, rank, shuffle=False))
+             for rank in range(world_size)]
+    total = sum(map(len, parts))
+    print(f"10 images on {world_size} ranks: {total - 10} twice", parts)
 
 # %% [markdown]
 # ## Questions
@@ -112,17 +114,17 @@ for world_size in 2, 3, 4, 5, 7:
 #
 # <details><summary>answer</summary>
 #
-# On every number that divides 10,000: 1, 2, 4, 5, 8, 10, 16 … So a test on two GPUs proves
-# nothing: try three.
+# On every number that divides 10,000: 1, 2, 4, 5, 8, 10, 16 and so on. So a test on two GPUs does
+# not find the mistake. Use three.
 #
 # </details>
 #
-# **Why does training need equal shares, while evaluation does not?**
+# **Why must all ranks have equally many images in training, but not in evaluation?**
 #
 # <details><summary>answer</summary>
 #
-# In training, each step averages the gradients by an `all_reduce`. A rank that has no batch left
-# does not call it, and the others wait for it. Evaluation reduces once, at the end.
+# In training, each step averages the gradients by an `all_reduce`. A rank without another batch
+# does not call it, and the other ranks wait. Evaluation calls `all_reduce` only once, at the end.
 #
 # </details>
 #
@@ -130,7 +132,7 @@ for world_size in 2, 3, 4, 5, 7:
 #
 # <details><summary>answer</summary>
 #
-# When all shares are equally large. Adding up the counts is always right, and takes no more
-# code.
+# When all ranks have equally many images. The sum of the counts is always right, and it needs no
+# more code.
 #
 # </details>

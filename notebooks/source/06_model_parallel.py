@@ -1,9 +1,10 @@
 # %% [markdown]
 # # 6: a model on two GPUs
 #
-# The first layers live on one GPU, the last on another. Here you see what is where, how the two
-# halves wait for each other, and what you would gain by cutting the batch into micro-batches.
-# With fewer than two GPUs both halves are on one device.
+# The first layers of the model are on one GPU, the last layers on another. In this notebook you
+# see where each layer is, and how the two halves wait for each other. You also see what you gain
+# if you cut each batch into smaller *micro-batches*. With fewer than two GPUs, both halves are on
+# one device.
 
 # %%
 import sys
@@ -26,7 +27,7 @@ nb.prepare()
 nb.show_diff("06_model_parallel")
 
 # %% [markdown]
-# ## Run both, and lay the curves on each other
+# ## Run both stages, and compare their curves
 
 # %%
 nb.run("02_single_gpu")
@@ -36,7 +37,7 @@ nb.run("06_model_parallel")
 nb.curve("02_single_gpu", "06_model_parallel")
 
 # %% [markdown]
-# ## What is where
+# ## Where each layer is
 
 # %%
 import torch
@@ -58,9 +59,9 @@ for index, layer in enumerate(model.layers):
 # %% [markdown]
 # ## The two halves take turns
 #
-# The cell measures the four parts of a step, forward and backward in each half, and draws them
-# one after the other, as they run. For the picture the halves are two equal stacks of layers;
-# in the script's network the first half does nearly all the work.
+# A step has four parts: a forward and a backward pass in each half. The next cell measures
+# each part. In the script's network the first half does nearly all the work, so the cell uses
+# two equal stacks of layers instead.
 
 # %%
 def stack():
@@ -73,7 +74,7 @@ first, second = stack().to(stage.DEVICE), stack().to(stage.SECOND)
 
 def step(size):
     images = torch.rand(size, 512, device=stage.DEVICE)
-    yield  # the clock is read at each of these
+    yield  # nb.laps reads the clock at each yield
     hidden = first(images)
     yield
     arrived = hidden.detach().to(stage.SECOND).requires_grad_()
@@ -94,10 +95,10 @@ pieces = {count: drawing.schedule(parts, count) for count, parts in measured.ite
 drawing.schedules(pieces)
 
 # %% [markdown]
-# The first picture is what the script does. The others are **computed**, not run: each piece was
-# measured by itself, and starts in the picture as soon as its half is free. Two real devices come
-# close to that if the pieces are long enough. Each piece also has a fixed cost, so many small
-# pieces take longer in all than a few large ones.
+# The first panel shows what the script does. The other panels are **computed**: the cell above
+# measured each piece alone, and here each piece starts as soon as its half is free. Two real
+# devices come close to this if the pieces are long enough. Each piece also has a fixed cost, so
+# many small pieces take longer in total than a few large ones.
 
 # %%
 spent = {count: max(start + length for _, start, length, *_ in found)
@@ -109,22 +110,23 @@ for count, seconds in spent.items():
 # %% [markdown]
 # ## Questions
 #
-# **Two halves, equally long. How busy can they be with 1, 2 and 4 micro-batches, at best?**
+# **If both halves take equally long, how busy can they be with 1, 2 and 4 micro-batches?**
 #
 # <details><summary>answer</summary>
 #
-# With $m$ micro-batches and $k$ parts, $m / (m + k - 1)$: 50 %, 67 %, 80 %. The rest is the
-# *bubble*: each half has nothing to do while it waits for the other's first or last piece.
+# With $m$ micro-batches and $k$ parts of the model, each part is busy for $m / (m + k - 1)$ of the
+# time. That is 50%, 67% and 80%. The rest is called the *bubble*: a half waits for the first or
+# the last piece of the other half.
 #
 # </details>
 #
-# **Why does the loss not change when the batch is cut?**
+# **Why does the loss not change if you cut the batch?**
 #
 # <details><summary>answer</summary>
 #
-# The gradients of the micro-batches add up to that of the batch, if each loss is divided by the
-# number of micro-batches. A layer that looks at the whole batch, such as `BatchNorm`, would
-# change it.
+# Divide the loss of each micro-batch by the number of micro-batches. Then their gradients sum to
+# the gradient of the batch. This is not true for a layer that looks at the whole batch, such as
+# `BatchNorm`.
 #
 # </details>
 #
@@ -132,8 +134,8 @@ for count, seconds in spent.items():
 #
 # <details><summary>answer</summary>
 #
-# For speed, no: the halves should take equally long. For memory it depends on where the weights
-# are: look at the table above. A cut also costs a copy of the activations, so it is best where
-# they are small.
+# For speed it is not, because both halves should take equally long. For memory it depends on
+# where the weights are: look at the table above. Also, each step copies the activations from one
+# half to the other. So cut the model where the activations are small.
 #
 # </details>

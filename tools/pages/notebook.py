@@ -121,7 +121,7 @@ def show_diff(stage, base=None):
 def scatter(batch):
     """Return two parts of a batch, one for each of two GPUs, as nn.parallel.scatter.
 
-    With fewer GPUs this and the next three use the stand-in: the same steps with two
+    With fewer GPUs this and the next three use two fake GPUs: the same steps with two
     copies on the CPU, one after the other.
     """
     return nn.parallel.scatter(batch, PAIR) if two_gpus() else batch.chunk(2)
@@ -152,7 +152,7 @@ def gather(outputs):
 
 
 def two_gpus():
-    """Return whether there are two GPUs, so that no stand-in is needed."""
+    """Return whether there are two GPUs, so that no fake ones are needed."""
     return torch.cuda.device_count() > 1
 
 
