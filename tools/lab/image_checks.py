@@ -15,6 +15,11 @@ def trained(record, epochs=EPOCHS):
     ended(record)
     found = [record.epochs(rank) for rank in range(len(record.events))]
     if not any(found):
+        if not record.rows:
+            raise Wrong(
+                "The run ends without an error, but it has not trained: no image "
+                "reached the network, and metrics.csv has no epoch."
+            )
         raise Limit(
             "No training image was seen to reach a network: the lab looks at what is "
             "given to an nn.Module, N x 28 x 28 or N x 784, one image a row."

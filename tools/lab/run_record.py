@@ -139,6 +139,8 @@ class RunRecord:
             # one that ended by itself, before those that were ended meanwhile
             rank = min(own, key=lambda rank: (not self.statuses[rank], rank))
             text, line = own[rank]
+            if self.out:  # the lab's own folder says nothing to the learner
+                text = text.replace(f"{self.out.parent}/", "")
             lines = re.sub(NOISE, "", text).splitlines()
             what = lines[0][:300] if lines else ""
             if not what:
