@@ -15,7 +15,7 @@ from tools.lab import checks, fake_cuda, recorder
 from tools.lab.checks import EPOCHS, TEST, TRAIN
 from tools.lab.exercise import stage_text
 from tools.lab.run_record import RunRecord
-from tools.lab.trying import FAKES
+from tools.lab.trying import FAKES, without
 from tools.run import compare, ranks
 from tools.run.sample import cut
 from tools.run.stages import CPU_PROCESSES
@@ -191,10 +191,7 @@ def repeat(exercise, setting, flags):
     if setting.resume:
         words.append(f"RESUME={setting.resume}")
     words += [f"FAKE={name}" for name in fake_names(setting)]
-    flags = list(flags)
-    if "--checkpoint" in flags:  # `make try` of the exercise has one of its own
-        place = flags.index("--checkpoint")
-        del flags[place : place + 2]
+    flags = without(flags, "--checkpoint")  # `make try` has one of its own
     if setting.batch:
         flags += ["--batch-size", str(setting.batch)]
     flags += ["--epochs", str(setting.epochs)]

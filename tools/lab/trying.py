@@ -84,10 +84,18 @@ def lines(trial, path, root, folder):
     words = [path, "--data", root, "--out", path.parent / "out"]
     for word in trial.always:
         words.append(word.replace("FOLDER", str(data.shown(folder))))
-    words += trial.flags
     if not trial.resume:
-        return [words]
-    return [[*words, "--epochs", trial.resume], [*words, "--resume"]]
+        return [[*words, *trial.flags]]
+    first = [*without(trial.flags, "--epochs"), "--epochs", trial.resume]
+    return [[*words, *first], [*words, *trial.flags, "--resume"]]
+
+
+def without(flags, name):
+    """Return flags without one of them and what follows it."""
+    if name not in flags:
+        return list(flags)
+    place = flags.index(name)
+    return [*flags[:place], *flags[place + 2 :]]
 
 
 def pretend(rank, name):
@@ -141,6 +149,24 @@ def read_curve(path):
         return []
 
 
+def read_keys(path):
+    """Return the keys of the model.pth that a script has written, or []."""
+    import torch
+
+    try:
+        model = torch.load(path.parent / "out" / "model.pth", "cpu", weights_only=True)
+        return [str(key) for key in model]
+    except Exception:  # noqa: BLE001, whatever a learner's script has written there
+        return []
+
+
+def show_keys(ours, right):
+    """Print the keys of the learner's model.pth where they are not the right ones."""
+    if ours != right:
+        print(f"The keys of your model.pth:  {', '.join(ours) or 'none'}")
+        print(f"The keys of the right one:   {', '.join(right)}")
+
+
 def show_curves(ours, right):
     """Print the learner's curve beside the right one, and where they differ."""
     if not right:
@@ -163,7 +189,7 @@ def show_curves(ours, right):
             f"{mark}"
         )
     if same:
-        print("The curves are equal. What you look for shows elsewhere, or is solved.")
+        print("The curves are equal.")
 
 
 def in_words(curve, epoch):
@@ -192,14 +218,16 @@ def try_script(exercise):
         right.parent.mkdir()
         right.write_text(exercise.script("solution"))
         run_right(trial, lines(trial, right, root, folder))
-        expected = read_curve(right)
+        curve = read_curve(right)
+        keys = read_keys(right)
     if trial.resume or "--resume" not in trial.flags:
         shutil.rmtree(folder / "out", ignore_errors=True)
     where = f" on {FAKES[trial.fake]}" if trial.fake else ""
-    print(f"Yours prints{where}:")
+    print(f"Yours prints{where} (if it hangs, Ctrl-C ends it):")
     for words in lines(trial, path, root, folder):
         status = follow(path, trial, words)
         if status:
             break
-    show_curves(read_curve(path), expected)
+    show_curves(read_curve(path), curve)
+    show_keys(read_keys(path), keys)
     return status
