@@ -9,6 +9,7 @@ finds an error writes it into the store, so every node ends with the same senten
 import json
 import os
 import socket
+import threading
 import time
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -226,13 +227,26 @@ class Rendezvous:
 
 
 def tcp_store(host, port, is_master):
-    """Return a TCPStore; raises RuntimeError if there is none, or the port is taken."""
+    """Return a TCPStore; raises RuntimeError if there is none, or the port is taken.
+
+    A thread makes it, because a TCPStore waits forever for a program that is silent.
+    """
     from torch.distributed import TCPStore  # here, because that import takes seconds
 
-    limit = timedelta(seconds=ANSWER)
-    return TCPStore(
-        host, port, is_master=is_master, timeout=limit, wait_for_workers=False
-    )
+    made = []
+
+    def make():
+        limit = timedelta(seconds=ANSWER)
+        options = {"is_master": is_master, "timeout": limit, "wait_for_workers": False}
+        with suppress(RuntimeError):
+            made.append(TCPStore(host, port, **options))
+
+    thread = threading.Thread(target=make, daemon=True)
+    thread.start()
+    thread.join(2 * ANSWER)
+    if not made:
+        raise RuntimeError(f"no TCPStore at {host}:{port}")
+    return made.pop()
 
 
 def compare(entries, rank):
