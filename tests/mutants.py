@@ -33,6 +33,7 @@ GPUS = "run/test_plan.py -k 'shell_lists or cannot_use'"
 PLAN = "run/test_plan.py"
 MECHANISM = "stages/test_mechanism.py"
 REFERENCE = "stages/test_reference.py"
+RENDEZVOUS = "run/test_rendezvous.py"
 REFUSALS = "stages/test_refusals.py"
 NODES = "run/test_nodes.py"
 RESTARTS = "run/test_launch.py -k restarts_do_not"
@@ -233,12 +234,12 @@ MUTANTS = {  # file -> (text, text in its place, what that simulates, tests)
         ("[link] if lock is None else [link, lock]", "[link]", "two runs in one folder after a killed launcher", "run/test_failing.py -k second_run"),
         ("        end_children()\n    status = ", "        child.kill()\n    status = ", "Ctrl-C leaves the ranks behind", "run/test_failing.py -k ctrl_c"),
     ],
-    "tools/run/meeting.py": [
-        ('        if other["rank"] == node["rank"]:', "        if False:", "a NODE_RANK given twice", NODES),
-        ("        if theirs != ours:", "        if False:", "other data on one node", NODES),
-        ("        if wrong:\n", "        if False:\n", "a firewall that opens one port only", NODES),
-        ('(INTERFACE, "").split(",")[0] or leads', '(INTERFACE, "lo")', "gloo on the loopback interface", NODES),
-        ("        await tell(end=str(failure))\n", "", "node 0 alone says why", NODES),
+    "tools/run/rendezvous.py": [
+        ('        if self.store.add(f"rank {self.rank}", 1) > 1:', "        if False:", "a NODE_RANK given twice", f"{RENDEZVOUS} -k twice"),
+        ("            if found != expected:", "            if False:", "other settings on one node", f"{RENDEZVOUS} -k settings"),
+        ("                except OSError as error:\n                    one", "                except OverflowError as error:\n                    one", "a firewall that opens one port only", f"{RENDEZVOUS} -k firewall"),
+        ("given or find_interface(own)", "given or 'lo'", "gloo on the loopback interface", f"{RENDEZVOUS} -k two_machines"),
+        ("            raise self.publish(failure) from None\n", "            raise\n", "one node alone says why", f"{RENDEZVOUS} -k twice"),
     ],
     "tools/run/install.py": [
         ("        if not there:\n", "        if True:\n", "a failed venv takes a working .venv with it", "run/test_install.py -k takes_nothing"),
