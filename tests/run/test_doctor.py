@@ -183,8 +183,8 @@ def test_copies_between_gpus_that_do_not_arrive(machine, monkeypatch):
 
 def test_the_error_is_shown_and_not_a_warning_before_it(monkeypatch):
     script = "echo W: a warning >&2; echo '[rank0]: x.DistError: broken' >&2; exit 1"
-    command = ["sh", "-c", script, "mnist.py"]
-    monkeypatch.setattr(doctor.launch, "plan", lambda *_: ({}, command))
+    plan = SimpleNamespace(launcher=["sh", "-c", script], environment={})
+    monkeypatch.setattr(doctor, "make_plan", lambda *_: plan)
     verdict, text = doctor.processes()
     assert verdict == doctor.FAILURE
     assert text.startswith("DistError: broken: try sh ")
