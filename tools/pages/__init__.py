@@ -2,6 +2,7 @@
 
 blocks           the generated parts of the pages, and the reasons for every hunk
 essence          the diff of the front page
+symptoms         the page of symptoms: every "What goes wrong", by what you see
 own_script       the curves of the scripts in beyond/own_script/
 pictures         the pictures of the pages, in svg/; `hunk_picture` draws a diff
 side_by_side     any two stages in the browser, one HTML file

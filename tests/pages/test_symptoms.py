@@ -1,0 +1,37 @@
+"""Promise: the page of symptoms has all that goes wrong, and says where the fix is."""
+
+import re
+
+from conftest import ROOT
+from tools.pages import symptoms
+from tools.run.stages import EVERY, folder
+
+
+def test_every_entry_of_every_page_is_a_row():
+    text = symptoms.overview()
+    rows = re.findall(r"\| \[stage \d+\]\((\S+)#what-goes-wrong\) \|", text)
+    for stage in EVERY.values():
+        page = folder(stage) / "README.md"
+        chapter = page.read_text().split("\n## What goes wrong\n")[1].split("\n## ")[0]
+        entries = chapter.count("\n- ")
+        assert entries == rows.count(str(page.relative_to(ROOT))) > 2
+    assert len(rows) > 60
+
+
+def test_a_row_has_the_error_text_its_cause_and_an_exercise(tmp_path, monkeypatch):
+    monkeypatch.setattr(symptoms, "ROOT", tmp_path)
+    page = tmp_path / "04_ddp" / "README.md"
+    page.parent.mkdir()
+    page.write_text(
+        "## What goes wrong\n\n- **`It\n  failed`**, or hangs. Rank 0 [is](x.md) "
+        "late.[^a] Wait\n  ([a#1](https://a.b)). See [exercise 5]"
+        "(../exercises/05_late.md).\n\n## What to try\n\n- **not this**\n"
+    )
+    assert symptoms.symptoms(page) == [
+        symptoms.Symptom(
+            seen="`It failed`",
+            cause="Rank 0 is late.",
+            fix="[stage 4](04_ddp/README.md#what-goes-wrong)",
+            exercise="[5](exercises/05_late.md)",
+        )
+    ]
