@@ -84,7 +84,7 @@ def test_every_picture_is_shown_and_described():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_picture_is_small_whole_and_has_colours_for_the_dark(name):
+def test_a_picture_is_small_whole_and_has_colors_for_the_dark(name):
     text = svg(name)
     assert len(text.encode()) < 60_000
     ElementTree.fromstring(text)
@@ -93,9 +93,9 @@ def test_a_picture_is_small_whole_and_has_colours_for_the_dark(name):
     light = {light for light, _ in pictures.PALETTE.values()}
     checked = 0
     for words in re.findall(r"<text.*?>", text):
-        (colour,) = re.findall(r"fill: (#\w+)", words)
-        if colour != "#fefefe":  # on a bar that is dark in both
-            assert colour in light, words
+        (color,) = re.findall(r"fill: (#\w+)", words)
+        if color != "#fefefe":  # on a bar that is dark in both
+            assert color in light, words
             checked += 1
     assert checked > 8
     rules = set(re.findall(r'\[style\*="(.*?)"\]', text))

@@ -266,9 +266,9 @@ def test_the_bar_is_narrow_where_the_window_is_low(page):
         assert heights[0] < 40 and heights[0] < 0.7 * heights[1]
 
 
-def luminance(colour):
+def luminance(color):
     red, green, blue = (
-        c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in colour
+        c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in color
     )
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
@@ -300,14 +300,14 @@ def test_every_text_can_be_read(page, scheme):
             )
         )
     assert len(pairs) > 30 and len([kind for kind, *_ in pairs if kind]) > 5
-    for kind, *colours in pairs:
-        parts = [[float(n) for n in re.findall(r"[\d.]+", one)][:3] for one in colours]
+    for kind, *colors in pairs:
+        parts = [[float(n) for n in re.findall(r"[\d.]+", one)][:3] for one in colors]
         parts = [
             part if "srgb" in one else [n / 255 for n in part]
-            for one, part in zip(colours, parts, strict=True)
+            for one, part in zip(colors, parts, strict=True)
         ]
         dark, light = sorted(map(luminance, parts))
-        assert (light + 0.05) / (dark + 0.05) >= 4.5, (kind, colours)
+        assert (light + 0.05) / (dark + 0.05) >= 4.5, (kind, colors)
 
 
 def test_headings_and_landmarks(page):

@@ -25,7 +25,7 @@ BLUE = "#1f6fb4"
 ORANGE = "#d9731a"
 GREEN = "#2a8a5f"
 GREY = "#8a939c"
-COLOURS = BLUE, GREEN, ORANGE, "#b08cc0", "#c5cbd1"
+COLORS = BLUE, GREEN, ORANGE, "#b08cc0", "#c5cbd1"
 RANKS = "#b9d9ff", "#ffd0a0"  # light: black text is on them
 
 
@@ -36,7 +36,7 @@ def figure(width, height, rows=1, columns=1, **options):
 
 
 def table(axis, values, texts, **style):
-    """Draw a table: each cell in the colour of its value, with its text.
+    """Draw a table: each cell in the color of its value, with its text.
 
     `values` and `texts` are (rows, columns) in size, `style` is what imshow takes.
     """
@@ -98,11 +98,11 @@ def shares(measured):
     made, axis = figure(8, 2.4)
     totals = torch.tensor([sum(parts.values()) for parts in measured.values()])
     left = torch.zeros(len(measured))
-    for kind, colour in zip(next(iter(measured.values())), COLOURS, strict=False):
+    for kind, color in zip(next(iter(measured.values())), COLORS, strict=False):
         share = (
             100 * torch.tensor([parts[kind] for parts in measured.values()]) / totals
         )
-        axis.barh(list(measured), share, left=left, color=colour, label=kind)
+        axis.barh(list(measured), share, left=left, color=color, label=kind)
         left += share
     axis.set(xlabel="share of a step's time (%)", xlim=(0, 100))
     axis.invert_yaxis()
@@ -205,9 +205,9 @@ def gradients(before, after, whole):
     """
     made, (left, right) = figure(8.6, 3.2, 1, 2, sharey=True)
     for axis, pair in (left, before), (right, after):
-        for rank, colour in enumerate((BLUE, ORANGE)):
+        for rank, color in enumerate((BLUE, ORANGE)):
             places = [digit - 0.2 + 0.4 * rank for digit in range(10)]
-            axis.bar(places, pair[rank], 0.38, color=colour, label=f"rank {rank}")
+            axis.bar(places, pair[rank], 0.38, color=color, label=f"rank {rank}")
         axis.axhline(0, color=rcParams["axes.edgecolor"], linewidth=0.8)
         axis.grid(visible=False)
         axis.set(xticks=range(10), xlabel="bias of digit")
@@ -227,10 +227,10 @@ def accuracies(rows):
     made, axis = figure(8, 2.6)
     for place, (name, correct, total) in enumerate(rows):
         share = 100 * correct / total
-        colour = GREY
+        color = GREY
         if name.startswith("all"):
-            colour = BLUE if place == len(rows) - 1 else ORANGE
-        axis.plot(share, place, "o", markersize=9, color=colour)
+            color = BLUE if place == len(rows) - 1 else ORANGE
+        axis.plot(share, place, "o", markersize=9, color=color)
         axis.annotate(
             f"{correct}/{total}",
             (share, place),
@@ -274,7 +274,7 @@ def schedule(parts, count):
 def schedules(pieces):
     """Draw when each half works: {number of micro-batches: result of `schedule`}."""
     made, axes = figure(9, 5, len(pieces), 1, sharex=True)
-    colours = {"forward": BLUE, "backward": ORANGE}
+    colors = {"forward": BLUE, "backward": ORANGE}
     for axis, (count, found) in zip(axes, pieces.items(), strict=True):
         end = max(start + length for _, start, length, *_ in found)
         for half, start, length, kind, micro in found:
@@ -282,7 +282,7 @@ def schedules(pieces):
                 half,
                 1000 * length,
                 left=1000 * start,
-                color=colours[kind],
+                color=colors[kind],
                 edgecolor="white",
             )
             axis.bar_label(bar, [micro], label_type="center", color="white", fontsize=8)

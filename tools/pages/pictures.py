@@ -1,6 +1,6 @@
 """Draw the pictures of the pages, svg/*.svg: `python -m tools.pages.pictures`.
 
-Each holds the data that it shows, as JSON, and the colours of the page of side_by_side
+Each holds the data that it shows, as JSON, and the colors of the page of side_by_side
 for light and for dark readers.
 """
 
@@ -136,8 +136,8 @@ def draw_bubble(found):
     for axes, (count, pieces) in zip(panels, found.items(), strict=True):
         end = max(start + length for *_, start, length in pieces)
         for half, way, micro, start, length in pieces:
-            colour = BLUE if way == "forward" else ORANGE
-            axes.barh(half, length - 0.02, left=start, color=colour)
+            color = BLUE if way == "forward" else ORANGE
+            axes.barh(half, length - 0.02, left=start, color=color)
             axes.text(
                 start + length / 2,
                 half,

@@ -33,8 +33,8 @@ def line_styles(stages):
     found = {}
     for index, stage in enumerate(stages):
         width = 2.0 * (len(stages) - index) + 0.5
-        colour = colormaps["viridis"](0.95 * (1 - (index + 1) / len(stages)))
-        style = {"label": stage, "color": colour, "linewidth": width}
+        color = colormaps["viridis"](0.95 * (1 - (index + 1) / len(stages)))
+        style = {"label": stage, "color": color, "linewidth": width}
         style |= {"marker": "o", "markersize": width, "solid_joinstyle": "round"}
         found[stage] = style
     return found
