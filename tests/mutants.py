@@ -243,10 +243,14 @@ MUTANTS = {  # file -> (text, text in its place, what that simulates, tests)
     ],
     "tools/run/install.py": [
         ("        if not there:\n", "        if True:\n", "a failed venv takes a working .venv with it", "run/test_install.py -k takes_nothing"),
-        ("if not done and ours and", "if False and", "an index without these versions is the end", "run/test_install.py -k not_the_end"),
+        ("\n        others = torch + others\n", "\n", "a wheelhouse without torch", "run/test_install.py -k holds_the_notebooks"),
+        ('requirements("notebooks", index', 'requirements("stages", index', "a wheelhouse without notebooks", "run/test_install.py -k holds_the_notebooks"),
+        ("elif with_gpu_packages or not", "elif not", "CUDA's packages left out of torch with CUDA", "run/test_install.py -k default_index"),
+        ('["--default-index", preflight.pip_index(PYTHON)]', "[]", "pip's own index is not asked", "run/test_install.py -k default_index"),
     ],
     "tools/run/preflight.py": [
         ("        if free < gigabytes\n", "        if False\n", "a full disk not said", "run/test_install.py -k what_is_wrong"),
+        ('"/usr/lib/wsl/lib/libcuda.so.1"', '"/nowhere"', "the driver of WSL not found", "run/test_install.py -k signs"),
     ],
     "tools/run/data.py": [
         ("if not check_integrity(path, md5):", "if False:", "files that are not the official ones", DATA),

@@ -1,10 +1,12 @@
 """Promise: set-up says what is wrong before it downloads, and breaks nothing."""
 
+import os
 import re
 import shutil
 import subprocess
 import sys
 import zipfile
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -35,7 +37,7 @@ def test_a_variable_that_is_not_there_is_refused(word, line):
 def test_variables_that_are_there_and_those_of_the_shell_pass():
     known = set(re.findall(r"[A-Z_]+(?==)", MAKEFILE))
     assert len(known) > 30
-    words = [f"{name}=x" for name in sorted(known - {"PYTHON"})]
+    words = [f"{name}=x" for name in sorted(known - {"PYTHON", "VENV"})]
     result = call(["make", "-n", "help", *words], env={**ENV, "NPRC": "4"})
     assert result.returncode == 0, result.stderr
     listed = call(["make", "help-variables"]).stdout
@@ -122,57 +124,146 @@ def test_a_wheelhouse_is_enough(checkout):
     assert call([python, "-c", "import torch; print(torch.tiny)"]).stdout == "True\n"
     (checkout / ".venv/stages.ready").unlink()
     result = make(checkout, **nowhere, WHEELHOUSE="tools")
-    assert result.stderr.startswith("WHEELHOUSE=tools: no torch in there")
+    assert result.stderr.startswith("WHEELHOUSE=tools: it has no torch")
 
 
 @pytest.fixture
 def choice(monkeypatch, tmp_path):
-    """Pretend a machine: choice(driver, reason why the CPU index does not answer)."""
+    """Fake a machine: choice(driver, reason why the CPU index does not answer)."""
     monkeypatch.setattr(install, "CHOSEN", tmp_path / "torch-index")
     monkeypatch.setattr(install.sys, "platform", "linux")
     monkeypatch.delenv("TORCH_INDEX", raising=False)
 
-    def pretend(driver, reason):
+    def fake(driver, reason):
         monkeypatch.setattr(preflight, "has_driver", lambda: driver)
         monkeypatch.setattr(preflight, "unreachable", lambda url: reason)
         return install.choose_index()
 
-    return pretend
+    return fake
 
 
 def test_where_torch_comes_from(choice, monkeypatch, capsys):
-    assert choice(True, None) == ("default", True)
+    assert choice(True, None) == "default"
     assert capsys.readouterr().out == "NVIDIA driver found: torch with CUDA\n"
-    assert choice(False, "timed out") == ("default", True)
+    assert choice(False, "timed out") == "default"
     assert "does not answer: torch with CUDA" in capsys.readouterr().out
-    assert choice(False, None) == (preflight.CPU, True)
+    assert choice(False, None) == preflight.CPU
     assert "TORCH_INDEX=default takes the one with CUDA" in capsys.readouterr().out
     install.CHOSEN.write_text("https://chosen.before\n")
-    assert choice(False, None) == ("https://chosen.before", False)
+    assert choice(False, None) == "https://chosen.before"
     monkeypatch.setenv("TORCH_INDEX", "default")
-    assert choice(False, None) == ("default", False)
+    assert choice(False, None) == "default"
 
 
-def test_an_index_without_these_versions_is_not_the_end(choice, monkeypatch, tmp_path):
-    choice(False, None)
+@pytest.fixture
+def commands(monkeypatch, tmp_path):
+    """Return the commands that would be run, each with the requirements it reads."""
+    found = []
+
+    def run(words, **options):
+        read = "-r" in words and Path(words[-1]).read_text()
+        found.append((" ".join(words), read))
+        return subprocess.CompletedProcess(words, 0, "https://mirror/simple\n", "")
+
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(subprocess, "run", run)
     monkeypatch.setattr(install, "VENV", tmp_path)
+    monkeypatch.setattr(install, "CHOSEN", tmp_path / "torch-index")
     (tmp_path / "bin").mkdir()
-    (tmp_path / "bin/uv").touch()
-    asked = []
+    (tmp_path / "bin" / "uv").touch()
+    for name in "TORCH_INDEX", "WHEELHOUSE", "UV_DEFAULT_INDEX", "PIP_INDEX_URL", "OUT":
+        monkeypatch.delenv(name, raising=False)
+    return found
 
-    def fails_for_cpus(size, index, house):
-        asked.append(index)
-        return index == "default"
 
-    monkeypatch.setattr(install, "install", fails_for_cpus)
+def test_an_index_is_asked_for_torch_alone(commands, monkeypatch):
+    monkeypatch.setenv("TORCH_INDEX", "https://index/cpu")
     install.setup("stages")
-    assert asked == [preflight.CPU, "default"]
-    assert install.CHOSEN.read_text() == "default\n"
-    asked.clear()
-    monkeypatch.setenv("TORCH_INDEX", preflight.CPU)
-    with pytest.raises(SystemExit, match="could not install stages.txt"):
-        install.setup("stages")  # what somebody asked for is not replaced
-    assert asked == [preflight.CPU]
+    _, (first, torch), (second, others) = commands
+    assert "--index-url https://index/cpu" in first
+    assert "torchvision==" in torch and "numpy" not in torch
+    assert "--default-index https://mirror/simple" in second
+    assert "numpy==" in others
+    assert "torch" not in others and "nvidia" not in others and "cuda" not in others
+    assert install.CHOSEN.read_text() == "https://index/cpu\n"
+
+
+def test_the_default_index_has_it_all(commands, monkeypatch):
+    monkeypatch.setenv("TORCH_INDEX", "default")
+    install.setup("notebooks")
+    asked, (words, read) = commands
+    assert asked[0].endswith("-m pip config get global.index-url")
+    assert "--default-index https://mirror/simple" in words
+    everything = (ROOT / "requirements/notebooks.txt").read_text().splitlines()
+    assert sorted(read.splitlines()) == sorted(everything)
+    assert "jupyterlab==" in read and "nvidia-nccl" in read
+
+
+def test_a_wheelhouse_holds_the_notebooks_and_uv(commands, monkeypatch, tmp_path):
+    monkeypatch.setenv("TORCH_INDEX", "default")
+    monkeypatch.setenv("OUT", str(tmp_path))
+    install.wheelhouse()
+    ((words, read),) = commands
+    assert " -m pip download " in words and f"--dest {tmp_path} " in words
+    for package in "torch==", "nvidia-nccl", "jupyterlab==", "numpy==", install.UV:
+        assert package in read
+
+
+def test_what_failed_is_said(commands, monkeypatch):
+    monkeypatch.setenv("TORCH_INDEX", "https://index/cpu")
+    monkeypatch.setattr(install, "succeeds", lambda *words: False)
+    with pytest.raises(SystemExit, match=r"could not install stages.txt: see above"):
+        install.setup("stages")
+    with pytest.raises(SystemExit, match="could not download all: see above"):
+        install.wheelhouse()
+    assert not install.CHOSEN.exists()
+
+
+def test_pip_is_asked_for_its_index(monkeypatch, tmp_path):
+    for name in "UV_DEFAULT_INDEX", "PIP_INDEX_URL", "PIP_CONFIG_FILE":
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / ".config/pip").mkdir(parents=True)
+    text = "[global]\nindex-url = https://mirror/simple\n"
+    (tmp_path / ".config/pip/pip.conf").write_text(text)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    assert preflight.pip_index() == "https://mirror/simple"
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    assert preflight.pip_index() == preflight.PYPI
+    monkeypatch.setenv("PIP_INDEX_URL", "https://other/simple")
+    assert preflight.pip_index() == "https://other/simple"
+
+
+SIGNS = "/dev/nvidiactl", "/proc/driver/nvidia", "/usr/lib/wsl/lib/libcuda.so.1"
+
+
+@pytest.mark.parametrize("sign", [*SIGNS, "nvidia-smi", "libcuda", None])
+def test_signs_of_a_driver(monkeypatch, sign):
+    """Windows puts the driver of WSL into /usr/lib/wsl."""
+    monkeypatch.setattr(os.path, "exists", lambda path: path == sign)
+    tools = {"nvidia-smi": "/bin/nvidia-smi"} if sign == "nvidia-smi" else {}
+    monkeypatch.setattr(shutil, "which", tools.get)
+    library = "libcuda.so.1" if sign == "libcuda" else None
+    monkeypatch.setattr(preflight.ctypes.util, "find_library", lambda name: library)
+    assert preflight.has_driver() == (sign is not None)
+
+
+def test_a_larger_size_holds_the_smaller(checkout):
+    """After `make setup`, `make cpu` installs nothing."""
+    for size in "notebooks", "dev":
+        (checkout / f"requirements/{size}.txt").touch()
+    python = checkout / "python"
+    python.write_text('#!/bin/sh\n[ "$1" = -c ] || echo "$@" >> asked\n')
+    python.chmod(0o755)
+    (checkout / ".venv").mkdir()
+    make = ["make", "PYTHON=./python"]
+    for target in ".venv/notebooks.ready", ".venv/stages.ready", ".venv/dev.ready":
+        result = subprocess.run([*make, target], cwd=checkout, env=ENV)
+        assert result.returncode == 0
+    asked = (checkout / "asked").read_text().splitlines()
+    assert [words.split()[-1] for words in asked] == ["notebooks", "dev"]
+    shown = call(["make", "-n", "setup", "-B"], cwd=checkout).stdout
+    assert "tools.run.install notebooks" in shown
 
 
 def test_what_is_wrong_is_said_before_a_download(monkeypatch, tmp_path):
