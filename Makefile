@@ -59,10 +59,12 @@ help-variables:
 #: QUICK=1      for bench: few and short rounds
 #: NODES=4 GPUS_PER_NODE=8  for predict; STEP=0.1 MB=102: seconds of a GPU's step, and its
 #:              gradients; NETWORK=10 Gbit/s between nodes
-#: A=STAGE B=STAGE  for diff; S=STAGE for trace and restore; E=04 for the lab; FROM=DIR for data
-#: IMAGES=512,101 RESUME=1 FAKE=two_gpus  for try, beside NPROC and ARGS, which replaces
-#:              the flags that the page means: so many training and test images, epochs
-#:              before a run with --resume, and a fake machine; WHO=Ada names you in check
+#: A=STAGE B=STAGE  for diff; S=STAGE for trace and restore; E=04 for the lab;
+#:              FROM=DIR for data, FROM=FILE for room
+#: IMAGES=512,101 RESUME=1 FAKE=two_gpus DOUBLE=1  for try: so many training and test
+#:              images, epochs before a run with --resume, a fake machine, float64.
+#:              NPROC and ARGS replace what the page asks for
+#: WHO=Ada      for check and exercises: your name in the line for the instructor
 #: OMP_NUM_THREADS=4  threads of each process; not given: 1
 #: PYTHON=...   the Python to make .venv with, 3.10 or newer
 #: VENV=none    use the Python that is active, with its PyTorch, and install nothing

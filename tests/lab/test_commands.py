@@ -2,7 +2,9 @@
 
 import os
 import re
+import signal
 import subprocess
+import sys
 
 import pytest
 
@@ -116,6 +118,71 @@ def test_what_does_not_parse_is_answered_without_pytorch(workshop):
     script.write_bytes(text.encode() + b"# caf\xe9\n")
     line = text.count("\n") + 1
     assert f"Line {line} of {script} is not UTF-8" in act("check", "E=08").stdout
+
+
+def test_watch_checks_what_is_saved_until_it_is_right(tmp_path, monkeypatch):
+    monkeypatch.setenv("WORKSHOP", str(tmp_path))
+    begun = find_exercise("08")
+    commands.begin(begun)
+    script = tmp_path / begun.name / "mnist.py"
+    script.write_text("def main(:\n")  # told without a run
+    words = [sys.executable, "-m", "tools.lab.commands", "watch", "08"]
+    options = {"cwd": ROOT, "text": True, "stdout": subprocess.PIPE}
+    options["stderr"] = subprocess.PIPE
+    with subprocess.Popen(words, **options) as watching:
+        first = read_until(watching.stdout, "Waiting until you save")
+        assert "Not yet. " in first
+        script.write_text("def main(]:\n")
+        assert "line 1: " in read_until(watching.stdout, "Waiting until you save")
+        watching.send_signal(signal.SIGINT)
+        rest, errors = watching.communicate(timeout=120)
+    assert (rest, errors, watching.returncode) == ("", "stopped\n", 1)
+
+    monkeypatch.setattr(commands, "check", lambda exercise: 0)
+    assert commands.watch(begun) == 0  # solved: it ends
+
+
+def read_until(stream, text):
+    """Return the lines of a stream up to the one that has a text."""
+    found = ""
+    for line in stream:
+        found += line
+        if text in line:
+            return found
+    raise AssertionError(f"the stream ended without {text!r}: {found}")
+
+
+ROOM = """\
+12:01 Ada: 3 of 31 solved (01 02 05), begun: 06
+Bob: 0 of 31 solved
+how do I begin?
+Ada: 4 of 31 solved (01 02 05 06)
+Cy: 1 of 31 solved (01), begun: 02 05
+12:09 Ada: 4 of 31 solved (01 02 05 06)
+"""
+
+
+def test_a_room_is_a_table(tmp_path, capsys):
+    path = tmp_path / "lines.txt"
+    path.write_text(ROOM)
+    progress.show_room(path)
+    table = capsys.readouterr().out
+    people, _, by_exercise = table.partition("\n\n")
+    rows = [line.split() for line in people.splitlines()]
+    assert rows == [
+        ["who", "solved", "begun"],
+        ["Ada", "4"],
+        ["Cy", "1", "02", "05"],
+        ["Bob", "0"],
+    ]
+    assert by_exercise.startswith("Of 3 learners ")
+    assert "\n01   2 solved   0 begun  The batch" in by_exercise
+    assert "\n02   1 solved   1 begun" in by_exercise
+    path.write_text("nobody\n")
+    with pytest.raises(SystemExit, match="^no line says "):
+        progress.show_room(path)
+    with pytest.raises(SystemExit, match="^cannot read .*no.txt: "):
+        progress.show_room(tmp_path / "no.txt")
 
 
 def test_a_check_that_fails_takes_done_back(tmp_path, monkeypatch):

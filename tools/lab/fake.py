@@ -1,20 +1,32 @@
-"""Run a script on fake GPUs: `python -m tools.lab.fake two_gpus SCRIPT FLAG...`."""
+"""Run a script on fake GPUs: `python -m tools.lab.fake two_gpus SCRIPT FLAG...`.
+
+With `float64`, or `two_gpus,float64`, it computes in float64.
+"""
 
 import os
 import runpy
 import sys
 
-import torch._dynamo  # noqa: F401, as long as torch.Event is its own
+import torch._dynamo  # here, as long as torch.Event is its own
 import torchvision  # noqa: F401
 
 from tools.lab import fake_cuda
 
 
+def install(name):
+    """Have this process believe in what a function of tools.lab.fake_cuda fakes."""
+    getattr(fake_cuda, name)(lambda *_, **__: None)
+
+
 def main():
-    name = sys.argv[1]
+    names = sys.argv[1].split(",")
     sys.argv = sys.argv[2:]
     sys.path[0] = os.path.dirname(sys.argv[0])  # as if it had been started by itself
-    getattr(fake_cuda, name)(lambda *_, **__: None)
+    for name in names:
+        if name == "float64":
+            torch.set_default_dtype(torch.float64)
+        else:
+            install(name)
     runpy.run_path(sys.argv[0], run_name="__main__")
 
 

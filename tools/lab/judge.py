@@ -178,7 +178,7 @@ def described(setting, flags, stage):
     text += "epochs" if setting.epochs > 1 else "epoch"
     if setting.resume:
         text += f", stopped and resumed after {setting.resume}"
-    return text
+    return f"{text}, in float64" if setting.float64 else text
 
 
 def repeat(exercise, setting, flags):
@@ -191,6 +191,8 @@ def repeat(exercise, setting, flags):
     if setting.resume:
         words.append(f"RESUME={setting.resume}")
     words += [f"FAKE={name}" for name in fake_names(setting)]
+    if setting.float64:
+        words.append("DOUBLE=1")
     flags = without(flags, "--checkpoint")  # `make try` has one of its own
     if setting.batch:
         flags += ["--batch-size", str(setting.batch)]

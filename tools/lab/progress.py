@@ -14,7 +14,7 @@ from tools.run.stages import ROOT, refuse
 
 WHICH = "which exercise? E=04, say; 'make exercises' lists them"
 # a line of `progress`, with whatever a chat has put in front of it
-LINE = re.compile(r"(.*?):? *(\d+) of (\d+) solved(?: \(([\d ]*)\))?(.*begun: (.*))?")
+LINE = re.compile(r"(\S+): \d+ of \d+ solved(?: \(([\d ]+)\))?(?:, begun: ([\d ]+))?")
 
 
 def workshop(name):
@@ -83,6 +83,7 @@ def progress():
     for exercise in everything:
         numbers[state(exercise.name)].append(exercise.number)
     who = os.environ.get("WHO") or f"{getpass.getuser()}@{platform.node()}"
+    who = who.replace(" ", "_")
     text = f"{who}: {len(numbers['done'])} of {len(everything)} solved"
     if numbers["done"]:
         text += f" ({' '.join(numbers['done'])})"
@@ -108,10 +109,10 @@ def read_lines(lines):
     """Return {who: (numbers solved, numbers begun)}; somebody's last line counts."""
     found = {}
     for line in lines:
-        match = LINE.match(line.strip())
+        match = LINE.search(line)
         if match:
-            who, _, _, solved, _, begun = match.groups()
-            found[who or "?"] = (solved or "").split(), (begun or "").split()
+            who, solved, begun = match.groups()
+            found[who] = (solved or "").split(), (begun or "").split()
     return found
 
 

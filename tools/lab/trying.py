@@ -41,6 +41,7 @@ class Trial:
     images: tuple = ()  # of training and of test; (): all of data/sample
     resume: int = 0  # epochs that a first run trains, before one with --resume
     fake: str = ""  # a key of FAKES
+    double: bool = False  # float64, as the check has it: other initial weights, too
     flags: list = field(default_factory=list)  # of the script; ARGS replaces them
     always: list = field(default_factory=list)  # flags that ARGS is added to
     before: list = field(default_factory=list)  # a Python script, run first
@@ -57,23 +58,32 @@ def planned(exercise):
             refuse(f"{exercise.stage} is one process: NPROC is for those of torchrun")
         trial.processes = positive("NPROC", given("NPROC"))
     if given("IMAGES"):
-        words = given("IMAGES").split(",")
-        trial.images = tuple(positive("IMAGES", word) for word in words)
-        most = data.check(data.SAMPLE)
-        if len(words) != 2 or trial.images[0] > most[0] or trial.images[1] > most[1]:
-            refuse(f"IMAGES={given('IMAGES')}: for training and test, at most {most}")
+        trial.images = numbers_of_images(given("IMAGES"))
     if given("RESUME"):
         trial.resume = positive("RESUME", given("RESUME"))
     if given("FAKE"):
         trial.fake = given("FAKE")
         if trial.fake not in FAKES:
-            refuse(f"FAKE={trial.fake}: there is {', '.join(FAKES)}")
+            refuse(f"FAKE={trial.fake}: take {', '.join(FAKES)}")
+    trial.double = bool(given("DOUBLE"))
     if given("ARGS"):
         try:
             trial.flags = shlex.split(given("ARGS"))
         except ValueError as error:
             refuse(f"ARGS={given('ARGS')!r} cannot be split into words: {error}")
     return trial
+
+
+def numbers_of_images(text):
+    """Return how many training and test images IMAGES asks for, or refuse."""
+    train, test = data.check(data.SAMPLE)
+    wanted = tuple(int(word) for word in text.split(",") if word.isdecimal())
+    if len(wanted) != 2 or not (0 < wanted[0] <= train and 0 < wanted[1] <= test):
+        refuse(
+            f"IMAGES={text}: two numbers, of images to train and to test, such as "
+            f"512,101; {train},{test} at most"
+        )
+    return wanted
 
 
 def lines(trial, path, root, folder):
@@ -100,9 +110,9 @@ def without(flags, name):
 
 def pretend(rank, name):
     """In a rank of the right script: have it believe in what FAKES says."""
-    from tools.lab import fake_cuda
+    from tools.lab import fake
 
-    getattr(fake_cuda, name)(lambda *_, **__: None)
+    fake.install(name)
 
 
 def run_right(trial, commands):
@@ -113,7 +123,7 @@ def run_right(trial, commands):
     output = ""
     for words in commands:
         try:
-            result = ranks.run(words, trial.processes, prepare=prepare)
+            result = ranks.run(words, trial.processes, trial.double, prepare=prepare)
         except ranks.TimedOut:
             refuse("this takes more than two minutes even if the script is right")
         if result.returncode:
@@ -132,8 +142,11 @@ def follow(path, trial, words):
     if trial.processes:
         command = [programs / "torchrun", "--standalone"]
         command.append(f"--nproc-per-node={trial.processes}")
-    if trial.fake:
-        command += ["-m", "tools.lab.fake", trial.fake]
+    pretended = [trial.fake] if trial.fake else []
+    if trial.double:
+        pretended.append("float64")
+    if pretended:
+        command += ["-m", "tools.lab.fake", ",".join(pretended)]
     command += words
     shown = [data.shown(word) if isinstance(word, Path) else word for word in command]
     words = [str(word) for word in shown]
