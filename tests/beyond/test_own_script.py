@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
+from conftest import slow
 from tools.run import ranks
-from tools.run.stages import ROOT, script
+from tools.run.stages import script
 
-FOLDER = ROOT / "beyond" / "own_script"
 SCRIPTS = {"before": None, "after_ddp": 2, "after_fsdp": 2}  # and their ranks
 # Two epochs: an odd number of batches in each, and uneven shards in two batches each.
 SIZE = 420, 401
@@ -20,9 +20,9 @@ EXACT = ["--norm", "group", "--dropout", 0, "--no-augment"]
 KILLED = 7
 
 
-def train(name, data, out, *flags, processes=None, **options):
-    """Run one of the scripts; return the result and what it saved."""
-    words = [FOLDER / f"{name}.py", "--data", data(SIZE), "--out", out, "--epochs", 2]
+def train(name, data, out, *flags, processes=None, path=None, **options):
+    """Run one of the scripts, or `path`; return the result and what it saved."""
+    words = [path or script(name), "--data", data(SIZE), "--out", out, "--epochs", 2]
     words += ["--workers", 1, *flags]
     processes = processes or SCRIPTS[name]
     result = ranks.run(words, processes, **options)
@@ -78,6 +78,36 @@ def test_one_rank_does_what_one_process_does(name, reference, data, tmp_path):
     assert off(state, reference()) < 1e-12
 
 
+CLIP = "            nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
+BACKWARD = "            (loss / accumulate).backward()\n"
+FORGOTTEN = {
+    "set_epoch": [("        sampler.set_epoch(epoch)", "        #")],
+    "the division of the batch": [(" // world_size\n", "\n")],
+    "the wrapper": [("= train_epoch(ddp_model", "= train_epoch(model")]
+    + [("nullcontext() if last else model.no_sync()", "nullcontext()")],
+    "the scheduler on rank 1": [
+        (
+            "            scheduler.step()",
+            "            dist.get_rank() or scheduler.step()",
+        )
+    ],
+    "to clip after the exchange": [(CLIP, ""), (BACKWARD, BACKWARD + CLIP)],
+}
+
+
+@slow
+@pytest.mark.parametrize("line", FORGOTTEN)
+def test_the_comparison_shows_what_was_forgotten(line, reference, data, tmp_path):
+    text = script("after_ddp").read_text()
+    for old, new in FORGOTTEN[line]:
+        assert text.count(old) == 1
+        text = text.replace(old, new)
+    path = tmp_path / "edited.py"
+    path.write_text(text)
+    state = trained("after_ddp", data, tmp_path, *EXACT, float64=True, path=path)
+    assert off(state, reference(*EXACT)) > 1e-3
+
+
 def end_after_an_epoch(rank):
     """Have rank 0 end when it has saved its first state."""
     replace = os.replace
@@ -126,8 +156,8 @@ def test_each_rank_and_epoch_has_random_numbers_of_its_own(name, data, tmp_path)
 
 def added(a, b):
     """Return the lines of script `b` that script `a` does not have, without indents."""
-    old = (FOLDER / f"{a}.py").read_text().splitlines()
-    new = (FOLDER / f"{b}.py").read_text().splitlines()
+    old = script(a).read_text().splitlines()
+    new = script(b).read_text().splitlines()
     known = {line.strip() for line in old}
     return [line.strip() for line in new if line.strip() not in known]
 
