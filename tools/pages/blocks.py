@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 from tools.bench import memory, predict
 from tools.bench.tables import published, report, table
-from tools.lab.exercise import exercises as lab_exercises
-from tools.lab.exercise import patched
+from tools.lab.exercise import along_the_path, patched
+from tools.lab.path import PARTS
 from tools.pages.essence import essence
 from tools.pages.own_script import own_curves
 from tools.run import compare, diffs
@@ -221,12 +221,18 @@ def variants(*words):
 
 
 def exercises():
-    """Return the table of the exercises."""
-    rows = []
-    for one in lab_exercises():
+    """Return the tables of the exercises, one for each part of the path."""
+    headings = ["", "exercise", "stage", "builds on", "minutes"]
+    rows = {part: [] for part in PARTS}
+    for one in along_the_path():
         link = f"[{one.title}]({one.name}.md)"
-        rows.append([one.number, link, f"`{one.stage}`", one.minutes])
-    return table("lllr", ["", "exercise", "stage", "minutes"], rows)
+        after = ", ".join(one.after)
+        rows[one.part].append([one.number, link, f"`{one.stage}`", after, one.minutes])
+    tables = []
+    for part, title in PARTS.items():
+        body = table("llllr", headings, rows[part])
+        tables.append(f"**Part {part}. {title}**\n\n{body}")
+    return "\n\n".join(tables)
 
 
 BLOCKS = {
