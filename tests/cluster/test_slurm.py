@@ -325,7 +325,7 @@ def test_a_task_that_fails_ends_the_others(cluster, told):
 
 @slow
 def test_srun_starts_the_ranks_as_the_page_shows(cluster, folder, trained):
-    page = (ROOT / "04_ddp/README.md").read_text()
+    page = (ROOT / "04_ddp/CLUSTERS.md").read_text()
     (command,) = re.findall(r"```bash\n(srun .*?)```", page, re.DOTALL)
     command = command.replace("--gpus-per-node=2", "--gpus-per-node=0")
     shown = cluster.run("bash", "-c", command, folder=folder)

@@ -7,12 +7,13 @@ from itertools import pairwise
 import pytest
 
 from conftest import ROOT, slow
-from tools.pages import blocks
+from tools.pages import blocks, variants
 from tools.run import diffs
 from tools.run.stages import BEYOND, EVERY, OWN, STAGES, folder
 
-OTHER_PARTS = 15  # besides hunks and variants: tables, figures, what the six print
-LONG_PARTS = 11  # what the stages beyond print; the curves of variants, of own_script
+OTHER_PARTS = 16  # besides hunks and variants: tables, figures, what the six print
+# What the stages beyond print; curves of variants, own_script, left_out; HANGS: eight.
+LONG_PARTS = 20
 
 PAIRS = [*diffs.EXPLAINED, *pairwise(OWN)]  # the diffs that pages explain
 
@@ -30,13 +31,13 @@ def parts():
 def short_parts():
     """Return how many parts need no run beyond: one for each hunk and each variant."""
     hunks = sum(len(diffs.hunks(*pair)) for pair in PAIRS)
-    variants = len(list(blocks.VARIANTS.glob("*.patch")))
-    return hunks + variants + OTHER_PARTS
+    patches = len(list(variants.VARIANTS.glob("*.patch")))
+    return hunks + patches + OTHER_PARTS
 
 
 def runs_beyond(name):
-    """Return whether a part shows a run of what is beyond: a minute, all together."""
-    return name.startswith(("variants", "own_curves")) or name in [
+    """Return whether a part shows a run besides `make all`: minutes, all together."""
+    return name.startswith(("variants", "own_curves", "left_out", "hang")) or name in [
         f"printed {stage}" for stage in BEYOND.values()
     ]
 
@@ -88,7 +89,7 @@ def test_every_hunk_has_its_reason(pair):
         assert f"\n### {title}\n" in shown
         words = len(text.split())
         assert words >= 5, f"{page} gives no reason for hunk {number}"
-        assert "](../" not in text  # it is shown elsewhere too
+        assert "](../" not in text and "[^" not in text  # it is shown elsewhere too
         assert "<" not in re.sub("`.*?`", "", text)  # and not in a fold
 
 

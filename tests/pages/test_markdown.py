@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from markdown_it import MarkdownIt
+from mdit_py_plugins.footnote import footnote_plugin
 
 from conftest import ROOT, call, slow
 from tools.lab.exercise import find_exercise
@@ -18,11 +19,9 @@ from tools.run import gpus
 from tools.run.plan import make_plan
 from tools.run.stages import EVERY, STAGES, folder, load_file, script
 
-HEADINGS = ["The idea", "The diff from stage", "What you see", "What goes wrong"]
+# In the order in which a learner needs them.
+HEADINGS = ["The idea", "Run it", "The diff from stage", "What goes wrong"]
 HEADINGS += ["What to try", "Before you use it in earnest"]
-# The order in which a learner needs them; the other pages are yet to follow it.
-RUN_FIRST = ["The idea", "Run it", "The diff from stage", "What goes wrong"]
-RUN_FIRST += HEADINGS[-2:]
 
 
 def pages():
@@ -41,7 +40,7 @@ def pages():
 def test_a_page_has_its_chapters_in_order(stage):
     text = (folder(stage) / "README.md").read_text()
     found = re.findall(r"^## (.*)$", text, re.MULTILINE)
-    expected = RUN_FIRST if "Run it" in found else HEADINGS
+    expected = HEADINGS
     if stage == STAGES[0]:
         expected = [h.replace("The diff from stage", "The script") for h in expected]
     places = [
@@ -66,7 +65,7 @@ def anchors(text):
 def links(page):
     """Return the links of a page as a list of (text, address)."""
     found = []
-    for token in MarkdownIt().parse(page.read_text()):
+    for token in MarkdownIt().use(footnote_plugin).parse(page.read_text()):
         parts = token.children or []
         for n, part in enumerate(parts):
             if part.type == "link_open":
@@ -102,14 +101,22 @@ def test_links_elsewhere_name_what_they_show():
 
 @pytest.mark.parametrize("stage", EVERY.values())
 def test_what_goes_wrong_has_sources(stage):
-    """Each symptom is bold, comes first, and has a link to where people met it."""
+    """Each symptom is bold, comes first, and has a link to where people met it.
+
+    The link may be in a footnote. No footnote is left that no symptom refers to.
+    """
     text = (folder(stage) / "README.md").read_text()
     chapter = text.split("## What goes wrong\n")[1].split("\n## ")[0]
-    items = re.split(r"^- ", chapter, flags=re.MULTILINE)[1:]
+    entries, *notes = re.split(r"^\[\^(\w+)\]:", chapter, flags=re.MULTILINE)
+    notes = dict(zip(notes[::2], notes[1::2], strict=True))
+    items = re.split(r"^- ", entries, flags=re.MULTILINE)[1:]
     assert items
     for item in items:
         assert item.startswith("**"), f"{stage}: {item[:60]}"
-        assert "](http" in item, f"{stage}: {item[:60]}"
+        used = re.findall(r"\[\^(\w+)\]", item)
+        found = item + "".join(notes.pop(name) for name in used)
+        assert found.count("](http") >= max(1, len(used)), f"{stage}: {item[:60]}"
+    assert notes == {}
 
 
 @pytest.mark.parametrize("stage", EVERY.values())

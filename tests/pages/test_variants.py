@@ -6,10 +6,10 @@ import pytest
 
 from conftest import ROOT, rows, run
 from tools.lab.exercise import patched
-from tools.pages import blocks
+from tools.pages import blocks, variants
 from tools.run.stages import EVERY, script
 
-NAMES = sorted(path.stem for path in blocks.VARIANTS.glob("*.patch"))
+NAMES = sorted(path.stem for path in variants.VARIANTS.glob("*.patch"))
 # A data set as most are: it takes one index.
 ITEMS = """class Items:
     def __init__(self, images, labels):
@@ -28,10 +28,10 @@ class Net(nn.Module):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_variant_is_shown_with_its_diff_and_its_curve(name):
-    stage = blocks.variant_stage(name)
+    stage = variants.variant_stage(name)
     assert stage in EVERY.values()
     original = script(stage).read_text()
-    assert patched(original, blocks.VARIANTS / f"{name}.patch", stage) != original
+    assert patched(original, variants.VARIANTS / f"{name}.patch", stage) != original
     diffs = 0
     curves = 0
     for page in blocks.PAGES:
@@ -58,7 +58,7 @@ def with_items(text):
 def test_the_usual_loader_takes_a_data_set_of_single_items(trained, tmp_path):
     """And trains as the stage does; the stage's own loader fails on such a data set."""
     original = script("04_ddp").read_text()
-    variant = patched(original, blocks.VARIANTS / "usual_loader.patch", "04_ddp")
+    variant = patched(original, variants.VARIANTS / "usual_loader.patch", "04_ddp")
     path = tmp_path / "mnist.py"
     flags = ["--data", ROOT / "data/sample", "--out", tmp_path, "--epochs", 2]
     path.write_text(with_items(variant))

@@ -12,22 +12,21 @@ import math
 import os
 import re
 import subprocess
-import sys
 import tempfile
 from itertools import pairwise
-from pathlib import Path
 from typing import NamedTuple
 
 from tools.bench import memory, predict
 from tools.bench.tables import published, report, table
-from tools.lab.exercise import along_the_path, patched
+from tools.lab.exercise import along_the_path
 from tools.lab.path import PARTS
 from tools.pages.essence import essence
+from tools.pages.hangs import hang, hello
 from tools.pages.own_script import own_curves
-from tools.run import compare, diffs
+from tools.pages.variants import left_out, variant, variants
+from tools.run import diffs
 from tools.run.stages import (
     BEYOND,
-    CPU_PROCESSES,
     EVERY,
     OWN,
     ROOT,
@@ -40,7 +39,7 @@ from tools.run.stages import (
 
 PAGES = ["README.md", "SCALING.md", "CONTRIBUTING.md"]
 PAGES += ["exercises/README.md", "beyond/README.md"]
-PAGES += ["beyond/own_script/README.md"]
+PAGES += ["beyond/own_script/README.md", "04_ddp/HANGS.md"]
 PAGES += [f"{folder(stage).relative_to(ROOT)}/README.md" for stage in EVERY.values()]
 PART = re.compile(r"<!-- generated: (.+?) -->\n(.*?)<!-- end -->", re.DOTALL)
 REASON = re.compile(
@@ -48,7 +47,6 @@ REASON = re.compile(
     r"(.*?)(?=^<!-- generated|^##+ |^</details>|\Z)",
     re.DOTALL | re.MULTILINE,
 )
-VARIANTS = ROOT / "tests" / "beyond" / "variants"  # a patch for each variant
 SPEEDUP = """![How many times as fast as one process two are, against the batch: a line
 with ranges for each width. Narrow networks with small batches are below 1, wide ones
 with large batches well above](tools/pages/svg/speedup.svg)"""
@@ -167,59 +165,6 @@ def reasons(a, b):
     return [found[number] for number in needed]
 
 
-def variant(name):
-    """Return the diff from a stage to the variant."""
-    text = (VARIANTS / f"{name}.patch").read_text()
-    return f"```diff\n{text[text.index('@@') :].rstrip()}\n```"
-
-
-def variant_stage(name):
-    """Return the stage that a variant changes: its patch names it in the first line."""
-    first = (VARIANTS / f"{name}.patch").read_text().splitlines()[0]
-    return first.removeprefix("--- ").removesuffix("/mnist.py")
-
-
-def losses(name, text, processes):
-    """Return a line with the losses of a script, run on the CPU, on the sample."""
-    environment = dict(os.environ, CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="1")
-    words = [sys.executable]
-    if processes:
-        words += ["-m", "torch.distributed.run", "--standalone"]
-        words += [f"--nproc-per-node={processes}"]
-    with tempfile.TemporaryDirectory() as out:
-        path = Path(out) / "mnist.py"
-        path.write_text(text)
-        words += [path, "--data", "data/sample", "--out", out]
-        result = subprocess.run(
-            words, cwd=ROOT, env=environment, capture_output=True, text=True
-        )
-        if result.returncode:
-            refuse(f"{name} failed:\n{result.stderr}")
-        curve = compare.read(Path(out) / "metrics.csv")
-    numbers = [f"{loss:.6f}" for loss, *_ in curve]
-    return "  ".join([f"{name:18}", *numbers])
-
-
-def variants(*words):
-    """Return the losses of variants, and before them those of the stages they change.
-
-    A word is a variant, or one with its number of processes: `hsdp=4`.
-    """
-    rows = ["```console", f"{'':18}  epoch 1   epoch 2   epoch 3"]
-    shown = []
-    for word in words:
-        name, _, number = word.partition("=")
-        stage = variant_stage(name)
-        processes = CPU_PROCESSES.get(stage)
-        text = script(stage).read_text()
-        if stage not in shown:
-            shown.append(stage)
-            rows.append(losses(stage, text, processes))
-        text = patched(text, VARIANTS / f"{name}.patch", stage)
-        rows.append(losses(name, text, int(number) if number else processes))
-    return "\n".join([*rows, "```"])
-
-
 def exercises():
     """Return the tables of the exercises, one for each part of the path."""
     headings = ["", "exercise", "stage", "builds on", "minutes"]
@@ -251,6 +196,9 @@ BLOCKS = {
     "exercises": exercises,
     "variant": variant,
     "variants": variants,
+    "left_out": left_out,
+    "hello": hello,
+    "hang": hang,
 }
 
 
