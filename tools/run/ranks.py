@@ -4,9 +4,9 @@ Start-up is most of a short run, and the tests and the exercises make many. The 
 are processes of their own all the same, with the variables that torchrun sets.
 PyTorch's elastic_launch takes 0.35 s for what takes 0.10 s here, and has no timeout.
 
-A run leaves nothing behind. A process of its own, the keeper, starts the ranks and ends
-them, and whatever they have started: when the run is over, or when who asked for it is
-gone, however that went.
+A run leaves nothing behind. A process of its own, the supervisor, starts the ranks. It
+ends them, and whatever they have started, when the run is over or when the process that
+asked for it is gone.
 """
 
 import faulthandler
@@ -24,6 +24,7 @@ import threading
 import time
 import traceback
 from contextlib import suppress
+from dataclasses import dataclass
 from multiprocessing.connection import wait
 from pathlib import Path
 
@@ -43,38 +44,53 @@ CONTEXT.set_forkserver_preload(["torch", "torchvision", "tools.run.ranks"])
 
 
 class TimedOut(subprocess.TimeoutExpired):
-    """A run took too long; it has what `run` returns besides."""
+    """A run took too long. It has the attributes of what `run` returns."""
 
 
-def run_here(words, environment, float64, folder, prepare, gpus):
-    """Become `python WORDS...`, with what it writes, and how it ends, in `folder`."""
+@dataclass
+class Job:
+    """A run, as its supervisor and its ranks get to know it."""
+
+    words: list  # the script and its flags, texts
+    environments: list  # of each rank, the variables to add
+    folder: Path  # where the ranks write what they print, and how they end
+    timeout: float  # seconds
+    float64: bool  # whether torch's default dtype is float64
+    prepare: tuple | None  # (function, argument ...) to call first, with the rank
+    gpus: bool  # whether the ranks see GPUs
+
+
+def run_rank(job, environment):
+    """Become one rank of a job: `python WORDS...`."""
     rank = environment.get("RANK", "0")
     os.setsid()  # what the script starts is in this group, and ends with it
     end_with_parent(signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for name, stream in ("stdout", 1), (f"stderr{rank}", 2):
         mode = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-        os.dup2(os.open(folder / name, mode), stream)
+        os.dup2(os.open(job.folder / name, mode), stream)
     os.chdir(ROOT)
     os.environ.update(environment)
-    if not gpus:
+    if not job.gpus:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     torch.set_num_threads(1)
     # Its own lock is a semaphore, which a killed rank would leave behind.
     tqdm.set_lock(threading.RLock())
-    if float64:
+    if job.float64:
         torch.set_default_dtype(torch.float64)
-    if prepare:
-        function, *arguments = prepare
+    if job.prepare:
+        function, *arguments = job.prepare
         function(int(rank), *arguments)
-    stack = open(folder / f"stack{rank}", "w")  # noqa: SIM115
-    # It takes no lock of Python, so a call that blocks it is no matter.
+    stack = open(job.folder / f"stack{rank}", "w")  # noqa: SIM115
+    # faulthandler takes no lock of Python's, so it works in a call that blocks.
     faulthandler.register(signal.SIGUSR1, stack)
-    sys.argv = words
+    sys.argv = job.words
+    path = job.words[0]
     try:
-        runpy.run_path(words[0], run_name="__main__")
+        runpy.run_path(path, run_name="__main__")
     except BaseException as error:
-        (folder / f"error{rank}").write_text(json.dumps(described(error, words[0])))
+        text = json.dumps(described(error, path))
+        (job.folder / f"error{rank}").write_text(text)
         raise
 
 
@@ -115,30 +131,31 @@ def end_all(ranks):
     end_children()
 
 
-def keep(link, environments, timeout, words, float64, folder, prepare, gpus):
-    """Start the ranks; send what `watch` returns, once they and theirs have ended."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who asked gets it, and hangs up
+def supervise(link, job):
+    """Start the ranks of a job, and end them; then send what `watch` returns."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller gets it, and hangs up
     gc.freeze()  # a collection would copy all of PyTorch's objects, for each process
     adopt_orphans()
-    fork, ranks = multiprocessing.get_context("fork"), []
-    for environment in environments:
-        more = words, environment, float64, folder, prepare, gpus
-        ranks.append(fork.Process(target=run_here, args=more))
+    fork = multiprocessing.get_context("fork")
+    ranks = []
+    for environment in job.environments:
+        ranks.append(fork.Process(target=run_rank, args=(job, environment)))
         ranks[-1].start()
-    found = watch(link, ranks, timeout, folder)
+    found = watch(link, ranks, job)
     end_all(ranks)
     with suppress(BrokenPipeError):
         link.send(found)
 
 
-def watch(link, ranks, timeout, folder):
+def watch(link, ranks, job):
     """Return (exit statuses of the ranks, None for one that ran on; is it too late?).
 
     Watches until all have ended, or one has failed, or all that still run have done so
-    for `timeout` seconds, or nobody is at the other end of `link`.
+    for `job.timeout` seconds, or nobody is at the other end of `link`.
     """
-    stacks = [folder / f"stack{rank}" for rank in range(len(ranks))]
-    begun, late = None, False
+    stacks = [job.folder / f"stack{rank}" for rank in range(len(ranks))]
+    begun = None
+    late = False
     while not late:
         running = {rank.sentinel: rank for rank in ranks if rank.exitcode is None}
         if not running or any(rank.exitcode for rank in ranks):
@@ -149,7 +166,7 @@ def watch(link, ranks, timeout, folder):
             running[ready].join(1)  # it is about to end
         if begun is None and all(path.exists() for path in stacks):
             begun = time.monotonic()
-        late = begun is not None and time.monotonic() - begun > timeout
+        late = begun is not None and time.monotonic() - begun > job.timeout
     statuses = [rank.exitcode for rank in ranks]
     for rank, path in zip(ranks, stacks, strict=True):
         if rank.is_alive() and path.exists():
@@ -169,66 +186,82 @@ def start_server():
             signal.signal(signal.SIGINT, before)
 
 
+def torchrun_variables(processes, port):
+    """Return the variables that torchrun sets, a dict for each rank."""
+    shared = {
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "WORLD_SIZE": str(processes),
+        "LOCAL_WORLD_SIZE": str(processes),
+    }
+    found = []
+    for rank in range(processes):
+        found.append({**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)})
+    return found
+
+
 def run(words, processes=None, float64=False, timeout=120, prepare=None, gpus=False):
     """Run a script; with `processes`, as so many ranks of one torchrun.
 
     `prepare` is (function, argument ...), called in each rank before the script with
     the rank in front; `gpus` lets the ranks see GPUs. As under torchrun, the first rank
-    that fails ends the others. Returns a subprocess.CompletedProcess that says of each
-    rank besides: `statuses`, its exit status, None where it was ended; `errors`,
-    {rank: (text, line of the script or None)} of what it did not catch; `places`,
-    {rank: line or None} of where it was when it was ended; `stderrs`. Raises TimedOut,
-    which has the same, when all that still run have done so for `timeout` seconds,
-    start-up not counted.
+    that fails ends the others. Returns what `outcome` returns. Raises TimedOut, which
+    has the same attributes, when all ranks that still run have done so for `timeout`
+    seconds, start-up not counted.
     """
-    words = list(map(str, words))
     environments = [{}]
     if processes:
         store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-        shared = {
-            "TORCHELASTIC_USE_AGENT_STORE": "True",
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(store.port),
-            "WORLD_SIZE": str(processes),
-            "LOCAL_WORLD_SIZE": str(processes),
-        }
-        environments = [
-            {**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}
-            for rank in range(processes)
-        ]
+        environments = torchrun_variables(processes, store.port)
+    words = [str(word) for word in words]
     start_server()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         folder = Path(folder)
+        job = Job(words, environments, folder, timeout, float64, prepare, gpus)
         link, other = CONTEXT.Pipe()
-        more = environments, timeout, words, float64, folder, prepare, gpus
-        keeper = CONTEXT.Process(target=keep, args=(other, *more))
-        keeper.start()
+        supervisor = CONTEXT.Process(target=supervise, args=(other, job))
+        supervisor.start()
         other.close()
         try:
             statuses, late = link.recv()
         finally:
-            link.close()  # an interrupt: the keeper ends all
-            keeper.join()
-        texts = {
-            path.name: path.read_text(errors="replace") for path in folder.iterdir()
-        }
-    ranks = range(len(environments))
-    stderrs = [texts.get(f"stderr{rank}", "") for rank in ranks]
-    outputs = texts.get("stdout", ""), "".join(stderrs)
-    failed = max((abs(status) for status in statuses if status is not None), default=1)
-    result = TimedOut(words, timeout, *outputs) if late else None
-    result = result or subprocess.CompletedProcess(words, failed, *outputs)
-    result.statuses, result.stderrs = statuses, stderrs
-    result.errors = {
-        rank: tuple(json.loads(texts[f"error{rank}"]))
-        for rank in ranks
-        if texts.get(f"error{rank}")
-    }
-    result.places = {
-        rank: place(texts.get(f"stack{rank}", ""), words[0])
-        for rank in ranks
-        if statuses[rank] is None
-    }
+            link.close()  # after an interrupt, the supervisor ends all
+            supervisor.join()
+        result = outcome(job, statuses, late)
     if late:
         raise result
+    return result
+
+
+def outcome(job, statuses, late):
+    """Return a subprocess.CompletedProcess, or a TimedOut if it is too late.
+
+    It says of each rank besides: `statuses`, its exit status, None where it was ended;
+    `errors`, {rank: (text, line of the script or None)} of what it did not catch;
+    `places`, {rank: line or None} of where it was when it was ended; `stderrs`.
+    """
+    texts = {}
+    for path in job.folder.iterdir():
+        texts[path.name] = path.read_text(errors="replace")
+    stderrs = []
+    errors = {}
+    places = {}
+    for rank, status in enumerate(statuses):
+        stderrs.append(texts.get(f"stderr{rank}", ""))
+        if texts.get(f"error{rank}"):
+            errors[rank] = tuple(json.loads(texts[f"error{rank}"]))
+        if status is None:
+            places[rank] = place(texts.get(f"stack{rank}", ""), job.words[0])
+    outputs = texts.get("stdout", ""), "".join(stderrs)
+    if late:
+        result = TimedOut(job.words, job.timeout, *outputs)
+    else:
+        failed = [abs(status) for status in statuses if status is not None]
+        code = max(failed, default=1)
+        result = subprocess.CompletedProcess(job.words, code, *outputs)
+    result.statuses = statuses
+    result.stderrs = stderrs
+    result.errors = errors
+    result.places = places
     return result
