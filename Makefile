@@ -127,6 +127,8 @@ reset: $(STAGES)  ## throw your version away: E=04, or E=all
 	@$(PY) -m tools.lab.commands reset "$(E)"
 room: $(STAGES)  ## how far learners are: FROM=FILE has a line of make check from each
 	@$(PY) -m tools.lab.commands room "$(FROM)"
+handouts: $(STAGES)  ## exercises to print, without hints; and what to say after each
+	@$(PY) -m tools.lab.handouts
 restore: $(STAGES)  ## bring back a stage that you have edited: S=4
 	@$(PY) -m tools.lab.commands restore "$(S)"
 
@@ -189,7 +191,8 @@ active.%:
 
 TARGETS := help help-variables all cpu single_gpu dp ddp ddp_inference model_parallel diff \
   beyond fsdp tensor_parallel pipeline hybrid resume sharded_checkpoint \
-  side_by_side notebooks exercises exercise try check watch room hint solution reset restore compare data \
+  side_by_side notebooks exercises exercise try check watch room handouts hint solution reset restore \
+  compare data \
   bench trace memory predict \
   doctor setup wheelhouse test compat mutants lint docs lock
 .PHONY: $(TARGETS)
