@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from conftest import ROOT, call
-from tools.lab import checks, commands, exercise, judge, progress
+from tools.lab import checks, commands, exercise, handouts, judge, progress
 from tools.lab.exercise import along_the_path, find_exercise, names
 from tools.lab.path import PARTS, PATH
 from tools.run import stages
@@ -183,6 +183,18 @@ def test_a_room_is_a_table(tmp_path, capsys):
         progress.show_room(path)
     with pytest.raises(SystemExit, match="^cannot read .*no.txt: "):
         progress.show_room(tmp_path / "no.txt")
+
+
+def test_handouts_have_every_page_without_its_hints(tmp_path, monkeypatch):
+    monkeypatch.setattr(handouts, "ROOT", tmp_path)
+    handouts.main()
+    sheets = (tmp_path / "runs/handouts.html").read_text()
+    assert sheets.count('<section class="sheet">') == HOW_MANY
+    assert sheets.count("Your task</h2>") == HOW_MANY
+    assert "Hint" not in sheets
+    assert "Where people met it" not in sheets
+    told = (tmp_path / "runs/afterwards.html").read_text()
+    assert told.count("<section>") == HOW_MANY
 
 
 def test_a_check_that_fails_takes_done_back(tmp_path, monkeypatch):

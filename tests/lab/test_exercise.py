@@ -159,7 +159,7 @@ def test_the_page_of_an_exercise(exercise):
     assert titles == ["What you observe", "Your task", "Hints", "Where people met it"]
     assert len(exercise.hints()) == 3
     assert exercise.hints()[0].startswith(("Look ", "Compare "))
-    assert 5 <= exercise.minutes <= 20
+    assert 5 <= exercise.minutes <= 35
     assert "](https://" in exercise.chapter("Where people met it")
     if exercise.number in ("01", "02", "04", "19", "22"):
         assert "fake GPU" in exercise.chapter("What you observe")
