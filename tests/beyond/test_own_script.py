@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 
 from conftest import slow
 from tools.run import ranks
-from tools.run.stages import script
+from tools.run.stages import load_file, script
 
 SCRIPTS = {"before": None, "after_ddp": 2, "after_fsdp": 2}  # and their ranks
 # Two epochs: an odd number of batches in each, and uneven shards in two batches each.
@@ -129,6 +129,18 @@ def test_a_killed_run_goes_on_where_it_was(name, data, tmp_path):
     resumed = trained(name, data, out, "--resume")
     assert off(resumed, expected) == 0
     assert resumed["scheduler"]["last_epoch"] == expected["scheduler"]["last_epoch"]
+
+
+@pytest.mark.parametrize("name", ["after_ddp", "after_fsdp"])
+def test_the_ranks_evaluate_what_is_saved(name, data, tmp_path):
+    """BatchNorm's statistics too, which differ between ranks after training."""
+    result, state = train(name, data, tmp_path)
+    assert result.returncode == 0, result.stderr
+    before = load_file("before", script("before"))
+    model = before.Net("batch", 0.1)
+    model.load_state_dict(state["model"])
+    correct, total = before.evaluate(model, before.Digits(data(SIZE), False, False))
+    assert f"test {correct}/{total}" in result.stdout.splitlines()[-1]
 
 
 def record_seeds(rank, folder):
