@@ -17,6 +17,8 @@ from tools.run.stages import ROOT, refuse, script
 
 HELLO = ROOT / "04_ddp" / "hello.py"
 COMMAND = "$ .venv/bin/torchrun --standalone --nproc-per-node=2"
+RUN = f"{COMMAND} 04_ddp/mnist.py --data data/sample"
+SHORTENED = f"{RUN}\n..."  # only some lines of the output are shown
 # Edits of stage 4: what stands there -> what stands there then.
 MISTAKE = {
     "            report(args, epoch, loss, correct, total, start)\n": (
@@ -140,7 +142,7 @@ def shown():
     """Return what a learner sees of the hang: the first epoch, then nothing."""
     printed, _ = hanging()
     lines = printed[0, "stdout"].splitlines()
-    return console(f"{COMMAND} 04_ddp/mnist.py --data data/sample", lines)
+    return console(RUN, lines)
 
 
 def stacks():
@@ -161,7 +163,7 @@ def stacks():
                 )
             else:
                 lines.append(f"  PyTorch's {file} {place}")
-    return console("$ # every 5 seconds, on stderr", lines)
+    return console(SHORTENED, lines)
 
 
 def own_traceback(text):
@@ -180,7 +182,7 @@ def timeout():
     """Return the error with which the rank in the barrier ends."""
     printed, _ = hanging()
     text = printed[1, "stderr"].split("Traceback (most recent call last):")[-1]
-    return console("$ # rank 1, after 20 seconds", own_traceback(text))
+    return console(SHORTENED, own_traceback(text))
 
 
 def report():
@@ -188,8 +190,8 @@ def report():
     _, told = hanging()
     ranks = re.split(r"^\[\d\]:\n", told, flags=re.MULTILINE)[1:]
     (rank,) = [part for part in ranks if "rank      : 1 " in part]
-    head = ["  rank      : 1 (local_rank: 1)", "  traceback : Traceback"]
-    return console("$ # torchrun's report", head + own_traceback(rank))
+    head = ["  rank      : 1 (local_rank: 1)", "  traceback :"]
+    return console(SHORTENED, head + own_traceback(rank))
 
 
 def detail():
