@@ -264,7 +264,11 @@ MUTANTS = {  # file -> (text, text in its place, what that simulates, tests)
         ("        why = cuda_error()\n", "        why = ''\n", "the reason of CUDA not given", DOCTOR),
         ("        if not sent.equal(", "        if sent is None and not sent.equal(", "copies between GPUs not looked at", DOCTOR),
         ("error[0] if error else ", "", "a warning taken for the error", DOCTOR),
-        ('if found and os.environ.get(name) == "1":', "if False:", "TF32 by a variable not said", DOCTOR),
+        ('if os.environ.get(name) == "1":', "if False:", "TF32 by a variable not said", DOCTOR),
+        ("if not pin.specifier.contains(found, prereleases=True):", "if False:", "packages always as pinned", "run/test_doctor.py -k pins"),
+        ("    if free < 2**28:", "    if False:", "a full disk is in order", "run/test_doctor.py -k room"),
+        ("    if threads > count:", "    if False:", "too many threads not said", "run/test_doctor.py -k threads"),
+        ("except (Exception, SystemExit) as error:", "except Exception as error:", "one refusal ends the doctor", "run/test_doctor.py -k failure"),
         ("if hashlib.sha256(content).hexdigest() not in right:", "if not content:", "a damaged sample is in order", "run/test_doctor.py -k failure"),
     ],
     "tools/pages/blocks.py": [

@@ -2,17 +2,19 @@
 
 import re
 import shutil
+import sys
 from types import SimpleNamespace
 
 import pytest
 import torch
+from packaging.requirements import Requirement
 
 from conftest import call
 from tools.run import data, doctor
 
 
 def test_a_line_for_each_check():
-    result = call(["make", "doctor"])
+    result = call(["make", "doctor"], timeout=400)
     assert result.returncode == 0, result.stdout + result.stderr
     *lines, last = result.stdout.splitlines()
     found = [re.match(r"(.{14}) (OK|WARNING|FAILURE) +\S", line) for line in lines]
@@ -26,42 +28,64 @@ def test_a_line_for_each_check():
     assert re.fullmatch(machine + "(sample|mnist): ready", last)
 
 
-def test_a_pytorch_that_gives_another_curve_is_a_failure(monkeypatch):
-    installed = doctor.metadata.version
-    for torch_version, verdict in [
-        ("2.3.1", doctor.FAILURE),
-        ("2.8.0+cpu", doctor.FAILURE),
-        ("2.9.1", doctor.WARNING),  # right, but not the one that is pinned
-    ]:
+@pytest.mark.parametrize(
+    ("package", "installed", "verdict", "text"),
+    [
+        (None, None, "OK", ", as pinned"),
+        ("torch", "2.3.1", "FAILURE", "need PyTorch 2.9 or newer: over gloo, 2.7 and"),
+        ("torch", "2.8.0+cpu", "FAILURE", "(pytorch#162338); here is 2.8.0"),
+        ("torch", "2.9.1", "WARNING", "torch 2.9.1 instead of =="),
+        ("tqdm", "4.0.0", "WARNING", "tqdm 4.0.0 instead of =="),
+        ("tqdm", None, "FAILURE", "tqdm is missing: rm -r .venv, make setup"),
+    ],
+)
+def test_packages_are_compared_with_the_pins(
+    monkeypatch, package, installed, verdict, text
+):
+    pins = (doctor.ROOT / "requirements/stages.txt").read_text().splitlines()
+    pinned = {}
+    for line in pins:
+        pin = Requirement(line) if line[0].isalpha() else None
+        if pin and (not pin.marker or pin.marker.evaluate()):
+            pinned[pin.name] = str(pin.specifier).removeprefix("==") + "+cpu"
+    if package:
+        pinned[package] = installed
 
-        def version(name, torch_version=torch_version):
-            return torch_version if name == "torch" else installed(name)
+    def version(name):
+        if pinned[name] is None:
+            raise doctor.metadata.PackageNotFoundError
+        return pinned[name]
 
-        monkeypatch.setattr(doctor.metadata, "version", version)
-        found, text = doctor.packages()
-        assert found == verdict
-        named = (
-            "07_fsdp, 10_hybrid, 12_sharded_checkpoint need PyTorch 2.9 or newer: over"
-        )
-        assert (named in text) == (verdict == doctor.FAILURE)
-        assert ("(pytorch#162338); here is " in text) == (verdict == doctor.FAILURE)
+    monkeypatch.setattr(doctor.metadata, "version", version)
+    found, said = doctor.packages()
+    assert found == verdict
+    assert text in said
+    assert len(pinned) > 20
+
+
+def refuse():
+    sys.exit("no stage 04 here")
 
 
 def test_a_failure_gives_exit_status_1(monkeypatch, tmp_path, capsys):
+    """A refusal is one, too, and the checks after it are made."""
     (tmp_path / "README.md").write_text("no checksums here")
     monkeypatch.setattr(data, "SAMPLE", tmp_path)
-    monkeypatch.setattr(doctor, "CHECKS", {"MNIST": doctor.mnist, "disk": doctor.disk})
-    try:
+    checks = {"refusal": refuse, "MNIST": doctor.mnist, "disk": doctor.disk}
+    monkeypatch.setattr(doctor, "CHECKS", checks)
+    with pytest.raises(SystemExit, match="a stage could not run here"):
         doctor.main()
-    except SystemExit as end:
-        assert str(end).startswith("a stage could not run here")
-    else:
-        raise AssertionError("the doctor found nothing wrong")
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 3  # it goes on after a failure
-    assert lines[2].endswith("data/sample: FAILURE: MNIST")
-    assert "FAILURE" in lines[0]
-    assert "is damaged: git checkout data/sample" in lines[0]
+    refused, mnist, disk, last = capsys.readouterr().out.splitlines()
+    assert re.fullmatch("refusal +FAILURE +SystemExit: no stage 04 here", refused)
+    assert "is damaged: git checkout data/sample" in mnist
+    assert disk.startswith("disk")
+    assert last.endswith("data/sample: FAILURE: refusal, MNIST")
+
+
+def test_warnings_do_not_end_it(monkeypatch, capsys):
+    monkeypatch.setattr(doctor, "CHECKS", {"disk": lambda: (doctor.WARNING, "small")})
+    doctor.main()
+    assert capsys.readouterr().out.splitlines()[-1].endswith(": ready")
 
 
 def test_a_damaged_sample_is_a_failure(monkeypatch, tmp_path):
@@ -167,15 +191,15 @@ def test_tf32_by_a_variable_is_said(machine, monkeypatch, name):
 
 
 def test_copies_between_gpus_that_do_not_arrive(machine, monkeypatch):
-    wrong = None
+    broken = None
 
     def to(tensor, device):
-        return tensor * 0 if device == wrong else tensor
+        return tensor * 0 if device == broken else tensor
 
-    monkeypatch.setattr(torch.Tensor, "to", to)
     machine(3)
+    monkeypatch.setattr(torch.Tensor, "to", to)
     assert doctor.copies() == (doctor.OK, "from GPU to GPU arrive, 3 GPUs")
-    wrong = "cuda:2"
+    broken = "cuda:2"
     verdict, text = doctor.copies()
     assert verdict == doctor.FAILURE
     assert text.startswith("what GPU 1 copies to GPU 2 does not arrive: turn the IOMMU")
@@ -190,11 +214,38 @@ def test_the_error_is_shown_and_not_a_warning_before_it(monkeypatch):
     assert text.startswith("DistError: broken: try sh ")
 
 
-def test_docker_gives_too_little_shared_memory(monkeypatch):
-    for free, verdict in (2**26, doctor.WARNING), (2**30, doctor.OK):
-        usage = SimpleNamespace(free=free)
-        monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _, usage=usage: usage)
-        assert doctor.memory()[0] == verdict
+@pytest.mark.parametrize(
+    ("check", "free", "verdict", "text"),
+    [
+        ("memory", 2**26, "WARNING", "64 MiB free in /dev/shm: NCCL and DataLoader"),
+        ("memory", 2**30, "OK", "1.0 GiB free in /dev/shm"),
+        ("disk", 2**27, "WARNING", "128 MiB free: MNIST and the runs need 200"),
+        ("disk", 2**30, "OK", "1 GiB free"),
+    ],
+)
+def test_room_that_is_too_small(monkeypatch, check, free, verdict, text):
+    """Docker gives 64 MiB of shared memory."""
+    monkeypatch.setattr(doctor.os.path, "isdir", lambda path: True)
+    usage = SimpleNamespace(free=free)
+    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda folder: usage)
+    found, said = getattr(doctor, check)()
+    assert (found, said[: len(text)]) == (verdict, text)
+
+
+@pytest.mark.parametrize(
+    ("count", "threads", "verdict", "text"),
+    [
+        (4, 4, "OK", "4 cores, torch uses 4 threads"),
+        (4, 8, "WARNING", "torch uses 8 threads: too many, unset OMP_NUM_THREADS"),
+        (1, 1, "WARNING", "two processes share one core, which is slow"),
+    ],
+)
+def test_cores_and_threads(monkeypatch, count, threads, verdict, text):
+    monkeypatch.setattr(doctor.os, "cpu_count", lambda: count)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    found, said = doctor.cores()
+    assert found == verdict
+    assert said.endswith(text)
 
 
 def test_damaged_full_data_are_a_failure(monkeypatch, tmp_path):

@@ -1,8 +1,7 @@
 """Say whether this machine is ready for a workshop: `python -m tools.run.doctor`.
 
-One line for each thing that a stage needs, with OK, WARNING or FAILURE and what to do;
-the last one is to be sent to the instructor.
-Exit status 1 only where a stage could not run.
+Prints a line for each check: OK, WARNING or FAILURE, and how to fix it. The last line
+is for the instructor. The exit status is 1 if a stage could not run.
 """
 
 import hashlib
@@ -22,12 +21,15 @@ from tools.run.gpus import count_gpus
 from tools.run.plan import make_plan
 from tools.run.stages import ROOT, end_at_a_closed_pipe, too_old
 
-GPU_ONLY = "nvidia", "cuda", "triton"  # what a torch for CPUs does without
-OK, WARNING, FAILURE = "OK", "WARNING", "FAILURE"
+GPU_ONLY = "nvidia", "cuda", "triton"  # packages that torch for CPUs does not need
+OK = "OK"
+WARNING = "WARNING"
+FAILURE = "FAILURE"
+LIMIT = 120  # seconds for processes to start and exchange a tensor
 AGAIN = "rm -r .venv, make setup"
 # PyTorch for CUDA 12 runs with older drivers, and on older GPUs.
 OLDER = f"{AGAIN} TORCH_INDEX=https://download.pytorch.org/whl/cu126"
-# of the files that the official .gz files hold, after their MD5 was right
+# of the four files in the official .gz files
 FULL_SHA256 = """
 ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db
 65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5
@@ -41,7 +43,7 @@ def first_line(text):
 
 
 def packages():
-    wrong = []
+    others = []
     for line in (ROOT / "requirements/stages.txt").read_text().splitlines():
         if not line[:1].isalpha() or line.startswith(GPU_ONLY):
             continue
@@ -53,7 +55,7 @@ def packages():
         except metadata.PackageNotFoundError:
             return FAILURE, f"{pin.name} is missing: {AGAIN}"
         if not pin.specifier.contains(found, prereleases=True):
-            wrong.append(f"{pin.name} {found} instead of {pin.specifier}")
+            others.append(f"{pin.name} {found} instead of {pin.specifier}")
     try:
         import torch
         import torchvision
@@ -62,10 +64,10 @@ def packages():
     old = too_old(metadata.version("torch"))
     if old:
         return FAILURE, f"{old}: {AGAIN}"
-    if wrong:
-        return WARNING, f"{', '.join(wrong)}: {AGAIN} installs what was tried"
+    if others:
+        return WARNING, f"{', '.join(others)}: {AGAIN} installs what was tested"
     found = f"torch {torch.__version__}, torchvision {torchvision.__version__}"
-    return OK, f"Python {sys.version.split()[0]}, {found}, as pinned"
+    return OK, f"Python {platform.python_version()}, {found}, as pinned"
 
 
 def gpus():
@@ -78,16 +80,18 @@ def gpus():
             built_for.append(int(name[3:]))
     found = []
     for index in range(count_gpus()):
-        card = torch.cuda.get_device_properties(index)
-        found.append(f"{index}: {card.name}, {card.total_memory / 2**30:.0f} GiB")
-        if card.major * 10 + card.minor < min(built_for, default=0):
-            why = f"of compute capability {card.major}.{card.minor}, too old for"
-            return FAILURE, f"{found[-1]}, {why} this torch: {OLDER}"
+        gpu = torch.cuda.get_device_properties(index)
+        found.append(f"{index}: {gpu.name}, {gpu.total_memory / 2**30:.0f} GiB")
+        if gpu.major * 10 + gpu.minor < min(built_for, default=0):
+            why = f"compute capability {gpu.major}.{gpu.minor}, too old for this torch"
+            return FAILURE, f"{found[-1]}, {why}: {OLDER}"
+    if not found:
+        return OK, "none: every stage runs on the CPU"
     for name in "NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE":
-        if found and os.environ.get(name) == "1":
+        if os.environ.get(name) == "1":
             why = "TF32 rounds more, and moves the loss by about 0.15 %"
             return WARNING, f"{'; '.join(found)}: unset {name}, {why}"
-    return OK, "; ".join(found) or "none: every stage runs on the CPU"
+    return OK, "; ".join(found)
 
 
 def driver():
@@ -130,17 +134,19 @@ def copies():
     import torch
 
     count = count_gpus()
+    if count < 2:
+        return OK, "one device"
     sent = torch.arange(2**20)
-    for one in range(count if count > 1 else 0):
+    for one in range(count):
         other = (one + 1) % count
         if not sent.equal(sent.to(f"cuda:{one}").to(f"cuda:{other}").cpu()):
             why = f"what GPU {one} copies to GPU {other} does not arrive"
             return FAILURE, f"{why}: turn the IOMMU (VT-d, AMD-Vi) off, or GPUS={one}"
-    return OK, f"from GPU to GPU arrive, {count} GPUs" if count > 1 else "one device"
+    return OK, f"from GPU to GPU arrive, {count} GPUs"
 
 
 def cause(stderr):
-    """Return in a line what ended a process; warnings come before it."""
+    """Return the error that ended a process, in a line. Warnings come before it."""
     error = re.search(r"\w+Error: .+", stderr)
     return error[0] if error else first_line(stderr) or "a process died"
 
@@ -152,10 +158,10 @@ def processes():
     environment = {**os.environ, **plan.environment}
     try:
         result = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=60
+            command, env=environment, capture_output=True, text=True, timeout=LIMIT
         )
     except subprocess.TimeoutExpired:
-        return FAILURE, f"no answer within 60 s: try {' '.join(command)}"
+        return FAILURE, f"no answer within {LIMIT} s: try {' '.join(command)}"
     if result.returncode:
         return FAILURE, f"{cause(result.stderr)}: try {' '.join(command)}"
     return OK, result.stdout.strip()
@@ -165,12 +171,10 @@ def lab():
     """Run the probe in the way of the tests, the lab and `make trace`."""
     from tools.run import ranks
 
-    result = ranks.run(["tools/run/probe.py"], processes=2, timeout=60)
+    result = ranks.run(["tools/run/probe.py"], processes=2, timeout=LIMIT)
     if result.returncode:
-        return (
-            FAILURE,
-            f"{cause(result.stderr)}: make exercise, test and trace start processes so",
-        )
+        users = "make exercise, test and trace start processes in this way"
+        return FAILURE, f"{cause(result.stderr)}: {users}"
     return OK, f"{result.stdout.strip()}, {ranks.CONTEXT.get_start_method()}"
 
 
@@ -194,28 +198,30 @@ def disk():
 def cores():
     import torch
 
-    count, threads = os.cpu_count() or 1, torch.get_num_threads()
-    text = f"{count} cores, torch uses {threads} threads"
+    count = os.cpu_count() or 1
+    threads = torch.get_num_threads()
+    found = f"{count} cores, torch uses {threads} threads"
     if threads > count:
-        return WARNING, f"{text}: too many, unset OMP_NUM_THREADS"
+        return WARNING, f"{found}: too many, unset OMP_NUM_THREADS"
     if count < 2:
-        return WARNING, f"{text}: two processes share one core, which works but is slow"
-    return OK, text
+        return WARNING, f"{found}: two processes share one core, which is slow"
+    return OK, found
 
 
 def mnist():
-    page = (data.SAMPLE / "README.md").read_text()
-    roots = [(data.SAMPLE, page, "git checkout data/sample")]
+    checksums = (data.SAMPLE / "README.md").read_text()
+    roots = [(data.SAMPLE, checksums, "git checkout data/sample")]
     if data.FULL.exists():
         roots.append((data.FULL, FULL_SHA256, "rm -r data/mnist, make data"))
-    for root, right, advice in roots:
-        for path in (root / "MNIST" / "raw" / name for name in data.FILES):
+    for root, checksums, advice in roots:
+        for name in data.FILES:
+            path = root / "MNIST" / "raw" / name
             content = path.read_bytes() if path.is_file() else b""
-            if hashlib.sha256(content).hexdigest() not in right:
+            if hashlib.sha256(content).hexdigest() not in checksums:
                 return FAILURE, f"{data.shown(path)} is damaged: {advice}"
     if len(roots) == 1:
-        why = "runs use data/sample, 5000 images (checksums right)"
-        return WARNING, f"{why}: make data fetches all 70000"
+        found = "runs use data/sample, 5000 images (checksums right)"
+        return WARNING, f"{found}: make data fetches all 70000"
     return OK, "runs use data/mnist, 70000 images, checksums right"
 
 
@@ -241,7 +247,7 @@ CHECKS = {
 
 
 def summary(verdicts):
-    """Return the machine in a line that people can paste: system, versions, verdict.
+    """Return this machine in a line that people can paste: system, versions, verdict.
 
     `verdicts` maps the names of checks to OK, WARNING or FAILURE.
     """
