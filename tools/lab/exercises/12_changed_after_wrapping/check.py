@@ -14,26 +14,31 @@ BOUND = 784**-0.5  # of what nn.Linear(784) has by default; its spread is nearly
 
 
 def check(run):
-    still = run("--lr", "1e-9")  # the weights stay as at the start
-    for record in still, run("--seed", "1", **OTHER):
-        ended(record)
-        starts = [first_digest(record, rank) for rank in range(len(record.events))]
-        for rank, start in enumerate(starts):
-            if start != starts[0]:
-                raise Wrong(
-                    f"In the first step the weights of rank {rank} differ from those "
-                    "of rank 0."
-                )
-        equal_weights(record)
-        if record is still:
-            normal(weights(record))
-            first = starts[0]
-            continue
-        partitioned(record, OTHER["train"])
-        if starts[0] == first:
-            raise Wrong("The initial weights are the same with --seed 0 and 1.")
-        wrapped(record)
-        learns(record)
+    record = run("--lr", "1e-9")  # the weights stay as at the start
+    first = start_of_all(record)
+    equal_weights(record)
+    normal(weights(record))
+
+    record = run("--seed", "1", **OTHER)
+    if start_of_all(record) == first:
+        raise Wrong("The initial weights are the same with --seed 0 and 1.")
+    equal_weights(record)
+    partitioned(record, OTHER["train"])
+    wrapped(record)
+    learns(record)
+
+
+def start_of_all(record):
+    """Return a digest of the weights that all ranks begin with, or raise Wrong."""
+    ended(record)
+    starts = [first_digest(record, rank) for rank in range(len(record.events))]
+    for rank, start in enumerate(starts):
+        if start != starts[0]:
+            raise Wrong(
+                f"In the first step the weights of rank {rank} differ from those of "
+                "rank 0."
+            )
+    return starts[0]
 
 
 def first_digest(record, rank):
