@@ -8,7 +8,7 @@ from tools.run.stages import EVERY, folder
 
 
 def test_every_entry_of_every_page_is_a_row():
-    text = symptoms.overview()
+    text = symptoms.symptoms_by_kind()
     rows = re.findall(r"\| \[stage \d+\]\((\S+)#what-goes-wrong\) \|", text)
     for stage in EVERY.values():
         page = folder(stage) / "README.md"

@@ -23,6 +23,7 @@ from tools.lab.path import PARTS
 from tools.pages.essence import essence
 from tools.pages.hangs import hang, hello
 from tools.pages.own_script import own_curves
+from tools.pages.symptoms import symptoms_by_kind
 from tools.pages.variants import left_out, variant, variants
 from tools.run import diffs
 from tools.run.stages import (
@@ -37,7 +38,7 @@ from tools.run.stages import (
     script,
 )
 
-PAGES = ["README.md", "SCALING.md", "CONTRIBUTING.md"]
+PAGES = ["README.md", "SCALING.md", "SYMPTOMS.md", "CONTRIBUTING.md"]
 PAGES += ["exercises/README.md", "beyond/README.md"]
 PAGES += ["beyond/own_script/README.md", "04_ddp/HANGS.md"]
 PAGES += [f"{folder(stage).relative_to(ROOT)}/README.md" for stage in EVERY.values()]
@@ -194,6 +195,7 @@ BLOCKS = {
     "hunk": hunk,
     "own_curves": own_curves,
     "exercises": exercises,
+    "symptoms": symptoms_by_kind,
     "variant": variant,
     "variants": variants,
     "left_out": left_out,

@@ -68,7 +68,7 @@ def every_symptom():
     return found
 
 
-def overview():
+def symptoms_by_kind():
     """Return the tables of all symptoms, a heading before each. Errors are sorted."""
     groups = {heading: [] for heading in GROUPS}
     for symptom in every_symptom():
