@@ -97,6 +97,7 @@ class Setting:
     batch: int | None = None  # images per step, of all ranks together
     epochs: int = EPOCHS
     resume: int = 0  # epochs that a first run trains, before one with --resume
+    keep: tuple = ()  # names of files that the second run gets; (): all of the first's
     fake: Callable | None = None  # a function of tools.lab.fake_cuda
     reductions: bool = False  # record the reductions of DDP, too
     float64: bool = True
@@ -126,9 +127,8 @@ def run_script(text, stage, *flags, **setting):
             setting.fake,
             setting.reductions,
         )
-        result, hangs = run_until_one_fails(
-            command_lines(words, flags, setting), processes, setting.float64, prepare
-        )
+        commands = command_lines(words, flags, setting)
+        result, hangs = run_until_one_fails(commands, setting, processes, prepare)
         record = RunRecord(
             events=[read_events(folder / f"rank{n}") for n in range(processes or 1)],
             status=1 if hangs else result.returncode,
@@ -178,6 +178,8 @@ def described(setting, flags, stage):
     text += "epochs" if setting.epochs > 1 else "epoch"
     if setting.resume:
         text += f", stopped and resumed after {setting.resume}"
+    if setting.keep:
+        text += f" with {', '.join(setting.keep)} alone"
     return f"{text}, in float64" if setting.float64 else text
 
 
@@ -210,15 +212,20 @@ def value_of(flags, name):
     return flags[flags.index(name) + 1] if name in flags else None
 
 
-def run_until_one_fails(lines, processes, float64, prepare):
+def run_until_one_fails(commands, setting, processes, prepare):
     """Run command lines in turn; return ranks.run's last result, and if it hangs."""
-    for words in lines:
+    for words in commands:
         try:
-            result = ranks.run(words, processes, float64, checks.LIMIT, prepare)
+            result = ranks.run(words, processes, setting.float64, checks.LIMIT, prepare)
         except ranks.TimedOut as error:
             return error, True
         if result.returncode:
             break
+        if setting.keep and words is not commands[-1]:
+            out = words[words.index("--out") + 1]
+            for path in out.iterdir():
+                if path.name not in setting.keep:
+                    path.unlink()
     return result, False
 
 
