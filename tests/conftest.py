@@ -170,7 +170,7 @@ def start_make(stage, out, *words):
     return start(["make", target, *words])
 
 
-def wait_for(path, seconds=60):
+def wait_for(path, seconds=120):
     """Wait until a run has written `path`."""
     end = time.monotonic() + seconds
     while not path.exists():

@@ -29,12 +29,15 @@ from conftest import (
 from tools.run import launch
 from tools.run.stages import DISTRIBUTED
 
+if sys.platform != "linux":
+    pytest.skip("processes are looked up as Linux shows them", allow_module_level=True)
+
 # A shell has its background commands ignore Ctrl-C, and they pass that on.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def assert_nothing_runs(word, seconds=10):
-    _, alive = psutil.wait_procs(running(word), timeout=seconds)
+def assert_nothing_runs(word):
+    _, alive = psutil.wait_procs(running(word), timeout=60)
     assert not alive
 
 
@@ -75,7 +78,7 @@ def test_a_killed_rank_ends_the_run(stage, rank, tmp_path):
     wait_for(out / "metrics.csv")
     time.sleep(random.uniform(0, 1))
     ranks_of(stage, out)[rank].kill()
-    _, stderr = process.communicate(timeout=30)
+    _, stderr = process.communicate(timeout=120)
     assert process.returncode != 0
     assert "exitcode" in stderr  # torchrun's report says which rank was killed
     assert_nothing_runs(str(out))
@@ -89,11 +92,11 @@ def test_ctrl_c_and_a_closed_terminal_end_a_stage(stage, how, tmp_path):
     process = start_make(stage, out)
     wait_for(out / "metrics.csv")
     os.killpg(process.pid, how)  # what a terminal does
-    _, stderr = process.communicate(timeout=10)
+    _, stderr = process.communicate(timeout=120)
     assert process.returncode != 0
     assert f"{stage}: stopped\n" in stderr
     assert "Traceback" not in stderr
-    assert_nothing_runs(str(out), seconds=1)
+    assert_nothing_runs(str(out))
     assert_whole(out)
 
 
@@ -111,7 +114,6 @@ KILLED = [
 ]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="orphans are adopted on Linux only")
 @pytest.mark.parametrize(("names", "how"), KILLED)
 def test_the_ranks_end_with_what_started_them(names, how, tmp_path):
     out = tmp_path / "out"
@@ -121,11 +123,11 @@ def test_the_ranks_end_with_what_started_them(names, how, tmp_path):
     ranks = ranks_of("04_ddp", out)
     for name in names:
         found[name].send_signal(how)
-    process.communicate(timeout=20)  # until none of them has its output open any more
+    process.communicate(timeout=120)  # until none of them has its output open any more
     assert process.returncode != 0
     _, alive = psutil.wait_procs(ranks, timeout=0)
     assert not alive
-    assert_nothing_runs(str(out), seconds=5)
+    assert_nothing_runs(str(out))
     assert_whole(out)
 
 
@@ -144,15 +146,15 @@ def test_a_full_disk_keeps_the_earlier_state(small_disk, data):
     out = small_disk / "out"
     flags = ["--data", data(EVEN), "--out", out, "--epochs", 1]
     assert run("11_resume", *flags).returncode == 0
-    names = "model.pth", "state.pth"
-    before = [(out / name).read_bytes() for name in names]
+    before = [(out / name).read_bytes() for name in ("model.pth", "state.pth")]
     free = shutil.disk_usage(small_disk).free
     (small_disk / "others").write_bytes(bytes(free - 200_000))
     result = run("11_resume", *flags, "--seed", 1)
     assert result.returncode != 0
     assert "in save" in result.stderr
     assert "saved" not in result.stdout
-    assert [(out / name).read_bytes() for name in names] == before
+    after = [(out / name).read_bytes() for name in ("model.pth", "state.pth")]
+    assert after == before
     assert len(rows(out)) == 1
 
 
@@ -171,7 +173,7 @@ def test_an_exception_on_one_rank_ends_all(data, tmp_path):
     script = edited("04_ddp", tmp_path, (line, line + wrong))
     words = command("04_ddp", "--data", data(EVEN), "--out", tmp_path / "out")
     words[words.index("04_ddp/mnist.py")] = script
-    result = call(words, timeout=60)  # a hang would take half an hour
+    result = call(words)  # a hang would take half an hour
     assert result.returncode != 0
     assert "AssertionError: rank 1 has a bug" in result.stderr
     assert_nothing_runs(str(script))
@@ -227,7 +229,7 @@ def test_a_second_run_into_a_folder_is_refused(tmp_path):
         pytest.fail("the script has ended")
     finally:
         script.kill()
-    psutil.wait_procs([script], timeout=10)
+    psutil.wait_procs([script], timeout=60)
     with launch.run_lock(tmp_path):
         pass
 
@@ -242,7 +244,3 @@ def test_two_runs_at_once_do_not_collide(tmp_path):
         _, stderr = process.communicate(timeout=120)
         assert process.returncode == 0, stderr
     assert rows(tmp_path / "a") == rows(tmp_path / "b")
-
-
-if sys.platform != "linux":
-    pytest.skip("processes are looked up as Linux shows them", allow_module_level=True)

@@ -44,17 +44,11 @@ def make_environment(wanted):
         return python
     base = os.environ.get("PYTHON") or sys.executable
     call(UV, "venv", "--clear", "--quiet", "--python", base, folder)
-    index = preflight.pip_index()
     words = [UV, "pip", "install", "--compile-bytecode", "--python", python]
-    words += ["--default-index", index]
-    if not preflight.unreachable(f"{preflight.CPU}/torch/"):  # smaller: without CUDA
-        words += ["--index", preflight.CPU, "--index-strategy", "unsafe-best-match"]
-        local = (
-            f"torch=={wanted}+cpu" if sys.platform == "linux" else f"torch=={wanted}"
-        )
-        call(*words, local, *NEEDED)
-    else:
-        call(*words, f"torch=={wanted}", *NEEDED)
+    words += ["--default-index", preflight.pip_index()]
+    if not preflight.unreachable(f"{preflight.CPU}/torch/"):
+        words += ["--torch-backend", "cpu"]  # smaller: without CUDA
+    call(*words, f"torch=={wanted}", *NEEDED)
     return python
 
 
@@ -66,8 +60,9 @@ def train(python, stage, out):
     Ends the program where the run fails before that.
     """
     settings = {"DATA": "data/sample", "GPUS": "cpu", "OUT": str(out)}
-    settings |= {"EPOCHS": str(EPOCHS), "ARGS": "", "NPROC": "", "BASE": ""}
-    settings |= {"NNODES": "", "RESTARTS": ""}
+    settings["EPOCHS"] = str(EPOCHS)
+    # What a shell may have set, but this run must not use.
+    settings |= dict.fromkeys(["ARGS", "NPROC", "BASE", "NNODES", "RESTARTS"], "")
     print(f"{stage}, with {data.shown(python)}", flush=True)
     metrics = out / "metrics.csv"
     metrics.unlink(missing_ok=True)
