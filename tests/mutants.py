@@ -199,7 +199,7 @@ MUTANTS = {  # file -> (text, text in its place, what that simulates, tests)
         ("    if same_bits:", "    if False:", "rounding allowed everywhere", COMPARE),
         ("> COUNTS * one[2]", "> one[2]", "the counts do not matter", COMPARE),
         ("min(1e-5 * 20 ** (epoch - 1), 5e-3)", "5e-3", "one wide tolerance for all epochs", COMPARE),
-        ("if off < SMALL", "if False", "images twice and TF32 are not named", COMPARE),
+        ("if error < SMALL", "if False", "images twice and TF32 are not named", COMPARE),
         ("if any(one[2] != other[2] for one, other in pairs):", "if False:", "another number of test images does not matter", COMPARE),
         ("flags.stat().st_mtime > metrics", "0 > metrics", "flags of a run that wrote no metrics", COMPARE),
         ("        if not equal:\n", "        if False:\n", "a difference that does not end in exit status 1", COMPARE),
@@ -242,7 +242,7 @@ MUTANTS = {  # file -> (text, text in its place, what that simulates, tests)
         ("            raise self.publish(failure) from None\n", "            raise\n", "one node alone says why", f"{RENDEZVOUS} -k twice"),
     ],
     "tools/run/install.py": [
-        ("        if not there:\n", "        if True:\n", "a failed venv takes a working .venv with it", "run/test_install.py -k takes_nothing"),
+        ("        if not was_there:\n", "        if True:\n", "a failed venv takes a working .venv with it", "run/test_install.py -k takes_nothing"),
         ("\n        others = torch + others\n", "\n", "a wheelhouse without torch", "run/test_install.py -k holds_the_notebooks"),
         ('requirements("notebooks", index', 'requirements("stages", index', "a wheelhouse without notebooks", "run/test_install.py -k holds_the_notebooks"),
         ("elif with_gpu_packages or not", "elif not", "CUDA's packages left out of torch with CUDA", "run/test_install.py -k default_index"),

@@ -61,7 +61,7 @@ def test_what_may_be_no_bug_is_said():
         ("04_ddp", 1.02, "DIFFERENT: a loss is off by 2.0e-02"),
     ]:
         curves = {"01_cpu": CURVE, stage: changed(1, loss=loss)}
-        lines, differ = compare.table(curves, one_device=False)
+        lines, differ = compare.make_table(curves, one_device=False)
         assert differ == [stage]
         assert lines[2].endswith(said)
 
@@ -144,14 +144,14 @@ UNEVEN = [  # epochs of each stage, how that is said, what to run again
 def test_the_epochs_that_runs_share_are_compared(epochs, said, again):
     whole = [*CURVE, (0.3, 900, 1000), (0.2, 910, 1000)]
     curves = {stage: whole[:count] for stage, count in epochs.items()}
-    lines, differ = compare.table(curves)
+    lines, differ = compare.make_table(curves)
     assert differ == []
     advice = (
         f"only the epochs that they share are compared. To compare all, run {again}"
     )
     assert lines[-1] == f"{said}: {advice} again."
     assert len(lines) == len(curves) + 2
-    lines, _ = compare.table(dict.fromkeys(epochs, CURVE))
+    lines, _ = compare.make_table(dict.fromkeys(epochs, CURVE))
     assert len(lines) == len(curves) + 1
 
 
@@ -195,7 +195,7 @@ def test_a_curve_of_nan_is_not_even_equal_to_itself():
 )
 def test_which_stages_promise_the_same_bits(stage, one_device, equal):
     curves = {"01_cpu": CURVE, stage: changed(3, loss=1 + 1e-12)}
-    _, differ = compare.table(curves, one_device)
+    _, differ = compare.make_table(curves, one_device)
     assert differ == ([] if equal else [stage])
 
 
@@ -232,12 +232,12 @@ def test_other_flags_are_the_reason_of_another_curve():
     }
     other = {**FLAGS, "hidden": "2048", "data": "data/sample", "out": "elsewhere"}
     flags = {"01_cpu": {**FLAGS, "out": "here"}, "03_dp": other, "04_ddp": FLAGS}
-    lines, differ = compare.table(curves, flags=flags)
+    lines, differ = compare.make_table(curves, flags=flags)
     assert differ == ["03_dp", "04_ddp"]
     said = "--hidden 2048 (01_cpu: 128), --data data/sample (01_cpu: data/mnist)"
     assert lines[2].endswith(f"  DIFFERENT: run with other flags: {said}")
     assert lines[3].endswith("DIFFERENT: a loss is off by 1.0e+00")
-    lines, differ = compare.table({"01_cpu": CURVE, "03_dp": CURVE}, flags=flags)
+    lines, differ = compare.make_table({"01_cpu": CURVE, "03_dp": CURVE}, flags=flags)
     assert lines[2].endswith("  equal")  # whatever the flags were
     assert not differ
 

@@ -19,19 +19,19 @@ from tools.run.stages import (
     refuse,
 )
 
-COUNTS = 0.002  # of the test images: how many more or fewer may be right, by rounding
-SMALL = 0.005  # so far, relatively, images that ranks count twice or TF32 move a loss
+COUNTS = 0.002  # fraction of the test images that rounding may move to right or wrong
+SMALL = 0.005  # relative error that TF32, or images that count twice, may cause
 WHOLE_SET = "08_tensor_parallel", "09_pipeline"  # every rank has all images
-SHARED = "batch_size", "lr", "hidden", "seed", "data"  # flags of the curve
+SHARED = "batch_size", "lr", "hidden", "seed", "data"  # flags that move the curve
 
 
 def allowed(epoch):
-    """Return how far, relatively, a loss may be off by rounding in `epoch`, from 1 on.
+    """Return the relative error that rounding may cause in a loss of an epoch (from 1).
 
     Float32 sums in another order differ in the last digits, and training amplifies that
-    in each epoch. Measured on all of MNIST, on 2 and on 4 ranks: 8e-7, 4e-5 and 3e-4 in
-    the first three epochs, 9e-4 at most in ten, and 6 of 10,000 test images. A bug
-    shows in the first epoch already.
+    difference in each epoch. Measured on all of MNIST, on 2 and on 4 ranks: 8e-7, 4e-5
+    and 3e-4 in the first three epochs, 9e-4 at most in ten epochs, and 6 of 10,000 test
+    images. A bug shows in the first epoch.
     """
     return min(1e-5 * 20 ** (epoch - 1), 5e-3)
 
@@ -52,10 +52,11 @@ def read(path):
 def read_flags(folder):
     """Return the flags of the run that wrote metrics.csv, as texts: {name: value}.
 
-    It is empty where they are not known: the script ran without make, or a later run
-    has not finished its first epoch.
+    The flags are unknown, and the dict empty, if the script ran without make, or if a
+    later run has not finished its first epoch.
     """
-    flags, metrics = folder / "flags.json", folder / "metrics.csv"
+    flags = folder / "flags.json"
+    metrics = folder / "metrics.csv"
     if not flags.exists() or flags.stat().st_mtime > metrics.stat().st_mtime:
         return {}
     return json.loads(flags.read_text())
@@ -63,18 +64,20 @@ def read_flags(folder):
 
 def other_flags(flags, reference, first):
     """Return the flags that differ from those of the stage `first`, as typed."""
-    return ", ".join(
-        f"--{name.replace('_', '-')} {flags[name]} ({first}: {reference[name]})"
-        for name in SHARED
-        if name in flags and name in reference and flags[name] != reference[name]
-    )
+    found = []
+    for name in SHARED:
+        value = flags.get(name)
+        expected = reference.get(name)
+        if value is not None and expected is not None and value != expected:
+            found.append(f"--{name.replace('_', '-')} {value} ({first}: {expected})")
+    return ", ".join(found)
 
 
 def images_twice(stage, flags):
     """Return in a few words which images a run had twice, or None.
 
-    DistributedSampler gives all ranks equally many images. Where it cannot, it repeats
-    the first ones, and these count twice in the curve.
+    DistributedSampler gives every rank the same number of images. To do so it may
+    repeat the first images, which then count twice in the curve.
     """
     shards = int(flags.get("processes", 1))
     who = "ranks"
@@ -82,7 +85,7 @@ def images_twice(stage, flags):
         shards = 1
     if stage == "10_hybrid":
         shards //= 2
-        who = "pairs of ranks"  # of which both have the same images
+        who = "pairs of ranks"  # both ranks of a pair have the same images
     try:
         train, _ = data.check(flags["data"])
     except (KeyError, ValueError, OSError):
@@ -95,7 +98,7 @@ def images_twice(stage, flags):
 
 
 def explain(flags, stage, first):
-    """Return what else may have moved a loss a little, as the end of a verdict.
+    """Return what else may have caused a small error, as the end of a verdict.
 
     `flags` maps stages to what `read_flags` returned; `stage` is compared with `first`.
     """
@@ -109,12 +112,12 @@ def explain(flags, stage, first):
 
 
 def judge(curve, reference, same_bits, because=""):
-    """Compare a curve, as of `read`, with another: return (verdict, are they equal?).
+    """Compare two curves, as `read` returns them: return (verdict, are they equal?).
 
     Only the epochs that both have count. With `same_bits`, losses and counts must be
-    the same to the last digit, which holds on CPUs only. Else a loss may be off by what
-    `allowed` says, and a count by COUNTS of the test images. `because` ends the verdict
-    on a loss that is off by a little.
+    equal to the last digit, which is true on CPUs only. Otherwise a loss may have the
+    relative error that `allowed` returns, and a count may differ by COUNTS of the test
+    images. `because` ends the verdict if the error of a loss is small.
     """
     pairs = list(zip(curve, reference, strict=False))
     losses = [loss for loss, _, _ in curve]
@@ -124,31 +127,31 @@ def judge(curve, reference, same_bits, because=""):
         return "DIFFERENT: another number of test images", False
     if all(one == other for one, other in pairs):
         return "equal", True
-    off = max(abs(one[0] - other[0]) / (abs(other[0]) or 1) for one, other in pairs)
+    error = max(abs(one[0] - other[0]) / (abs(other[0]) or 1) for one, other in pairs)
     images = max(abs(one[1] - other[1]) for one, other in pairs)
     if same_bits:
-        text = f"a loss is off by {off:.1e}, a count by {images}"
+        text = f"a loss is off by {error:.1e}, a count by {images}"
         return f"DIFFERENT: {text}; one CPU gives the same bits", False
     for epoch, (one, other) in enumerate(pairs, start=1):
         if not math.isclose(one[0], other[0], rel_tol=allowed(epoch)):
-            text = f"DIFFERENT: a loss is off by {off:.1e}"
-            return text + (because if off < SMALL else ""), False
+            text = f"DIFFERENT: a loss is off by {error:.1e}"
+            return text + (because if error < SMALL else ""), False
         if abs(one[1] - other[1]) > COUNTS * one[2]:
             return f"DIFFERENT: {images} more or fewer images are right", False
-    return f"equal to rounding ({off:.0e})", True
+    return f"equal to rounding ({error:.0e})", True
 
 
-def listed(names):
+def join_names(names):
     """Return names as in a sentence: `a`, `a and b`, `a, b and c`."""
     *others, last = names
     return f"{', '.join(others)} and {last}" if others else last
 
 
-def counted(epochs):
+def epochs_in_words(epochs):
     return f"{epochs} epoch{'s' * (epochs != 1)}"
 
 
-def uneven(curves):
+def uneven_epochs(curves):
     """Return a sentence on stages with another number of epochs than most, or None."""
     by_epochs = {}
     for stage, curve in curves.items():
@@ -161,27 +164,27 @@ def uneven(curves):
     for epochs, stages in by_epochs.items():
         if epochs != usual:
             has = "has" if len(stages) == 1 else "have"
-            said.append(f"{listed(stages)} {has} {counted(epochs)}")
+            said.append(f"{join_names(stages)} {has} {epochs_in_words(epochs)}")
             again += [f"`make {BY_NAME[stage].target}`" for stage in stages]
     others = "the others have" if len(by_epochs[usual]) > 1 else "the other has"
     return (
         f"{', '.join(said)}, {others} {usual}: only the epochs that they share are "
-        f"compared. To compare all, run {listed(again)} again."
+        f"compared. To compare all, run {join_names(again)} again."
     )
 
 
 def all_on_one_device():
-    """Return whether stages of one process ran on the same CPU: no GPU is here."""
+    """Return whether the stages of one process ran on the same CPU: there is no GPU."""
     return not count_gpus()
 
 
-def table(curves, one_device=True, flags=None):
+def make_table(curves, one_device=True, flags=None):
     """Return the lines of a table of the stages' results, and the names that differ.
 
-    `curves` maps stage to curve; the others are compared with the first of them.
-    `flags` maps stage to what `read_flags` returned. `one_device`: the stages of one
-    process had the same CPU, so they give the same bits; ranks and GPUs add in another
-    order.
+    `curves` maps stages to curves; the others are compared with the first one. `flags`
+    maps stages to what `read_flags` returned. `one_device` says that the stages of one
+    process ran on the same CPU. Then they give the same bits. Ranks and GPUs add in
+    another order.
     """
     first, reference = next(iter(curves.items()))
     flags = flags or {}
@@ -201,7 +204,7 @@ def table(curves, one_device=True, flags=None):
                 verdict = f"DIFFERENT: run with other flags: {others}"
         test = f"{correct}/{total}"
         lines.append(f"{stage:18} {len(curve):6} {loss:10.6f} {test:>12}   {verdict}")
-    note = uneven(curves)
+    note = uneven_epochs(curves)
     if note:
         lines.append(note)
     return lines, differ
@@ -225,7 +228,7 @@ def main():
     if not curves:
         refuse(f"no stage has run yet in {top}: make all, or one, such as make cpu")
     flags = {stage: read_flags(top / stage) for stage in curves}
-    lines, differ = table(curves, all_on_one_device(), flags)
+    lines, differ = make_table(curves, all_on_one_device(), flags)
     print("\n".join(lines))
     absent = [stage for stage in STAGES if stage not in curves]
     if absent:
