@@ -25,7 +25,7 @@ from tools.bench.timeline_rank import BACKWARD_BEGINS, instrument, row_name
 from tools.run import data, gpus, ranks
 from tools.run.plan import make_plan
 from tools.run.sample import cut
-from tools.run.stages import ROOT, find, refuse, refuse_unwritable
+from tools.run.stages import ROOT, find_stage, refuse, refuse_unwritable
 
 STEPS = 3  # that are drawn, from the middle of the run
 FLAGS = "--hidden 1024 --batch-size 256"
@@ -193,7 +193,7 @@ def main():
     out = Path(os.environ.get("OUT") or "runs")
     refuse_unwritable(out, "name a folder, OUT=DIR")
     for name in [name for name in sys.argv[1:] if name] or ["3", "4", "5", "6"]:
-        stage = find(name)
+        stage = find_stage(name)
         if stage == "03_dp" and gpus.count_gpus() < 2:
             print(
                 "03_dp: not drawn, since nn.DataParallel does nothing without two GPUs"

@@ -182,7 +182,7 @@ def reset_all():
 
 def restore(name):
     """Bring a stage's script back as committed; keep the edited one beside it."""
-    stage = stages.find(name)
+    stage = stages.find_stage(name)
     path = stages.script(stage)
     shown = data.shown(path)
     text = committed(stage)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from tools.run.stages import (
     EVERY,
     end_at_a_closed_pipe,
-    find,
+    find_stage,
     previous,
     refuse,
     script,
@@ -125,7 +125,7 @@ def main():
     names = [name for name in sys.argv[1:] if name]
     if len(names) != 2:
         refuse("name two stages: make diff A=02_single_gpu B=04_ddp")
-    show(find(names[0]), find(names[1]))
+    show(find_stage(names[0]), find_stage(names[1]))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from tools.run.stages import (
     ROOT,
     TARGETS,
     end_at_a_closed_pipe,
-    find,
+    find_stage,
     previous,
     refuse,
     refuse_unwritable,
@@ -46,13 +46,13 @@ def main():
     if target in SEVERAL:
         run_several(SEVERAL[target].values(), settings)
     else:
-        run_one(find(target), settings)
+        run_one(find_stage(target), settings)
 
 
 def run_one(stage, settings):
     """Run a stage, then show the diff that leads to it."""
     base = settings.get("BASE")
-    base = find(base) if base else previous(stage)
+    base = find_stage(base) if base else previous(stage)
     plan = make_plan(stage, settings)
     check([plan])
     status = run(plan)

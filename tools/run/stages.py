@@ -129,7 +129,7 @@ def load_file(name, path):
     return module
 
 
-def find(name):
+def find_stage(name):
     """Return the stage that a person means by `04_ddp`, `04_ddp/`, `ddp`, `04` or `4`.
 
     Ends the program with one line that lists the stages where there is none.
