@@ -1,4 +1,5 @@
-from tools.lab.checks import Wrong, curve, evaluation_partitioned, same_curve
+from tools.lab.checks import Wrong, curve, same_curve
+from tools.lab.image_checks import evaluation_partitioned
 
 TRY = {"processes": 3, "flags": ["--batch-size", "63"]}
 
