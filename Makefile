@@ -156,6 +156,9 @@ wheelhouse: $(STAGES)  ## the packages of setup into a folder, OUT=DIR, for mach
 ## For those who change something: CONTRIBUTING.md
 test: $(DEV)  ## the tests, on GPUs too where there are some; SLOW=1: the long ones, too
 	@OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadgroup
+site: $(DEV)  ## the pages and notebooks as a web site, in _site/
+	@$(BIN)sphinx-build -W --keep-going -q -c tools/site . _site
+	@echo "file://$(CURDIR)/_site/index.html"
 lint docs lock mutants compat: $(DEV)  ## ruff; pages; pins; are bugs caught? an older PyTorch
 lint:
 	@$(BIN)ruff check . && $(BIN)ruff format --check .
@@ -163,6 +166,7 @@ lint:
 docs:
 	@$(PY) -m tools.pages.blocks
 	@$(PY) -m tools.pages.pictures
+	@$(PY) -m tools.pages.diagrams
 	@for stage in $(basename $(notdir $(wildcard notebooks/source/*.py))); do \
 	  $(BIN)jupytext --quiet --update --output notebooks/$$stage.ipynb notebooks/source/$$stage.py || exit 1; \
 	done
@@ -194,7 +198,7 @@ TARGETS := help help-variables all cpu single_gpu dp ddp ddp_inference model_par
   side_by_side notebooks exercises exercise try check watch room handouts hint solution reset restore \
   compare data \
   bench trace memory predict \
-  doctor setup wheelhouse test compat mutants lint docs lock
+  doctor setup wheelhouse test compat mutants lint docs lock site
 .PHONY: $(TARGETS)
 
 # `make 04_ddp` would find that folder, and have nothing to do.

@@ -1,0 +1,1 @@
+"""The site: the repository's pages, built by Sphinx. It imports from pages and run."""

@@ -1,0 +1,59 @@
+"""How Sphinx builds the site from the repository's own Markdown: `make site`.
+
+The pages stay as GitHub shows them. What only the site has, its table of contents, the
+side-by-side view on a stage's page and drawn diagrams, is added while they are read.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from tools.site import additions
+
+project = "Six scripts, one loss curve"
+html_title = project
+copyright = "the authors of Six scripts, one loss curve, MIT license"
+language = "en"
+extensions = ["myst_nb"]
+root_doc = "README"
+include_patterns = [
+    "*.md",
+    "0*/*.md",
+    "beyond/*.md",
+    "beyond/*/*.md",
+    "exercises/*.md",
+    "notebooks/*.ipynb",
+    "data/sample/*.md",
+    "tools/site/*.md",
+]
+exclude_patterns = ["**/.*", "notebooks/on_a_gpu.ipynb"]
+
+myst_heading_anchors = 4
+myst_fence_as_directive = []
+myst_number_code_blocks = []
+suppress_warnings = ["misc.highlighting_failure"]
+
+# The notebooks are committed without outputs: the build runs them, on data/sample.
+nb_execution_mode = "auto"
+nb_execution_timeout = 600
+nb_execution_raise_on_error = True
+os.environ.update(CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="1")
+
+html_theme = "furo"
+pygments_style = "default"
+pygments_dark_style = "github-dark"
+html_static_path = ["static"]
+html_css_files = ["site.css"]
+html_copy_source = False
+html_show_sourcelink = False
+html_show_sphinx = False
+html_baseurl = os.environ.get("SITE_URL", "")
+gettext_compact = False
+
+
+def setup(app):
+    app.connect("source-read", additions.add)
+    app.connect("build-finished", additions.finish)
