@@ -249,7 +249,7 @@ MUTANTS = {  # file -> (text, text in its place, what that simulates, tests)
         ('["--default-index", preflight.pip_index(PYTHON)]', "[]", "pip's own index is not asked", "run/test_install.py -k default_index"),
     ],
     "tools/run/preflight.py": [
-        ("        if free < gigabytes\n", "        if False\n", "a full disk not said", "run/test_install.py -k what_is_wrong"),
+        ("        if free < gigabytes:\n", "        if False:\n", "a full disk not said", "run/test_install.py -k what_is_wrong"),
         ('"/usr/lib/wsl/lib/libcuda.so.1"', '"/nowhere"', "the driver of WSL not found", "run/test_install.py -k signs"),
     ],
     "tools/run/data.py": [

@@ -163,7 +163,8 @@ def commands(monkeypatch, tmp_path):
     def run(words, **options):
         read = "-r" in words and Path(words[-1]).read_text()
         found.append((" ".join(words), read))
-        return subprocess.CompletedProcess(words, 0, "https://mirror/simple\n", "")
+        listed = "global.cert='here'\nglobal.index-url='https://mirror/simple'\n"
+        return subprocess.CompletedProcess(words, 0, listed, "")
 
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(subprocess, "run", run)
@@ -192,7 +193,7 @@ def test_the_default_index_has_it_all(commands, monkeypatch):
     monkeypatch.setenv("TORCH_INDEX", "default")
     install.setup("notebooks")
     asked, (words, read) = commands
-    assert asked[0].endswith("-m pip config get global.index-url")
+    assert asked[0].endswith("-m pip config list")
     assert "--default-index https://mirror/simple" in words
     everything = (ROOT / "requirements/notebooks.txt").read_text().splitlines()
     assert sorted(read.splitlines()) == sorted(everything)
@@ -220,13 +221,10 @@ def test_what_failed_is_said(commands, monkeypatch):
 
 
 def test_pip_is_asked_for_its_index(monkeypatch, tmp_path):
-    for name in "UV_DEFAULT_INDEX", "PIP_INDEX_URL", "PIP_CONFIG_FILE":
+    for name in "UV_DEFAULT_INDEX", "PIP_INDEX_URL":
         monkeypatch.delenv(name, raising=False)
-    (tmp_path / ".config/pip").mkdir(parents=True)
-    text = "[global]\nindex-url = https://mirror/simple\n"
-    (tmp_path / ".config/pip/pip.conf").write_text(text)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    (tmp_path / "pip.conf").write_text("[global]\nindex-url = https://mirror/simple\n")
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))
     assert preflight.pip_index() == "https://mirror/simple"
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     assert preflight.pip_index() == preflight.PYPI

@@ -40,18 +40,24 @@ def unreachable(url):
         return "the proxy asks who you are" if error.code == 407 else None
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", error)
-        # pip and uv bring their own certificates, and say what is wrong with them
+        # pip and uv bring their own certificates, and say what is wrong with them.
         return None if isinstance(reason, ssl.SSLError) else str(reason)
     return None
 
 
 def pip_index(python=sys.executable):
-    """Return the package index that uv or pip was told to use, or PyPI's."""
+    """Return the package index that uv or pip is told to use, or PyPI's."""
     for name in "UV_DEFAULT_INDEX", "PIP_INDEX_URL":
         if os.environ.get(name):
             return os.environ[name]
-    words = [str(python), "-m", "pip", "config", "get", "global.index-url"]
-    return subprocess.run(words, capture_output=True, text=True).stdout.strip() or PYPI
+    # `pip config get` does not see the file that PIP_CONFIG_FILE names.
+    words = [str(python), "-m", "pip", "config", "list"]
+    listed = subprocess.run(words, capture_output=True, text=True).stdout
+    for line in listed.splitlines():
+        name, _, value = line.partition("=")
+        if name == "global.index-url":
+            return value.strip("'\"")
+    return PYPI
 
 
 def wrong_python():
@@ -67,30 +73,38 @@ def wrong_python():
 
 
 def no_space(gigabytes):
-    """Return lines on the folders with less room than that: here, and uv's cache."""
+    """Return a line for each disk with less room than that: here, and of uv's cache."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     cache = Path(os.environ.get("UV_CACHE_DIR") or cache)
-    found = {}
+    lines = {}
     for folder in Path.cwd(), cache:
-        folder = next(path for path in [folder, *folder.parents] if path.exists())
-        found[folder.stat().st_dev] = folder, shutil.disk_usage(folder).free / 1e9
-    return [
-        f"{folder} has {free:.1f} GB free, and this needs {gigabytes}"
-        for folder, free in found.values()
-        if free < gigabytes
-    ]
+        while not folder.exists():
+            folder = folder.parent
+        free = shutil.disk_usage(folder).free / 1e9
+        if free < gigabytes:
+            line = f"{folder} has {free:.1f} GB free, and this needs {gigabytes}"
+            lines[folder.stat().st_dev] = line
+    return list(lines.values())
 
 
 def look(cuda, index):
-    """Return a line for each thing that is wrong for an installation.
+    """Return a line for each problem that would stop an installation.
 
-    `cuda`: of torch with CUDA. `index` is the address of the packages, or None where
-    they come from a folder.
+    `cuda` says whether it is torch with CUDA. `index` is the address of the packages,
+    or None if they come from a folder.
     """
-    lines = [wrong_python()] if wrong_python() else no_space(DISK[cuda])
-    why = unreachable(index) if index and not lines else None
-    if why:
-        proxy = next((name for name in PROXIES if os.environ.get(name)), None)
-        through = f"through the {proxy} that is set" if proxy else "and no proxy is set"
-        lines.append(f"no connection to {index} ({why}), {through}: SETUP.md")
-    return lines
+    problem = wrong_python()
+    if problem:
+        return [problem]
+    problems = no_space(DISK[cuda])
+    if problems or not index:
+        return problems
+    why = unreachable(index)
+    if not why:
+        return []
+    through = "and no proxy is set"
+    for name in PROXIES:
+        if os.environ.get(name):
+            through = f"through the {name} that is set"
+            break
+    return [f"no connection to {index} ({why}), {through}: SETUP.md"]
