@@ -16,7 +16,7 @@ from pathlib import Path
 from tools.run.stages import ROOT, refuse, script
 
 HELLO = ROOT / "04_ddp" / "hello.py"
-COMMAND = "$ .venv/bin/torchrun --standalone --nproc-per-node=2"
+COMMAND = "$ OMP_NUM_THREADS=1 .venv/bin/torchrun --standalone --nproc-per-node=2"
 RUN = f"{COMMAND} 04_ddp/mnist.py --data data/sample"
 SHORTENED = f"{RUN}\n..."  # only some lines of the output are shown
 # Edits of stage 4: what stands there -> what stands there then.
@@ -39,7 +39,7 @@ TOOLS = {
         "    faulthandler.dump_traceback_later(5, repeat=True)\n"
     ),
     "    dist.init_process_group(args.backend)\n": (
-        "    limit = timedelta(seconds=20)\n"
+        "    limit = timedelta(seconds=15)\n"
         "    dist.init_process_group(args.backend, timeout=limit)\n"
     ),
 }
