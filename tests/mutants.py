@@ -42,6 +42,7 @@ BEYOND = "beyond/test_beyond.py -k 'in_float64 or shards_differ or micro'"
 OPTIMIZERS = "beyond/test_optimizers.py"
 RESUME = "beyond/test_resume.py -k 'not twenty and not 4-'"
 SCHEDULER = "stages/test_copied.py -k scheduler"
+OWN = "beyond/test_own_script.py"
 SHARDED = "beyond/test_sharded_checkpoint.py"
 
 # fmt: off
@@ -155,6 +156,16 @@ MUTANTS = {  # file -> (text, text in its place, what that simulates, tests)
         ('        dcp_state.set_optimizer_state_dict(model, optimizer, state["optimizer"])\n', "", "the learning rate lost by --resume", SHARDED),
         ("    weights = dcp_state.get_model_state_dict(model)\n", "    whole = dcp_state.StateDictOptions(full_state_dict=True)\n    weights = dcp_state.get_model_state_dict(model, options=whole)\n", "the whole model gathered for a checkpoint", SHARDED),
         (".splitlines()[:epoch]", ".splitlines()", "an epoch's line twice in metrics.csv", SHARDED),
+    ],
+    "beyond/own_script/after_ddp.py": [
+        (" * world_size + rank", " * world_size", "the same crops and dropout on every rank", OWN + " -k random"),
+        ('        scheduler.load_state_dict(state["scheduler"])\n', "", "the warm-up again after --resume", OWN + " -k killed"),
+        ("args.seed, drop_last=True", "args.seed", "a step more than one process takes", OWN + " -k two_ranks"),
+        ("        dist.broadcast(buffer, 0)\n", "        pass\n", "each rank evaluates its own BatchNorm", OWN + " -k saved"),
+    ],
+    "beyond/own_script/after_fsdp.py": [
+        ("        dist.broadcast(buffer, 0)\n", "        pass\n", "each rank evaluates its own BatchNorm", OWN + " -k saved"),
+        ("set_requires_gradient_sync(last)", "set_requires_gradient_sync(not last)", "steps of gradients that nobody averaged", OWN + " -k two_ranks"),
     ],
     "tools/bench/benchmark.py": [
         ('    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(chosen)\n', "", "GPUS= ignored by bench and trace", "bench/test_benchmark.py -k launch_would"),
