@@ -11,7 +11,7 @@ from tools.pages import blocks, variants
 from tools.run import diffs
 from tools.run.stages import BEYOND, EVERY, OWN, STAGES, folder
 
-OTHER_PARTS = 17  # besides hunks and variants: tables, figures, what the six print
+OTHER_PARTS = 18  # besides hunks and variants: tables, figures, what the six print
 # What the stages beyond print; curves of variants, own_script, left_out; HANGS: eight.
 LONG_PARTS = 20
 
