@@ -103,6 +103,16 @@ def test_a_picture_is_small_whole_and_has_colors_for_the_dark(name):
     assert {one for one in drawn if one[-7:] in light} == rules
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_letters_can_be_read_in_a_column_830_pixels_wide(name):
+    text = svg(name)
+    units = float(re.search(r'viewBox="0 0 ([\d.]+)', text)[1])
+    width, unit = re.search(r'<svg.*? width="([\d.]+)(pt)?"', text, re.DOTALL).groups()
+    pixels = min(830, float(width) * (96 / 72 if unit else 1))
+    sizes = {float(size) for size in re.findall(r"font[\w -]*: ?([\d.]+)px", text)}
+    assert min(sizes) * pixels / units >= 12
+
+
 def test_pictures_show_what_is_so():
     curves = pictures.curves()
     assert list(curves) == STAGES

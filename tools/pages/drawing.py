@@ -170,7 +170,7 @@ def four_steps(batch, parts, outputs, result):
 def assignments(maps):
     """Draw which rank gets which image, and in which step.
 
-    `maps` has for each title a row for each epoch: [rank, step] of each image.
+    `maps` has a row for each epoch under each title: [rank, step] of each image.
     """
     height = sum(0.32 * len(epochs) + 0.6 for epochs in maps.values())
     made, panels = figure(8.6, height, len(maps))
@@ -191,9 +191,8 @@ def assignments(maps):
         axis.grid(visible=False)
         axis.spines[:].set_visible(False)
         axis.tick_params(length=0)
-    panels[-1].set_xlabel(
-        "image (blue: rank 0 gets it, orange: rank 1; the number is the step)"
-    )
+    label = "image (blue: rank 0 gets it, orange: rank 1; the number is the step)"
+    axis.set_xlabel(label)
     return made
 
 
