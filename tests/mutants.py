@@ -252,6 +252,10 @@ MUTANTS = {  # file -> (text, text in its place, what that simulates, tests)
         ("given or find_interface(own)", "given or 'lo'", "gloo on the loopback interface", f"{RENDEZVOUS} -k two_machines"),
         ("            raise self.publish(failure) from None\n", "            raise\n", "one node alone says why", f"{RENDEZVOUS} -k twice"),
     ],
+    "Makefile": [
+        ("setup: $(NOTEBOOKS)", "setup: $(STAGES)", "make setup without notebooks", "run/test_install.py -k larger_size"),
+        ("@touch $@ $(HOLDS_$*)", "@touch $@", "the stages installed again after setup", "run/test_install.py -k larger_size"),
+    ],
     "tools/run/install.py": [
         ("        if not was_there:\n", "        if True:\n", "a failed venv takes a working .venv with it", "run/test_install.py -k takes_nothing"),
         ("\n        others = torch + others\n", "\n", "a wheelhouse without torch", "run/test_install.py -k holds_the_notebooks"),
