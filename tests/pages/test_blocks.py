@@ -13,7 +13,7 @@ from tools.run.stages import BEYOND, EVERY, OWN, STAGES, folder
 
 OTHER_PARTS = 18  # besides hunks and variants: tables, figures, what the six print
 # What the stages beyond print; curves of variants, own_script, left_out; HANGS: eight.
-LONG_PARTS = 20
+LONG_PARTS = 24
 
 PAIRS = [*diffs.EXPLAINED, *pairwise(OWN)]  # the diffs that pages explain
 

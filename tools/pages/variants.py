@@ -11,19 +11,47 @@ from tools.run import compare
 from tools.run.stages import CPU_PROCESSES, ROOT, refuse, script
 
 VARIANTS = ROOT / "tests" / "beyond" / "variants"  # a patch for each variant
-# What a learner may leave out of stage 4: (its name, the text of the script, what
-# stands there instead).
-LEFT_OUT = [
-    (
-        "DistributedSampler",
-        "DistributedSampler(train, seed",
-        "DistributedSampler(train, 1, 0, seed",  # as one rank of one: takes all images
-    ),
-    ("// world_size", "args.batch_size // world_size", "args.batch_size"),
-    ("the wrapper", "nn.parallel.DistributedDataParallel(model)", "model"),
-    ("all_reduce", "    dist.all_reduce(totals)", "    #"),
-    ("set_epoch", "        sampler.set_epoch(epoch)", "        #"),
-]
+SGD = "optimizer = torch.optim.SGD(model.parameters(), lr=args.lr)"
+# What a learner may leave out of a stage: its name, and the edits of the script that do
+# it, as (the text, what stands there instead).
+LEFT_OUT = {
+    "04_ddp": {
+        "DistributedSampler": [  # as one rank of one: it takes all images
+            ("DistributedSampler(train, seed", "DistributedSampler(train, 1, 0, seed"),
+        ],
+        "// world_size": [("args.batch_size // world_size", "args.batch_size")],
+        "the wrapper": [("nn.parallel.DistributedDataParallel(model)", "model")],
+        "all_reduce": [("    dist.all_reduce(totals)", "    #")],
+        "set_epoch": [("        sampler.set_epoch(epoch)", "        #")],
+    },
+    "07_fsdp": {
+        "the right order": [  # the optimizer comes before fully_shard
+            ("    mesh = dist", f"    {SGD}\n    mesh = dist"),
+            (f"    {SGD}\n    sizes", "    sizes"),
+        ],
+        "sharded layers": [("(model.layers[1], model.layers[3], model)", "(model,)")],
+    },
+    "08_tensor_parallel": {
+        "equal images": [  # the sampler of stage 7
+            (
+                "RandomSampler(train, generator=torch.Generator())",
+                "torch.utils.data.DistributedSampler(train, seed=args.seed)",
+            ),
+            ("args.batch_size, drop_last", "args.batch_size // world_size, drop_last"),
+            ("generator.manual_seed(args.seed + epoch)", "set_epoch(epoch)"),
+        ],
+    },
+    "09_pipeline": {
+        "the batch's size": [("(loss / len(labels))", "(loss / len(target))")],
+        "broadcast": [("    dist.broadcast(loss_sum, 1)", "    #")],
+    },
+    "10_hybrid": {
+        "pairs": [  # the sampler of stage 7
+            ("DistributedSampler(train, pairs, pair,", "DistributedSampler(train,"),
+            ("args.batch_size // pairs", "args.batch_size // world_size"),
+        ],
+    },
+}
 
 
 def variant(name):
@@ -79,14 +107,21 @@ def variants(*words):
     return "\n".join([*rows, "```"])
 
 
-def left_out():
-    """Return the losses of stage 4, and of the same script without one change each."""
-    text = script("04_ddp").read_text()
-    processes = CPU_PROCESSES["04_ddp"]
-    rows = ["```console", f"{'without':18}  epoch 1   epoch 2   epoch 3"]
-    rows.append(losses("(nothing left out)", text, processes))
-    for name, old, new in LEFT_OUT:
+def without(stage, name):
+    """Return the script of a stage without what LEFT_OUT names."""
+    text = script(stage).read_text()
+    for old, new in LEFT_OUT[stage][name]:
         if text.count(old) != 1:
-            refuse(f"04_ddp/mnist.py has {text.count(old)} times {old!r}, not once")
-        rows.append(losses(name, text.replace(old, new), processes))
+            refuse(f"{stage}/mnist.py has {text.count(old)} times {old!r}, not once")
+        text = text.replace(old, new)
+    return text
+
+
+def left_out(stage):
+    """Return the losses of a stage, and of the same script without one change each."""
+    processes = CPU_PROCESSES[stage]
+    rows = ["```console", f"{'without':18}  epoch 1   epoch 2   epoch 3"]
+    rows.append(losses("(nothing left out)", script(stage).read_text(), processes))
+    for name in LEFT_OUT[stage]:
+        rows.append(losses(name, without(stage, name), processes))
     return "\n".join([*rows, "```"])
