@@ -40,7 +40,8 @@ from tools.run.supervise import adopt_orphans, end_children, end_with_parent
 CONTEXT = multiprocessing.get_context(
     "spawn" if sys.platform == "darwin" else "forkserver"
 )
-CONTEXT.set_forkserver_preload(["torch", "torchvision", "tools.run.ranks"])
+PRELOAD = ["torch", "torchvision", "torch.distributed.checkpoint.state_dict"]
+CONTEXT.set_forkserver_preload([*PRELOAD, "tools.run.ranks"])
 
 
 class TimedOut(subprocess.TimeoutExpired):

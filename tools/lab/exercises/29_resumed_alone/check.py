@@ -20,7 +20,7 @@ def check(run):
 def resumed(run, setting, before, epochs, *flags):
     """Raise Wrong unless a run goes on after `before` epochs as if never stopped."""
     record = run(*flags, **setting, epochs=epochs, resume=before)
-    whole = run.solution(**setting, epochs=epochs)
+    whole = run.solution(**setting | {"processes": 1}, epochs=epochs)
     ended(record)
     left = epochs - before
     for rank in range(len(record.events)):
