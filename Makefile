@@ -115,22 +115,26 @@ exercise: $(STAGES)  ## begin one, in workshop/: E=04; without E: the next on th
 	@$(PY) -m tools.lab.commands begin "$(E)"
 try: $(STAGES)  ## run your version as its page means it, beside a right one
 	@$(PY) -m tools.lab.commands try "$(E)"
-check: $(STAGES)  ## is it solved? what is still wrong? without E=04: the one begun last
+check watch: $(STAGES)  ## is it solved? what is still wrong? watch: again at every save
+check:
 	@$(PY) -m tools.lab.commands check "$(E)" || [ $$? = 3 ]
-watch: $(STAGES)  ## check it whenever you save
+watch:
 	@$(PY) -m tools.lab.commands watch "$(E)"
-hint: $(STAGES)  ## the next of its three hints
+hint solution: $(STAGES)  ## the next of its three hints; the diff that solves it: E=04
+hint:
 	@$(PY) -m tools.lab.commands hint "$(E)"
-solution: $(STAGES)  ## the diff that solves it: E=04
+solution:
 	@$(PY) -m tools.lab.commands solution "$(E)"
-reset: $(STAGES)  ## throw your version away: E=04, or E=all
+reset restore: $(STAGES)  ## throw away your version of an exercise, E=04; of a stage, S=4
+reset:
 	@$(PY) -m tools.lab.commands reset "$(E)"
-room: $(STAGES)  ## how far learners are: FROM=FILE has a line of make check from each
-	@$(PY) -m tools.lab.commands room "$(FROM)"
-handouts: $(STAGES)  ## exercises to print, without hints; and what to say after each
-	@$(PY) -m tools.lab.handouts
-restore: $(STAGES)  ## bring back a stage that you have edited: S=4
+restore:
 	@$(PY) -m tools.lab.commands restore "$(S)"
+handouts room: $(STAGES)  ## for instructors: pages to print; how far learners are, FROM=FILE
+room:
+	@$(PY) -m tools.lab.commands room "$(FROM)"
+handouts:
+	@$(PY) -m tools.lab.handouts
 
 ## A closer look
 notebooks: $(NOTEBOOKS)  ## the companion notebooks, in JupyterLab: copies, in workshop/
