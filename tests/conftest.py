@@ -145,7 +145,8 @@ def running(word):
 def ranks_of(stage, out):
     """Return the two processes that train a stage into `out`, without their agent."""
     ranks = [p for p in running(str(out)) if "torchrun" not in " ".join(p.cmdline())]
-    ranks = [p for p in ranks if f"{stage}/mnist.py" in p.cmdline()]
+    path = str(script(stage).relative_to(ROOT))
+    ranks = [p for p in ranks if path in p.cmdline()]
     assert len(ranks) == 2
     return ranks
 
