@@ -102,7 +102,7 @@ def test_an_exercise(exercise, verdict):
 
 @slow
 def test_answers(exercise, verdict):
-    """The most telling answers; all 622 by `make test SLOW=all`."""
+    """The most telling answers; all of them by `make test SLOW=all`."""
     answers, _ = read_answers.read(exercise)
     if os.environ.get("SLOW") != "all":
         reason = REASONS[exercise.number]
