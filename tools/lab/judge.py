@@ -168,8 +168,7 @@ def ranks_of(setting, stage):
 def described(setting, flags, stage):
     """Return in words how a script was run."""
     ranks = ranks_of(setting, stage)
-    words = "one process" if ranks < 2 else f"{ranks} ranks"
-    text = f"on {words}"
+    text = "in one process" if ranks < 2 else f"on {ranks} ranks"
     for name in fake_names(setting):
         text += f", with {FAKES[name]}"
     batch = setting.batch or value_of(flags, "--batch-size") or 64

@@ -175,8 +175,8 @@ def read_keys(path):
 
 def show_keys(ours, right):
     """Print the keys of the learner's model.pth where they are not the right ones."""
-    if ours != right:
-        print(f"The keys of your model.pth:  {', '.join(ours) or 'none'}")
+    if ours and ours != right:
+        print(f"The keys of your model.pth:  {', '.join(ours)}")
         print(f"The keys of the right one:   {', '.join(right)}")
 
 
