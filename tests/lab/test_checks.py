@@ -1,5 +1,7 @@
 """Promise: each shared check raises Wrong for what it is there for, and only then."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -86,6 +88,10 @@ ENDS = [
         "fails: rank 0 ended with exit status 1",
     ),
     ({"status": 11, "statuses": [None, -11]}, "rank 1 was killed by SIGSEGV"),
+    (
+        {"status": 1, "out": Path("/tmp/a/out"), "errors": {0: ("/tmp/a/out/b", 3)}},
+        "fails: out/b\n",
+    ),
     ({"status": 1, "statuses": [1, 0], "errors": {0: (GONE, 3)}}, DID_NOT_MEET),
 ]
 
