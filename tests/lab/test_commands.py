@@ -54,9 +54,10 @@ def test_the_way_of_a_learner(workshop):
     wrong = act("check")  # of the one that was begun last
     assert wrong.returncode == 0  # no error of make's
     assert wrong.stderr == ""
-    running, verdict = wrong.stdout.splitlines()
+    running, verdict, _, repeat = wrong.stdout.splitlines()
     assert running.startswith(f"Running {script}")
     assert verdict.startswith("Not yet. The loss of epoch 1 is given as")
+    assert repeat.startswith("Repeat it: make try E=08 NPROC=2 ")
 
     hints = [act("hint", "E=8").stdout for _ in range(4)]
     assert [hint.count(" of 3: ") for hint in hints] == [1, 2, 3, 3]
@@ -76,11 +77,14 @@ def test_the_way_of_a_learner(workshop):
     )
     assert "done " in act("exercises").stdout
 
+
+def test_a_reset_deletes_nothing_but_exercises(workshop):
+    folder, act = workshop
+    act("exercise", "E=08")
     mine = folder / "mine.txt"
     mine.touch()
     assert act("reset", "E=all").stdout == "exercise 08 is new again\n"
-    assert not script.exists()
-    assert mine.exists()
+    assert list(folder.iterdir()) == [mine]
 
 
 def test_the_path_names_each_exercise_once_after_those_it_builds_on():
