@@ -156,6 +156,12 @@ def test_no_image_is_the_labs_limit():
         image_checks.partitioned(record(events=[[], []]), train=4)
 
 
+def test_a_script_that_ends_before_it_trains_is_wrong():
+    with raises("ends without an error, but it has not trained") as caught:
+        image_checks.trained(record(events=[[], []], rows=[]))
+    assert caught.type is Wrong
+
+
 def test_a_whole_network_on_a_rank_is_wrong():
     steps = changed("step", weights=6)
     with raises("of rank 1 has 6 of the network's 10 numbers"):
