@@ -97,9 +97,18 @@ def add(app, page, source):
     source[0] = text + frame(page)
 
 
+def make_accessible(path):
+    """Mend a page for readers who use a keyboard or a screen reader."""
+    text = path.read_text()
+    text = text.replace('role="heading">', 'role="heading" aria-level="2">')
+    path.write_text(text.replace("<pre>", '<pre tabindex="0">'))  # it may scroll
+
+
 def finish(app, error):
-    """Sphinx's event `build-finished`: write what no page of Sphinx is."""
+    """Sphinx's event `build-finished`: mend its pages, and write two of our own."""
     if error is None and app.builder.format == "html":
         out = Path(app.outdir)
+        for path in out.rglob("*.html"):
+            make_accessible(path)
         side_by_side.write(out / "side_by_side.html")
         shutil.copy(out / "README.html", out / "index.html")
