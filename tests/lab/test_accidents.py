@@ -123,9 +123,9 @@ def verdict(check):
 def test_a_script_that_is_not_utf8(begun):
     begun.write_bytes("# über\nx = 1\n# naïve\n".encode("latin-1"))
     check = start_check()
-    said = verdict(check)
+    said, _ = check.communicate(timeout=100)
     assert said.startswith("Not yet. Line 1 of ")
-    assert said.endswith("is not UTF-8: save it so.")
+    assert said.endswith("is not UTF-8: save it so.\n")
     assert check.returncode == commands.NOT_YET
 
 

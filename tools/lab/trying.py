@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tools.lab.progress import own_script
-from tools.run import compare, data
+from tools.run import compare, data, plan
 from tools.run.gpus import positive
 from tools.run.sample import cut
 from tools.run.stages import CPU_PROCESSES, ROOT, refuse
@@ -137,10 +137,9 @@ def run_right(trial, commands):
 def follow(path, trial, words):
     """Run the learner's script before the learner's eyes; return its exit status."""
     environment = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    programs = Path(sys.executable).parent
-    command = [programs / "python"]
+    command = [plan.python()]
     if trial.processes:
-        command = [programs / "torchrun", "--standalone"]
+        command = [*plan.torchrun(), "--standalone"]
         command.append(f"--nproc-per-node={trial.processes}")
     pretended = [trial.fake] if trial.fake else []
     if trial.double:
