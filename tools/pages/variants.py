@@ -1,13 +1,10 @@
 """Generated parts that change a stage: their diffs, and what their scripts print."""
 
-import os
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 from tools.lab.exercise import patched
-from tools.run import compare
+from tools.run import compare, ranks
 from tools.run.stages import CPU_PROCESSES, ROOT, refuse, script
 
 VARIANTS = ROOT / "tests" / "beyond" / "variants"  # a patch for each variant
@@ -68,18 +65,11 @@ def variant_stage(name):
 
 def losses(name, text, processes):
     """Return a line with the losses of a script, run on the CPU, on the sample."""
-    environment = dict(os.environ, CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="1")
-    words = [sys.executable]
-    if processes:
-        words += ["-m", "torch.distributed.run", "--standalone"]
-        words += [f"--nproc-per-node={processes}"]
     with tempfile.TemporaryDirectory() as out:
         path = Path(out) / "mnist.py"
         path.write_text(text)
-        words += [path, "--data", "data/sample", "--out", out]
-        result = subprocess.run(
-            words, cwd=ROOT, env=environment, capture_output=True, text=True
-        )
+        words = [path, "--data", "data/sample", "--out", out]
+        result = ranks.run(words, processes, timeout=300)
         if result.returncode:
             refuse(f"{name} failed:\n{result.stderr}")
         curve = compare.read(Path(out) / "metrics.csv")
