@@ -236,18 +236,18 @@ def write():
         reasons(a, b)
     count = 0
     for page in PAGES:
-        text = (ROOT / page).read_text()
-        for part in PART.finditer(text):
+        path = ROOT / page
+        for part in PART.finditer(path.read_text()):
             name, old = part.groups()
             if name.split()[0] not in BLOCKS:
                 refuse(f"{page}: tools/pages/blocks.py makes no part {name!r}")
             new = make(name)
             count += 1
             if not same(old.strip(), new):
-                print(f"{page}: {name} was stale")
+                print(f"{page}: {name} was stale", flush=True)
                 fresh = f"<!-- generated: {name} -->\n{new}\n<!-- end -->"
-                text = text.replace(part[0], fresh)
-        (ROOT / page).write_text(text)
+                text = path.read_text()  # someone may write the page meanwhile
+                path.write_text(text.replace(part[0], fresh))
     print(f"{count} generated parts are fresh")
 
 
