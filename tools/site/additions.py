@@ -26,7 +26,7 @@ CONTENTS = {  # caption -> the pages below it, in the table of contents
 }
 LISTS = {  # page -> the pages that its own table of contents holds
     "exercises/README": "[0-9]*",
-    "tools/site/notebooks": "/notebooks/0*",
+    "tools/site/notebooks": "/notebooks/*",
 }
 FRAME = """
 
@@ -106,7 +106,7 @@ def make_accessible(path):
 
 def finish(app, error):
     """Sphinx's event `build-finished`: mend its pages, and write two of our own."""
-    if error is None and app.builder.format == "html":
+    if error is None and app.builder.name == "html":
         out = Path(app.outdir)
         for path in out.rglob("*.html"):
             make_accessible(path)

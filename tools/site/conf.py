@@ -29,7 +29,7 @@ include_patterns = [
     "data/sample/*.md",
     "tools/site/*.md",
 ]
-exclude_patterns = ["**/.*", "notebooks/on_a_gpu.ipynb"]
+exclude_patterns = ["**/.*"]
 
 myst_heading_anchors = 4
 myst_fence_as_directive = []
@@ -38,6 +38,7 @@ suppress_warnings = ["misc.highlighting_failure"]
 
 # The notebooks are committed without outputs: the build runs them, on data/sample.
 nb_execution_mode = "auto"
+nb_execution_excludepatterns = ["on_a_gpu.ipynb"]  # it runs all there is
 nb_execution_timeout = 600
 nb_execution_raise_on_error = True
 os.environ.update(CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="1")
