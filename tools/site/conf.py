@@ -41,7 +41,7 @@ nb_execution_mode = "auto"
 nb_execution_excludepatterns = ["on_a_gpu.ipynb"]  # it runs all there is
 nb_execution_timeout = 600
 nb_execution_raise_on_error = True
-os.environ.update(CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="1")
+os.environ.update(DATA="data/sample", CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="1")
 
 html_theme = "furo"
 pygments_style = "default"
