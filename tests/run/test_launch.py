@@ -199,3 +199,14 @@ def test_all_stops_at_a_stage_that_fails(started, tmp_path, monkeypatch, capsys)
         launch.main()
     assert [stage for stage, _ in started] == STAGES[:3]
     assert capsys.readouterr().out.count("data/sample: 4000 training and 1000") == 1
+
+
+@pytest.mark.parametrize("name", ["NPROC", "BASE", "EPOCHS"])
+def test_a_bad_variable_is_refused_before_a_download(name, monkeypatch):
+    monkeypatch.setattr(data, "choose", lambda: pytest.fail("MNIST was downloaded"))
+    monkeypatch.setenv("DATA", "")
+    monkeypatch.setenv(name, "none")
+    monkeypatch.setattr("sys.argv", ["launch", "ddp"])
+    monkeypatch.setattr(launch, "end_with_make", lambda: None)
+    with pytest.raises(SystemExit, match="none"):
+        launch.main()

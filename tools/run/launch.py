@@ -42,11 +42,22 @@ def main():
     os.chdir(ROOT)
     target = sys.argv[1]
     settings = dict(os.environ)
-    settings["DATA"] = settings.get("DATA") or str(data.choose())
+    stages = SEVERAL[target].values() if target in SEVERAL else [find_stage(target)]
+    if not settings.get("DATA"):
+        refuse_before_download(stages, settings)
+        settings["DATA"] = str(data.choose())
     if target in SEVERAL:
-        run_several(SEVERAL[target].values(), settings)
+        run_several(stages, settings)
     else:
-        run_one(find_stage(target), settings)
+        run_one(*stages, settings)
+
+
+def refuse_before_download(stages, settings):
+    """End the program now if a variable cannot work, before MNIST is downloaded."""
+    if settings.get("BASE"):
+        find_stage(settings["BASE"])
+    for stage in stages:
+        make_plan(stage, {**settings, "DATA": str(data.SAMPLE)})
 
 
 def run_one(stage, settings):
