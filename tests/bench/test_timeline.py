@@ -62,7 +62,9 @@ def test_timeline_of_ddp_waits_for_the_all_reduce(tmp_path, monkeypatch):
         for computing, waiting in zip(passes, waits, strict=True):
             (exchange,) = [span for span in reduced if overlap(waiting, span)]
             assert exchange[2] == waiting[2] == computing[3]
-            assert not [span for span in reduced if overlap(computing, span)]
+            # A busy machine may note late that the one before has ended.
+            began = [span for span in reduced if computing[2] <= span[2] < computing[3]]
+            assert began == []
 
 
 def test_timeline_of_model_parallel_takes_turns(tmp_path):
