@@ -153,6 +153,13 @@ def test_stale_parts_are_noticed():
     assert not blocks.same(start, start.replace("3", "4"))
 
 
+def test_a_hunk_links_to_the_site_once_it_has_an_address(monkeypatch):
+    link = "(https://example.org/side_by_side.html#03_dp-04_ddp.3)"
+    assert link not in blocks.hunk("03_dp", "04_ddp", "3", title="A title")
+    monkeypatch.setattr(blocks, "SITE", "https://example.org/")
+    assert link in blocks.hunk("03_dp", "04_ddp", "3", title="A title")
+
+
 def test_stale_parts_are_written_anew(tmp_path, monkeypatch, capsys):
     page = tmp_path / "page.md"
     start = "before\n<!-- generated: {} -->\n"

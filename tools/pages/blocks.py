@@ -76,6 +76,9 @@ LESSONS = {
         "each rank saves its own part; any number of ranks can load it"
     ),
 }
+# The address where the site is published, with a slash at its end. While it is empty,
+# no page links there. After a change: make docs.
+SITE = ""
 
 
 def stages(targets=TARGETS):
@@ -131,7 +134,11 @@ def hunk(a, b, *numbers, title):
     shown += ["", f"### {title}", "", "```diff"]
     for number in numbers:
         shown += found[int(number) - 1].text
-    return "\n".join([*shown, "```"])
+    shown.append("```")
+    if SITE:
+        view = f"{SITE}side_by_side.html#{a}-{b}.{numbers[0]}"
+        shown += ["", f"[See it side by side]({view})"]
+    return "\n".join(shown)
 
 
 class Reason(NamedTuple):

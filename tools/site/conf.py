@@ -11,6 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+from tools.pages.blocks import SITE
 from tools.site import additions
 
 project = "Six scripts, one loss curve"
@@ -51,7 +52,7 @@ html_css_files = ["site.css"]
 html_copy_source = False
 html_show_sourcelink = False
 html_show_sphinx = False
-html_baseurl = os.environ.get("SITE_URL", "")
+html_baseurl = SITE
 gettext_compact = False
 
 
