@@ -55,7 +55,7 @@ def edited(text, edits):
     """Return a script with these edits. Raises SystemExit where one does not fit."""
     for old, new in edits.items():
         if text.count(old) != 1:
-            refuse(f"the page of hangs edits {old!r}, which is not in the script once")
+            refuse(f"a page edits {old!r}, which is not in its script once")
         text = text.replace(old, new)
     return text
 

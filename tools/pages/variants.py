@@ -4,6 +4,7 @@ import tempfile
 from pathlib import Path
 
 from tools.lab.exercise import patched
+from tools.pages.hangs import edited
 from tools.run import compare, ranks
 from tools.run.stages import CPU_PROCESSES, ROOT, refuse, script
 
@@ -99,12 +100,7 @@ def variants(*words):
 
 def without(stage, name):
     """Return the script of a stage without what LEFT_OUT names."""
-    text = script(stage).read_text()
-    for old, new in LEFT_OUT[stage][name]:
-        if text.count(old) != 1:
-            refuse(f"{stage}/mnist.py has {text.count(old)} times {old!r}, not once")
-        text = text.replace(old, new)
-    return text
+    return edited(script(stage).read_text(), dict(LEFT_OUT[stage][name]))
 
 
 def left_out(stage):

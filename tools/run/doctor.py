@@ -18,10 +18,10 @@ from packaging.requirements import Requirement
 
 from tools.run import data
 from tools.run.gpus import count_gpus
+from tools.run.install import GPU_ONLY
 from tools.run.plan import make_plan
 from tools.run.stages import ROOT, end_at_a_closed_pipe, too_old
 
-GPU_ONLY = "nvidia", "cuda", "triton"  # packages that torch for CPUs does not need
 OK = "OK"
 WARNING = "WARNING"
 FAILURE = "FAILURE"
