@@ -18,7 +18,6 @@ import torch
 from tools.run import compare, ranks
 from tools.run.sample import cut
 from tools.run.stages import (
-    BY_TORCHRUN,
     CPU_PROCESSES,
     EVERY,
     ROOT,
@@ -33,6 +32,7 @@ torch.set_num_threads(1)
 slow = pytest.mark.skipif(
     not os.environ.get("SLOW"), reason="takes long: make test SLOW=1"
 )
+DISTRIBUTED = ["04_ddp", "05_ddp_inference"]  # of the six
 LONG = 500  # epochs: more than a test waits for
 PARTIAL = 1012, 997  # numbers of images that leave a partial last batch of 96
 EVEN = 1024, 997
@@ -54,7 +54,7 @@ def command(stage, *flags, processes=2, path=None, by=()):
     a script that runs it, and the words for that.
     """
     words = [sys.executable]
-    if stage in BY_TORCHRUN and processes:
+    if stage in CPU_PROCESSES and processes:
         words += ["-m", "torch.distributed.run", "--standalone"]
         words += [f"--nproc-per-node={processes}"]
     path = path or script(stage).relative_to(ROOT)
@@ -75,7 +75,7 @@ def run(stage, *flags, processes=None, path=None, **options):
     `options` are those of ranks.run. `path` is another script than the stage's own,
     such as `edited` has written.
     """
-    if processes is None or stage not in BY_TORCHRUN:
+    if processes is None or stage not in CPU_PROCESSES:
         processes = CPU_PROCESSES.get(stage, 0)
     return ranks.run([path or script(stage), *flags], processes, **options)
 

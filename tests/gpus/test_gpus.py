@@ -12,6 +12,7 @@ import sys
 import pytest
 
 from conftest import (
+    DISTRIBUTED,
     ENV,
     GPUS_GIVEN,
     MOMENTUM,
@@ -23,7 +24,7 @@ from conftest import (
     run,
     slow,
 )
-from tools.run.stages import BEYOND, BY_TORCHRUN, CPU_PROCESSES, DISTRIBUTED, STAGES
+from tools.run.stages import BEYOND, CPU_PROCESSES, STAGES
 
 SEEING = {**ENV, **GPUS_GIVEN}
 SEEING = {name: text for name, text in SEEING.items() if text is not None}
@@ -55,7 +56,7 @@ def needs(gpus):
 def train(stage, out, gpus, *flags, processes=None, dtype="float64", path=None):
     """Run a stage on the first GPUs; return which each rank took memory on."""
     out.mkdir(exist_ok=True)
-    ranks = (processes or gpus or 2) if stage in BY_TORCHRUN else 1
+    ranks = (processes or gpus or 2) if stage in CPU_PROCESSES else 1
     by = "tests/gpus/measured.py", out, dtype
     words = command(stage, "--out", out, *flags, processes=ranks, path=path, by=by)
     listed = SEEING.get("CUDA_VISIBLE_DEVICES", "0,1,2,3,4,5,6,7").split(",")

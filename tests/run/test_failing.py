@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from conftest import (
+    DISTRIBUTED,
     EVEN,
     call,
     command,
@@ -27,7 +28,6 @@ from conftest import (
     wait_for,
 )
 from tools.run import launch
-from tools.run.stages import DISTRIBUTED
 
 if sys.platform != "linux":
     pytest.skip("processes are looked up as Linux shows them", allow_module_level=True)

@@ -205,7 +205,7 @@ def test_only_nnodes_says_that_there_are_several_nodes(plan):
     ],
 )
 def test_an_older_pytorch_is_refused(plan, installed, refused, end, monkeypatch):
-    monkeypatch.setattr(stages, "version", lambda _: installed)
+    monkeypatch.setattr("tools.run.plan.version", lambda _: installed)
     for stage in EVERY.values():
         if stage not in refused:
             plan(stage)
@@ -218,7 +218,7 @@ def test_an_older_pytorch_is_refused(plan, installed, refused, end, monkeypatch)
 @pytest.mark.parametrize("stage", EVERY.values())
 def test_flags_are_read_as_the_script_reads_them(stage, monkeypatch):
     words = ["--data", "data/sample", "--out", "somewhere", "--lr", "1"]
-    if stage in stages.RESUMES:
+    if stages.BY_NAME[stage].state:
         words.append("--resume")
     module = load(stage)
     monkeypatch.setattr("sys.argv", ["mnist.py", *words])

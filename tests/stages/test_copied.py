@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from conftest import EVEN, assert_identical, edited, run
 from tools.run import ranks
-from tools.run.stages import BY_TORCHRUN, CPU_PROCESSES, EVERY, script
+from tools.run.stages import CPU_PROCESSES, EVERY, script
 
 # A data set such as ImageFolder: one index in, one image and its label out.
 ONE_INDEX = """\
@@ -45,7 +45,7 @@ def loop_over_epochs(stage):
     return "".join(lines[loop.lineno - 1 : loop.end_lineno])
 
 
-@pytest.mark.parametrize("stage", BY_TORCHRUN)
+@pytest.mark.parametrize("stage", CPU_PROCESSES)
 def test_a_scheduler_steps_on_every_rank(stage, data, tmp_path):
     """At the end of the loop it is nobody's alone: no rank has left the loop before."""
     loop = loop_over_epochs(stage)
@@ -103,7 +103,7 @@ def pretend(rank, folder, count):
 
 
 @pytest.mark.parametrize("count", [1, 3])
-@pytest.mark.parametrize("stage", BY_TORCHRUN)
+@pytest.mark.parametrize("stage", CPU_PROCESSES)
 def test_the_backend_does_not_depend_on_how_many_gpus_a_rank_sees(
     stage, count, data, tmp_path
 ):

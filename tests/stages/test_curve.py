@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from conftest import (
+    DISTRIBUTED,
     EVEN,
     PARTIAL,
     assert_close,
@@ -13,7 +14,7 @@ from conftest import (
     run,
     weights,
 )
-from tools.run.stages import DISTRIBUTED, STAGES
+from tools.run.stages import STAGES
 
 CASES = [(EVEN, 64), (PARTIAL, 96)]
 SINGLE = [stage for stage in STAGES if stage not in DISTRIBUTED]

@@ -8,10 +8,10 @@ import re
 
 import pytest
 
-from conftest import MOMENTUM, assert_close, edited, off, run
+from conftest import DISTRIBUTED, MOMENTUM, assert_close, edited, off, run
 from tools.lab import fake_cuda
 from tools.run import ranks
-from tools.run.stages import BY_TORCHRUN, DISTRIBUTED, STAGES, script
+from tools.run.stages import CPU_PROCESSES, STAGES, script
 
 SIZE, BATCH, EPOCHS = (56, 21), 40, 2  # a partial last batch
 OLD_DRIVER = "2, by NVML alone"  # CUDA cannot use them
@@ -99,7 +99,7 @@ def train(path, out, data, gpus, *flags, processes=2):
     Ranks that share a GPU do so by gloo, as `make` has it.
     """
     out.mkdir(exist_ok=True)
-    processes = processes if path.parent.name in BY_TORCHRUN else 0
+    processes = processes if path.parent.name in CPU_PROCESSES else 0
     count, usable = (2, False) if gpus == OLD_DRIVER else (gpus, True)
     words = [path, "--data", data, "--out", out, "--batch-size", BATCH, *flags]
     if 0 < count < processes and "--backend" not in flags:
@@ -117,7 +117,7 @@ def expected(stage, gpus, processes=2):
     gpus = 0 if gpus == OLD_DRIVER else gpus
     device = "cuda" if gpus and stage != "01_cpu" else "cpu"
     all_of_them = [f"cuda:{index}" for index in range(gpus)] or ["cpu"]
-    if stage in BY_TORCHRUN:
+    if stage in CPU_PROCESSES:
         backend = "nccl" if gpus >= processes else "gloo"
         header = f"{processes} processes on {device} ({backend})"
         used = [all_of_them[rank % len(all_of_them)] for rank in range(processes)]

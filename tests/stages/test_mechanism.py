@@ -9,9 +9,9 @@ import torch
 import torch.distributed as dist
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from conftest import EVEN, ROOT
+from conftest import DISTRIBUTED, EVEN, ROOT
 from tools.run import ranks
-from tools.run.stages import DISTRIBUTED, STAGES, script
+from tools.run.stages import STAGES, script
 
 WRAPPERS = {
     "03_dp": "DataParallel",

@@ -5,8 +5,18 @@ import re
 import pytest
 import torch
 
-from conftest import ENV, EVEN, PARTIAL, call, command, edited, run, weights
-from tools.run.stages import DISTRIBUTED, STAGES, load, script
+from conftest import (
+    DISTRIBUTED,
+    ENV,
+    EVEN,
+    PARTIAL,
+    call,
+    command,
+    edited,
+    run,
+    weights,
+)
+from tools.run.stages import STAGES, load, script
 
 
 def refused(result, line, times=1):

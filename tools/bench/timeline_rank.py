@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.profiler import profile, record_function
 
-from tools.run.stages import BY_TORCHRUN
+from tools.run.stages import CPU_PROCESSES
 
 BACKWARD_BEGINS = "backward begins"  # a label without a length
 HALVES = {3: "first half", 1: "second half"}  # of stage 6, by their number of layers
@@ -26,7 +26,7 @@ DATA_PARALLEL = {  # method of nn.DataParallel, called in its forward pass -> ki
 
 def row_name(stage, rank):
     """Return the name of a process's row."""
-    return f"rank {rank}" if stage in BY_TORCHRUN else "process"
+    return f"rank {rank}" if stage in CPU_PROCESSES else "process"
 
 
 class LargeLayer(nn.Sequential):

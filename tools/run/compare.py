@@ -11,7 +11,7 @@ from tools.run import data
 from tools.run.gpus import count_gpus
 from tools.run.stages import (
     BY_NAME,
-    BY_TORCHRUN,
+    CPU_PROCESSES,
     EVERY,
     ROOT,
     STAGES,
@@ -106,7 +106,7 @@ def explain(flags, stage, first):
         twice = images_twice(name, flags.get(name, {}))
         if twice:
             return f": {name}'s {twice}"
-    if stage in BY_TORCHRUN and "processes" not in flags.get(stage, {}):
+    if stage in CPU_PROCESSES and "processes" not in flags.get(stage, {}):
         return "; images that came twice, or TF32 (make doctor), can do that"
     return "; TF32 (make doctor) can do that"
 
@@ -195,7 +195,7 @@ def make_table(curves, one_device=True, flags=None):
     for stage, curve in curves.items():
         loss, correct, total = curve[-1]
         because = explain(flags, stage, first)
-        same_bits = one_device and not {first, stage} & set(BY_TORCHRUN)
+        same_bits = one_device and not {first, stage} & set(CPU_PROCESSES)
         verdict, equal = judge(curve, reference, same_bits, because)
         if not equal:
             differ.append(stage)

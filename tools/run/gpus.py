@@ -4,7 +4,7 @@ import os
 import re
 import warnings
 
-from tools.run.stages import BY_NAME, BY_TORCHRUN, refuse
+from tools.run.stages import BY_NAME, CPU_PROCESSES, refuse
 
 
 def count_gpus():
@@ -66,7 +66,7 @@ def plan_gpus(stage, given):
         if stage == "02_single_gpu":
             chosen = chosen[:1]
         return None if stage == "01_cpu" else chosen, len(chosen), []
-    if stage not in BY_TORCHRUN:
+    if stage not in CPU_PROCESSES:
         return None, 0, []
     count = count_gpus()
     can_share = BY_NAME[stage].shares_gpus or "NPROC" in given or "NNODES" in given
@@ -114,7 +114,7 @@ def misfit(stage, ranks, batch):
     if row.only_processes not in (None, ranks):
         count = row.only_processes
         return f"{stage} runs on {count} processes", f"NPROC={count}"
-    together = row.same_images or ranks
+    together = row.together or ranks
     if ranks % together:
         more = ranks + together - ranks % together
         return f"{stage} needs a multiple of {together} processes", f"NPROC={more}"

@@ -9,12 +9,13 @@ import argparse
 import shlex
 import sys
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 from tools.run import data
 from tools.run.flags import parse_flags
 from tools.run.gpus import choose_processes, in_words, plan_gpus, positive
-from tools.run.stages import BY_NAME, BY_TORCHRUN, RESUMES, refuse, refuse_old, script
+from tools.run.stages import BY_NAME, CPU_PROCESSES, refuse, script, too_old
 
 MASTER_PORT = "29500"  # torchrun's own default
 WAIT = "900"  # seconds that nodes wait for each other
@@ -86,7 +87,9 @@ def make_plan(stage, settings):
 
     An empty text stands for a variable that was not given.
     """
-    refuse_old(stage)
+    wrong = too_old(version("torch"), [stage])
+    if wrong:
+        refuse(wrong)
     given = {name: text for name, text in settings.items() if text}
     visible, count, notes = plan_gpus(stage, given)
     flags = plan_flags(stage, given)
@@ -108,7 +111,7 @@ def make_plan(stage, settings):
         args.resume = True
     processes = 0
     launcher = [python()]
-    if stage in BY_TORCHRUN:
+    if stage in CPU_PROCESSES:
         batch = 0 if getattr(args, "checkpoint", None) else args.batch_size
         processes, more = choose_processes(stage, given, count, batch, nodes.count)
         notes += more
@@ -167,7 +170,7 @@ def plan_nodes(stage, given):
     if "NNODES" not in given:  # a cluster may have the others in its environment
         return Nodes()
     usage = "such as NNODES=2 NODE_RANK=0 MASTER_ADDR=host, NODE_RANK=1 on the second"
-    if stage not in BY_TORCHRUN:
+    if stage not in CPU_PROCESSES:
         advice = "NNODES needs a stage that torchrun starts, such as ddp"
         refuse(f"{stage} runs on one machine: {advice}")
     absent = [name for name in ("NODE_RANK", "MASTER_ADDR") if name not in given]
@@ -191,7 +194,7 @@ def plan_restarts(stage, given):
     if "NNODES" in given:
         advice = "on several, start all nodes again with ARGS=--resume"
         refuse(f"RESTARTS works on one machine; {advice}")
-    if stage not in RESUMES:
+    if not BY_NAME[stage].state:
         refuse(f"{stage} does not save its state: `make resume RESTARTS=3` does")
     # Otherwise the new ranks may read the addresses of the dead ones, and hang:
     # https://github.com/pytorch/pytorch/issues/135712

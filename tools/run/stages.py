@@ -5,7 +5,6 @@ import importlib.util
 import os
 import sys
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -17,72 +16,51 @@ FSDP = (2, 9)
 class Stage:
     """What the tools know about one stage."""
 
-    target: str  # `make cpu` runs it
     name: str  # of its folder
     base: str | None  # the stage that its diff starts from
-    beyond: bool = False  # its folder is in beyond/
     cpu_processes: int = 0  # ranks without a GPU; 0 where torchrun does not start it
     oldest: tuple = (2, 4)  # the oldest PyTorch with which it is right
     shares_gpus: bool = False  # two of its ranks may use the same GPU
     only_processes: int | None = None  # the only number of ranks it runs on; None: any
-    same_images: int | None = 1  # ranks that train on the same images; None: all ranks
+    together: int | None = 1  # ranks that train on the same images; None: all ranks
     state: str | None = None  # what --resume reads in --out; None: it has no --resume
+
+    @property
+    def target(self):
+        """What a person types: `make cpu` runs 01_cpu."""
+        return self.name[3:]
 
 
 TABLE = [
-    Stage("cpu", "01_cpu", None),
-    Stage("single_gpu", "02_single_gpu", "01_cpu"),
-    Stage("dp", "03_dp", "02_single_gpu"),
-    Stage("ddp", "04_ddp", "03_dp", cpu_processes=2, shares_gpus=True),
+    Stage("01_cpu", None),
+    Stage("02_single_gpu", "01_cpu"),
+    Stage("03_dp", "02_single_gpu"),
+    Stage("04_ddp", "03_dp", cpu_processes=2, shares_gpus=True),
+    Stage("05_ddp_inference", "04_ddp", cpu_processes=2, shares_gpus=True),
+    Stage("06_model_parallel", "02_single_gpu"),
+    Stage("07_fsdp", "05_ddp_inference", cpu_processes=2, oldest=FSDP),
     Stage(
-        "ddp_inference", "05_ddp_inference", "04_ddp", cpu_processes=2, shares_gpus=True
-    ),
-    Stage("model_parallel", "06_model_parallel", "02_single_gpu"),
-    Stage(
-        "fsdp", "07_fsdp", "05_ddp_inference", beyond=True, cpu_processes=2, oldest=FSDP
-    ),
-    Stage(
-        "tensor_parallel",
-        "08_tensor_parallel",
-        "07_fsdp",
-        beyond=True,
-        cpu_processes=2,
-        oldest=(2, 6),
-        same_images=None,
+        "08_tensor_parallel", "07_fsdp", cpu_processes=2, oldest=(2, 6), together=None
     ),
     Stage(
-        "pipeline",
         "09_pipeline",
         "08_tensor_parallel",
-        beyond=True,
         cpu_processes=2,
         oldest=(2, 6),
         only_processes=2,
-        same_images=None,
+        together=None,
     ),
+    Stage("10_hybrid", "07_fsdp", cpu_processes=4, oldest=FSDP, together=2),
     Stage(
-        "hybrid",
-        "10_hybrid",
-        "07_fsdp",
-        beyond=True,
-        cpu_processes=4,
-        oldest=FSDP,
-        same_images=2,
-    ),
-    Stage(
-        "resume",
         "11_resume",
         "05_ddp_inference",
-        beyond=True,
         cpu_processes=2,
         shares_gpus=True,
         state="state.pth",
     ),
     Stage(
-        "sharded_checkpoint",
         "12_sharded_checkpoint",
         "07_fsdp",
-        beyond=True,
         cpu_processes=2,
         oldest=FSDP,
         state="checkpoints",
@@ -90,16 +68,13 @@ TABLE = [
 ]
 
 BY_NAME = {stage.name: stage for stage in TABLE}
-# make target -> folder: the six, those in beyond/, and all of them
-TARGETS = {stage.target: stage.name for stage in TABLE if not stage.beyond}
-BEYOND = {stage.target: stage.name for stage in TABLE if stage.beyond}
-EVERY = TARGETS | BEYOND
+# make target -> folder: all of them, the six, and those in beyond/
+EVERY = {stage.target: stage.name for stage in TABLE}
+TARGETS = dict(list(EVERY.items())[:6])
+BEYOND = dict(list(EVERY.items())[6:])
 STAGES = list(TARGETS.values())
-BY_TORCHRUN = [stage.name for stage in TABLE if stage.cpu_processes]
-DISTRIBUTED = [name for name in BY_TORCHRUN if name in STAGES]
-RESUMES = [stage.name for stage in TABLE if stage.state]
-# Processes on a machine without a GPU: the fewest that exchange something.
-CPU_PROCESSES = {name: BY_NAME[name].cpu_processes for name in BY_TORCHRUN}
+# Those that torchrun starts, and the fewest of their processes that exchange something.
+CPU_PROCESSES = {row.name: row.cpu_processes for row in TABLE if row.cpu_processes}
 
 OWN = "before", "after_ddp", "after_fsdp"  # scripts in beyond/own_script/, no stages
 
@@ -153,30 +128,18 @@ def too_old(torch_version, names=tuple(BY_NAME)):
     """
     major, minor = torch_version.split(".")[:2]
     found = int(major), int(minor)
-    wrong = [BY_NAME[name] for name in names if found < BY_NAME[name].oldest]
-    if not wrong:
-        return None
-    needs = {}
-    for stage in wrong:
-        needs.setdefault(stage.oldest, []).append(stage.name)
     parts = []
-    for (major, minor), stages in sorted(needs.items()):
-        verb = "needs" if len(stages) == 1 else "need"
-        parts.append(f"{', '.join(stages)} {verb} PyTorch {major}.{minor} or newer")
-    why = ""
-    if FSDP in needs:
-        why = (
-            ": over gloo, 2.7 and 2.8 add gradients up instead of averaging them "
-            "(pytorch#162338)"
-        )
-    return f"{'; '.join(parts)}{why}; here is {torch_version}"
-
-
-def refuse_old(stage):
-    """End the program with one line if the installed PyTorch is too old for a stage."""
-    wrong = too_old(version("torch"), [stage])
-    if wrong:
-        refuse(wrong)
+    for oldest in sorted({stage.oldest for stage in TABLE}):
+        wrong = [name for name in names if found < oldest == BY_NAME[name].oldest]
+        if not wrong:
+            continue
+        verb = "needs" if len(wrong) == 1 else "need"
+        part = f"{', '.join(wrong)} {verb} PyTorch {oldest[0]}.{oldest[1]} or newer"
+        if oldest == FSDP:
+            part += ": over gloo, 2.7 and 2.8 add gradients up instead of averaging "
+            part += "them (pytorch#162338)"
+        parts.append(part)
+    return f"{'; '.join(parts)}; here is {torch_version}" if parts else None
 
 
 def end_at_a_closed_pipe():
