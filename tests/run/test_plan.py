@@ -218,7 +218,7 @@ def test_an_older_pytorch_is_refused(plan, installed, refused, end, monkeypatch)
 @pytest.mark.parametrize("stage", EVERY.values())
 def test_flags_are_read_as_the_script_reads_them(stage, monkeypatch):
     words = ["--data", "data/sample", "--out", "somewhere", "--lr", "1"]
-    if stages.BY_NAME[stage].state:
+    if stage in stages.RESUMES:
         words.append("--resume")
     module = load(stage)
     monkeypatch.setattr("sys.argv", ["mnist.py", *words])

@@ -15,7 +15,7 @@ from pathlib import Path
 from tools.run import data
 from tools.run.flags import parse_flags
 from tools.run.gpus import choose_processes, in_words, plan_gpus, positive
-from tools.run.stages import BY_NAME, CPU_PROCESSES, refuse, script, too_old
+from tools.run.stages import BY_NAME, CPU_PROCESSES, RESUMES, refuse, script, too_old
 
 MASTER_PORT = "29500"  # torchrun's own default
 WAIT = "900"  # seconds that nodes wait for each other
@@ -194,7 +194,7 @@ def plan_restarts(stage, given):
     if "NNODES" in given:
         advice = "on several, start all nodes again with ARGS=--resume"
         refuse(f"RESTARTS works on one machine; {advice}")
-    if not BY_NAME[stage].state:
+    if stage not in RESUMES:
         refuse(f"{stage} does not save its state: `make resume RESTARTS=3` does")
     # Otherwise the new ranks may read the addresses of the dead ones, and hang:
     # https://github.com/pytorch/pytorch/issues/135712

@@ -75,6 +75,7 @@ BEYOND = dict(list(EVERY.items())[6:])
 STAGES = list(TARGETS.values())
 # Those that torchrun starts, and the fewest of their processes that exchange something.
 CPU_PROCESSES = {row.name: row.cpu_processes for row in TABLE if row.cpu_processes}
+RESUMES = [row.name for row in TABLE if row.state]
 
 OWN = "before", "after_ddp", "after_fsdp"  # scripts in beyond/own_script/, no stages
 
