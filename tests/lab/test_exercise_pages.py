@@ -10,7 +10,7 @@ from tools.run import ranks
 from tools.run.stages import script
 
 HALF = "(hidden).to(DEVICE)", "(hidden.to(SECOND)).to(DEVICE)"  # of 19's two mistakes
-CURVES = [(n, 1) for n in ("01", "06", "07", "08", "22")] + [("19", 2)]
+CURVES = [(n, 1) for n in ("01", "04", "06", "07", "08", "22", "26")] + [("19", 2)]
 
 
 @pytest.mark.parametrize(("number", "quoted"), CURVES)

@@ -23,8 +23,8 @@ from tools.lab.fake_cuda.clock import MATMUL
 from tools.lab.fake_cuda.state import STATE
 from tools.lab.patches import replace
 
-__all__ = ["FAST", "MATMUL", "fast_gpu", "gpus", "machines", "one_gpu", "slow_disk"]
-__all__ += ["three_gpus", "two_gpus"]
+__all__ = ["FAST", "MATMUL", "fast_gpu", "gpus", "machines", "one_gpu", "one_gpu_each"]
+__all__ += ["slow_disk", "three_gpus", "two_gpus", "two_gpus_each"]
 FAST = 3.0  # times as fast as the other GPUs
 
 
@@ -70,6 +70,19 @@ def slow_disk(log):
     replace("time:sleep", lambda _, seconds: None)
 
 
-def machines(log):
-    """Have each rank be the only one of its machine; they share the folders."""
-    os.environ |= {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+def machines(log, ranks=1):
+    """Have each machine run `ranks` ranks; they share the folders."""
+    rank = int(os.environ["RANK"])
+    os.environ["GROUP_RANK"] = str(rank // ranks)  # which machine
+    os.environ["LOCAL_RANK"] = str(rank % ranks)
+    os.environ["LOCAL_WORLD_SIZE"] = str(ranks)
+
+
+def gpus_each(count, log):
+    """Have each machine have `count` GPUs, and a rank for each of them."""
+    machines(log, ranks=count)
+    gpus(count, log)
+
+
+one_gpu_each = partial(gpus_each, 1)
+two_gpus_each = partial(gpus_each, 2)

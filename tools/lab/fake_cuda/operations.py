@@ -4,6 +4,8 @@
 too. `Calls` sees what is called from Python, with its `device=`.
 """
 
+import os
+
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -114,10 +116,11 @@ def check_collective(given):
     store = dist.distributed_c10d._get_default_store()
     rank = dist.get_rank()
     place = min(places)
-    store.set(f"gpu of {rank}", place)
+    machine = os.environ.get("GROUP_RANK", "0")
+    store.set(f"gpu of {rank}", f"{machine} {place}")
     for other in range(dist.get_world_size()):
         other_place = store.get(f"gpu of {other}").decode()
-        if other != rank and other_place == place:
+        if other != rank and other_place == f"{machine} {place}":
             raise RuntimeError(
                 f"ncclInvalidUsage: Duplicate GPU detected : rank {rank} and rank "
                 f"{other} both on CUDA device {place}"
