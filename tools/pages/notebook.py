@@ -232,7 +232,7 @@ def run(stage, **settings):
 def curve(*stages):
     """Draw the curves of stages that `run` has run, and say whether they are equal."""
     curves = {stage: compare.read(RUNS / stage / "metrics.csv") for stage in stages}
-    lines, differ = compare.make_table(curves, compare.all_on_one_device())
+    lines, differ = compare.make_table(curves)
     print("\n".join(lines))
     plots.plot(curves)
     plt.show()

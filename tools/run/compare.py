@@ -7,10 +7,8 @@ import os
 import sys
 from pathlib import Path
 
-from tools.run import data
 from tools.run.gpus import count_gpus
 from tools.run.stages import (
-    BY_NAME,
     CPU_PROCESSES,
     EVERY,
     ROOT,
@@ -20,8 +18,8 @@ from tools.run.stages import (
 )
 
 COUNTS = 0.002  # fraction of the test images that rounding may move to right or wrong
-SMALL = 0.005  # relative error that TF32, or images that count twice, may cause
-WHOLE_SET = "08_tensor_parallel", "09_pipeline"  # every rank has all images
+SMALL = 0.005  # relative error that the following may cause
+CAUSES = "TF32 (make doctor), or images that DistributedSampler repeats, can do that"
 SHARED = "batch_size", "lr", "hidden", "seed", "data"  # flags that move the curve
 
 
@@ -73,51 +71,13 @@ def other_flags(flags, reference, first):
     return ", ".join(found)
 
 
-def images_twice(stage, flags):
-    """Return in a few words which images a run had twice, or None.
-
-    DistributedSampler gives every rank the same number of images. To do so it may
-    repeat the first images, which then count twice in the curve.
-    """
-    shards = int(flags.get("processes", 1))
-    who = "ranks"
-    if stage in WHOLE_SET:
-        shards = 1
-    if stage == "10_hybrid":
-        shards //= 2
-        who = "pairs of ranks"  # both ranks of a pair have the same images
-    try:
-        train, _ = data.check(flags["data"])
-    except (KeyError, ValueError, OSError):
-        return None
-    more = -train % shards
-    if not more:
-        return None
-    images = f"{more} image{'s' * (more != 1)}"
-    return f"{shards} {who} cannot share {train} images evenly, so {images} came twice"
-
-
-def explain(flags, stage, first):
-    """Return what else may have caused a small error, as the end of a verdict.
-
-    `flags` maps stages to what `read_flags` returned; `stage` is compared with `first`.
-    """
-    for name in stage, first:
-        twice = images_twice(name, flags.get(name, {}))
-        if twice:
-            return f": {name}'s {twice}"
-    if stage in CPU_PROCESSES and "processes" not in flags.get(stage, {}):
-        return "; images that came twice, or TF32 (make doctor), can do that"
-    return "; TF32 (make doctor) can do that"
-
-
-def judge(curve, reference, same_bits, because=""):
+def judge(curve, reference, same_bits):
     """Compare two curves, as `read` returns them: return (verdict, are they equal?).
 
     Only the epochs that both have count. With `same_bits`, losses and counts must be
     equal to the last digit, which is true on CPUs only. Otherwise a loss may have the
     relative error that `allowed` returns, and a count may differ by COUNTS of the test
-    images. `because` ends the verdict if the error of a loss is small.
+    images.
     """
     pairs = list(zip(curve, reference, strict=False))
     losses = [loss for loss, _, _ in curve]
@@ -135,68 +95,30 @@ def judge(curve, reference, same_bits, because=""):
     for epoch, (one, other) in enumerate(pairs, start=1):
         if not math.isclose(one[0], other[0], rel_tol=allowed(epoch)):
             text = f"DIFFERENT: a loss is off by {error:.1e}"
-            return text + (because if error < SMALL else ""), False
+            return f"{text}; {CAUSES}" if error < SMALL else text, False
         if abs(one[1] - other[1]) > COUNTS * one[2]:
             return f"DIFFERENT: {images} more or fewer images are right", False
     return f"equal to rounding ({error:.0e})", True
 
 
-def join_names(names):
-    """Return names as in a sentence: `a`, `a and b`, `a, b and c`."""
-    *others, last = names
-    return f"{', '.join(others)} and {last}" if others else last
-
-
-def epochs_in_words(epochs):
-    return f"{epochs} epoch{'s' * (epochs != 1)}"
-
-
-def uneven_epochs(curves):
-    """Return a sentence on stages with another number of epochs than most, or None."""
-    by_epochs = {}
-    for stage, curve in curves.items():
-        by_epochs.setdefault(len(curve), []).append(stage)
-    if len(by_epochs) == 1:
-        return None
-    usual = max(by_epochs, key=lambda epochs: (len(by_epochs[epochs]), epochs))
-    said = []
-    again = []
-    for epochs, stages in by_epochs.items():
-        if epochs != usual:
-            has = "has" if len(stages) == 1 else "have"
-            said.append(f"{join_names(stages)} {has} {epochs_in_words(epochs)}")
-            again += [f"`make {BY_NAME[stage].target}`" for stage in stages]
-    others = "the others have" if len(by_epochs[usual]) > 1 else "the other has"
-    return (
-        f"{', '.join(said)}, {others} {usual}: only the epochs that they share are "
-        f"compared. To compare all, run {join_names(again)} again."
-    )
-
-
-def all_on_one_device():
-    """Return whether the stages of one process ran on the same CPU: there is no GPU."""
-    return not count_gpus()
-
-
-def make_table(curves, one_device=True, flags=None):
+def make_table(curves, flags=None):
     """Return the lines of a table of the stages' results, and the names that differ.
 
     `curves` maps stages to curves; the others are compared with the first one. `flags`
-    maps stages to what `read_flags` returned. `one_device` says that the stages of one
-    process ran on the same CPU. Then they give the same bits. Ranks and GPUs add in
-    another order.
+    maps stages to what `read_flags` returned. Where there is no GPU, the stages of one
+    process ran on the same CPU and give the same bits. Ranks and GPUs add in another
+    order.
     """
     first, reference = next(iter(curves.items()))
     flags = flags or {}
-    lines = [
-        f"{'stage':18} {'epochs':>6} {'last loss':>10} {'test':>12}   from {first}"
-    ]
+    on_one_cpu = not count_gpus()
+    head = f"{'stage':18} {'epochs':>6} {'last loss':>10} {'test':>12}   from {first}"
+    lines = [head]
     differ = []
     for stage, curve in curves.items():
         loss, correct, total = curve[-1]
-        because = explain(flags, stage, first)
-        same_bits = one_device and not {first, stage} & set(CPU_PROCESSES)
-        verdict, equal = judge(curve, reference, same_bits, because)
+        same_bits = on_one_cpu and not {first, stage} & set(CPU_PROCESSES)
+        verdict, equal = judge(curve, reference, same_bits)
         if not equal:
             differ.append(stage)
             others = other_flags(flags.get(stage, {}), flags.get(first, {}), first)
@@ -204,10 +126,25 @@ def make_table(curves, one_device=True, flags=None):
                 verdict = f"DIFFERENT: run with other flags: {others}"
         test = f"{correct}/{total}"
         lines.append(f"{stage:18} {len(curve):6} {loss:10.6f} {test:>12}   {verdict}")
-    note = uneven_epochs(curves)
-    if note:
-        lines.append(note)
+    if any(len(curve) != len(reference) for curve in curves.values()):
+        lines.append(f"Only the epochs that a stage shares with {first} are compared.")
     return lines, differ
+
+
+def read_curves(top):
+    """Return the curves of the stages that have run in a folder: {stage: curve}."""
+    curves = {}
+    for stage in EVERY.values():
+        path = top / stage / "metrics.csv"
+        try:
+            curve = read(path) if path.exists() else []
+        except (ValueError, KeyError, TypeError):
+            refuse(f"{path} is no metrics.csv of a stage: run the stage again")
+        if curve:
+            curves[stage] = curve
+    if not curves:
+        refuse(f"no stage has run yet in {top}: make all, or one, such as make cpu")
+    return curves
 
 
 def main():
@@ -217,31 +154,23 @@ def main():
     end_at_a_closed_pipe()
     os.chdir(ROOT)
     top = Path(sys.argv[1] if sys.argv[1:] else "runs")
-    curves = {}
-    for path in (top / stage / "metrics.csv" for stage in EVERY.values()):
-        try:
-            curve = read(path) if path.exists() else []
-        except (ValueError, KeyError, TypeError):
-            refuse(f"{path} is no metrics.csv of a stage: run the stage again")
-        if curve:
-            curves[path.parent.name] = curve
-    if not curves:
-        refuse(f"no stage has run yet in {top}: make all, or one, such as make cpu")
+    curves = read_curves(top)
     flags = {stage: read_flags(top / stage) for stage in curves}
-    lines, differ = make_table(curves, all_on_one_device(), flags)
+    lines, differ = make_table(curves, flags)
     print("\n".join(lines))
-    absent = [stage for stage in STAGES if stage not in curves]
+    absent = ", ".join(stage for stage in STAGES if stage not in curves)
     if absent:
-        print(f"not run yet: {', '.join(absent)}")
+        print(f"not run yet: {absent}")
     verdict = f"{len(curves)} scripts, one loss curve" if len(curves) > 1 else ""
     if differ:
         verdict = f"not one curve: {', '.join(differ)} differ{'s' * (len(differ) == 1)}"
-    missing = f" (not run yet: {', '.join(absent)})" if absent else ""
+    title = f"{verdict} (not run yet: {absent})" if absent else verdict
+    picture = top / "curves.png"
     try:
-        plots.plot(curves, verdict + missing).savefig(top / "curves.png", dpi=130)
+        plots.plot(curves, title).savefig(picture, dpi=130)
     except OSError as error:
-        refuse(f"cannot write {top / 'curves.png'}: {error}")
-    print(f"drawn in {top / 'curves.png'}")
+        refuse(f"cannot write {picture}: {error}")
+    print(f"drawn in {picture}")
     if differ:
         refuse(verdict)
     if verdict:

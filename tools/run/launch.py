@@ -184,7 +184,7 @@ def fingerprint(plan):
 def prepare_folder(plan):
     """Make a plan's folder ready: no state of an earlier run, and flags.json.
 
-    `make compare` reads the flags, and the number of processes on all nodes.
+    `make compare` reads the flags.
     """
     state = plan.state
     if plan.is_new:
@@ -194,7 +194,6 @@ def prepare_folder(plan):
     if plan.checkpoint:
         return
     flags = {name: str(value) for name, value in vars(plan.args).items()}
-    flags["processes"] = str(plan.nodes.count * max(plan.processes, 1))
     path = plan.args.out / "flags.json"
     with suppress(OSError):
         path.with_suffix(".tmp").write_text(json.dumps(flags))
