@@ -2,6 +2,7 @@
 
 import math
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -215,3 +216,18 @@ def trained(data, tmp_path_factory):
         return done[key]
 
     return get
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Return a Chromium. A fixture of a module: its event loop stops others meanwhile."""
+    chromium = shutil.which("chromium")
+    if not chromium:
+        pytest.skip("there is no Chromium here: Debian has it as the package chromium")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        options = ["--no-sandbox", "--disable-gpu"]
+        one = playwright.chromium.launch(executable_path=chromium, args=options)
+        yield one
+        one.close()

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import nbformat
 import pytest
 from nbclient import NotebookClient
-from test_side_by_side import browser  # noqa: F401
 from torch.autograd import DeviceType
 
 from conftest import ENV, ROOT, slow
@@ -203,7 +202,7 @@ def lab(tmp_path):
 
 
 @slow
-def test_a_person_can_open_and_run_one(browser, lab):  # noqa: F811
+def test_a_person_can_open_and_run_one(browser, lab):
     """In JupyterLab in a browser: opened, run by the menu, saved by the keyboard.
 
     It is a copy: the notebook in the repository stays as it was.

@@ -30,17 +30,11 @@ DRAW = """async (source) => {
 }"""
 
 
-def pages():
-    """Return the Markdown files that may hold a diagram."""
-    return sorted(
-        [*ROOT.glob("*.md"), *ROOT.glob("0*/*.md"), *ROOT.glob("beyond/**/*.md")]
-    )
-
-
 def sources():
     """Return the diagrams of all pages, each as Mermaid's text."""
+    pages = [*ROOT.glob("*.md"), *ROOT.glob("0*/*.md"), *ROOT.glob("beyond/**/*.md")]
     found = []
-    for page in pages():
+    for page in sorted(pages):
         found += BLOCK.findall(page.read_text())
     return found
 
@@ -54,9 +48,7 @@ def words(source):
     """Return the labels of a diagram, as a text for those who do not see it."""
     labels = re.findall(r'"([^"]+)"', source) or re.findall(r": (.+)", source)
     plain = [re.sub(r"<.*?>", " ", label).strip(" .…") for label in labels]
-    return "Diagram: " + "; ".join(dict.fromkeys(plain)).replace("[", "").replace(
-        "]", ""
-    )
+    return "Diagram: " + re.sub(r"[\[\]]", "", "; ".join(dict.fromkeys(plain)))
 
 
 def mermaid():

@@ -72,24 +72,31 @@ def console(command, lines):
     return "\n".join(["```console", command, *lines, "```"])
 
 
-def start(path, *words, **variables):
+def start(path, *flags, **variables):
     """Run a script on two ranks, on the CPU; return the CompletedProcess.
 
-    torchrun looks at its ranks every three seconds, so that a rank that fails does not
-    end the other before that one has printed its error, too.
+    torchrun marks each line that a rank prints. It looks at its ranks every three
+    seconds, so that a rank that fails does not end the other before that one has
+    printed its error, too.
     """
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    torchrun += ["--nproc-per-node=2", "--monitor-interval=3"]
     environment = dict(os.environ, CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="1")
     environment |= {"PYTHONUNBUFFERED": "1", **variables}
-    return subprocess.run(
-        [*torchrun, *words[:2], path, *words[2:]],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    words = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    words += ["--nproc-per-node=2", "--monitor-interval=3", "--tee=3"]
+    with tempfile.TemporaryDirectory() as logs:
+        return subprocess.run(
+            [*words, f"--log-dir={logs}", path, *flags],
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+
+
+def printed_by(rank, text):
+    """Return the lines that a rank has printed, of those of torchrun."""
+    return re.findall(rf"^\[default{rank}\]:(.*)", text, re.MULTILINE)
 
 
 def hello():
@@ -98,104 +105,72 @@ def hello():
     if result.returncode:
         refuse(f"hello.py failed:\n{result.stderr}")
     code = f"```python\n{HELLO.read_text()}```\n\n"
-    # Two ranks may write into the same line.
-    printed = re.findall(
-        r"hello, I am rank \d of \d|rank \d: the sum is [\d.]+", result.stdout
-    )
-    printed = sorted(printed)
-    return code + console(f"{COMMAND} 04_ddp/hello.py", printed)
+    printed = [*printed_by(0, result.stdout), *printed_by(1, result.stdout)]
+    return code + console(f"{COMMAND} 04_ddp/hello.py", sorted(printed))
 
 
 @functools.cache
 def hanging():
     """Run stage 4 with the mistake and the tools, on the sample, until it times out.
 
-    Returns what each rank printed, {(rank, stdout or stderr): text}, and what torchrun
-    printed on stderr.
+    Returns what was printed on stdout and on stderr.
     """
-    text = edited(script("04_ddp").read_text(), MISTAKE | TOOLS)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "04_ddp" / "mnist.py"
         path.parent.mkdir()
-        path.write_text(text)
-        logs = Path(folder) / "logs"
-        words = ["--redirects=3", f"--log-dir={logs}", "--data=data/sample"]
-        result = start(path, *words, f"--out={folder}/out")
-        printed = {}
-        for rank in range(2):
-            for kind in "stdout", "stderr":
-                (file,) = logs.glob(f"*/attempt_0/{rank}/{kind}.log")
-                shown = file.read_text(errors="replace")
-                printed[rank, kind] = shown.replace(f"{folder}/", "")
+        path.write_text(edited(script("04_ddp").read_text(), MISTAKE | TOOLS))
+        result = start(path, "--data=data/sample", f"--out={folder}/out")
     if result.returncode == 0:
         refuse("stage 4 did not hang with the mistake of its page")
-    return printed, result.stderr.replace(f"{folder}/", "")
+    return result.stdout, result.stderr.replace(f"{folder}/", "")
 
 
-def mistake():
+def stage_diff(edits):
+    """Return the diff from stage 4 to the same script with these edits."""
     text = script("04_ddp").read_text()
-    return diff(text, edited(text, MISTAKE))
-
-
-def tools():
-    text = script("04_ddp").read_text()
-    return diff(text, edited(text, TOOLS))
+    return diff(text, edited(text, edits))
 
 
 def shown():
     """Return what a learner sees of the hang: the first epoch, then nothing."""
-    printed, _ = hanging()
-    lines = printed[0, "stdout"].splitlines()
-    return console(RUN, lines)
+    stdout, _ = hanging()
+    return console(RUN, printed_by(0, stdout))
 
 
 def stacks():
     """Return where each rank was when faulthandler looked last."""
-    printed, _ = hanging()
-    lines = []
+    _, stderr = hanging()
+    code = edited(script("04_ddp").read_text(), MISTAKE | TOOLS).splitlines()
     files = r"_tensor\.py|distributed_c10d\.py|04_ddp/mnist\.py"
     frame = rf'File ".*?({files})", line (\d+) (in .*)'
-    code = edited(script("04_ddp").read_text(), MISTAKE | TOOLS).splitlines()
+    lines = []
     for rank in range(2):
-        looks = printed[rank, "stderr"].split("Timeout (0:00:05)!\n")[1:]
+        looks = "\n".join(printed_by(rank, stderr)).split("Timeout (0:00:05)!\n")[1:]
         inside = [look for look in looks if re.search(r"mnist\.py.* in main\n", look)]
         lines.append(f"rank {rank}, most recent call first:")
         for file, number, place in re.findall(frame, inside[-1]):
             if file == "04_ddp/mnist.py":
-                lines.append(
-                    f"  line {number} {place}: {code[int(number) - 1].strip()}"
-                )
+                text = code[int(number) - 1].strip()
+                lines.append(f"  line {number} {place}: {text}")
             else:
                 lines.append(f"  PyTorch's {file} {place}")
     return console(SHORTENED, lines)
 
 
-def own_traceback(text):
-    """Return the frames of mnist.py in a traceback, with their code, and the error."""
-    frames = re.findall(
-        r'File "(04_ddp/mnist\.py)", (line \d+, in \w+)\n\S* *(.*)', text
-    )
-    lines = []
-    for file, place, code in frames:
+def report():
+    """Return what torchrun's report says of the rank in the barrier: its own frames.
+
+    Times and addresses are left out.
+    """
+    _, stderr = hanging()
+    ranks = re.split(r"^\[\d\]:\n", stderr, flags=re.MULTILINE)[1:]
+    (text,) = [part for part in ranks if "rank      : 1 " in part]
+    lines = ["  rank      : 1 (local_rank: 1)", "  traceback :"]
+    frame = r'File "(04_ddp/mnist\.py)", (line \d+, in \w+)\n\S* *(.*)'
+    for file, place, code in re.findall(frame, text):
         lines += [f"  File {file}, {place}", f"    {code}"]
     (error,) = re.findall(r"RuntimeError: \[.*?\] (.*)", text)
-    return [*lines, f"RuntimeError: {error}"]
-
-
-def timeout():
-    """Return the error with which the rank in the barrier ends."""
-    printed, _ = hanging()
-    text = printed[1, "stderr"].split("Traceback (most recent call last):")[-1]
-    return console(SHORTENED, own_traceback(text))
-
-
-def report():
-    """Return what torchrun's report says of that rank, without times and addresses."""
-    _, told = hanging()
-    ranks = re.split(r"^\[\d\]:\n", told, flags=re.MULTILINE)[1:]
-    (rank,) = [part for part in ranks if "rank      : 1 " in part]
-    head = ["  rank      : 1 (local_rank: 1)", "  traceback :"]
-    return console(SHORTENED, head + own_traceback(rank))
+    return console(SHORTENED, [*lines, f"RuntimeError: {error}"])
 
 
 def detail():
@@ -243,11 +218,10 @@ def log():
 
 
 PARTS = {
-    "mistake": mistake,
-    "tools": tools,
+    "mistake": lambda: stage_diff(MISTAKE),
+    "tools": lambda: stage_diff(TOOLS),
     "shown": shown,
     "stacks": stacks,
-    "timeout": timeout,
     "report": report,
     "detail": detail,
     "log": log,

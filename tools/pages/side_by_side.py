@@ -1,11 +1,10 @@
 """Write one HTML page that shows any two stages side by side, and print a link to it.
 
-`python -m tools.pages.side_by_side [FILE]`, by default runs/side_by_side.html. The page
-needs no network and no server: side_by_side.html beside this file, with the data in it.
+`python -m tools.pages.side_by_side` writes runs/side_by_side.html. The page needs no
+network and no server: it is side_by_side.html beside this file, with the data in it.
 """
 
 import json
-import sys
 from itertools import combinations
 from pathlib import Path
 
@@ -53,25 +52,25 @@ def rows(a, b, hunk):
     return found
 
 
-def steps_to(stage):
+def lessons_to(stage):
     """Return the lessons (from, to) on the way to a stage, the last one first."""
     found = []
-    while stage:
+    while previous(stage):
         found.append((previous(stage), stage))
         stage = previous(stage)
     return found
 
 
-def walk(a, b):
-    """Return the steps from `a` to `b` in the tree of lessons, {(from, to): undone}.
+def lessons_between(a, b):
+    """Return the lessons on the way from `a` to `b`: {(from, to): whether undone}.
 
     Up from `a` to the stage that both build on, which undoes lessons, then down to `b`.
     """
-    to_a = steps_to(a)
-    to_b = steps_to(b)
-    undone = {step: True for step in to_a if step not in to_b}
-    done = {step: False for step in reversed(to_b) if step not in to_a}
-    return undone | done
+    to_a = lessons_to(a)
+    to_b = lessons_to(b)
+    undone = [lesson for lesson in to_a if lesson not in to_b]
+    done = [lesson for lesson in reversed(to_b) if lesson not in to_a]
+    return dict.fromkeys(undone, True) | dict.fromkeys(done, False)
 
 
 def changes(hunk, undone=False):
@@ -81,33 +80,29 @@ def changes(hunk, undone=False):
     return {line[0].translate(signs) + line[1:] for line in lines}
 
 
-def shares_section(hunk, other):
-    """Return whether two hunks change a section of the same name."""
-    return bool(set(hunk.section.split(" and ")) & set(other.section.split(" and ")))
-
-
 def lesson_hunks(a, b):
     """Return all hunks of the lessons on the way from `a` to `b`: (origin, hunk).
 
     An origin is {"of": key of the pair, "number": from 1, "undone": whether}.
     """
     found = []
-    for pair, undone in walk(a, b).items():
-        for number, hunk in enumerate(diffs.hunks(*pair), start=1):
-            origin = {"of": "-".join(pair), "number": number, "undone": undone}
+    for lesson, undone in lessons_between(a, b).items():
+        for number, hunk in enumerate(diffs.hunks(*lesson), start=1):
+            origin = {"of": "-".join(lesson), "number": number, "undone": undone}
             found.append((origin, hunk))
     return found
 
 
-def origins(hunk, lessons):
+def origins(hunk, steps):
     """Return the origins of a hunk, of those that `lesson_hunks` found.
 
-    They are of the same section, and added its new lines or removed its old ones.
+    They changed one of its lines as it does, in a section of the same name.
     """
     found = []
-    for origin, step in lessons:
+    sections = set(hunk.section.split(" and "))
+    for origin, step in steps:
         shared = changes(step, origin["undone"]) & changes(hunk)
-        if shared and shares_section(step, hunk):
+        if shared and sections & set(step.section.split(" and ")):
             found.append(origin)
     return found
 
@@ -125,30 +120,18 @@ def hunks(a, b):
     its title and text as HTML, where the pages explain the diff, else the hunks of
     lessons that have one.
     """
-    found = diffs.hunks(a, b)
     if (a, b) in diffs.EXPLAINED:
-        why = [[explained(reason)] for reason in reasons(a, b)]
+        whys = [[explained(reason)] for reason in reasons(a, b)]
     else:
-        lessons = lesson_hunks(a, b)
-        why = [origins(hunk, lessons) for hunk in found]
+        steps = lesson_hunks(a, b)
+        whys = [origins(hunk, steps) for hunk in diffs.hunks(a, b)]
     shown = []
-    for hunk, reason in zip(found, why, strict=True):
-        at = next([i, j] for tag, i, _, j, _ in hunk.opcodes if tag != "equal")
-        one = {"section": hunk.section, "at": at, "rows": rows(a, b, hunk)}
-        shown.append(one | {"why": reason})
+    for hunk, why in zip(diffs.hunks(a, b), whys, strict=True):
+        changed = [opcode for opcode in hunk.opcodes if opcode[0] != "equal"]
+        _, i, _, j, _ = changed[0]
+        one = {"section": hunk.section, "at": [i, j], "rows": rows(a, b, hunk)}
+        shown.append(one | {"why": why})
     return shown
-
-
-def all_sections(stages):
-    """Return the sections of all these scripts, each script's in its own order."""
-    found = []
-    for stage in stages:
-        place = 0
-        for section in dict.fromkeys(diffs.sections(stage)):
-            if section not in found:
-                found.insert(place, section)
-            place = found.index(section) + 1
-    return found
 
 
 def page_data():
@@ -171,7 +154,7 @@ def page_data():
         "stages": stages,
         "lines": list(numbers),
         "pairs": {f"{a}-{b}": hunks(a, b) for a, b in combinations(names, 2)},
-        "sections": all_sections(names),
+        "sections": list(dict.fromkeys(diffs.sections(names[0]))),
     }
 
 
@@ -183,11 +166,9 @@ def write(path):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 2:
-        refuse("name one file to write: python -m tools.pages.side_by_side FILE")
-    target = Path(sys.argv[1] if sys.argv[1:] else ROOT / "runs" / "side_by_side.html")
+    target = ROOT / "runs" / "side_by_side.html"
     try:
         write(target)
     except OSError as error:
         refuse(f"cannot write {target}: {error.strerror}")
-    print(target.resolve().as_uri())
+    print(target.as_uri())

@@ -9,45 +9,49 @@ from tools.run import compare, ranks
 from tools.run.stages import CPU_PROCESSES, ROOT, refuse, script
 
 VARIANTS = ROOT / "tests" / "beyond" / "variants"  # a patch for each variant
+HEADING = "{:18}  epoch 1   epoch 2   epoch 3"
 SGD = "optimizer = torch.optim.SGD(model.parameters(), lr=args.lr)"
 # What a learner may leave out of a stage: its name, and the edits of the script that do
-# it, as (the text, what stands there instead).
+# it, the text -> what stands there instead.
 LEFT_OUT = {
     "04_ddp": {
-        "DistributedSampler": [  # as one rank of one: it takes all images
-            ("DistributedSampler(train, seed", "DistributedSampler(train, 1, 0, seed"),
-        ],
-        "// world_size": [("args.batch_size // world_size", "args.batch_size")],
-        "the wrapper": [("nn.parallel.DistributedDataParallel(model)", "model")],
-        "all_reduce": [("    dist.all_reduce(totals)", "    #")],
-        "set_epoch": [("        sampler.set_epoch(epoch)", "        #")],
+        # as one rank of one, it takes all images
+        "DistributedSampler": {
+            "DistributedSampler(train, seed": "DistributedSampler(train, 1, 0, seed"
+        },
+        "// world_size": {"args.batch_size // world_size": "args.batch_size"},
+        "the wrapper": {"nn.parallel.DistributedDataParallel(model)": "model"},
+        "all_reduce": {"    dist.all_reduce(totals)": "    #"},
+        "set_epoch": {"        sampler.set_epoch(epoch)": "        #"},
     },
     "07_fsdp": {
-        "the right order": [  # the optimizer comes before fully_shard
-            ("    mesh = dist", f"    {SGD}\n    mesh = dist"),
-            (f"    {SGD}\n    sizes", "    sizes"),
-        ],
-        "sharded layers": [("(model.layers[1], model.layers[3], model)", "(model,)")],
+        # the optimizer comes before fully_shard
+        "the right order": {
+            "    mesh = dist": f"    {SGD}\n    mesh = dist",
+            f"    {SGD}\n    sizes": "    sizes",
+        },
+        "sharded layers": {"(model.layers[1], model.layers[3], model)": "(model,)"},
     },
     "08_tensor_parallel": {
-        "equal images": [  # the sampler of stage 7
-            (
-                "RandomSampler(train, generator=torch.Generator())",
-                "torch.utils.data.DistributedSampler(train, seed=args.seed)",
+        # the sampler of stage 7
+        "equal images": {
+            "RandomSampler(train, generator=torch.Generator())": (
+                "torch.utils.data.DistributedSampler(train, seed=args.seed)"
             ),
-            ("args.batch_size, drop_last", "args.batch_size // world_size, drop_last"),
-            ("generator.manual_seed(args.seed + epoch)", "set_epoch(epoch)"),
-        ],
+            "args.batch_size, drop_last": "args.batch_size // world_size, drop_last",
+            "generator.manual_seed(args.seed + epoch)": "set_epoch(epoch)",
+        },
     },
     "09_pipeline": {
-        "the batch's size": [("(loss / len(labels))", "(loss / len(target))")],
-        "broadcast": [("    dist.broadcast(loss_sum, 1)", "    #")],
+        "the batch's size": {"(loss / len(labels))": "(loss / len(target))"},
+        "broadcast": {"    dist.broadcast(loss_sum, 1)": "    #"},
     },
     "10_hybrid": {
-        "pairs": [  # the sampler of stage 7
-            ("DistributedSampler(train, pairs, pair,", "DistributedSampler(train,"),
-            ("args.batch_size // pairs", "args.batch_size // world_size"),
-        ],
+        # the sampler of stage 7
+        "pairs": {
+            "DistributedSampler(train, pairs, pair,": "DistributedSampler(train,",
+            "args.batch_size // pairs": "args.batch_size // world_size",
+        },
     },
 }
 
@@ -83,31 +87,27 @@ def variants(*words):
 
     A word is a variant, or one with its number of processes: `hsdp=4`.
     """
-    rows = ["```console", f"{'':18}  epoch 1   epoch 2   epoch 3"]
-    shown = []
+    rows = {}  # a stage or a variant -> its losses
     for word in words:
         name, _, number = word.partition("=")
         stage = variant_stage(name)
-        processes = CPU_PROCESSES.get(stage)
         text = script(stage).read_text()
-        if stage not in shown:
-            shown.append(stage)
-            rows.append(losses(stage, text, processes))
-        text = patched(text, VARIANTS / f"{name}.patch", stage)
-        rows.append(losses(name, text, int(number) if number else processes))
-    return "\n".join([*rows, "```"])
-
-
-def without(stage, name):
-    """Return the script of a stage without what LEFT_OUT names."""
-    return edited(script(stage).read_text(), dict(LEFT_OUT[stage][name]))
+        processes = CPU_PROCESSES.get(stage)
+        if stage not in rows:
+            rows[stage] = losses(stage, text, processes)
+        if number:
+            processes = int(number)
+        changed = patched(text, VARIANTS / f"{name}.patch", stage)
+        rows[name] = losses(name, changed, processes)
+    return "\n".join(["```console", HEADING.format(""), *rows.values(), "```"])
 
 
 def left_out(stage):
     """Return the losses of a stage, and of the same script without one change each."""
     processes = CPU_PROCESSES[stage]
-    rows = ["```console", f"{'without':18}  epoch 1   epoch 2   epoch 3"]
-    rows.append(losses("(nothing left out)", script(stage).read_text(), processes))
-    for name in LEFT_OUT[stage]:
-        rows.append(losses(name, without(stage, name), processes))
-    return "\n".join([*rows, "```"])
+    text = script(stage).read_text()
+    rows = [HEADING.format("without")]
+    rows.append(losses("(nothing left out)", text, processes))
+    for name, edits in LEFT_OUT[stage].items():
+        rows.append(losses(name, edited(text, edits), processes))
+    return "\n".join(["```console", *rows, "```"])

@@ -1,46 +1,11 @@
 """Which lines of a replaced stretch belong together, and which words changed."""
 
 import difflib
-import io
 import re
-import tokenize
 
 SIMILAR = 0.4  # two lines that share less than this are not one line that changed
-WORD = re.compile(r"^\s+|\w+|[^\w\s]")
-
-
-def python_tokens(line):
-    """Return the columns (start, end) of Python's tokens in a line, in order.
-
-    Strings and comments are left out, and so is the rest of a line that breaks off in
-    a statement, such as the first line of a docstring.
-    """
-    found = []
-    try:
-        for token in tokenize.generate_tokens(io.StringIO(line).readline):
-            start = token.start[1]
-            end = token.end[1]
-            left_out = tokenize.STRING, tokenize.COMMENT, tokenize.NEWLINE
-            if token.type not in left_out and start < end:
-                found.append((start, end))
-    except (tokenize.TokenError, SyntaxError):
-        pass
-    return found
-
-
-def tokens(line):
-    """Return the columns (start, end) of the tokens of a line, in order.
-
-    The indentation is a token. What `python_tokens` leaves out is split into words.
-    """
-    found = []
-    at = 0
-    for start, end in python_tokens(line):
-        found += [word.span() for word in WORD.finditer(line, at, start)]
-        found.append((start, end))
-        at = end
-    found += [word.span() for word in WORD.finditer(line, at)]
-    return found
+# The indentation, a number, a name, an operator of two signs, or any other sign.
+TOKEN = re.compile(r"^\s+|\d[\w.]*|\w+|//|\*\*|->|[-+*/<>=!|]=|[^\w\s]")
 
 
 def is_punctuation(text):
@@ -53,10 +18,10 @@ def is_punctuation(text):
 
 def changed_words(old, new):
     """Return where two versions of a line differ: two lists of [start, end] columns."""
-    old_spans = tokens(old)
-    new_spans = tokens(new)
-    old_words = [old[start:end] for start, end in old_spans]
-    new_words = [new[start:end] for start, end in new_spans]
+    old_tokens = list(TOKEN.finditer(old))
+    new_tokens = list(TOKEN.finditer(new))
+    old_words = [token[0] for token in old_tokens]
+    new_words = [token[0] for token in new_tokens]
     matcher = difflib.SequenceMatcher(
         is_punctuation, old_words, new_words, autojunk=False
     )
@@ -64,15 +29,10 @@ def changed_words(old, new):
     new_marks = []
     for tag, i1, i2, j1, j2 in matcher.get_opcodes():
         if tag != "equal" and i1 < i2:
-            old_marks.append([old_spans[i1][0], old_spans[i2 - 1][1]])
+            old_marks.append([old_tokens[i1].start(), old_tokens[i2 - 1].end()])
         if tag != "equal" and j1 < j2:
-            new_marks.append([new_spans[j1][0], new_spans[j2 - 1][1]])
+            new_marks.append([new_tokens[j1].start(), new_tokens[j2 - 1].end()])
     return old_marks, new_marks
-
-
-def similarity(old, new):
-    """Return how similar two lines are, from 0 to 1, without their indentation."""
-    return difflib.SequenceMatcher(None, old.strip(), new.strip()).ratio()
 
 
 def most_similar(old, new):
@@ -81,14 +41,14 @@ def most_similar(old, new):
     `old` and `new` are lists of lines. It is None when no two lines are SIMILAR.
     """
     best = None
-    highest = 0
+    highest = SIMILAR
     for i, old_line in enumerate(old):
         for j, new_line in enumerate(new):
-            value = similarity(old_line, new_line)
-            if value > highest:
+            matcher = difflib.SequenceMatcher(None, old_line.strip(), new_line.strip())
+            if matcher.ratio() > highest:
                 best = i, j
-                highest = value
-    return best if highest >= SIMILAR else None
+                highest = matcher.ratio()
+    return best
 
 
 def aligned(old, new, i=0, j=0):

@@ -5,9 +5,8 @@ import shutil
 from pathlib import Path
 
 from tools.pages import diagrams, side_by_side
-from tools.run.stages import BEYOND, EVERY, STAGES, previous
+from tools.run.stages import BEYOND, EVERY, ROOT, STAGES, previous
 
-ROOT = Path(__file__).resolve().parents[2]
 CONTENTS = {  # caption -> the pages below it, in the table of contents
     "Begin": ["tools/site/learn", "SETUP"],
     "Six stages": [f"{stage}/README" for stage in STAGES],
@@ -48,34 +47,30 @@ def contents():
     """Return the tables of contents of the first page: the site's navigation."""
     parts = []
     for caption, pages in CONTENTS.items():
-        there = [page for page in pages if (ROOT / f"{page}.md").exists()]
-        parts.append(toctree(there, [f":caption: {caption}"]))
+        parts.append(toctree(pages, [f":caption: {caption}"]))
     return "".join(parts)
+
+
+def up_from(page):
+    """Return the way from a page's folder to the root, such as ../../"""
+    return "../" * len(Path(page).parent.parts)
 
 
 def frame(page):
     """Return the side-by-side view of a stage's diff, '' for other pages."""
     stage = Path(page).parent.name
-    if Path(page).name != "README" or not base_of(stage):
+    is_stage = stage in EVERY.values() and Path(page).name == "README"
+    if not is_stage or not previous(stage):
         return ""
-    up = "../" * len(Path(page).parent.parts)
-    return FRAME.format(up=up, a=base_of(stage), b=stage)
-
-
-def base_of(stage):
-    """Return the stage that a stage's diff begins from, None where there is none."""
-    if stage not in EVERY.values():
-        return None
-    return previous(stage)
+    return FRAME.format(up=up_from(page), a=previous(stage), b=stage)
 
 
 def with_pictures(page, text):
     """Return a page's text with a picture in place of each Mermaid diagram."""
-    up = "../" * len(Path(page).parent.parts)
 
     def picture(found):
         path = diagrams.path(found[1]).relative_to(ROOT)
-        return f"![{diagrams.words(found[1])}]({up}{path})"
+        return f"![{diagrams.words(found[1])}]({up_from(page)}{path})"
 
     return diagrams.BLOCK.sub(picture, text)
 
