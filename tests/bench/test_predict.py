@@ -2,7 +2,7 @@
 
 import pytest
 
-from conftest import call
+from conftest import ROOT, call
 from tools.bench import predict
 
 
@@ -48,26 +48,31 @@ def test_the_last_row_has_all_nodes_and_gpus():
     assert [row[1] for row in rows] == ["1", "2", "4", "6", "12", "18"]
 
 
-@pytest.mark.parametrize("gpus", [2, 3, 8])
-def test_modes_send_and_wait_as_counted(gpus):
-    """Rings message by message; a pipeline's micro-batches slot by slot."""
-    size = 24e6
-    message = size / gpus
-    sent = predict.communication
-    assert sent("ddp", gpus, size) == pytest.approx(2 * (gpus - 1) * message)
-    assert sent("fsdp", gpus, size) == pytest.approx(3 * (gpus - 1) * message)
-    all_reduce = 2 * (gpus - 1) * 1e6 / gpus
-    assert sent("tp", gpus, size, 1e6, 5) == pytest.approx(5 * 4 * all_reduce)
-    assert sent("pp", gpus, size, 1e6) == 2e6
-    assert predict.memory("ddp", gpus, size) == 96e6  # 16 bytes per weight
-    for mode in "fsdp", "tp", "pp":
-        assert predict.memory(mode, gpus, size) == pytest.approx(96e6 / gpus)
-    ended = [0] * gpus
-    for _ in range(5):
-        for place in range(gpus):
-            before = ended[place - 1] if place else 0
-            ended[place] = max(ended[place], before) + 1
-    assert predict.bubble(gpus, 5) == pytest.approx(1 - 5 / ended[-1])
+def test_the_page_says_what_a_large_model_sends_and_stores():
+    """16 bytes per weight; rings of 8 GPUs; a pipeline that is idle in 7 of 15 slots.
+
+    A ring passes on an eighth seven times, and in an all-reduce seven times more.
+    """
+    text = (ROOT / "SCALING.md").read_text()
+    _, _, after = text.partition("| data parallel |")
+    rows = ("| data parallel |" + after).splitlines()[:4]
+    names = "data parallel", "fully sharded", "tensor parallel", "pipeline"
+    weights = 8.3e9
+    part = 4 * weights / 8
+    activations = 4 * 8 * 1024 * 3072
+    sent = (
+        2 * 7 * part,
+        3 * 7 * part,
+        72 * 4 * 2 * 7 * activations / 8,
+        2 * activations,
+    )
+    stored = 16 * weights, 2 * weights, 2 * weights, 2 * weights
+    idle = "–", "–", "–", f"{7 / 15:.0%}"
+    for number, row in enumerate(rows):
+        cells = row.strip("| ").split(" | ")
+        assert (cells[0], cells[5]) == (names[number], idle[number])
+        assert cells[2] == f"{stored[number] / 1e9:.1f}"
+        assert cells[4] == f"{sent[number] / 1e9:.1f}"
 
 
 def test_fractions_are_read_where_they_make_sense():

@@ -12,7 +12,7 @@ from torch import nn
 from torch.profiler import profile
 
 from tools.bench import figures, timeline
-from tools.bench.timeline_rank import LargeLayer, label_data_parallel
+from tools.bench.timeline_rank import DATA_PARALLEL, LargeLayer, add_label
 
 
 def overlap(a, b):
@@ -24,16 +24,17 @@ def of_kind(spans, kind):
 
 
 def test_a_timeline_shows_every_kind_that_its_legend_names(tmp_path):
-    """One µs of a second too; but nothing that is outside its borders."""
+    """One µs of a second too, and a long all-reduce; nothing outside its borders."""
     spans = [
         ("rank 0", "forward", 0, 9e5),
         ("rank 0", "copy", 5e5, 5e5 + 1),
+        ("rank 0", "all-reduce", -1, 9e5),
         ("rank 0", "send", -9, -1),
         ("rank 1", "backward", 1e6 + 1, 2e6),
     ]
     path = tmp_path / "timeline.png"
     rows, kinds = figures.draw_timeline(spans, [0, 7e5, 1e6], "", path)
-    assert (rows, kinds) == (["rank 0"], ["copy", "forward"])
+    assert (rows, kinds) == (["rank 0"], ["all-reduce", "copy", "forward"])
     picture = image.imread(path)[..., :3]
     below_legend = picture[len(picture) // 3 :]
     for color in (*(figures.KINDS[kind] for kind in kinds), "black"):
@@ -102,8 +103,7 @@ def test_timeline_of_stage_5_ends_with_the_evaluation_of_every_rank(tmp_path):
 INSIDE = {  # stage -> pass -> how many messages of each kind begin in it
     "07_fsdp": {
         "forward": {"all-gather": 2},
-        "backward": {"all-gather": 2, "reduce-scatter": 1},
-        "waiting": {"reduce-scatter": 1},
+        "backward": {"all-gather": 2, "reduce-scatter": 2},
     },
     "08_tensor_parallel": {"forward": {"all-reduce": 1}, "backward": {}},
     "09_pipeline": {"forward": {"send": 1}, "backward": {}},
@@ -168,31 +168,29 @@ def test_of_a_trace_labels_count_once(tmp_path):
     ]
 
 
-def scatter_on_cpu(given, options, *_, **__):
-    parts = [(part,) for part in given[0].chunk(2)]
-    return parts, [{}, {}]
+class Wrapper(nn.DataParallel):
+    """With what would ask GPUs replaced."""
+
+    def scatter(self, inputs, options, device_ids):
+        parts = [(part,) for part in inputs[0].chunk(2)]
+        return parts, [{}, {}]
+
+    def replicate(self, network, device_ids):
+        return [network, network]
+
+    def parallel_apply(self, networks, inputs, options):
+        first, second = networks
+        return [first(*inputs[0]), second(*inputs[1])]
+
+    def gather(self, outputs, device):
+        return torch.cat(outputs)
 
 
-def apply_in_turn(networks, inputs, *_):
-    pairs = zip(networks, inputs, strict=True)
-    return [network(*given) for network, given in pairs]
-
-
-def test_the_four_steps_of_torchs_own_wrapper_are_labelled(monkeypatch):
-    """nn.DataParallel itself, with what would ask GPUs replaced."""
-    module = sys.modules[nn.DataParallel.__module__]
-    monkeypatch.setattr(module, "scatter_kwargs", scatter_on_cpu)
-    monkeypatch.setattr(module, "replicate", lambda network, *_: [network, network])
-    monkeypatch.setattr(module, "parallel_apply", apply_in_turn)
-    monkeypatch.setattr(module, "gather", lambda outputs, *_, **__: torch.cat(outputs))
-
-    class Wrapper(nn.DataParallel):  # so that torch's own keeps its methods
-        pass
-
-    label_data_parallel(Wrapper, "process")
+def test_the_four_steps_of_torchs_own_wrapper_are_labeled():
+    for method, kind in DATA_PARALLEL.items():
+        add_label(Wrapper, method, f"process|{kind}")
     wrapped = Wrapper(nn.Linear(3, 2))
     wrapped.device_ids = [0, 1]
-    wrapped.dim = 0
     wrapped.output_device = 0
     wrapped.src_device_obj = torch.device("cpu")
     with profile() as profiler:

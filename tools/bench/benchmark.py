@@ -1,9 +1,8 @@
 """Measure how fast training is on this machine, and draw it: `make bench`.
 
-Candidates are measured one after the other, round after round, with one thread per
-process; tables show medians and their spread. Writes runs/bench.json with every sample,
-or to OUT. GPUS=0,1 or cpu says on what; QUICK=1 makes few and short rounds, to try it
-out.
+One thread per process; tables show medians and their spread. Writes runs/bench.json
+with every sample, and runs/bench_speedup.png, or to OUT. GPUS=0,1 or cpu says on what;
+QUICK=1 makes few and short rounds, to try it out.
 """
 
 import json
@@ -13,11 +12,9 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
-import psutil
 import torch
-import torchvision
 
-from tools.bench import figures, loops, tables
+from tools.bench import figures, tables
 from tools.run import data, gpus, ranks
 from tools.run.stages import ROOT, refuse
 
@@ -55,14 +52,10 @@ def machine():
     count = gpus.count_gpus()
     return {
         "processor": processor,
-        "cores": psutil.cpu_count(logical=False) or os.cpu_count(),
         "cpus": os.cpu_count(),
         "gpus": [torch.cuda.get_device_name(gpu) for gpu in range(count)],
-        "system": platform.system(),
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "torchvision": torchvision.__version__,
-        "load before": round(psutil.getloadavg()[0], 2),
     }
 
 
@@ -72,54 +65,34 @@ def process_counts():
     return [2**exponent for exponent in range(most.bit_length())]
 
 
+def start(processes, cases, rounds):
+    """Return what tools/bench/benchmark_rank.py prints: a dict for each case."""
+    print(f"  {processes} of {process_counts()[-1]} processes", flush=True)
+    words = [ROOT / "tools/bench/benchmark_rank.py", json.dumps(cases), rounds]
+    result = ranks.run(words, processes, timeout=1800, gpus=True)
+    if result.returncode:
+        refuse(f"{processes} processes failed:\n{result.stderr[-2000:]}")
+    return json.loads(result.stdout)
+
+
 def measure_steps(batches, rounds):
-    """Return what tools/bench/benchmark_rank.py measures: a dict for each case.
+    """Return what `start` does, for all numbers of processes.
 
     `batches` is {hidden: sizes}. The keys of a case: processes, hidden, batch, samples
-    ({name: seconds per step}). Each number of processes is started twice, for half of
-    the rounds.
+    ({name: seconds per step}). Each number of processes is started twice, in turns, for
+    so many rounds: a busy moment of the machine does not hit one of them alone.
     """
-    script = ROOT / "tools/bench/benchmark_rank.py"
     cases = [(hidden, batch) for hidden in batches for batch in batches[hidden]]
-    half = (rounds + 1) // 2
-
-    def start(processes):
-        print(f"  {processes} of {process_counts()[-1]} processes", flush=True)
-        words = [script, json.dumps(cases), half]
-        result = ranks.run(words, processes, timeout=1800, gpus=True)
-        if result.returncode:
-            refuse(f"{processes} processes failed:\n{result.stderr[-2000:]}")
-        return json.loads(result.stdout)
-
-    candidates = {}
-    for processes in process_counts():
-        candidates[processes] = lambda processes=processes: start(processes)
     found = []
-    for first, second in loops.in_rounds(candidates, 2).values():
-        for case, again in zip(first, second, strict=True):
-            for name, samples in case["samples"].items():
-                samples += again["samples"][name]
-        found += first
+    for processes in process_counts():
+        found += start(processes, cases, rounds)
+    again = []
+    for processes in process_counts():
+        again += start(processes, cases, rounds)
+    for case, other in zip(found, again, strict=True):
+        for name, samples in case["samples"].items():
+            samples += other["samples"][name]
     return found
-
-
-def measure(quick):
-    """Return every measurement of this machine, as runs/bench.json has them."""
-    rounds = 2 if quick else 7
-    result = {"machine": machine()}
-    load = result["machine"]["load before"]
-    if load > 0.5:
-        print(f"this machine is busy (load {load}): the spread will be large")
-    root = data.SAMPLE if quick else data.choose()
-    result["images"] = data.verify(root)[0]
-    print("an epoch of stage 1 and of other loops ...", flush=True)
-    result["epochs"] = loops.epochs(root, rounds)
-    if gpus.count_gpus():
-        print("an epoch of stage 2 and of other loops, on a GPU ...", flush=True)
-        result["gpu"] = loops.epochs(root, rounds, "cuda")
-    print("steps on 1, 2, 4 … processes ...", flush=True)
-    result["scaling"] = measure_steps(QUICK_BATCHES if quick else BATCHES, rounds)
-    return result
 
 
 def main():
@@ -127,8 +100,13 @@ def main():
     out = Path(os.environ.get("OUT") or "runs")
     take_gpus()
     out.mkdir(parents=True, exist_ok=True)
-    torch.set_num_threads(1)
-    result = measure(bool(os.environ.get("QUICK")))
+    load = os.getloadavg()[0]
+    if load > 0.5:
+        print(f"this machine is busy (load {load:.2f}): the spread will be large")
+    print("steps on 1, 2, 4 … processes ...", flush=True)
+    quick = bool(os.environ.get("QUICK"))
+    steps = measure_steps(QUICK_BATCHES, 1) if quick else measure_steps(BATCHES, 4)
+    result = {"machine": machine(), "scaling": steps}
     part = out / ".bench.json"
     part.write_text(json.dumps(result, indent=1))
     part.replace(out / "bench.json")

@@ -1,15 +1,11 @@
 """One process of the benchmark: measures steps of stage 4, and prints samples as JSON.
 
-    torchrun --nproc-per-node=2 tools/bench/benchmark_rank.py '[[128, 64]]' 5
-
-For each [hidden, batch of all processes] and each round, in seconds per step: `step`,
-as in the stage (with DDP where there are several processes); `compute`, the same
-without the all-reduce (DDP's no_sync), the mean over the ranks, and `slowest`, its
-maximum; `reduce`, a bare all_reduce of as many bytes as the gradients have. Under
-torchrun, from the root of the repository.
+Its words are the cases, [[hidden, batch of all processes]], and the rounds. For each
+case and round, in seconds per step: `step`, as in the stage; with several processes
+also `compute`, the same without the all-reduce (DDP's no_sync), the mean over the
+ranks. `tools.run.ranks` starts it.
 """
 
-import contextlib
 import json
 import os
 import sys
@@ -18,6 +14,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.utils.benchmark import Timer
+
+from tools.run.gpus import count_gpus
+from tools.run.stages import load
 
 SECONDS = 0.15  # a sample takes about so long
 
@@ -31,8 +30,6 @@ def measure(stage, hidden, batch, rounds, world_size):
     """Return {name: samples in seconds} for one network and batch."""
     torch.manual_seed(0)
     model = stage.Net(hidden).to(stage.DEVICE)
-    size = sum(weights.numel() for weights in model.parameters())
-    gradients = torch.zeros(size, device=stage.DEVICE)
     if world_size > 1:
         model = nn.parallel.DistributedDataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -47,36 +44,28 @@ def measure(stage, hidden, batch, rounds, world_size):
         optimizer.step()
 
     def compute():
-        with model.no_sync() if world_size > 1 else contextlib.nullcontext():
+        with model.no_sync():
             step()
 
     for _ in range(3):  # memory, connections, DDP's buckets
         step()
     # As many on each rank: one that took fewer steps would leave the others waiting.
-    calls = [max(1, int(SECONDS / timed(step, 2)))]
-    dist.broadcast_object_list(calls, 0)
-    samples = {"step": [], "compute": [], "slowest": [], "reduce": []}
+    calls = torch.tensor(max(1, int(SECONDS / timed(step, 2))))
+    dist.broadcast(calls, 0)
+    samples = {"step": []}
     for _ in range(rounds):
-        samples["step"].append(timed(step, calls[0]))
-        every = [None] * world_size
-        dist.all_gather_object(every, timed(compute, calls[0]))
-        samples["compute"].append(sum(every) / world_size)
-        samples["slowest"].append(max(every))
-        dist.barrier()
-        reduce = timed(lambda: dist.all_reduce(gradients), calls[0])
-        samples["reduce"].append(reduce)
+        samples["step"].append(timed(step, calls.item()))
+        if world_size > 1:
+            seconds = torch.tensor(timed(compute, calls.item()))
+            dist.all_reduce(seconds)
+            samples.setdefault("compute", []).append(seconds.item() / world_size)
     return samples
 
 
 def main():
-    sys.path.insert(0, os.getcwd())
-    from tools.run.gpus import count_gpus
-    from tools.run.stages import load
-
     cases = json.loads(sys.argv[1])
     rounds = int(sys.argv[2])
     stage = load("04_ddp")
-    rank = int(os.environ["RANK"])
     world_size = int(os.environ["WORLD_SIZE"])
     gpus = count_gpus()
     if gpus:
@@ -89,7 +78,7 @@ def main():
         case = {"processes": world_size, "hidden": hidden, "batch": batch}
         case["samples"] = measure(stage, hidden, batch, rounds, world_size)
         found.append(case)
-    if rank == 0:
+    if dist.get_rank() == 0:
         print(json.dumps(found), flush=True)
     dist.destroy_process_group()
 

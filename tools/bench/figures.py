@@ -5,13 +5,12 @@ from matplotlib import rcParams
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from tools.bench.tables import by_case, most_processes, speedup, step_parts
+from tools.bench.tables import by_case, most_processes, speedup
 
 BLUE = "#1f6fb4"
 ORANGE = "#d9731a"
 GREY = "#c5cbd1"
 WIDTHS = [BLUE, ORANGE, "#2a8a5f", "#9467bd", "#b3266b"]  # a color for each width
-STEP_PARTS = {"computing": BLUE, "waiting": GREY, "communicating": ORANGE}
 KINDS = {  # of work in a timeline
     "forward": BLUE,
     "backward": ORANGE,
@@ -65,45 +64,21 @@ def draw_speedups(found, title):
     return figure
 
 
-def draw_step(result):
-    """Return a figure of the parts of a step, on the most processes measured."""
-    processes = most_processes(result)
-    groups = by_case(result)
-    names = [f"{hidden}\n{batch}" for hidden, batch in groups]
-    parts = np.array([step_parts(group[processes]) for group in groups.values()])
-    totals = parts.sum(axis=1)
-    shares = 100 * parts / totals[:, None]
-    figure = Figure(figsize=(8, 4.5), layout="constrained")
-    axes = figure.subplots()
-    below = np.zeros(len(names))
-    for (kind, color), sizes in zip(STEP_PARTS.items(), shares.T, strict=True):
-        bars = axes.bar(names, sizes, bottom=below, color=color, label=kind)
-        below += sizes
-    axes.bar_label(bars, [f"{1000 * total:.1f}" for total in totals], fontsize=8)
-    axes.set_xlabel("width of the hidden layer, images per step of all processes")
-    axes.set_ylabel("share of a step (%)")
-    axes.set_ylim(0, 112)
-    axes.set_title(f"A step on {processes} processes; above: milliseconds", fontsize=10)
-    figure.legend(loc="outside lower center", ncols=3)
-    return figure
-
-
 def draw_benchmark(result, folder):
-    """Draw the speed-up and the parts of a step; return the paths."""
+    """Draw the speed-up; return the paths: none if only one process was measured."""
     processes = most_processes(result)
     if processes == 1:
         return []
     title = f"{processes} processes: median and range; below 1 they are slower"
-    paths = [folder / "bench_speedup.png", folder / "bench_step.png"]
-    draw_speedups(speedups(result), title).savefig(paths[0], dpi=120)
-    draw_step(result).savefig(paths[1], dpi=120)
-    return paths
+    path = folder / "bench_speedup.png"
+    draw_speedups(speedups(result), title).savefig(path, dpi=120)
+    return [path]
 
 
 def draw_memory(found, path):
-    """Draw the memory of each rank, {stage: [{kind: bytes}]}, for two optimizers."""
-    figure = Figure(figsize=(11, 6), layout="constrained")
-    panels = figure.subplots(2, 1, sharex=True, sharey=True)
+    """Draw the memory of each rank with Adam: {stage: [{kind: bytes}]}."""
+    figure = Figure(figsize=(11, 4), layout="constrained")
+    axes = figure.subplots()
     bars = []  # of each rank; those of a stage stand side by side
     places = []
     middles = []
@@ -112,23 +87,18 @@ def draw_memory(found, path):
         bars += ranks
         places += range(start, start + len(ranks))
         middles.append(start + (len(ranks) - 1) / 2)
-    titles = {"momentum": "SGD with momentum", "Adam": "Adam"}
-    for axes, (optimizer, title) in zip(panels, titles.items(), strict=True):
-        below = np.zeros(len(bars))
-        kinds = {"parameters": BLUE, "gradients": ORANGE, optimizer: GREY}
-        for kind, color in kinds.items():
-            sizes = [rank[kind] / 1000 for rank in bars]
-            label = "optimizer state" if kind == optimizer else kind
-            drawn = axes.bar(places, sizes, bottom=below, color=color, label=label)
-            below += sizes
-        axes.bar_label(drawn, [f"{size:,.0f}" for size in below], fontsize=7)
-        axes.set_title(title)
-        axes.set_ylabel("kB on each rank")
-        axes.set_xticks(middles, [name.replace("_", "\n") for name in found])
-        axes.margins(x=0.01, y=0.1)
-        axes.spines[["top", "right"]].set_visible(False)
-    handles = panels[0].get_legend_handles_labels()
-    figure.legend(*handles, loc="outside lower center", ncols=3)
+    below = np.zeros(len(bars))
+    for kind, color in {"parameters": BLUE, "gradients": ORANGE, "Adam": GREY}.items():
+        sizes = [rank[kind] / 1000 for rank in bars]
+        drawn = axes.bar(places, sizes, bottom=below, color=color, label=kind)
+        below += sizes
+    axes.bar_label(drawn, [f"{size:,.0f}" for size in below], fontsize=7)
+    axes.set_title("Memory of each rank that trains with Adam", fontsize=10)
+    axes.set_ylabel("kB on each rank")
+    axes.set_xticks(middles, [name.replace("_", "\n") for name in found])
+    axes.margins(x=0.01, y=0.1)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(loc="outside lower center", ncols=3)
     figure.savefig(path, dpi=120)
 
 
@@ -146,7 +116,8 @@ def draw_timeline(spans, borders, title, path):
     figure = Figure(figsize=(11, 1.4 + 0.75 * len(rows)), layout="constrained")
     axes = figure.subplots()
     # The short ones last: they lie within longer ones, and would be hidden.
-    for row, kind, first, last in sorted(spans, key=lambda span: span[2] - span[3]):
+    spans.sort(key=lambda span: (span[1] == "all-reduce", span[2] - span[3]))
+    for row, kind, first, last in spans:
         place = rows.index(row)
         height = 0.8
         if kind == "all-reduce":  # beside the ranks that wait for it

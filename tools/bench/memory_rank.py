@@ -7,7 +7,7 @@ import torch.distributed as dist
 from torch.nn.modules.module import register_module_forward_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-KINDS = ["parameters", "gradients", "momentum", "Adam"]  # of memory
+KINDS = ["parameters", "gradients", "momentum", "Adam", "layer"]  # of memory
 
 
 def local_bytes(tensors):

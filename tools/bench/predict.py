@@ -35,41 +35,6 @@ def ring(size, number, bandwidth, latency):
     return transfer + 2 * (number - 1) * latency
 
 
-def bubble(devices, micro_batches):
-    """Return the share of a step that a device of a pipeline is idle.
-
-    From GPipe, section 2.3 (https://arxiv.org/abs/1811.06965).
-    """
-    return (devices - 1) / (micro_batches + devices - 1)
-
-
-def memory(mode, gpus, size):
-    """Return the bytes of weights, gradients and Adam's two moments on each GPU.
-
-    `mode` is ddp, fsdp, tp or pp; `size` is the bytes of all weights in float32.
-    """
-    return 4 * size if mode == "ddp" else 4 * size / gpus
-
-
-def communication(mode, gpus, size, activations=0.0, blocks=0):
-    """Return the bytes that a GPU sends in a step, in rings.
-
-    `size` is that of all weights, `activations` that of the tensor between two blocks.
-    FSDP gathers the weights twice and scatters the gradients once (ZeRO,
-    https://arxiv.org/abs/1910.02054). Tensor parallelism all-reduces activations twice
-    per block, and their gradients twice (Megatron-LM, https://arxiv.org/abs/1909.08053).
-    A pipeline sends activations forward, and their gradients back.
-    """
-    share = (gpus - 1) / gpus
-    if mode == "ddp":
-        return 2 * share * size
-    if mode == "fsdp":
-        return 3 * share * size
-    if mode == "tp":
-        return 4 * blocks * 2 * share * activations
-    return 2 * activations
-
-
 def step(given, nodes, gpus_per_node):
     """Return the seconds of a step of DDP that hides nothing of the exchange."""
     size = given["MB"] * 1e6
@@ -115,30 +80,6 @@ def prediction(given=DEFAULTS):
         f"node, {given['NETWORK']:g} Gbit/s between nodes."
     )
     return f"{assumed}\n\n{table('rrrrrr', headings, rows)}"
-
-
-def modes():
-    """Return a table of what 8.3 billion weights take on 8 GPUs.
-
-    Megatron-LM's largest model, trained eight by eight (its section 5): 72 blocks, 3072
-    wide; here 8 sequences of 1024 tokens per step, each a micro-batch; in float32.
-    """
-    gpus = 8
-    size = 4 * 8.3e9
-    activations = 4 * 8 * 1024 * 3072
-    rows = []
-    for mode, name, formula, sends in (
-        ("ddp", "data parallel", "16 *N*", "2 (*W* − 1)/*W* · 4 *N*"),
-        ("fsdp", "fully sharded", "16 *N*/*W*", "3 (*W* − 1)/*W* · 4 *N*"),
-        ("tp", "tensor parallel", "16 *N*/*W*", "4 *L* · 2 (*W* − 1)/*W* · *A*"),
-        ("pp", "pipeline", "16 *N*/*W*", "2 *A*"),
-    ):
-        bytes_held = f"{memory(mode, gpus, size) / 1e9:.1f}"
-        sent = communication(mode, gpus, size, activations, 72)
-        idle = f"{bubble(gpus, 8):.0%}" if mode == "pp" else "–"
-        rows.append([name, formula, bytes_held, sends, f"{sent / 1e9:.1f}", idle])
-    headings = ["", "bytes on a GPU", "GB", "bytes sent per step", "GB", "idle"]
-    return table("llrlrr", headings, rows)
 
 
 def read(settings):

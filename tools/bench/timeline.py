@@ -8,13 +8,12 @@ the script: ARGS="--micro-batches 8".
 Stage 3 needs two GPUs. Stage 6 runs with a larger last layer: else its second half
 would be too short to be seen. With GPUs the rows show when a process launches the work;
 the trace has the kernels too. `loss.backward()` returns after the exchange of the
-gradients: the row says "backward" until all of them are computed and the last exchange
-has begun, and "waiting" from then on.
+gradients. The row says "backward" until the last all-reduce begins, when all of them
+are computed, and "waiting" from then on.
 """
 
 import json
 import os
-import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -30,8 +29,6 @@ from tools.run.stages import ROOT, find_stage, refuse, refuse_unwritable
 STEPS = 3  # that are drawn, from the middle of the run
 FLAGS = "--hidden 1024 --batch-size 256"
 IMAGES = 5 * 256, 1000  # to train on, five steps, and to evaluate
-EXCHANGES = "all-reduce", "reduce-scatter"  # of gradients
-AUTOGRAD = "autograd::engine::evaluate_function"  # the computing of a backward pass
 PROFILED = {  # how the names of the profiler's own labels begin -> kind
     "gloo:all_reduce": "all-reduce",
     "nccl:all_reduce": "all-reduce",
@@ -52,13 +49,8 @@ def read_spans(path, process_row):
     Of labels on the CPU alone: `gpu_user_annotation` repeats them, for their kernels.
     """
     spans = []
-    begins = []  # (row, time) where the backward pass of a half of the model begins
-    computed = []  # (start, end) of what autograd computes
+    begins = []  # (time, row) where the backward pass of a half of the model begins
     for event in json.loads(path.read_text())["traceEvents"]:
-        start = event.get("ts", 0)
-        end = start + event.get("dur", 0)
-        if event["name"].startswith(AUTOGRAD) and "Accumulate" not in event["name"]:
-            computed.append((start, end))
         if event.get("cat") != "user_annotation":
             continue
         row, _, kind = event["name"].rpartition("|")
@@ -66,15 +58,15 @@ def read_spans(path, process_row):
             if kind.startswith(beginning):
                 kind = profiled
         if kind == BACKWARD_BEGINS:
-            begins.append((row, start))
+            begins.append((event["ts"], row))
         if kind in figures.KINDS:
-            spans.append((row or process_row, kind, start, end))
+            end = event["ts"] + event["dur"]
+            spans.append((row or process_row, kind, event["ts"], end))
     spans = without_repeated(spans)
     found = []
     for span in spans:
         if span[1] == "backward":
-            found += computing_and_waiting(span, spans, computed)
-            found += backward_of_halves(span, begins)
+            found += backward_parts(span, spans, begins)
         else:
             found.append(span)
     return found
@@ -91,35 +83,25 @@ def without_repeated(spans):
     return found
 
 
-def computing_and_waiting(span, spans, computed):
-    """Return a backward pass as its computing and, if there is any, its waiting.
+def backward_parts(span, spans, begins):
+    """Return a backward pass, its waiting, and the backward passes of the halves.
 
-    It waits where an exchange goes on after autograd's last operation. What comes
-    between the two, such as copying a gradient to its bucket, is not waiting.
+    It waits once its last all-reduce has begun. A half's pass ends where the next
+    begins.
     """
     row, _, start, end = span
-    ends = [last for first, last in computed if start <= first < end]
-    last = min(max(ends, default=end), end)
-    late = []
-    for _, kind, first, after in spans:
-        if kind in EXCHANGES and first < end and after > last:
-            late.append(first)
-    if not late:
-        return [span]
-    waits = max(last, min(late))
-    return [(row, "backward", start, waits), (row, "waiting", waits, end)]
-
-
-def backward_of_halves(span, begins):
-    """Return a backward pass as those of the halves, each until the next one begins."""
-    _, _, start, end = span
-    inside = sorted(
-        [(time, row) for row, time in begins if start <= time < end], reverse=True
-    )
-    found = []
-    for time, row in inside:
-        found.append((row, "backward", time, end))
-        end = time
+    reduced = []
+    for _, kind, begin, _ in spans:
+        if kind == "all-reduce" and start <= begin < end:
+            reduced.append(begin)
+    waits = max(reduced, default=end)
+    found = [(row, "backward", start, waits)]
+    if reduced:
+        found.append((row, "waiting", waits, end))
+    for begin, half in sorted(begins, reverse=True):
+        if start <= begin < end:
+            found.append((half, "backward", begin, end))
+            end = begin
     return found
 
 
@@ -139,25 +121,23 @@ def window(stage, spans):
 def profile_stage(stage, out):
     """Run a stage; return the paths of its traces in `out`, one of each rank."""
     with tempfile.TemporaryDirectory() as folder:
-        folder = Path(folder)
         settings = {
-            "DATA": str(cut(folder / "data", *IMAGES)),
-            "OUT": str(folder),
+            "DATA": str(cut(Path(folder) / "data", *IMAGES)),
+            "OUT": folder,
             "GPUS": os.environ.get("GPUS", ""),
             "EPOCHS": "1",
             "ARGS": f"{FLAGS} {os.environ.get('ARGS', '')}",
         }
         plan = make_plan(stage, settings)
-        words = [plan.script, *plan.flags]
-        options = {"prepare": (instrument, stage, folder), "gpus": True}
-        result = ranks.run(words, plan.processes, timeout=300, **options)
-        if result.returncode:
-            refuse(f"{stage} failed:\n{result.stderr[-2000:]}")
-        traces = []
+        paths = []
         for rank in range(plan.processes or 1):
-            traces.append(out / f"trace_{stage}_{rank}.json")
-            shutil.copyfile(folder / f"{rank}.json", traces[-1])
-    return traces
+            paths.append(out.absolute() / f"trace_{stage}_{rank}.json")
+        words = [plan.script, *plan.flags]
+        options = {"prepare": (instrument, stage, paths), "gpus": True}
+        result = ranks.run(words, plan.processes, timeout=300, **options)
+    if result.returncode:
+        refuse(f"{stage} failed:\n{result.stderr[-2000:]}")
+    return paths
 
 
 def headline(stage):
@@ -192,12 +172,10 @@ def main():
     take_gpus()
     out = Path(os.environ.get("OUT") or "runs")
     refuse_unwritable(out, "name a folder, OUT=DIR")
-    for name in [name for name in sys.argv[1:] if name] or ["3", "4", "5", "6"]:
-        stage = find_stage(name)
+    named = " ".join(sys.argv[1:]) or "3 4 5 6"
+    for stage in map(find_stage, named.split()):
         if stage == "03_dp" and gpus.count_gpus() < 2:
-            print(
-                "03_dp: not drawn, since nn.DataParallel does nothing without two GPUs"
-            )
+            print("03_dp: not drawn: nn.DataParallel does nothing without two GPUs")
             continue
         rows, kinds, paths = trace(stage, out)
         print(f"{stage}: {', '.join(rows)}: {', '.join(kinds)}")

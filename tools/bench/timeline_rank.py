@@ -16,7 +16,9 @@ from tools.run.stages import CPU_PROCESSES
 BACKWARD_BEGINS = "backward begins"  # a label without a length
 HALVES = {3: "first half", 1: "second half"}  # of stage 6, by their number of layers
 LINEAR = nn.Linear
-DATA_PARALLEL = {  # method of nn.DataParallel, called in its forward pass -> kind
+# Method of nn.DataParallel, called in its forward pass -> kind. The threads that launch
+# the work on GPUs have no profiler: their work has one label.
+DATA_PARALLEL = {
     "scatter": "scatter",
     "replicate": "replicate",
     "parallel_apply": "forward",
@@ -48,15 +50,6 @@ def add_label(owner, method, label):
     setattr(owner, method, labeled)
 
 
-def label_data_parallel(wrapper, row):
-    """Label the four parts of the forward pass of nn.DataParallel.
-
-    The threads that launch work on GPUs have no profiler: their work has one label.
-    """
-    for method, kind in DATA_PARALLEL.items():
-        add_label(wrapper, method, f"{row}|{kind}")
-
-
 def label_forward(stage, row):
     """Label the forward pass of the network, or of each half of it in stage 6."""
     original = nn.Module.__call__
@@ -86,13 +79,14 @@ def mark(label):
         pass
 
 
-def instrument(rank, stage, folder):
-    """Have this process label what it does, and leave its trace in `folder`."""
+def instrument(rank, stage, paths):
+    """Have this process label what it does, and write its trace to paths[rank]."""
     row = row_name(stage, rank)
     add_label(torch.Tensor, "to", f"{row}|copy")
     add_label(torch.Tensor, "backward", f"{row}|backward")
     if stage == "03_dp":
-        label_data_parallel(nn.DataParallel, row)
+        for method, kind in DATA_PARALLEL.items():
+            add_label(nn.DataParallel, method, f"{row}|{kind}")
     else:
         label_forward(stage, row)
     if stage == "06_model_parallel":
@@ -102,7 +96,7 @@ def instrument(rank, stage, folder):
 
     def leave():
         profiler.stop()
-        profiler.export_chrome_trace(str(folder / f"{rank}.json"))
+        profiler.export_chrome_trace(str(paths[rank]))
 
     # A process of multiprocessing leaves without the functions of atexit.
     Finalize(None, leave, exitpriority=10)

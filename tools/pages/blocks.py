@@ -16,7 +16,7 @@ import tempfile
 from itertools import pairwise
 from typing import NamedTuple
 
-from tools.bench import memory, predict
+from tools.bench import predict
 from tools.bench.tables import published, report, table
 from tools.lab.exercise import along_the_path
 from tools.lab.path import PARTS
@@ -191,8 +191,6 @@ def exercises():
 BLOCKS = {
     "bench": lambda: report(published(), SPEEDUP),
     "prediction": predict.prediction,
-    "memory": memory.overview,
-    "modes": predict.modes,
     "stages": stages,
     "beyond": lambda: stages(BEYOND),
     "output": output,
