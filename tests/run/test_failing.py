@@ -1,28 +1,23 @@
 """Promise: a run that fails ends soon, with nothing running or half-written."""
 
 import os
-import random
 import shutil
 import signal
-import subprocess
 import sys
 import time
+from contextlib import suppress
 
 import psutil
 import pytest
 import torch
 
 from conftest import (
-    DISTRIBUTED,
     EVEN,
     call,
-    command,
-    edited,
     ranks_of,
     rows,
     run,
     running,
-    slow,
     start,
     start_make,
     wait_for,
@@ -51,84 +46,124 @@ def assert_whole(out):
     assert not (out / "model.pth").exists()  # which is written at the end
 
 
-def family(process):
-    """Return the processes of a run of torchrun that `make` has started, by name."""
-    make = psutil.Process(process.pid)
-    (launcher,) = make.children()
-    (supervisor,) = launcher.children()
-    (torchrun,) = supervisor.children()
-    found = {"make": make, "launcher": launcher, "supervisor": supervisor}
-    found["torchrun"] = torchrun
-    assert len(torchrun.children()) == 2
-    return found
-
-
-@pytest.mark.parametrize("stage", DISTRIBUTED)
-def test_a_run_ends_with_exit_status_0(stage, tmp_path):
-    """Some versions of PyTorch abort at exit after a run over gloo."""
-    flags = ["--data", "data/sample", "--out", tmp_path, "--epochs", 1]
-    result = call(command(stage, *flags))
-    assert (result.returncode, result.stderr) == (0, "")
-
-
-@pytest.mark.parametrize(("stage", "rank"), [*zip(DISTRIBUTED, [0, 1], strict=True)])
-def test_a_killed_rank_ends_the_run(stage, rank, tmp_path):
+def test_ctrl_c_ends_a_stage(tmp_path):
     out = tmp_path / "out"
-    process = start_make(stage, out)
+    process = start_make("04_ddp", out)
     wait_for(out / "metrics.csv")
-    time.sleep(random.uniform(0, 1))
-    ranks_of(stage, out)[rank].kill()
+    os.killpg(process.pid, signal.SIGINT)  # what a terminal does
     _, stderr = process.communicate(timeout=120)
     assert process.returncode != 0
-    assert "exitcode" in stderr  # torchrun's report says which rank was killed
-    assert_nothing_runs(str(out))
-    assert_whole(out)
-
-
-@pytest.mark.parametrize("stage", ["01_cpu", "04_ddp"])
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGHUP])
-def test_ctrl_c_and_a_closed_terminal_end_a_stage(stage, how, tmp_path):
-    out = tmp_path / "out"
-    process = start_make(stage, out)
-    wait_for(out / "metrics.csv")
-    os.killpg(process.pid, how)  # what a terminal does
-    _, stderr = process.communicate(timeout=120)
-    assert process.returncode != 0
-    assert f"{stage}: stopped\n" in stderr
+    assert "04_ddp: stopped\n" in stderr
     assert "Traceback" not in stderr
     assert_nothing_runs(str(out))
     assert_whole(out)
 
 
-KILLED = [
-    (["torchrun"], signal.SIGKILL),
-    (["launcher"], signal.SIGKILL),
-    (["make"], signal.SIGKILL),
-    pytest.param(["torchrun"], signal.SIGTERM, marks=slow),
-    pytest.param(["torchrun"], signal.SIGABRT, marks=slow),
-    pytest.param(["supervisor"], signal.SIGKILL, marks=slow),
-    pytest.param(["supervisor"], signal.SIGTERM, marks=slow),
-    pytest.param(["launcher"], signal.SIGTERM, marks=slow),
-    pytest.param(["launcher"], signal.SIGHUP, marks=slow),
-    pytest.param(["make", "launcher", "torchrun"], signal.SIGKILL, marks=slow),
-]
-
-
-@pytest.mark.parametrize(("names", "how"), KILLED)
-def test_the_ranks_end_with_what_started_them(names, how, tmp_path):
+def test_a_killed_rank_starts_all_again_as_often_as_asked(tmp_path):
+    """From the last epoch that was saved. Then it ends the run."""
     out = tmp_path / "out"
-    process = start_make("04_ddp", out)
+    process = start_make("11_resume", out, "RESTARTS=1")
     wait_for(out / "metrics.csv")
-    found = family(process)
-    ranks = ranks_of("04_ddp", out)
-    for name in names:
-        found[name].send_signal(how)
-    process.communicate(timeout=120)  # until none of them has its output open any more
+    dead = ranks_of("11_resume", out)
+    dead[1].kill()
+    psutil.wait_procs(dead, timeout=120)
+    epochs = len(rows(out))
+    end = time.monotonic() + 120
+    while len(rows(out)) <= epochs:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    ranks_of("11_resume", out)[0].kill()
+    stdout, stderr = process.communicate(timeout=120)
     assert process.returncode != 0
-    _, alive = psutil.wait_procs(ranks, timeout=0)
-    assert not alive
+    assert "exitcode" in stderr  # torchrun's report says which rank was killed
+    assert stdout.count("11_resume: 2 processes") == 2
     assert_nothing_runs(str(out))
     assert_whole(out)
+
+
+LAUNCHER = """\
+import sys
+from pathlib import Path
+from tools.run import launch, supervise
+launch.end_with_make()
+folder = Path(__file__).parent
+with launch.run_lock(folder) as lock:
+    words = [sys.executable, str(folder / "torchrun.py")]
+    sys.exit(supervise.run_command("04_ddp", {}, words, lock))
+"""
+TORCHRUN = """\
+import subprocess
+from pathlib import Path
+words = ["sleep", "1000"]
+ranks = [subprocess.Popen(words, start_new_session=True) for _ in range(2)]
+Path(__file__).with_name("started").touch()
+ranks[0].wait()
+"""
+
+
+@pytest.fixture
+def family(tmp_path):
+    """The processes of a run by make, by name: what torchrun starts only sleeps."""
+    (tmp_path / "launcher.py").write_text(LAUNCHER)
+    (tmp_path / "torchrun.py").write_text(TORCHRUN)
+    rule = f"run:\n\t@{sys.executable} {tmp_path / 'launcher.py'}\n"
+    (tmp_path / "Makefile").write_text(f"export PYTHONPATH = .\n{rule}")
+    process = start(["make", "-f", tmp_path / "Makefile"])
+    wait_for(tmp_path / "started")
+    found = {"popen": process, "make": psutil.Process(process.pid)}
+    parent = found["make"]
+    for name in "launcher", "supervisor", "torchrun":
+        (parent,) = parent.children()
+        found[name] = parent
+    found["rank 0"], found["rank 1"] = parent.children()
+    yield found
+    for one in found.values():
+        with suppress(psutil.NoSuchProcess):
+            one.kill()
+
+
+@pytest.mark.parametrize(
+    ("names", "how"),
+    [
+        (["torchrun"], signal.SIGKILL),
+        (["torchrun"], signal.SIGTERM),
+        (["supervisor"], signal.SIGKILL),
+        (["supervisor"], signal.SIGTERM),
+        (["launcher"], signal.SIGKILL),
+        (["launcher"], signal.SIGTERM),
+        (["make"], signal.SIGKILL),
+        (["make", "launcher"], signal.SIGHUP),  # a closed terminal
+        (["make", "launcher", "torchrun"], signal.SIGKILL),
+    ],
+)
+def test_the_ranks_end_with_what_started_them(names, how, family):
+    for name in names:
+        family[name].send_signal(how)
+    process = family.pop("popen")
+    process.communicate(timeout=120)  # until none of them has its output open any more
+    assert process.returncode != 0
+    _, alive = psutil.wait_procs(family.values(), timeout=60)
+    assert not alive
+    assert len(family) == 6
+
+
+def test_a_second_run_into_a_folder_is_refused(family, tmp_path):
+    """Until the first has ended: also while the script alone is left of it."""
+    line = f"^another run writes to {tmp_path}: name another folder, OUT=DIR$"
+    with pytest.raises(SystemExit, match=line), launch.run_lock(tmp_path):
+        pass
+    parents = [family["supervisor"], family["launcher"]]
+    for process in parents:
+        process.suspend()  # so that it cannot end the script
+    for process in parents:
+        process.kill()
+    psutil.wait_procs(parents, timeout=60)
+    with pytest.raises(SystemExit, match=line), launch.run_lock(tmp_path):
+        pass
+    family["torchrun"].kill()
+    psutil.wait_procs([family["torchrun"]], timeout=60)
+    with launch.run_lock(tmp_path):
+        pass
 
 
 @pytest.fixture
@@ -158,27 +193,6 @@ def test_a_full_disk_keeps_the_earlier_state(small_disk, data):
     assert len(rows(out)) == 1
 
 
-def test_a_full_disk_is_an_error(small_disk, data):
-    (small_disk / "others").write_bytes(bytes(1_300_000))
-    flags = ["--data", data(EVEN), "--out", small_disk / "out", "--epochs", 1]
-    result = run("01_cpu", *flags)
-    assert result.returncode != 0
-    assert "in save" in result.stderr
-    assert "saved" not in result.stdout
-
-
-def test_an_exception_on_one_rank_ends_all(data, tmp_path):
-    line = "    dist.init_process_group(args.backend)\n"
-    wrong = "    assert rank == 0, 'rank 1 has a bug'\n"
-    script = edited("04_ddp", tmp_path, (line, line + wrong))
-    words = command("04_ddp", "--data", data(EVEN), "--out", tmp_path / "out")
-    words[words.index("04_ddp/mnist.py")] = script
-    result = call(words)  # a hang would take half an hour
-    assert result.returncode != 0
-    assert "AssertionError: rank 1 has a bug" in result.stderr
-    assert_nothing_runs(str(script))
-
-
 class Payload:
     def __init__(self, path):
         self.path = path
@@ -201,46 +215,3 @@ def test_a_checkpoint_with_code_in_it_does_not_run_it(data, tmp_path):
     # The payload is a real one: it runs where everything is trusted.
     torch.load(tmp_path / "state.pth", weights_only=False)
     assert proof.exists()
-
-
-def test_a_second_run_into_a_folder_is_refused(tmp_path):
-    """Until the first has ended: also while the script alone is left of it."""
-    make = start_make("01_cpu", tmp_path)
-    wait_for(tmp_path / "metrics.csv")
-    (launcher,) = psutil.Process(make.pid).children()
-    (supervisor,) = launcher.children()
-    (script,) = supervisor.children()
-    again = ["make", "dp", "DATA=data/sample", f"OUT={tmp_path}"]
-    line = f"another run writes to {tmp_path}: name another folder, OUT=DIR\n"
-    try:
-        second = call(again)
-        assert second.stderr.startswith(line)
-        for process in supervisor, launcher:
-            process.suspend()  # so that it cannot end the script
-        for process in launcher, supervisor:
-            process.kill()
-        make.communicate(timeout=1)
-    except subprocess.TimeoutExpired:  # the script has make's output open
-        second = call(again)
-        assert second.returncode != 0
-        assert second.stderr.startswith(line)
-        assert "$ " not in second.stdout
-    else:
-        pytest.fail("the script has ended")
-    finally:
-        script.kill()
-    psutil.wait_procs([script], timeout=60)
-    with launch.run_lock(tmp_path):
-        pass
-
-
-@slow
-def test_two_runs_at_once_do_not_collide(tmp_path):
-    runs = [
-        start(["make", "ddp", "DATA=data/sample", f"OUT={tmp_path / name}", "EPOCHS=1"])
-        for name in ("a", "b")
-    ]
-    for process in runs:
-        _, stderr = process.communicate(timeout=120)
-        assert process.returncode == 0, stderr
-    assert rows(tmp_path / "a") == rows(tmp_path / "b")
