@@ -2,8 +2,32 @@
 
 import itertools
 import sys
+from pathlib import Path
 
 import torch
+from torch.nn.functional import cross_entropy
+from torchvision import datasets
+
+SAMPLE = Path(__file__).parents[1] / "data/sample"
+
+
+def train():
+    """Return the weights of stage 1's network after 30 steps of 1000 images each."""
+    torch.manual_seed(1)
+    layers = torch.nn.Sequential(
+        torch.nn.Flatten(),
+        torch.nn.Linear(784, 128),
+        torch.nn.ReLU(),
+        torch.nn.Linear(128, 10),
+    )
+    mnist = datasets.MNIST(SAMPLE)
+    images = mnist.data[:1000] / 255
+    optimizer = torch.optim.SGD(layers.parameters(), lr=0.5)
+    for _ in range(30):
+        optimizer.zero_grad()
+        cross_entropy(layers(images), mnist.targets[:1000]).backward()
+        optimizer.step()
+    return {f"layers.{key}": value for key, value in layers.state_dict().items()}
 
 
 def save(weights, path):
@@ -18,12 +42,4 @@ def save(weights, path):
 
 
 if __name__ == "__main__":
-    torch.manual_seed(1)
-    layers = torch.nn.Sequential(
-        torch.nn.Flatten(), torch.nn.Linear(784, 128), torch.nn.ReLU()
-    )
-    layers.append(torch.nn.Linear(128, 10))
-    save(
-        {f"layers.{key}": value for key, value in layers.state_dict().items()},
-        sys.argv[1],
-    )
+    save(train(), sys.argv[1])

@@ -11,6 +11,7 @@ from tools.lab.checks import Wrong
 from tools.lab.exercise import find_exercise
 from tools.lab.judge import judge
 from tools.lab.run_record import RunRecord
+from tools.lab.setting import Setting
 
 W = {"w": torch.ones(2, 3), "b": torch.ones(3)}
 ROWS = [(0.5, 90, 101), (0.25, 95, 101)]
@@ -46,7 +47,7 @@ def record(**facts):
         "hangs": False,
         "rows": ROWS,
         "unread": {},
-        "count": 2,
+        "setting": Setting(processes=2, flags=("--epochs", "2")),
         "weights": W,
         "path": "mnist.py",
         "text": "1\n2\nwait()\n",

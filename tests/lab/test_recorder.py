@@ -127,9 +127,9 @@ def test_the_first_mismatched_collective_is_told(monkeypatch):
     record = run_script(text, "04_ddp")
     said = record.whereabouts() if record.hangs else record.error()
     line = text[: text.index("        dist.barrier()")].count("\n") + 1
-    assert f"Collective call 9 is barrier at line {line} for rank 0, " in said
+    assert f"Rank 0's collective call 9 is barrier at line {line}. " in said
     line = text[: text.index("        loss.backward()")].count("\n") + 1
-    assert f"backward at line {line} for rank 1" in said
+    assert f"Rank 1's call 9 is backward at line {line}." in said
 
 
 @pytest.mark.parametrize(("wait", "count"), [("", 0), (".wait()", 2)])

@@ -5,6 +5,7 @@ exercise    finds an exercise: its page, its scripts
 path        the order of the exercises, and what each builds on
 progress    what the learner has begun and solved
 trying      `make try`: a run of the learner's script beside a right one
+setting     how a script is run: by a check, or by `make try`
 handouts    the exercises to print, for instructors
 judge       runs a script as the check of its exercise asks, and judges it
 checks      what the exercises' own check.py share

@@ -19,6 +19,7 @@ OTHER = {"processes": 3, "batch": 48, "train": 495}
 CLOSE = 1e-5
 # Part of an error that is due to the lab, not to the script.
 LAB = r"NVIDIA|CUDA-enabled|Torch not compiled with|File too large|fake GPU|daemonic"
+NO_STATE_DICT = "model.pth holds more than tensors: it is no state_dict."
 
 
 class Wrong(Exception):
@@ -37,9 +38,6 @@ def ended(record):
         error = record.error()
         kind = Limit if re.search(LAB, error) else Wrong
         raise kind(f"The run fails: {error}")
-
-
-NO_STATE_DICT = "model.pth holds more than tensors: it is no state_dict."
 
 
 def weights(record):
@@ -177,14 +175,27 @@ def equal_weights(record, kind="step"):
             )
         for number, digest in enumerate(steps[rank]):
             if digest != steps[0][number]:
+                where = where_different(digest, steps[0][number])
                 raise Wrong(
                     f"After step {number + 1} the weights of rank {rank} differ from "
-                    "those of rank 0: each trains a network of its own."
+                    f"those of rank 0{where}"
                 )
 
 
+def where_different(ours, theirs):
+    """Return the end of a sentence that names the weights that differ, from digests.
+
+    The events of "pass" have names, those of "step" have not.
+    """
+    named = isinstance(ours, dict) and ours.keys() == theirs.keys()
+    names = [name for name in ours if ours[name] != theirs[name]] if named else []
+    if len(names) in (0, len(ours)):
+        return ": each trains a network of its own."
+    return f" in {', '.join(names)}.".replace("module.", "")
+
+
 def digests(record, kind, rank):
-    """Return a digest of a rank's weights after each step, as `equal_weights` says."""
+    """Return a rank's digests of its weights after each step, as for equal_weights."""
     found = [event["digest"] for event in record.of(kind, rank) if event["digest"]]
     return found[1:] if kind == "pass" else found  # the first pass precedes all steps
 

@@ -74,10 +74,14 @@ class Exercise:
     def try_settings(self):
         """Return how `make try` runs the learner's script: TRY in check.py, a dict.
 
-        It may have `processes`, `flags`, and `fake`, the name of a function of
-        tools.lab.fake_cuda.
+        It may have what a Setting of tools.lab.setting has.
         """
         return getattr(self.load_check(), "TRY", {})
+
+    def prepare_try(self, folder):
+        """Make the files that `make try` needs; return the script's flags for them."""
+        check = self.load_check()
+        return check.prepare_try(folder) if hasattr(check, "prepare_try") else []
 
     def load_check(self):
         """Return the module of check.py."""

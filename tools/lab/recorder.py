@@ -14,7 +14,10 @@ from time import monotonic  # not the module's, which the fake GPUs replace
 
 import torch
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
-from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
 
 from tools.lab.patches import COLLECTIVES, replace
 
@@ -45,15 +48,39 @@ def local_part(tensor):
     return torch.empty(0) if tensor.is_meta else tensor
 
 
-def digest(weights):
-    """Return a short digest of tensors: equal tensors have equal ones."""
+def digest(weight):
+    """Return a short digest of a tensor: equal tensors have equal ones."""
     with torch._C.DisableTorchFunction():  # unseen by the fake GPUs
-        parts = []
-        for weight in weights:
-            # a copy: FSDP frees the storage of its own, which NumPy would hold on to
-            flat = local_part(weight).clone().flatten().view(torch.uint8)
-            parts.append(array(flat).tobytes())
-    return hashlib.sha256(b"".join(parts)).hexdigest()[:12]
+        # a copy: FSDP frees the storage of its own, which NumPy would hold on to
+        flat = local_part(weight).clone().flatten().view(torch.uint8)
+        return hashlib.sha256(array(flat).tobytes()).hexdigest()[:12]
+
+
+def squares(gradient):
+    """Return the sum of the squares of what this rank has of a gradient, or of None."""
+    if gradient is None:
+        return 0
+    with torch._C.DisableTorchFunction():  # unseen by the fake GPUs
+        return local_part(gradient).double().square().sum().item()
+
+
+def weights_of(optimizer):
+    """Return the tensors that an optimizer updates."""
+    weights = []
+    for group in optimizer.param_groups:
+        weights += group["params"]
+    return weights
+
+
+def state_of(optimizer):
+    """Return how many numbers of state an optimizer has on this rank."""
+    held = 0
+    for state in optimizer.state.values():
+        # None: another rank's, in ZeroRedundancyOptimizer
+        for value in (state or {}).values():
+            if isinstance(value, torch.Tensor):
+                held += local_part(value).numel()
+    return held
 
 
 def images_in(values):
@@ -99,22 +126,19 @@ class Recorder:
             frame = frame.f_back
         return frame and frame.f_lineno
 
+    def before_step(self, optimizer, args, kwargs):
+        """Before a step of an optimizer."""
+        self.log("before_step", state=state_of(optimizer))
+
     def step(self, optimizer, args, kwargs):
         """After a step of an optimizer."""
-        weights = []
-        for group in optimizer.param_groups:
-            weights += group["params"]
-        held = 0
-        for state in optimizer.state.values():
-            # None: another rank's, in ZeroRedundancyOptimizer
-            for value in (state or {}).values():
-                if isinstance(value, torch.Tensor):
-                    held += local_part(value).numel()
+        weights = weights_of(optimizer)
         self.log(
             "step",
-            digest=digest(weights),
+            digest=[digest(weight) for weight in weights],
+            squares=sum(squares(weight.grad) for weight in weights),
             lr=float(optimizer.param_groups[0]["lr"]),
-            state=held,
+            state=state_of(optimizer),
             weights=sum(local_part(weight).numel() for weight in weights),
         )
 
@@ -133,13 +157,16 @@ class Recorder:
         fingerprints = []
         for images in images_in(values):
             fingerprints += image_fingerprints(images)
-        weights = list(module.parameters())
+        weights = dict(module.named_parameters())
         if weights or fingerprints:
+            digests = None
+            if torch.is_grad_enabled():
+                digests = {name: digest(weight) for name, weight in weights.items()}
             self.log(
                 "pass",
                 images=[self.images[f] for f in fingerprints if f in self.images],
                 grad=torch.is_grad_enabled(),
-                digest=digest(weights) if torch.is_grad_enabled() else None,
+                digest=digests,
             )
 
     def wrapper_forward(self, original, wrapper, *args, **kwargs):
@@ -216,6 +243,7 @@ class Recorder:
 
     def install(self):
         """Put the methods above in place."""
+        register_optimizer_step_pre_hook(self.before_step)
         register_optimizer_step_post_hook(self.step)
         sys.addaudithook(self.audit)
         replace("torch.nn:Module.__call__", self.module_call)

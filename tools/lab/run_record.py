@@ -3,7 +3,10 @@
 import re
 import signal
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
+
+from tools.lab.setting import Setting
 
 # What a rank says when another one has gone: not the error to tell.
 GONE = r"(?i)Connection (closed|reset)|preamble|Broken pipe|Socket|timed? ?out|peer"
@@ -21,20 +24,21 @@ class RunRecord:
     statuses: list  # of each rank: its exit status; None where it had to be ended
     errors: dict  # rank -> (text, line of the script or None), as tools.run.ranks says
     places: dict  # rank -> line of the script that it was at when it was ended
+    setting: Setting  # how the script was run
     stdout: str = ""
     stderr: str = ""
     rows: list = field(default_factory=list)  # metrics.csv: (loss, correct, total)
     weights: dict | None = None  # model.pth
     needs_gpu: bool = False  # is model.pth saved as on a GPU?
-    unread: dict = field(
-        default_factory=dict
-    )  # of those two, name -> why it is not read
+    unread: dict = field(default_factory=dict)  # of those two: name -> why not read
     out: Path | None = None  # where the run was told to write
     path: str = ""  # of the script
     text: str = ""  # of the script
-    count: int = 0  # of epochs that the run was to train
-    setting: object = None  # a Setting of tools.lab.judge: how the script was run
-    flags: tuple = ()  # of the script, besides those of the setting
+
+    @property
+    def count(self):
+        """Return how many epochs the run was to train."""
+        return self.setting.epochs - self.setting.resume
 
     def of(self, kind, rank=0):
         """Return the events of a kind on a rank, in order."""
@@ -107,13 +111,16 @@ class RunRecord:
         """Return in words where two ranks first called different collectives, or ''."""
         calls = self.collective_calls()
         for rank in range(1, len(calls)):
-            for number in range(max(len(calls[0]), len(calls[rank]))):
-                name, where = call_at(calls[0], number)
-                other_name, other_where = call_at(calls[rank], number)
-                if name != other_name:
+            pairs = zip_longest(calls[0], calls[rank])
+            for number, (first, other) in enumerate(pairs, start=1):
+                if first is None:
+                    return calls_more(rank, other, number, 0)
+                if other is None:
+                    return calls_more(0, first, number, rank)
+                if first["name"] != other["name"]:
                     return (
-                        f"\nCollective call {number + 1} is {where} for rank 0, "
-                        f"{other_where} for rank {rank}."
+                        f"\nRank 0's collective call {number} is {call_at(first)}. "
+                        f"Rank {rank}'s call {number} is {call_at(other)}."
                     )
         return ""
 
@@ -152,12 +159,19 @@ class RunRecord:
         return f"the ranks did not meet.{self.whereabouts()}"
 
 
-def call_at(calls, number):
-    """Return the name and the place in words of a rank's n-th call of a collective."""
-    if number >= len(calls):
-        return None, "no more"
-    call = calls[number]
-    return call["name"], f"{call['name']} at line {call['line']}"
+def calls_more(rank, call, number, other):
+    """Return in words that another rank has not made a rank's n-th collective call."""
+    times = number - 1
+    told = {0: "no collective call", 1: "only 1 call"}.get(times, f"only {times} calls")
+    return (
+        f"\nRank {rank}'s collective call {number} is {call_at(call)}. "
+        f"Rank {other} has made {told}."
+    )
+
+
+def call_at(call):
+    """Return the name and the line of a call of a collective in words."""
+    return f"{call['name']} at line {call['line']}"
 
 
 def is_own(error):

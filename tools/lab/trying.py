@@ -1,7 +1,8 @@
 """`make try`: run a learner's script beside one that is right, and compare the curves.
 
-How an exercise is tried, TRY in its check.py says: a dict of what `Trial` has. Make's
-NPROC, IMAGES, RESUME, FAKE and ARGS are put in its place.
+How an exercise is tried, its check.py says. TRY is a dict of what a Setting has. Make's
+NPROC, IMAGES, RESUME, FAKE, DOUBLE and ARGS are put in its place. A function
+`prepare_try` makes files in the learner's folder, and returns flags that name them.
 """
 
 import math
@@ -9,140 +10,86 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
-import sys
-import tempfile
 import textwrap
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
 
 from tools.lab.progress import own_script
+from tools.lab.setting import ALL, FAKES, Setting
 from tools.run import compare, data, plan
 from tools.run.gpus import positive
 from tools.run.sample import cut
-from tools.run.stages import CPU_PROCESSES, ROOT, refuse
+from tools.run.stages import CPU_PROCESSES, refuse
 from tools.run.supervise import print_command, run_command
 
-FAKES = {  # what FAKE may be: functions of tools.lab.fake_cuda
-    "one_gpu": "a fake GPU",
-    "fast_gpu": "a fake GPU, three times as fast",
-    "two_gpus": "two fake GPUs",
-    "three_gpus": "three fake GPUs",
-    "slow_disk": "a slow disk",
-    "machines": "a machine for each rank",
-}
-
-
-@dataclass
-class Trial:
-    """How an exercise is tried."""
-
-    processes: int = 0  # ranks; 0: no torchrun
-    images: tuple = ()  # of training and of test; (): all of data/sample
-    resume: int = 0  # epochs that a first run trains, before one with --resume
-    fake: str = ""  # a key of FAKES
-    double: bool = False  # float64, as the check has it: other initial weights, too
-    flags: list = field(default_factory=list)  # of the script; ARGS replaces them
-    always: list = field(default_factory=list)  # flags that ARGS is added to
-    before: list = field(default_factory=list)  # a Python script, run first
+MINUTES = 2  # that a right script may take
 
 
 def planned(exercise):
-    """Return the Trial that an exercise and make's variables ask for, or refuse."""
-    trial = Trial(**exercise.try_settings())
+    """Return the Setting that an exercise and make's variables ask for, or refuse."""
     ranks = CPU_PROCESSES.get(exercise.stage, 0)
-    trial.processes = trial.processes or ranks
+    asked = {"processes": ranks} | exercise.try_settings()
     given = os.environ.get
     if given("NPROC"):
         if not ranks:
             refuse(f"{exercise.stage} is one process: NPROC is for those of torchrun")
-        trial.processes = positive("NPROC", given("NPROC"))
+        asked["processes"] = positive("NPROC", given("NPROC"))
     if given("IMAGES"):
-        trial.images = numbers_of_images(given("IMAGES"))
+        asked["images"] = numbers_of_images(given("IMAGES"))
     if given("RESUME"):
-        trial.resume = positive("RESUME", given("RESUME"))
+        asked["resume"] = positive("RESUME", given("RESUME"))
     if given("FAKE"):
-        trial.fake = given("FAKE")
-        if trial.fake not in FAKES:
-            refuse(f"FAKE={trial.fake}: take {', '.join(FAKES)}")
-    trial.double = bool(given("DOUBLE"))
+        asked["fake"] = given("FAKE")
+        if asked["fake"] not in FAKES:
+            refuse(f"FAKE={given('FAKE')}: take {', '.join(FAKES)}")
     if given("ARGS"):
         try:
-            trial.flags = shlex.split(given("ARGS"))
+            asked["flags"] = shlex.split(given("ARGS"))
         except ValueError as error:
             refuse(f"ARGS={given('ARGS')!r} cannot be split into words: {error}")
-    return trial
+    return Setting(**asked, float64=bool(given("DOUBLE")))
 
 
 def numbers_of_images(text):
     """Return how many training and test images IMAGES asks for, or refuse."""
-    train, test = data.check(data.SAMPLE)
     wanted = tuple(int(word) for word in text.split(",") if word.isdecimal())
-    if len(wanted) != 2 or not (0 < wanted[0] <= train and 0 < wanted[1] <= test):
+    if len(wanted) != 2 or not (0 < wanted[0] <= ALL[0] and 0 < wanted[1] <= ALL[1]):
         refuse(
             f"IMAGES={text}: two numbers, of images to train and to test, such as "
-            f"512,101; {train},{test} at most"
+            f"512,101; {ALL[0]},{ALL[1]} at most"
         )
     return wanted
 
 
-def lines(trial, path, root, folder):
-    """Return the command lines of a script's runs: two where it resumes.
+def run_right(exercise, setting):
+    """Run the right script, print its output, and return a RunRecord.
 
-    `folder` is the learner's, where what `before` has made is.
+    Refuses what makes the right script fail, too.
     """
-    words = [path, "--data", root, "--out", path.parent / "out"]
-    for word in trial.always:
-        words.append(word.replace("FOLDER", str(data.shown(folder))))
-    if not trial.resume:
-        return [[*words, *trial.flags]]
-    first = [*without(trial.flags, "--epochs"), "--epochs", trial.resume]
-    return [[*words, *first], [*words, *trial.flags, "--resume"]]
+    from tools.lab.judge import record_run  # imports PyTorch, which takes a second
 
-
-def without(flags, name):
-    """Return flags without one of them and what follows it."""
-    if name not in flags:
-        return list(flags)
-    place = flags.index(name)
-    return [*flags[:place], *flags[place + 2 :]]
-
-
-def pretend(rank, name):
-    """In a rank of the right script: have it believe in what FAKES says."""
-    from tools.lab import fake
-
-    fake.install(name)
-
-
-def run_right(trial, commands):
-    """Run the right script and print its output; refuses what makes it fail, too."""
-    from tools.run import ranks  # imports PyTorch, which takes a second or two
-
-    prepare = (pretend, trial.fake) if trial.fake else None
-    output = ""
-    for words in commands:
-        try:
-            result = ranks.run(words, trial.processes, trial.double, prepare=prepare)
-        except ranks.TimedOut:
-            refuse("this takes more than two minutes even if the script is right")
-        if result.returncode:
-            errors = [text for text, _ in result.errors.values() if text]
-            errors += result.stderr.strip().splitlines()[-1:]
-            refuse(f"a right script cannot run so: {errors[0]}")
-        output += re.sub("saved .*\n", "", result.stdout)
+    text = exercise.script("solution")
+    record = record_run(text, exercise.stage, setting, 60 * MINUTES)
+    if record.hangs:
+        refuse(f"this takes more than {MINUTES} minutes even if the script is right")
+    if record.status:
+        errors = [text for text, _ in record.errors.values() if text]
+        errors += record.stderr.strip().splitlines()[-1:]
+        refuse(f"a right script cannot run so: {errors[0]}")
+    output = re.sub("saved .*\n", "", record.stdout)
     print(f"A right script prints:\n{textwrap.indent(output, '  ')}", flush=True)
+    return record
 
 
-def follow(path, trial, words):
+def follow(path, setting, words):
     """Run the learner's script before the learner's eyes; return its exit status."""
     environment = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     command = [plan.python()]
-    if trial.processes:
+    if setting.processes:
         command = [*plan.torchrun(), "--standalone"]
-        command.append(f"--nproc-per-node={trial.processes}")
-    pretended = [trial.fake] if trial.fake else []
-    if trial.double:
+        command.append(f"--nproc-per-node={setting.processes}")
+    pretended = [setting.fake] if setting.fake else []
+    if setting.float64:
         pretended.append("float64")
     if pretended:
         command += ["-m", "tools.lab.fake", ",".join(pretended)]
@@ -153,29 +100,10 @@ def follow(path, trial, words):
     return run_command(data.shown(path), environment, words)
 
 
-def read_curve(path):
-    """Return the curve that a script has written, or []."""
-    try:
-        return compare.read(path.parent / "out" / "metrics.csv")
-    except (OSError, ValueError, KeyError, TypeError):
-        return []
-
-
-def read_keys(path):
-    """Return the keys of the model.pth that a script has written, or []."""
-    import torch
-
-    try:
-        model = torch.load(path.parent / "out" / "model.pth", "cpu", weights_only=True)
-        return [str(key) for key in model]
-    except Exception:  # noqa: BLE001, whatever a learner's script has written there
-        return []
-
-
 def show_keys(ours, right):
     """Print the keys of the learner's model.pth where they are not the right ones."""
-    if ours and ours != right:
-        print(f"The keys of your model.pth:  {', '.join(ours)}")
+    if isinstance(ours, dict) and right and list(ours) != list(right):
+        print(f"The keys of your model.pth:  {', '.join(map(str, ours))}")
         print(f"The keys of the right one:   {', '.join(right)}")
 
 
@@ -212,34 +140,43 @@ def in_words(curve, epoch):
     return f"{loss:.6f}", f"{correct}/{total}"
 
 
+def run_own(path, setting):
+    """Run the learner's script, twice where it resumes; return the exit status."""
+    folder = path.parent
+    out = folder / "out"
+    if setting.resume or "--resume" not in setting.flags:
+        shutil.rmtree(out, ignore_errors=True)
+    root = data.SAMPLE
+    if setting.images != ALL:
+        root = cut(folder / "data", *setting.images)
+    where = f" on {FAKES[setting.fake]}" if setting.fake else ""
+    print(f"Yours prints{where} (if it hangs, Ctrl-C ends it):")
+    commands = setting.command_lines(path, "--data", root, "--out", out)
+    for words in commands:
+        status = follow(path, setting, words)
+        if status:
+            break
+        deleted = setting.delete_others(out) if words is not commands[-1] else []
+        if deleted:
+            print(f"Deleted before the next run: {', '.join(deleted)}")
+    return status
+
+
 def try_script(exercise):
     """Run the learner's script as its page means it; return the exit status.
 
     What a right script prints comes first: the learner's may hang.
     """
     path = own_script(exercise)
-    trial = planned(exercise)
-    folder = path.parent
-    root = cut(folder / "data", *trial.images) if trial.images else data.SAMPLE
-    if trial.before:
-        program, name = trial.before
-        words = [sys.executable, ROOT / program, folder / name]
-        subprocess.run(words, check=True)
-    with tempfile.TemporaryDirectory() as temporary:
-        right = Path(temporary) / exercise.name / "mnist.py"
-        right.parent.mkdir()
-        right.write_text(exercise.script("solution"))
-        run_right(trial, lines(trial, right, root, folder))
-        curve = read_curve(right)
-        keys = read_keys(right)
-    if trial.resume or "--resume" not in trial.flags:
-        shutil.rmtree(folder / "out", ignore_errors=True)
-    where = f" on {FAKES[trial.fake]}" if trial.fake else ""
-    print(f"Yours prints{where} (if it hangs, Ctrl-C ends it):")
-    for words in lines(trial, path, root, folder):
-        status = follow(path, trial, words)
-        if status:
-            break
-    show_curves(read_curve(path), curve)
-    show_keys(read_keys(path), keys)
+    setting = planned(exercise)
+    flags = (*setting.flags, *exercise.prepare_try(path.parent))
+    setting = replace(setting, flags=flags)
+    right = run_right(exercise, setting)
+    status = run_own(path, setting)
+
+    from tools.lab.judge import read_results
+
+    own = read_results(path.parent / "out")
+    show_curves(own["rows"], right.rows)
+    show_keys(own["weights"], right.weights)
     return status

@@ -9,15 +9,16 @@ from tools.lab.checks import Wrong, ended
 from tools.lab.fake_cuda import three_gpus
 from tools.run.stages import ROOT, load_file
 
-TRY = {
-    "processes": 3,
-    "before": ["exercises/as_on_gpus.py", "gpu.pth"],
-    "always": ["--checkpoint", "FOLDER/gpu.pth"],
-}
+TRY = {"processes": 3}
 
-SAVE = load_file("as_on_gpus", ROOT / "exercises/as_on_gpus.py").save
-# Not the script's own, which gives the weights that it starts with.
-SEED = "--seed", "1"
+AS_ON_GPUS = load_file("as_on_gpus", ROOT / "exercises/as_on_gpus.py")
+
+
+def prepare_try(folder):
+    """Write the checkpoint that the page names; return the flags that name it."""
+    path = folder / "gpu.pth"
+    AS_ON_GPUS.save(AS_ON_GPUS.train(), path)
+    return ["--checkpoint", path]
 
 
 class Payload:
@@ -35,12 +36,9 @@ def counts(record):
 
 
 def check(run):
-    trained = run.original(*SEED, processes=2)
-    right = trained.rows[-1][1:]
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "model.pth"
-        flags = ["--checkpoint", str(path)]
-        SAVE(trained.weights, path)
+        flags = prepare_try(Path(folder))
+        right = counts(run.solution(*flags, processes=1))
         for processes, fake in (3, None), (2, three_gpus):
             record = run(*flags, processes=processes, fake=fake)
             ended(record)
@@ -59,7 +57,7 @@ def check(run):
                     f"{', '.join(sorted(used))}: there is no room for all ranks."
                 )
         proof = Path(folder) / "ran"
-        torch.save({"layers.1.weight": Payload(str(proof))}, path)
+        torch.save({"layers.1.weight": Payload(str(proof))}, flags[1])
         record = run(*flags, processes=1)
         if proof.exists():
             raise Wrong("A file with code in it was loaded, and its code has run.")

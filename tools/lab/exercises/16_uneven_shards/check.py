@@ -36,8 +36,9 @@ def check(run):
                 )
             if len(used) > train + batch:
                 raise Wrong(
-                    f"In epoch {epoch + 1} {len(used) - train} images were used twice, "
-                    f"more than a batch."
+                    f"In epoch {epoch + 1} the {processes} ranks together trained on "
+                    f"{len(used)} images. There are {train}, and an epoch may repeat "
+                    f"images of one batch only, which is {batch}."
                 )
         learns(record)
         weights = [digests(record, rank) for rank in range(processes)]

@@ -1,6 +1,10 @@
+import math
+
 from tools.lab.checks import (
     OTHER,
     TRAIN,
+    Wrong,
+    close,
     ended,
     same_curve,
     same_weights,
@@ -8,6 +12,27 @@ from tools.lab.checks import (
     size_of_network,
 )
 from tools.lab.image_checks import partitioned
+
+
+def clipped(record, expected):
+    """Raise Wrong unless each step has a gradient of the expected norm.
+
+    Each rank has a shard of the gradient.
+    """
+    pairs = zip(norms(record), norms(expected), strict=False)
+    for number, (norm, right) in enumerate(pairs, start=1):
+        if not close(norm, right):
+            raise Wrong(
+                f"In step {number} the gradient of the whole network has the norm "
+                f"{norm:.4f} after it was clipped; expected {right:.4f}."
+            )
+
+
+def norms(record):
+    """Return the norm of the gradient in each step, from the shards of all ranks."""
+    ranks = range(len(record.events))
+    shards = [[step["squares"] for step in record.of("step", rank)] for rank in ranks]
+    return [math.sqrt(sum(squares)) for squares in zip(*shards, strict=False)]
 
 
 def check(run):
@@ -20,5 +45,6 @@ def check(run):
         partitioned(record, setting.get("train", TRAIN))
         if not flags:
             sharded(record, size_of_network(expected))
+        clipped(record, expected)
         same_curve(record, expected, "one process")
         same_weights(record, expected)

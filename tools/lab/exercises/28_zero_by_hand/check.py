@@ -12,6 +12,7 @@ from tools.lab.checks import (
 from tools.lab.image_checks import partitioned
 
 FILES = "model.pth", "metrics.csv", "state.pth"
+TRY = {"keep": FILES}
 
 
 def state_sharded(record, size):
@@ -42,6 +43,25 @@ def state_sharded(record, size):
         )
 
 
+def momentum_resumed(record):
+    """Raise Wrong unless each rank's first step after --resume has state to begin with.
+
+    A ZeroRedundancyOptimizer and the optimizer in it each begin a step.
+    """
+    for rank in range(len(record.events)):
+        held = []
+        for event in record.events[rank]:
+            if event["kind"] == "before_step":
+                held.append(event["state"])
+            if event["kind"] == "step":
+                break
+        if not any(held):
+            raise Wrong(
+                f"After --resume rank {rank} begins without any momentum. state.pth "
+                "has to hold the momentum of all ranks, and each rank takes its share."
+            )
+
+
 def check(run):
     record = run()
     expected = run.solution(processes=1)
@@ -64,5 +84,6 @@ def check(run):
             "one epoch."
         )
     equal_weights(record, "pass")
-    same_curve(record, expected, "one process that is not interrupted and resumed")
     state_sharded(record, size)
+    momentum_resumed(record)
+    same_curve(record, expected, "one process that is not interrupted and resumed")

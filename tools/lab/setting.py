@@ -1,0 +1,96 @@
+"""How a script of the lab is run, by a check or by `make try`: `Setting`."""
+
+import shlex
+from dataclasses import dataclass
+
+ALL = 4000, 1000  # the training and test images of data/sample
+FAKES = {  # functions of tools.lab.fake_cuda, and what each is
+    "one_gpu": "a fake GPU",
+    "fast_gpu": "a fake GPU, three times as fast",
+    "two_gpus": "two fake GPUs",
+    "three_gpus": "three fake GPUs",
+    "slow_disk": "a slow disk",
+    "machines": "a machine for each rank",
+    "one_gpu_each": "a machine with a fake GPU for each rank",
+    "two_gpus_each": "machines that have two fake GPUs each",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """How a script is run."""
+
+    processes: int  # ranks; 0: one process, without torchrun
+    images: tuple = ALL  # of training and of test
+    flags: tuple = ()  # of the script
+    resume: int = 0  # epochs that a first run trains, before one with --resume
+    keep: tuple = ()  # names of files that the second run gets; (): all of the first's
+    fake: str = ""  # a key of FAKES
+    float64: bool = False  # other initial weights, too
+
+    def command_lines(self, *words):
+        """Return each run's command line, which begins with words: two with resume."""
+        whole = [*words, *self.flags]
+        if not self.resume:
+            return [whole]
+        first = [*words, *without(self.flags, "--epochs"), "--epochs", self.resume]
+        return [first, [*whole, "--resume"]]
+
+    def delete_others(self, out):
+        """Delete what the second run does not get; return the names, as a list."""
+        deleted = []
+        for path in sorted(out.iterdir()) if self.keep else []:
+            if path.name not in self.keep:
+                path.unlink()
+                deleted.append(path.name)
+        return deleted
+
+    def value(self, flag, default):
+        """Return the number that follows a flag of the script, or the default."""
+        if flag not in self.flags:
+            return default
+        return int(self.flags[self.flags.index(flag) + 1])
+
+    @property
+    def epochs(self):
+        """Return how many epochs the script trains, with those before it resumes."""
+        return self.value("--epochs", 3)
+
+    def described(self):
+        """Return in words how a check runs a script."""
+        text = f"on {self.processes} ranks" if self.processes > 1 else "in one process"
+        if self.fake:
+            text += f", with {FAKES[self.fake]}"
+        train, test = self.images
+        batch = self.value("--batch-size", 64)
+        text += f": {train} training and {test} test images, {batch} images a step, "
+        text += f"{self.epochs} epochs" if self.epochs > 1 else "1 epoch"
+        if self.resume:
+            text += f", stopped and resumed after {self.resume}"
+        if self.keep:
+            text += f" with {', '.join(self.keep)} alone"
+        return f"{text}, in float64" if self.float64 else text
+
+    def make_try(self, exercise):
+        """Return the `make try` that runs the learner's script as a check does."""
+        words = ["make", "try", f"E={exercise.number}"]
+        if self.processes:
+            words.append(f"NPROC={self.processes}")
+        words.append(f"IMAGES={','.join(map(str, self.images))}")
+        if self.resume:
+            words.append(f"RESUME={self.resume}")
+        if self.fake:
+            words.append(f"FAKE={self.fake}")
+        if self.float64:
+            words.append("DOUBLE=1")
+        # `make try` has a checkpoint of its own
+        flags = without(self.flags, "--checkpoint")
+        return " ".join([*words, f'ARGS="{shlex.join(flags)}"'])
+
+
+def without(flags, name):
+    """Return flags without one of them and what follows it."""
+    if name not in flags:
+        return list(flags)
+    place = flags.index(name)
+    return [*flags[:place], *flags[place + 2 :]]
