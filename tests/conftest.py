@@ -220,7 +220,7 @@ def trained(data, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def browser():
-    """Return a Chromium. A fixture of a module: its event loop stops others meanwhile."""
+    """Return a Chromium; ended after each module, as no other event loop can run."""
     chromium = shutil.which("chromium")
     if not chromium:
         pytest.skip("there is no Chromium here: Debian has it as the package chromium")

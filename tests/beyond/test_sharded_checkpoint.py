@@ -65,8 +65,7 @@ def whole(out):
     return sorted(found)
 
 
-@pytest.mark.parametrize("processes", [2, 3, 1])
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize(("name", "processes"), [("adamw", 3), ("momentum", 1)])
 def test_saved_on_two_ranks_and_resumed(name, processes, reference, data, tmp_path):
     train(data(SIZE), tmp_path, 1, name=name)
     options = {"name": name, "processes": processes}
@@ -89,12 +88,11 @@ def test_the_learning_rate_is_that_of_the_checkpoint(data, tmp_path):
     assert_close(tmp_path / "parts", whole)
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
-def test_stage_08_goes_on_from_it(name, reference, data, tmp_path):
-    train(data(SIZE), tmp_path, 1, name=name)
+def test_stage_08_goes_on_from_it(reference, data, tmp_path):
+    train(data(SIZE), tmp_path, 1, name="adamw")
     options = {"stage": "08_tensor_parallel", "changes": [(LOOP, LOAD)]}
-    train(data(SIZE), tmp_path, EPOCHS, name=name, **options)
-    assert_close(tmp_path, reference(name))
+    train(data(SIZE), tmp_path, EPOCHS, name="adamw", **options)
+    assert_close(tmp_path, reference("adamw"))
 
 
 def test_each_rank_writes_its_part_alone(data, tmp_path):
@@ -122,9 +120,7 @@ def die_while_writing(rank, method, epoch, victim):
 
 
 # `finish` writes .metadata, on rank 0.
-@pytest.mark.parametrize(
-    ("method", "victim"), [("write_data", 0), ("write_data", 1), ("finish", 0)]
-)
+@pytest.mark.parametrize(("method", "victim"), [("write_data", 1), ("finish", 0)])
 def test_killed_while_it_is_written(method, victim, reference, data, tmp_path):
     prepare = die_while_writing, method, 2, victim
     result = begin(data(SIZE), tmp_path, EPOCHS, prepare=prepare)
