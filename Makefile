@@ -72,8 +72,7 @@ help-variables:
 #:              https://download.pytorch.org/whl/cpu, without GPU support, which is taken
 #:              where no NVIDIA driver is; TORCH_INDEX=default: with it all the same
 #: WHEELHOUSE=DIR  for setup: all packages from there, without a network
-#: SLOW=1       for test: the tests that take long, too; SLOW=all: every answer of the lab;
-#:              U=--upgrade for lock
+#: U=--upgrade  for lock
 #: TORCH=2.6.0  for compat: the other version of PyTorch
 
 ## The six stages
@@ -138,7 +137,7 @@ handouts:
 
 ## A closer look
 notebooks: $(NOTEBOOKS)  ## the companion notebooks, in JupyterLab: copies, in workshop/
-	@$(PY) -m tools.pages.open_notebooks
+	@$(PY) -m tools.pages.open_notebooks $(ARGS)
 bench: $(STAGES)  ## how fast, and why: measures this machine for some minutes, and draws it
 	@$(PY) -m tools.bench.benchmark
 trace: $(STAGES)  ## a timeline of each device or process: stages 3 to 10, or S=04_ddp
@@ -158,12 +157,12 @@ wheelhouse: $(STAGES)  ## the packages of setup into a folder, OUT=DIR, for mach
 	@$(PY) -m tools.run.install wheelhouse
 
 ## For those who change something: CONTRIBUTING.md
-test: $(DEV)  ## the tests, on GPUs too where there are some; SLOW=1: the long ones, too
+test: $(DEV)  ## the tests, on GPUs too where there are some
 	@OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadgroup
 site: $(DEV)  ## the pages and notebooks as a web site, in _site/
 	@$(BIN)sphinx-build -W --keep-going -q -c tools/site . _site
 	@echo "file://$(CURDIR)/_site/index.html"
-lint docs lock mutants compat: $(DEV)  ## ruff; pages; pins; are bugs caught? an older PyTorch
+lint docs lock compat: $(DEV)  ## ruff; pages; pins; an older PyTorch
 lint:
 	@$(BIN)ruff check . && $(BIN)ruff format --check .
 	@$(BIN)lint-imports --no-logo --no-cache
@@ -179,8 +178,11 @@ lock:
 	  --custom-compile-command "make lock" $${constraint:-} pyproject.toml \
 	  $$(test $$size = stages || echo --group pyproject.toml:$$size) -o requirements/$$size.txt \
 	  && constraint="-c requirements/dev.txt" U= || exit 1; done
+mutants answers: $(DEV)  ## do the tests catch bugs? do the checks judge every answer right?
 mutants:
 	@$(PY) tests/mutants.py
+answers:
+	@ANSWERS=all OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadgroup tests/lab/test_exercise.py
 compat:
 	@$(PY) -m tools.run.compat "$(TORCH)"
 
@@ -202,7 +204,7 @@ TARGETS := help help-variables all cpu single_gpu dp ddp ddp_inference model_par
   side_by_side notebooks exercises exercise try check watch room handouts hint solution reset restore \
   compare data \
   bench trace memory predict \
-  doctor setup wheelhouse test compat mutants lint docs lock site
+  doctor setup wheelhouse test compat mutants answers lint docs lock site
 .PHONY: $(TARGETS)
 
 # `make 04_ddp` would find that folder, and have nothing to do.

@@ -23,6 +23,10 @@ What a hunk takes out and leaves occurs once in the script; `@@` begins another 
 answers/rewritten/STAGE.py, the stage written from scratch. `says` is a regular
 expression that is found in what the check says of a wrong answer. Empty lines, and
 those with # in front, are for the reader.
+
+`make test` tries the first right answer of each exercise, and those with the line
+`run: always`: each reaches another `raise` of check.py, which the script that a learner
+starts with does not reach. `make answers` tries all answers.
 """
 
 import re
@@ -51,11 +55,7 @@ KINDS = {  # verdict -> kind -> what it asks of an exercise
     },
 }
 ALL_KINDS = KINDS["right"] | KINDS["wrong"]
-# Answers of these kinds try the recorder more than the check of one exercise: those of
-# three exercises are enough.
-FOR_RECORDER = ["other loader", "other dtype", "other names"]
-FOR_RECORDER += ["rewritten", "rewritten wrong"]
-RECORDED = ["05", "13", "23"]
+HEAD = re.compile(r"(right|wrong|not|says|base|run): (([^:]*)(?:: )?(.*))")
 
 
 @dataclass
@@ -67,6 +67,7 @@ class Answer:
     line: int  # of the file
     says: str | None = None
     base: str = "start"
+    run: str = "by make answers"
     hunks: list = field(default_factory=lambda: [["", ""]])
 
 
@@ -84,7 +85,7 @@ def parse(text, where):
     answers = []
     without = {}
     for number, line in enumerate(text.splitlines(), start=1):
-        head = re.fullmatch(r"(right|wrong|not|says|base): (([^:]*)(?:: )?(.*))", line)
+        head = HEAD.fullmatch(line)
         key, value, kind, rest = head.groups() if head else (None, None, None, None)
         if key in ("right", "wrong", "not"):
             allowed = ALL_KINDS if key == "not" else KINDS[key]
@@ -135,30 +136,7 @@ def script(exercise, answer):
     return text
 
 
-def most_telling(exercise, answers, reason):
-    """Return the answers of an exercise that `make test` judges.
-
-    Of right ones, the first of each kind. Of wrong ones, the first that reaches each
-    `raise` other than the broken script's, of which the check says `reason`.
-    """
-    chosen = []
-    kinds = []
-    reached = [words(reason)]
-    for answer in answers:
-        if answer.kind in FOR_RECORDER and exercise.number not in RECORDED:
-            continue
-        if answer.verdict == "right":
-            is_new = answer.kind not in kinds
-            kinds.append(answer.kind)
-        else:
-            said = words(answer.says)
-            is_new = not any(said in other or other in said for other in reached)
-            reached.append(said)
-        if is_new:
-            chosen.append(answer)
-    return chosen
-
-
-def words(text):
-    """Return the words of a message: what is said by one `raise` has the same ones."""
-    return " ".join(re.findall(r"[A-Za-z]{3,}", text))
+def telling(answers):
+    """Return the answers that `make test` tries: the first right one, those marked."""
+    right = [answer for answer in answers if answer.verdict == "right"]
+    return right[:1] + [answer for answer in answers if answer.run == "always"]

@@ -5,11 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from conftest import slow
 from tools.lab import checks, image_checks
 from tools.lab.checks import Wrong
-from tools.lab.exercise import find_exercise
-from tools.lab.judge import judge
 from tools.lab.run_record import RunRecord
 from tools.lab.setting import Setting
 
@@ -246,36 +243,3 @@ def test_test_images_are_partitioned(parts, said):
     else:
         with raises(said):
             image_checks.evaluation_partitioned(record(events=passes), test=3)
-
-
-MINE = "    mine = range(rank, len(train), world_size)  # exact, as in stage 5\n"
-SIZE = "args.batch_size // world_size"
-ONE_MORE = "    mine = [*range(rank, len(train), world_size)"
-MISTAKES = [  # of exercise 16: each is told by one of the check's runs alone
-    (
-        MINE,
-        "    mine = [*range(len(train)), *range(-len(train) % 4)][rank::world_size]\n",
-    ),
-    (MINE, f"{ONE_MORE}, 0]\n"),
-    (SIZE, f"{SIZE} + 1"),
-    (MINE, f"{ONE_MORE}, *[0] * (rank > 0)]\n"),
-]
-
-
-@slow
-@pytest.mark.parametrize("number", range(len(MISTAKES)))
-def test_each_run_of_exercise_16_tells_its_mistake(number, monkeypatch):
-    exercise = find_exercise("16")
-    module = exercise.load_check()
-    monkeypatch.setattr(exercise, "load_check", lambda: module)
-    runs = module.RUNS
-    assert len(runs) == len(MISTAKES)
-    old, new = MISTAKES[number]
-    text = exercise.script("start")
-    assert text.count(old) == 1
-    text = text.replace(old, new)
-    monkeypatch.setattr(module, "RUNS", runs[:number] + runs[number + 1 :])
-    judge(exercise, text)
-    monkeypatch.setattr(module, "RUNS", [runs[number]])
-    with raises("The run (hangs|fails)"):
-        judge(exercise, text)

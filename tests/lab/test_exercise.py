@@ -3,12 +3,13 @@
 import os
 import re
 import sys
+import traceback
 
 import psutil
 import pytest
 
 import read_answers
-from conftest import ROOT, call, slow
+from conftest import ROOT, call
 from tools.lab import checks, trying
 from tools.lab.exercise import exercises, find_exercise
 from tools.lab.judge import judge
@@ -68,7 +69,10 @@ def exercise(request):
 
 @pytest.fixture
 def verdict(monkeypatch):
-    """Return a function: what a check says of the text of a script, '' where right."""
+    """Return a function: what a check says of the text of a script, '' where right.
+
+    It also returns the line of check.py that says so; None where a shared check does.
+    """
 
     def get(exercise, text, expected=""):
         hangs = "hangs" in expected or expected.startswith("The run")
@@ -76,8 +80,10 @@ def verdict(monkeypatch):
         try:
             judge(exercise, text)
         except checks.Wrong as why:
-            return str(why)
-        return ""
+            frame = traceback.extract_tb(why.__cause__.__traceback__)[-1]
+            own = frame.filename.endswith("check.py")
+            return str(why), frame.lineno if own else None
+        return "", None
 
     return get
 
@@ -91,32 +97,41 @@ def test_all_exercises_are_there():
     assert len(build) == 4
 
 
-def test_an_exercise(exercise, verdict):
+def test_answers(exercise, verdict):
+    """Try the telling answers; `make answers`, with ANSWERS=all, tries all of them."""
     # the solution first: others are compared with its runs, which are kept
-    assert verdict(exercise, exercise.script("solution")) == ""
+    assert verdict(exercise, exercise.script("solution")) == ("", None)
     reason = REASONS[exercise.number]
-    assert reason in verdict(exercise, exercise.script("start"), reason)
+    said, line = verdict(exercise, exercise.script("start"), reason)
+    assert reason in said
+    lines = {line, None}  # of check.py
+    answers, _ = read_answers.read(exercise)
+    telling = read_answers.telling(answers)
+    assert telling
+    for answer in telling:
+        line = line_reached(verdict, exercise, answer)
+        if answer.run == "always":
+            assert line not in lines, f"{answer.line}: says what another one says"
+            lines.add(line)
+    if os.environ.get("ANSWERS") == "all":
+        for answer in answers:
+            line = line_reached(verdict, exercise, answer)
+            assert line in lines, f"{answer.line}: has to say 'run: always'"
     family = psutil.Process().children(recursive=True)
     left = [p for p in family if p.ppid() != os.getpid() and p.status() != "zombie"]
     assert left == []
 
 
-@slow
-def test_answers(exercise, verdict):
-    """The most telling answers; all of them by `make test SLOW=all`."""
-    answers, _ = read_answers.read(exercise)
-    if os.environ.get("SLOW") != "all":
-        reason = REASONS[exercise.number]
-        answers = read_answers.most_telling(exercise, answers, reason)
-    assert answers
-    for answer in answers:
-        text = read_answers.script(exercise, answer)
-        where = f"{exercise.name}.diff:{answer.line}, {answer.verdict}: {answer.kind}"
-        said = verdict(exercise, text, answer.says or "")
-        if answer.verdict == "right":
-            assert said == "", where
-        else:
-            assert re.search(answer.says, said), f"{where}: the check says {said!r}"
+def line_reached(verdict, exercise, answer):
+    """Assert that a check says of an answer what it should; return check.py's line."""
+    text = read_answers.script(exercise, answer)
+    said, line = verdict(exercise, text, answer.says or "")
+    where = f"{exercise.name}.diff:{answer.line}, {answer.verdict}: {answer.kind}"
+    if answer.verdict == "right":
+        assert said == "", where
+    else:
+        assert re.search(answer.says, said), f"{where}: the check says {said!r}"
+    return line
 
 
 def test_every_kind_is_asked(exercise):
@@ -137,7 +152,7 @@ def test_a_hybrid_is_tried_on_four_ranks():
 
 
 def test_a_script_that_does_not_parse_gets_its_error_and_line(verdict):
-    said = verdict(find_exercise("03"), "def main(:\n")
+    said, _ = verdict(find_exercise("03"), "def main(:\n")
     assert said.startswith("The run fails: SyntaxError")
     assert "at line 1: def main(:\n" in said
 

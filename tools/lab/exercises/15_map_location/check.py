@@ -57,8 +57,9 @@ def check(run):
                     f"{', '.join(sorted(used))}: there is no room for all ranks."
                 )
         proof = Path(folder) / "ran"
-        torch.save({"layers.1.weight": Payload(str(proof))}, flags[1])
-        record = run(*flags, processes=1)
+        path = Path(folder) / "code.pth"
+        torch.save({"layers.1.weight": Payload(str(proof))}, path)
+        record = run("--checkpoint", path, processes=1)
         if proof.exists():
             raise Wrong("A file with code in it was loaded, and its code has run.")
         if not record.status:
