@@ -185,7 +185,7 @@ MUTANTS = {  # file -> (text, text in its place, what that simulates, tests)
         ("return max(0.0, share)", "return share", "a step that takes less than its exchange", "bench/test_benchmark.py -k shares"),
     ],
     "tools/bench/timeline.py": [
-        ("waits = max(reduced, default=end)", "waits = end", "a backward pass that never waits", "bench/test_timeline.py -k timeline_of_ddp"),
+        ("waits = max(reduced, default=end)", "waits = end", "a backward pass that never waits", "bench/test_timeline.py -k 04_ddp"),
         ('if event.get("cat") != "user_annotation":', 'if event.get("ph") != "X":', "labels of a trace counted twice", "bench/test_timeline.py -k count_once"),
     ],
     "tools/bench/timeline_rank.py": [

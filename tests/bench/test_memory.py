@@ -19,7 +19,7 @@ def rows_of_the_page():
 
 def test_every_stage_stores_what_the_page_says(tmp_path, capsys):
     """The layer in use is what FSDP does not save on, and tensor parallelism does."""
-    found = memory.measure_all(128)
+    found = memory.measure_all()
     assert [*found, *RESUMES] == list(EVERY.values())
     page = rows_of_the_page()
     assert list(page) == list(found)
@@ -64,7 +64,10 @@ def test_every_stage_sends_what_the_page_says():
     assert sent == expected
 
 
-def test_memory_refuses_what_is_no_width(monkeypatch):
-    monkeypatch.setenv("ARGS", "--hidden 0")
-    with pytest.raises(SystemExit, match="^ARGS='--hidden 0': memory takes the width"):
-        memory.main()
+def test_memory_of_a_wider_network():
+    one, other = memory.measure("09_pipeline", ["--hidden", "131"])
+    assert one["parameters"] == 4 * 785 * 131
+    steps = 2 * 4  # of its two tensors
+    assert other["Adam"] == 2 * 4 * 132 * 10 + steps
+    with pytest.raises(SystemExit, match="^01_cpu failed:\n(.|\n)*--hiden"):
+        memory.measure("01_cpu", ["--hiden", "9"])

@@ -20,22 +20,25 @@ from pathlib import Path
 
 from tools.bench import figures
 from tools.bench.benchmark import take_gpus
-from tools.bench.timeline_rank import BACKWARD_BEGINS, instrument, row_name
+from tools.bench.timeline_rank import BACKWARD_BEGINS, instrument
 from tools.run import data, gpus, ranks
 from tools.run.plan import make_plan
 from tools.run.sample import cut
-from tools.run.stages import ROOT, find_stage, refuse, refuse_unwritable
+from tools.run.stages import (
+    CPU_PROCESSES,
+    ROOT,
+    find_stage,
+    refuse,
+    refuse_unwritable,
+)
 
-STEPS = 3  # that are drawn, from the middle of the run
+STEPS = 3  # that are drawn
 FLAGS = "--hidden 1024 --batch-size 256"
 IMAGES = 5 * 256, 1000  # to train on, five steps, and to evaluate
-PROFILED = {  # how the names of the profiler's own labels begin -> kind
-    "gloo:all_reduce": "all-reduce",
-    "nccl:all_reduce": "all-reduce",
-    "gloo:send": "send",
-    "nccl:send": "send",
-    "gloo:recv": "receive",
-    "nccl:recv": "receive",
+PROFILED = {  # what the names of the profiler's own labels have in them -> kind
+    ":all_reduce": "all-reduce",  # of gloo or nccl
+    ":send": "send",
+    ":recv": "receive",
     "FSDP::all_gather (": "all-gather",
     "FSDP::post_backward_reduce": "reduce-scatter",
     "Optimizer.step": "optimizer",
@@ -54,8 +57,8 @@ def read_spans(path, process_row):
         if event.get("cat") != "user_annotation":
             continue
         row, _, kind = event["name"].rpartition("|")
-        for beginning, profiled in PROFILED.items():
-            if kind.startswith(beginning):
+        for text, profiled in PROFILED.items():
+            if text in kind:
                 kind = profiled
         if kind == BACKWARD_BEGINS:
             begins.append((event["ts"], row))
@@ -106,16 +109,15 @@ def backward_parts(span, spans, begins):
 
 
 def window(stage, spans):
-    """Return where STEPS steps of a rank's spans begin and end, in microseconds.
+    """Return where the last STEPS steps of a rank begin and end, in microseconds.
 
-    Those in the middle; in stage 5 the last ones, and the evaluation that follows.
+    In stage 5 the evaluation follows, up to its all-reduce.
     """
     ends = sorted(end for _, kind, _, end in spans if kind == "optimizer")
+    borders = ends[-STEPS - 1 :]
     if stage == "05_ddp_inference":
-        evaluated = [span for span in spans if span[1] in ("evaluation", "all-reduce")]
-        return [*ends[-STEPS - 1 :], max(span[3] for span in evaluated)]
-    middle = max((len(ends) - STEPS) // 2, 1)
-    return ends[middle - 1 : middle + STEPS]
+        borders.append(max(end for _, kind, _, end in spans if kind == "all-reduce"))
+    return borders
 
 
 def profile_stage(stage, out):
@@ -159,7 +161,10 @@ def trace(stage, out):
     """
     out.mkdir(parents=True, exist_ok=True)
     traces = profile_stage(stage, out)
-    spans = [read_spans(path, row_name(stage, n)) for n, path in enumerate(traces)]
+    spans = []
+    for rank, path in enumerate(traces):
+        row = f"rank {rank}" if stage in CPU_PROCESSES else "process"
+        spans.append(read_spans(path, row))
     borders = window(stage, spans[0])
     picture = out / f"trace_{stage}.png"
     every = [span for of_rank in spans for span in of_rank]

@@ -1,7 +1,7 @@
 """What `make trace` adds to each process: a profiler, and labels in its trace.
 
-A label is `ROW|KIND`, the row of the timeline and what happens there. What the profiler
-names by itself (messages, the optimizer, the data loader) has none.
+A label is a kind of work. A label `HALF|KIND` is for the row of a half of the model.
+What the profiler names by itself (messages, the optimizer, the data loader) has none.
 """
 
 import functools
@@ -10,8 +10,6 @@ from multiprocessing.util import Finalize
 import torch
 from torch import nn
 from torch.profiler import profile, record_function
-
-from tools.run.stages import CPU_PROCESSES
 
 BACKWARD_BEGINS = "backward begins"  # a label without a length
 HALVES = {3: "first half", 1: "second half"}  # of stage 6, by their number of layers
@@ -24,11 +22,6 @@ DATA_PARALLEL = {
     "parallel_apply": "forward",
     "gather": "gather",
 }
-
-
-def row_name(stage, rank):
-    """Return the name of a process's row."""
-    return f"rank {rank}" if stage in CPU_PROCESSES else "process"
 
 
 class LargeLayer(nn.Sequential):
@@ -50,27 +43,38 @@ def add_label(owner, method, label):
     setattr(owner, method, labeled)
 
 
-def label_forward(stage, row):
-    """Label the forward pass of the network, or of each half of it in stage 6."""
+def label_forward():
+    """Label the forward pass of the network."""
     original = nn.Module.__call__
 
     def call(module, *arguments, **options):
-        name = type(module).__name__
-        where = None
-        if stage == "06_model_parallel" and type(module) is nn.Sequential:
-            where = HALVES.get(len(module))
-        elif stage != "06_model_parallel" and name in ("Net", "FSDPNet"):
-            where = row
-        if where is None:
+        if type(module).__name__ not in ("Net", "FSDPNet"):
             return original(module, *arguments, **options)
-        kind = "forward" if torch.is_grad_enabled() else "evaluation"
-        with record_function(f"{where}|{kind}"):
-            output = original(module, *arguments, **options)
-        if where != row and output.requires_grad:
-            output.register_hook(lambda _: mark(f"{where}|{BACKWARD_BEGINS}"))
-        return output
+        with record_function("forward" if torch.is_grad_enabled() else "evaluation"):
+            return original(module, *arguments, **options)
 
     nn.Module.__call__ = call
+
+
+def label_halves():
+    """Label the forward pass of each half of the model in stage 6.
+
+    Where its backward pass begins, there is a label without a length.
+    """
+    original = nn.Sequential.__call__
+
+    def call(module, *arguments):
+        half = HALVES.get(len(module))
+        if half is None:
+            return original(module, *arguments)
+        kind = "forward" if torch.is_grad_enabled() else "evaluation"
+        with record_function(f"{half}|{kind}"):
+            output = original(module, *arguments)
+        if output.requires_grad:
+            output.register_hook(lambda _: mark(f"{half}|{BACKWARD_BEGINS}"))
+        return output
+
+    nn.Sequential.__call__ = call
 
 
 def mark(label):
@@ -81,16 +85,16 @@ def mark(label):
 
 def instrument(rank, stage, paths):
     """Have this process label what it does, and write its trace to paths[rank]."""
-    row = row_name(stage, rank)
-    add_label(torch.Tensor, "to", f"{row}|copy")
-    add_label(torch.Tensor, "backward", f"{row}|backward")
+    add_label(torch.Tensor, "to", "copy")
+    add_label(torch.Tensor, "backward", "backward")
     if stage == "03_dp":
         for method, kind in DATA_PARALLEL.items():
-            add_label(nn.DataParallel, method, f"{row}|{kind}")
-    else:
-        label_forward(stage, row)
-    if stage == "06_model_parallel":
+            add_label(nn.DataParallel, method, kind)
+    elif stage == "06_model_parallel":
+        label_halves()
         nn.Linear = lambda a, b: LargeLayer(a, b) if b == 10 else LINEAR(a, b)
+    else:
+        label_forward()
     profiler = profile()  # the CPU, and the GPUs where there are any
     profiler.start()
 
