@@ -6,10 +6,9 @@ import sys
 
 import pytest
 
-from conftest import ENV, EVEN, ROOT, rows, slow
+from conftest import ENV, EVEN, ROOT, rows
 
 
-@slow
 def test_torchrun_with_the_variables_of_kubeflow_trainer(data, trained, tmp_path):
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))

@@ -12,21 +12,13 @@ import time
 
 import psutil
 import pytest
-import torch
 
-from conftest import EVEN, ROOT, edited, rows, slow, wait_for
+from conftest import EVEN, ROOT, rows
 from tools.run.sample import cut
 
 NEEDED = "slurmctld", "slurmd", "sbatch", "munged", "ip", "nsenter"
 CPUS = "--gpus-per-node=0", "--cpus-per-task=2"
 SLURM = "tools/run/slurm.sh"
-# After each epoch rank 0 waits while there is a file `hold`: timing decides nothing.
-# In 11_resume that is when the state is whole, in 04_ddp when the line is written.
-REPORTED = "            report(args, epoch, loss, correct, total, start)\n"
-SAVED = "            save(state, state_path)\n"
-HOLD = """            while (args.out / "hold").exists():
-                time.sleep(0.05)
-"""
 TORCHRUN = """#!/usr/bin/env bash
 step=$SLURM_JOB_ID.$SLURM_STEP_ID
 task=$(scontrol show step "$step" | grep -o 'PerTask=.*' | tr : =)
@@ -40,7 +32,7 @@ class Cluster:
     """Nodes n0 and n1; `folder` is where a job is submitted from."""
 
     def __init__(self, place, process):
-        self.place, self.process = place, process
+        self.place = place
         (first,) = psutil.Process(process.pid).children()
         self.first = first.pid  # process 1 on n0, whose children are on n1
 
@@ -85,6 +77,15 @@ class Cluster:
 
         until(is_there)
 
+    def wait_for_both_nodes(self, folder, job):
+        """Wait until a job with the torchrun of `told` has started it on both nodes."""
+        until(lambda: self.printed(folder, job).count("--nnodes") == 2)
+
+    def printed(self, folder, job):
+        """Return what a job has printed; one of an array is a job of its own."""
+        path = folder / f"slurm-{self.about(job)['JobId']}.out"
+        return path.read_text() if path.exists() else ""
+
     def start_again(self, job):
         """Start a requeued job, for which Slurm would take two minutes.
 
@@ -103,16 +104,8 @@ def cluster(tmp_path_factory):
         packages = "slurmctld slurmd slurm-client munge iproute2"
         pytest.skip(f"no {', '.join(absent)}: apt-get install {packages}")
     place = tmp_path_factory.mktemp("cluster")
-    words = [
-        "unshare",
-        "--mount",
-        "--uts",
-        "--net",
-        "--pid",
-        "--fork",
-        "--kill-child",
-        "--mount-proc",
-    ]
+    words = ["unshare", "--mount", "--uts", "--net", "--pid"]
+    words += ["--fork", "--kill-child", "--mount-proc"]
     process = subprocess.Popen(
         [*words, ROOT / "tests/cluster/up.sh", place],
         stdin=subprocess.PIPE,
@@ -141,28 +134,6 @@ def folder(tmp_path):
     return tmp_path
 
 
-def hold_after_each_epoch(folder, stage, line):
-    """Return the file that a run in `folder` waits for, and its metrics.csv."""
-    parent = folder / "beyond" if (folder / "beyond" / stage).exists() else folder
-    edited(stage, parent, (line, line + HOLD))
-    out = folder / "runs" / stage
-    out.mkdir(parents=True)
-    (out / "hold").touch()
-    return out / "hold", out / "metrics.csv"
-
-
-@pytest.fixture
-def held(folder):
-    """04_ddp, which waits: see `hold_after_each_epoch`."""
-    return hold_after_each_epoch(folder, "04_ddp", REPORTED)
-
-
-@pytest.fixture
-def held_resume(folder):
-    """11_resume, which waits: see `hold_after_each_epoch`."""
-    return hold_after_each_epoch(folder, "11_resume", SAVED)
-
-
 @pytest.fixture
 def told(folder):
     """Put a torchrun into `folder` that prints what it is told, and waits for `hold`.
@@ -186,39 +157,22 @@ def until(true, seconds=180):
     return found
 
 
-def printed(folder, job):
-    path = folder / f"slurm-{job}.out"
-    return path.read_text() if path.exists() else ""
-
-
 def started_in(folder):
     """Return the processes that work in a folder, on both nodes."""
     found = []
     for process in psutil.process_iter():
         try:
-            if (
-                process.cwd() == str(folder)
-                and process.status() != psutil.STATUS_ZOMBIE
-            ):
+            ended = process.status() == psutil.STATUS_ZOMBIE
+            if process.cwd() == str(folder) and not ended:
                 found.append(process)
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             pass
     return found
 
 
-def saved_epoch(state):
-    """Return the epoch after which a state was saved, 0 where there is none."""
-    return torch.load(state, weights_only=True)["epoch"] if state.exists() else 0
-
-
-def ranks_in(folder):
-    ranks = [p for p in started_in(folder) if "torchrun" not in " ".join(p.cmdline())]
-    return [p for p in ranks if "04_ddp/mnist.py" in p.cmdline()]
-
-
-def assert_same_curve(folder, reference, name="04_ddp"):
+def assert_same_curve(folder, reference):
     """In float32: the ranks add up in another order than stage 01."""
-    ours = rows(folder / "runs" / name)
+    ours = rows(folder / "runs/04_ddp")
     theirs = rows(reference)
     assert len(ours) == len(theirs) >= 2
     for one, other in zip(ours, theirs, strict=True):
@@ -226,12 +180,12 @@ def assert_same_curve(folder, reference, name="04_ddp"):
         assert one[2:] == other[2:]
 
 
-@slow
 def test_sbatch_gives_the_curve_of_stage_01(cluster, folder, trained):
     job = cluster.sbatch(folder, *CPUS, SLURM, "04_ddp", "--epochs", "2")
     cluster.wait(job, "COMPLETED")
-    assert ": 4 processes on cpu (gloo), 64 images a step" in printed(folder, job)
-    assert printed(folder, job).startswith("no MNIST in data/mnist ('make data'")
+    shown = cluster.printed(folder, job)
+    assert shown.startswith("no MNIST in data/mnist ('make data'")
+    assert ": 4 processes on cpu (gloo), 64 images a step" in shown
     assert_same_curve(folder, trained("01_cpu", EVEN))
 
 
@@ -253,7 +207,7 @@ def test_what_torchrun_is_told(stage, script, resume, cluster, told):
     (told / "hold").touch()
     (told / "data/mnist/MNIST").mkdir(parents=True)
     job = cluster.sbatch(told, SLURM, stage, "--epochs", "3")
-    until(lambda: printed(told, job).count("--nnodes") == 2)
+    cluster.wait_for_both_nodes(told, job)
     # A stage that continues must not find an earlier run's state.
     assert state.exists() == checkpoints.exists() == (not resume)
     cluster.run("scontrol", "requeue", job)
@@ -269,7 +223,8 @@ def test_what_torchrun_is_told(stage, script, resume, cluster, told):
                 f"--nproc-per-node=4 --master-addr=n0 --master-port={20000 + int(job)} "
                 f"{script} {words}{more}"
             )
-    shown = [line for line in printed(told, job).splitlines() if "--nnodes" in line]
+    shown = cluster.printed(told, job).splitlines()
+    shown = [line for line in shown if "--nnodes" in line]
     assert sorted(shown) == sorted(lines)
 
 
@@ -280,7 +235,7 @@ def test_refusals(cluster, folder):
         words = words or ["04_ddp"]
         job = cluster.sbatch(where, *CPUS, *options, folder / SLURM, *words)
         cluster.wait(job, "FAILED")
-        assert re.fullmatch(f"slurm.sh: {line}\n", printed(where, job))
+        assert re.fullmatch(f"slurm.sh: {line}\n", cluster.printed(where, job))
 
     assert_refused("4 tasks on 2 nodes: .*", options=["--ntasks-per-node=2"])
     assert_refused("name a stage first, such as: sbatch .*", "--epochs", "3")
@@ -311,8 +266,8 @@ def test_a_second_job_of_one_name_waits(cluster, told):
     (told / "hold").unlink()
     for job in first, second, other:
         cluster.wait(job, "COMPLETED")
-    assert "--out runs/other" in printed(told, other)
-    assert "--out runs/04_ddp" in printed(told, second)
+    assert "--out runs/other" in cluster.printed(told, other)
+    assert "--out runs/04_ddp" in cluster.printed(told, second)
 
 
 def test_a_task_that_fails_ends_the_others(cluster, told):
@@ -323,7 +278,15 @@ def test_a_task_that_fails_ends_the_others(cluster, told):
     until(lambda: not started_in(told))
 
 
-@slow
+def test_scancel_leaves_nothing(cluster, told):
+    (told / "hold").touch()
+    job = cluster.sbatch(told, *CPUS, SLURM, "04_ddp")
+    cluster.wait_for_both_nodes(told, job)
+    cluster.run("scancel", job)
+    cluster.wait(job, "CANCELLED")
+    until(lambda: not started_in(told))
+
+
 def test_srun_starts_the_ranks_as_the_page_shows(cluster, folder, trained):
     page = (ROOT / "04_ddp/CLUSTERS.md").read_text()
     (command,) = re.findall(r"```bash\n(srun .*?)```", page, re.DOTALL)
@@ -333,57 +296,32 @@ def test_srun_starts_the_ranks_as_the_page_shows(cluster, folder, trained):
     assert_same_curve(folder, trained("01_cpu", EVEN, epochs=3))
 
 
-@slow
-def test_scancel_leaves_nothing(cluster, folder, held):
-    job = cluster.sbatch(folder, *CPUS, SLURM, "04_ddp")
-    wait_for(held[1], 180)
-    assert len(ranks_in(folder)) == 4
-    cluster.run("scancel", job)
-    cluster.wait(job, "CANCELLED")
-    until(lambda: not started_in(folder))
+def test_a_chain_goes_on_after_the_time_limit(cluster, told):
+    (told / "hold").touch()
+    words = SLURM, "11_resume", "--resume"
+    chain = cluster.sbatch(told, "--array=1-2%1", *CPUS, *words)
+    first, second = f"{chain}_1", f"{chain}_2"
+    cluster.wait_for_both_nodes(told, first)
+    cluster.run("scontrol", "update", f"JobId={first}", "EndTime=now+1")
+    cluster.wait(first, "TIMEOUT")
+    cluster.wait_for_both_nodes(told, second)
+    (told / "hold").unlink()
+    cluster.wait(second, "COMPLETED")
+    assert cluster.printed(told, second).count(" --resume") == 2
 
 
-@slow
-def test_a_killed_rank_ends_the_job(cluster, folder, held):
-    job = cluster.sbatch(folder, *CPUS, SLURM, "04_ddp")
-    wait_for(held[1], 180)
-    killed = [p for p in ranks_in(folder) if p.environ()["SLURMD_NODENAME"] == "n1"]
-    assert len(killed) == 2
-    killed[0].kill()
-    cluster.wait(job, "FAILED")
-    until(lambda: not started_in(folder))
-
-
-@slow
-def test_a_chain_goes_on_after_the_time_limit(cluster, folder, held_resume, trained):
-    """The first two jobs of three come to their time limit after an epoch each."""
-    hold, metrics = held_resume
-    words = SLURM, "11_resume", "--epochs", "3", "--resume"
-    chain = cluster.sbatch(folder, "--array=1-3%1", *CPUS, *words)
-    for task in 1, 2:
-        until(lambda: saved_epoch(metrics.with_name("state.pth")) == task)  # noqa: B023
-        cluster.run("scontrol", "update", f"JobId={chain}_{task}", "EndTime=now+1")
-        cluster.wait(f"{chain}_{task}", "TIMEOUT")
-    until(lambda: len(rows(metrics.parent)) == 3)
-    hold.unlink()
-    cluster.wait(f"{chain}_3", "COMPLETED")
-    assert_same_curve(folder, trained("01_cpu", EVEN, epochs=3), "11_resume")
-
-
-@slow
-def test_after_a_node_failure_the_job_goes_on(cluster, folder, held_resume, trained):
-    hold, metrics = held_resume
-    job = cluster.sbatch(folder, *CPUS, SLURM, "11_resume", "--epochs", "2")
-    wait_for(metrics.with_name("state.pth"), 180)
+def test_after_a_node_failure_the_job_goes_on(cluster, told):
+    (told / "hold").touch()
+    job = cluster.sbatch(told, *CPUS, SLURM, "11_resume")
+    cluster.wait_for_both_nodes(told, job)
     cluster.run("ip", "link", "set", "to1", "down")  # n1 is silent
     until(lambda: cluster.about(job)["JobState"] == "PENDING")
     cluster.on_n1("bash", "-c", "kill -KILL -1")
     until(lambda: len(cluster.n1()) == 1)
     cluster.run("ip", "link", "set", "to1", "up")
     assert cluster.on_n1("slurmd").returncode == 0
-    hold.unlink()
+    (told / "hold").unlink()
     cluster.start_again(job)
     cluster.wait(job, "COMPLETED")
-    assert re.findall(r"epoch (\d)/2", printed(folder, job)) == ["1", "2"]
-    assert printed(folder, job).count(": 4 processes on cpu") == 2
-    assert_same_curve(folder, trained("01_cpu", EVEN), "11_resume")
+    assert cluster.printed(told, job).count("--nnodes") == 4
+    assert cluster.printed(told, job).count(" --resume") == 2
