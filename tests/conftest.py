@@ -3,6 +3,7 @@
 import math
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -154,10 +155,9 @@ def ranks_of(stage, out):
 
 def start(words, **options):
     """Start a command in a process group of its own, as a shell does."""
+    options = {"env": ENV, "cwd": ROOT, **options}
     return subprocess.Popen(
         list(map(str, words)),
-        cwd=ROOT,
-        env=ENV,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -170,6 +170,13 @@ def start_make(stage, out, *words):
     words = ["DATA=data/sample", f"OUT={out}", f"EPOCHS={LONG}", "GPUS=cpu", *words]
     target = next(target for target, folder in EVERY.items() if folder == stage)
     return start(["make", target, *words])
+
+
+def free_port():
+    """Return the number of a port of this machine that nobody uses."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
 
 
 def wait_for(path, seconds=120):

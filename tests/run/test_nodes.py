@@ -1,100 +1,60 @@
 """Promise: the same scripts run on several nodes, and give the same curve."""
 
 import shutil
-import socket
-import subprocess
 import sys
 
 import pytest
 
-from conftest import ENV, ROOT, call, edited, off, rows, slow
+from conftest import ENV, ROOT, assert_close, call, edited, free_port, rows, slow, start
 from tools.run import gpus, launch
 from tools.run.plan import make_plan
 from tools.run.sample import cut
 from tools.run.supervise import end
 
 SIZE = 1024, 997
-
-
-def free_port():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return str(found.getsockname()[1])
-
-
-def train_on_two_nodes(stage, folder, address, port):
-    """Run two torchrun agents of two processes, in float64; return node 0's folder.
-
-    The commands are the ones that make would run, with the script that sets the dtype.
-    """
-    if not (folder / "data").exists():
-        cut(folder / "data", *SIZE)
-    nodes = []
-    for rank in (0, 1):
-        settings = {"GPUS": "cpu", "NPROC": "2", "NNODES": "2", "NODE_RANK": str(rank)}
-        settings |= {"MASTER_ADDR": address, "MASTER_PORT": port, "EPOCHS": "2"}
-        settings |= {"DATA": str(folder / "data"), "OUT": str(folder / f"node{rank}")}
-        plan = make_plan(stage, settings)
-        command = [*plan.launcher, "tests/stages/float64.py", plan.script, *plan.flags]
-        command[0] = str(ROOT / command[0])
-        nodes.append(
-            subprocess.Popen(
-                command,
-                cwd=ROOT,
-                env=ENV,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-            )
-        )
-    try:
-        outputs = [node.communicate(timeout=200)[0] for node in nodes]
-    finally:
-        for node in nodes:
-            end(node.pid)
-    assert [node.returncode for node in nodes] == [0, 0], outputs
-    assert ": 4 processes on cpu (gloo), 64 images a step" in outputs[0]
-    assert "epoch" not in outputs[1]
-    return folder / "node0"
+TWO = {"GPUS": "cpu", "NNODES": "2", "NODE_RANK": "1", "MASTER_ADDR": "host"}
+TWO |= {"DATA": "data/sample"}
 
 
 @slow
 def test_two_nodes_on_loopback(trained, tmp_path):
-    out = train_on_two_nodes("05_ddp_inference", tmp_path, "127.0.0.1", free_port())
-    assert len(rows(out)) == 2
-    distance, counts = off(out, trained("01_cpu", SIZE, float64=True))
-    assert (distance <= 1e-12, counts) == (True, 0)
+    """Two torchrun agents of two processes, in float64, with the commands of make."""
+    port = str(free_port())
+    root = cut(tmp_path / "data", *SIZE)
+    nodes = []
+    for rank in "0", "1":
+        settings = {"GPUS": "cpu", "NPROC": "2", "NNODES": "2", "NODE_RANK": rank}
+        settings |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "EPOCHS": "2"}
+        settings |= {"DATA": str(root), "OUT": str(tmp_path / rank)}
+        plan = make_plan("05_ddp_inference", settings)
+        words = [*plan.launcher, "tests/stages/float64.py", plan.script, *plan.flags]
+        nodes.append(start(words))
+    try:
+        outputs = [node.communicate(timeout=200) for node in nodes]
+    finally:
+        for node in nodes:
+            end(node.pid)
+    assert [node.returncode for node in nodes] == [0, 0], outputs
+    assert ": 4 processes on cpu (gloo), 64 images a step" in outputs[0][0]
+    assert "epoch" not in outputs[1][0]
+    assert len(rows(tmp_path / "0")) == 2
+    assert_close(tmp_path / "0", trained("01_cpu", SIZE, float64=True))
 
 
 @pytest.mark.parametrize(
-    ("settings", "line"),
+    ("change", "line"),
     [
-        ({"NNODES": "2"}, "several nodes need NODE_RANK and MASTER_ADDR too"),
-        ({"NNODES": "2", "NODE_RANK": "0"}, "several nodes need MASTER_ADDR too"),
-        ({"NNODES": "0"}, "several nodes need"),
-        ({"NNODES": "x", "NODE_RANK": "0", "MASTER_ADDR": "a"}, "NNODES='x' must be"),
-        (
-            {"NNODES": "2", "NODE_RANK": "2", "MASTER_ADDR": "a"},
-            "NODE_RANK='2' must be",
-        ),
-        (
-            {"NNODES": "2", "NODE_RANK": "0", "MASTER_ADDR": "a", "MASTER_PORT": "x"},
-            "MASTER_PORT='x' must be a port",
-        ),
-        (
-            {"NNODES": "3", "NODE_RANK": "0", "MASTER_ADDR": "a"},
-            "6 processes cannot share a batch of 64 images",
-        ),
+        ({"NODE_RANK": "", "MASTER_ADDR": ""}, "several nodes need NODE_RANK and"),
+        ({"MASTER_ADDR": ""}, "several nodes need MASTER_ADDR too"),
+        ({"NNODES": "x"}, "NNODES='x' must be"),
+        ({"NODE_RANK": "2"}, "NODE_RANK='2' must be"),
+        ({"MASTER_PORT": "x"}, "MASTER_PORT='x' must be a port"),
+        ({"NNODES": "3"}, "6 processes cannot share a batch of 64 images"),
     ],
 )
-def test_refusals(settings, line):
-    with pytest.raises(SystemExit) as refusal:
-        make_plan("04_ddp", {"GPUS": "cpu", **settings})
-    assert str(refusal.value).startswith(line)
-
-
-TWO = {"GPUS": "cpu", "NNODES": "2", "NODE_RANK": "1", "MASTER_ADDR": "host"}
-TWO |= {"DATA": "data/sample"}
+def test_refusals(change, line):
+    with pytest.raises(SystemExit, match=f"^{line}"):
+        make_plan("04_ddp", {**TWO, **change})
 
 
 @pytest.mark.parametrize(("wait", "seconds"), [(None, 450), ("60", 30), ("1", 1)])
@@ -137,19 +97,12 @@ def test_nodes_with_different_scripts_are_refused(tmp_path):
     for name in ".venv", "data", "beyond":
         (clone / name).symlink_to(ROOT / name)
     edited("04_ddp", clone, ("lr=args.lr)", "lr=args.lr / 2)"))
-    common = {**TWO, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+    common = {**TWO, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     started = []
     for rank, root in enumerate([ROOT, clone]):
         given = {"NODE_RANK": str(rank), "OUT": str(tmp_path / "out")}
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tools.run.launch", "04_ddp"],
-            cwd=root,
-            env={**ENV, **common, **given},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        started.append(process)
+        words = [sys.executable, "-m", "tools.run.launch", "04_ddp"]
+        started.append(start(words, cwd=root, env={**ENV, **common, **given}))
     try:
         outputs = [process.communicate(timeout=200) for process in started]
     finally:
@@ -177,4 +130,3 @@ def test_shell_scripts_pass_shellcheck():
     scripts = ["tools/run/slurm.sh", "tests/cluster/up.sh", ".ci/run"]
     result = call([f"{sys.prefix}/bin/shellcheck", *scripts])
     assert result.returncode == 0, result.stdout
-    assert len(scripts) == 3

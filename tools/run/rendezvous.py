@@ -1,29 +1,26 @@
 """Let the nodes of a run find each other before torchrun starts.
 
 torchrun alone waits half an hour for a node that never comes, and does not say which
-one is missing. Here node 0 hosts a `TCPStore` on the port that torchrun takes later.
-Every node writes its own entry and reads the entries of all others. The first node that
-finds an error writes it into the store, so every node ends with the same sentence.
+one is missing. Here node 0 listens on the port that torchrun takes later, and the other
+nodes connect to it. Each sends a line of JSON, and node 0 sends all lines to all nodes.
+So if one node finds an error, every node ends with the same sentence.
 """
 
 import json
 import os
+import select
 import socket
-import threading
 import time
-from contextlib import contextmanager, suppress
-from datetime import timedelta
+from contextlib import suppress
 
 import psutil
 
 from tools.run.stages import refuse
 
 INTERFACE = "GLOO_SOCKET_IFNAME"
-POLL = 0.1  # seconds between two looks at the store
-REMIND = 30  # seconds between two lines that say which nodes are missing
-ANSWER = 5  # seconds that a connection may take
-REACH = 60  # seconds that the nodes have to reach each other
-FAILURE = "failure"  # key of the sentence with which all nodes end
+ANSWER = 5  # seconds that a connection may take, or the first line on it
+REACH = 60  # seconds that a node has to reach all others
+ADVICE = "Is it started, with this MASTER_ADDR? Does node 0's firewall let it in?"
 
 
 class Failure(Exception):
@@ -38,239 +35,225 @@ def rendezvous(rank, nodes, host, port, wait, fingerprint):
     gloo use the network between the nodes. Ends the program with one line if a node is
     missing, has another's rank, has other settings, or cannot reach another.
     """
-    import torch.distributed  # noqa: F401  # takes seconds, which do not count
-
     me = f"node {rank} of {nodes}"
     print(f"{me} waits for the others at {host}:{port}, up to {wait} s", flush=True)
+    name = f"node {rank} ({socket.gethostname()})"
+    entry = {"rank": rank, "name": name, "settings": fingerprint}
+    group = Group(host, port, wait, entry)
     try:
-        with quiet():
-            interface = Rendezvous(rank, nodes, host, port, wait).run(fingerprint)
+        socket.getaddrinfo(host, port)
+        if rank == 0:
+            group.gather(nodes)
+        else:
+            group.join()
+        interface = check_network(group, name)
     except Failure as failure:
         refuse(f"{me}: {failure}")
+    except socket.gaierror as error:
+        refuse(f"{me}: MASTER_ADDR={host}: {error.strerror}")
+    for link in group.links:
+        link.close()
     return {INTERFACE: interface}
 
 
-class Rendezvous:
-    """One node's view of the rendezvous."""
+class Group:
+    """The nodes as one of them sees them: node 0 sees all, the others see node 0."""
 
-    def __init__(self, rank, nodes, host, port, wait):
-        self.rank = rank
-        self.nodes = nodes
-        self.host = host
+    def __init__(self, host, port, wait, entry):
+        self.host = host  # node 0's
         self.port = port
         self.wait = wait
-        self.store = None
-        self.hosts_store = False
-        self.own_address = host  # as the others see it
-        self.address_of_node_0 = host  # as this node sees it
-        self.set_deadline(wait)
+        self.deadline = time.monotonic() + wait
+        self.entry = entry  # what the others need to know about this node
+        self.links = {}  # connection to another node -> that node's entry
+        self.address = None  # this node's, as the others see it
 
-    def set_deadline(self, seconds):
-        self.seconds = seconds
-        self.deadline = time.monotonic() + seconds
-        self.reminder = time.monotonic() + REMIND
-
-    def run(self, fingerprint):
-        """Return the name of this node's network interface; raises Failure."""
-        self.open_store()
-        name = f"node {self.rank} ({socket.gethostname()}, {self.own_address})"
+    def gather(self, nodes):
+        """Wait for all others on node 0, then free the port; raises Failure."""
         try:
-            self.store.add("joined", 1)
-            entries = self.join(name, fingerprint)
-            return self.check_network(entries)
+            with self.listen() as listener:
+                while len(self.links) < nodes - 1:
+                    self.wait_for_one(listener, nodes)
         except Failure as failure:
-            raise self.publish(failure) from None
-        except KeyboardInterrupt:
-            self.publish(Failure(f"{name} was stopped"))
+            self.tell([{"failure": str(failure)}])
             raise
-        except RuntimeError:
-            raise Failure("node 0 has ended") from None
-        finally:
-            self.close_store()
+        self.tell([])
 
-    def open_store(self):
-        """Host the store on node 0, connect to it on the others; raises Failure."""
-        try:
-            found = socket.getaddrinfo(self.host, self.port)
-        except OSError as error:
-            raise Failure(f"MASTER_ADDR={self.host}: {error.strerror}") from None
-        if self.rank > 0:
-            return self.connect()
-        if any(find_interface(entry[4][0]) for entry in found):
-            with suppress(RuntimeError):
-                self.store = tcp_store(self.host, self.port, is_master=True)
-                self.hosts_store = True
-                return None
-            why = f"MASTER_PORT={self.port}: Address already in use"
+    def listen(self):
+        """Return node 0's socket; raises Failure if MASTER_ADDR is another's."""
+        found = socket.getaddrinfo(self.host, self.port)
+        if any(interface_of(plain(place[0])) for *_, place in found):
+            dual = socket.has_dualstack_ipv6()
+            family = socket.AF_INET6 if dual else socket.AF_INET
+            options = {"family": family, "backlog": 1024, "dualstack_ipv6": dual}
+            try:
+                return socket.create_server(("", self.port), **options)
+            except OSError as error:
+                why = f"MASTER_PORT={self.port}: {error.strerror}"
         else:
             why = f"node 0 runs at MASTER_ADDR, and {self.host} is not this machine"
-        # If another node 0 is running, both of them must end.
-        self.set_deadline(ANSWER)
-        with suppress(Failure):
-            self.connect()
-        if not self.store or not self.store.check(["rank 0"]):
-            raise Failure(why)
+        # If another node 0 is running, both have to end.
+        with suppress(OSError, ValueError):
+            check(receive(self.connect(ANSWER)))
+        raise Failure(why)
 
-    def connect(self):
-        """Connect to the store as soon as node 0 has opened it; raises Failure."""
-        place = (self.host, self.port)
-        while True:
-            seconds = max(0.1, min(ANSWER, self.deadline - time.monotonic()))
+    def wait_for_one(self, listener, nodes):
+        """Wait until a node comes or goes; raises Failure if that takes too long."""
+        ranks = [entry["rank"] for entry in self.links.values()]
+        absent = [str(rank) for rank in range(1, nodes) if rank not in ranks]
+        missing = f"node {', '.join(absent)}"
+        print(f"waiting for {missing}", flush=True)
+        left = max(self.deadline - time.monotonic(), 0)
+        ready, _, _ = select.select([*self.links, listener], [], [], left)
+        if not ready:
+            raise Failure(f"{missing} did not come within {self.wait} s. {ADVICE}")
+        for one in ready:
+            if one is listener:
+                link, _ = listener.accept()
+                self.let_in(link)
+            else:  # this node was stopped, and may come again
+                del self.links[one]
+
+    def let_in(self, link):
+        """Add the node at a connection; raises Failure if it does not fit."""
+        link.settimeout(ANSWER)
+        try:
+            (entry,) = receive(link)
+            failure = compare([self.entry, *self.links.values()], entry)
+        except (OSError, ValueError, LookupError, TypeError):  # a stranger
+            return
+        link.settimeout(REACH)
+        self.address = plain(link.getsockname()[0])
+        self.links[link] = entry
+        if failure:
+            raise Failure(failure)
+
+    def join(self):
+        """Wait until node 0 is there and has found all others; raises Failure."""
+        while not self.links:
             try:
-                # A TCPStore does not say why it cannot connect. A socket does.
-                with socket.create_connection(place, timeout=seconds) as connection:
-                    self.own_address = plain(connection.getsockname()[0])
-                    self.address_of_node_0 = plain(connection.getpeername()[0])
-                self.store = tcp_store(self.host, self.port, is_master=False)
-                return
+                self.links[self.connect(self.wait + REACH)] = {"name": "node 0"}
             except OSError as error:
-                why = error.strerror or "no answer"
-            except RuntimeError:
-                why = "another program answers"
-            self.pause(f"node 0 at {self.host}:{self.port} ({why})")
+                if time.monotonic() > self.deadline:
+                    place = f"node 0 at {self.host}:{self.port}"
+                    why = f"{error.strerror or 'no answer'} for {self.wait} s"
+                    raise Failure(f"{place}: {why}. {ADVICE}") from None
+                time.sleep(0.1)
+        check(self.hear())
 
-    def pause(self, missing):
-        """Sleep for a moment; raises Failure when the time for `missing` is up."""
-        if time.monotonic() > self.deadline:
-            raise Failure(
-                f"{missing} did not answer within {self.seconds} s (WAIT={self.wait}). "
-                "Is it started, with this MASTER_ADDR? Does node 0's firewall let port "
-                f"{self.port} pass?"
-            )
-        if time.monotonic() > self.reminder:
-            print(f"waiting for {missing}", flush=True)
-            self.reminder += REMIND
-        time.sleep(POLL)
+    def connect(self, seconds):
+        """Return a new connection to node 0; raises OSError."""
+        link = socket.create_connection((self.host, self.port), timeout=ANSWER)
+        link.settimeout(seconds)
+        self.address = plain(link.getsockname()[0])
+        send(link, [self.entry])
+        return link
 
-    def join(self, name, fingerprint):
-        """Return the entries of all nodes, by rank; raises Failure if they disagree."""
-        if self.store.add(f"rank {self.rank}", 1) > 1:
-            other = json.loads(self.store.get(f"entry {self.rank}"))["name"]
-            raise Failure(f"NODE_RANK={self.rank} is given twice: {other} and {name}")
-        entry = {"name": name, "settings": fingerprint}
-        entry["node 0"] = self.address_of_node_0
-        return self.exchange("entry", entry, check=compare)
+    def share(self, **value):
+        """Return the values of all nodes; raises Failure if one is a failure."""
+        if self.entry["rank"] > 0:
+            self.tell([value])
+            return check(self.hear())
+        values = [value, *self.hear()]
+        self.tell(values)
+        return check(values)
 
-    def exchange(self, key, value, check=None):
-        """Write a value; return the values of all nodes, by rank.
+    def hear(self):
+        """Return the values from each node that this one sees, a list."""
+        values = []
+        for link, entry in self.links.items():
+            try:
+                values += receive(link)
+            except (OSError, ValueError):
+                values.append({"failure": f"{entry['name']} has gone"})
+        return values
 
-        Calls `check(values, rank)` with those that are there when `rank` is added.
-        """
-        self.store.set(f"{key} {self.rank}", json.dumps(value))
-        values = {}
-        while len(values) < self.nodes:
-            if self.store.check([FAILURE]):
-                raise Failure(self.store.get(FAILURE).decode())
-            missing = [rank for rank in range(self.nodes) if rank not in values]
-            there = [rank for rank in missing if self.store.check([f"{key} {rank}"])]
-            for rank in there:
-                values[rank] = json.loads(self.store.get(f"{key} {rank}"))
-                if check:
-                    check(values, rank)
-            if not there:
-                self.pause(f"node {', '.join(map(str, missing))}")
-        return [values[rank] for rank in range(self.nodes)]
-
-    def check_network(self, entries):
-        """Connect to every other node, as gloo will; return this node's interface.
-
-        gloo alone would take the address of the host's name, which is 127.0.1.1 on many
-        machines. Raises Failure if a node cannot reach another.
-        """
-        own = self.own_address if self.rank > 0 else entries[-1]["node 0"]
-        given = os.environ.get(INTERFACE, "").split(",")[0]
-        interface = given or find_interface(own)
-        if interface not in psutil.net_if_addrs() or not addresses_of(interface):
-            known = ", ".join(psutil.net_if_addrs())
-            raise Failure(f"{INTERFACE}={interface}: this machine has {known}")
-        address = addresses_of(interface)[0]  # gloo takes the first
-        family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        self.set_deadline(REACH)
-        with socket.create_server((address, 0), family=family, backlog=1024) as server:
-            servers = self.exchange("server", server.getsockname()[:2])
-            for rank, place in enumerate(servers):
-                try:
-                    socket.create_connection(tuple(place), timeout=ANSWER).close()
-                except OSError as error:
-                    one = entries[self.rank]["name"]
-                    other = entries[rank]["name"]
-                    raise Failure(
-                        f"{one} cannot reach {other} at {place[0]}: "
-                        f"{error.strerror or 'no answer'}. A firewall must let all "
-                        f"ports between nodes pass; {INTERFACE}, if set, must name the "
-                        "network between them"
-                    ) from None
-            self.exchange("reached all", True)
-        return interface
-
-    def publish(self, failure):
-        """Tell the other nodes why this one ends; return the first failure of all."""
-        with suppress(RuntimeError):
-            first = self.store.compare_set(FAILURE, "", str(failure))
-            return Failure(first.decode())
-        return failure
-
-    def close_store(self):
-        """Free the port for torchrun: node 0 closes the store once all have left it.
-
-        The others wait for that. Their torchrun could connect to this store otherwise.
-        """
-        deadline = time.monotonic() + ANSWER
-        with suppress(RuntimeError):  # on the others when node 0 has closed the store
-            left = self.store.add("left", 1)
-            while time.monotonic() < deadline:
-                if self.hosts_store and left >= self.store.add("joined", 0):
-                    break
-                time.sleep(POLL / 2)
-                left = self.store.add("left", 0)
-        self.store = None
+    def tell(self, values):
+        """Send a list of values to each node that this one sees."""
+        for link in self.links:
+            with suppress(OSError):  # if it has gone, `hear` says so
+                send(link, values)
 
 
-def tcp_store(host, port, is_master):
-    """Return a TCPStore; raises RuntimeError if there is none, or the port is taken.
+def send(link, values):
+    link.sendall(json.dumps(values).encode() + b"\n")
 
-    A thread makes it, because a TCPStore waits forever for a program that is silent.
+
+def receive(link):
+    """Return the next line; raises OSError or ValueError if no node sends one."""
+    with link.makefile() as file:
+        return json.loads(file.readline(2**20))
+
+
+def check(values):
+    """Return values; raises Failure if one of them is a failure."""
+    for value in values:
+        if value.get("failure"):
+            raise Failure(value["failure"])
+    return values
+
+
+def compare(others, entry):
+    """Return why a node cannot join the others, of which the first is node 0, or ''."""
+    for other in others:
+        if other["rank"] == entry["rank"]:
+            both = f"{other['name']} and {entry['name']}"
+            return f"NODE_RANK={entry['rank']} is given twice: {both}"
+    first = others[0]
+    for name, expected in first["settings"].items():
+        found = entry["settings"].get(name)
+        if found != expected:
+            both = f"{expected} on {first['name']}, {found} on {entry['name']}"
+            return f"{name} must be the same on all nodes: {both}"
+    return ""
+
+
+def check_network(group, name):
+    """Connect to every node, as gloo will; return the name of this node's interface.
+
+    gloo alone would take the address of the host's name, which is 127.0.1.1 on many
+    machines. Raises Failure if a node cannot reach another.
     """
-    from torch.distributed import TCPStore  # here, because that import takes seconds
-
-    made = []
-
-    def make():
-        limit = timedelta(seconds=ANSWER)
-        options = {"is_master": is_master, "timeout": limit, "wait_for_workers": False}
-        with suppress(RuntimeError):
-            made.append(TCPStore(host, port, **options))
-
-    thread = threading.Thread(target=make, daemon=True)
-    thread.start()
-    thread.join(2 * ANSWER)
-    if not made:
-        raise RuntimeError(f"no TCPStore at {host}:{port}")
-    return made.pop()
+    given = os.environ.get(INTERFACE, "").split(",")[0]
+    interface = given or interface_of(group.address)
+    addresses = addresses_of(interface)
+    if not addresses:
+        known = ", ".join(psutil.net_if_addrs())
+        group.share(failure=f"{INTERFACE}={interface}: {name} has {known}")
+    family = socket.AF_INET6 if ":" in addresses[0] else socket.AF_INET
+    place = (addresses[0], 0)  # gloo takes the first, too
+    with socket.create_server(place, family=family, backlog=1024) as server:
+        values = group.share(name=name, place=server.getsockname()[:2])
+        group.share(failure=out_of_reach(name, values))
+    return interface
 
 
-def compare(entries, rank):
-    """Report a node that has joined; raises Failure if two have different settings."""
-    print(f"{entries[rank]['name']} is here", flush=True)
-    first = entries[min(entries)]
-    for other in entries.values():
-        for name, expected in first["settings"].items():
-            found = other["settings"].get(name)
-            if found != expected:
-                both = f"{expected} on {first['name']}, {found} on {other['name']}"
-                raise Failure(f"{name} must be the same on all nodes: {both}")
+def out_of_reach(name, values):
+    """Return to which node this one cannot connect, and why, or ''."""
+    for value in values:
+        host, port = value["place"]
+        try:
+            socket.create_connection((host, port), timeout=ANSWER).close()
+        except OSError as error:
+            why = error.strerror or "no answer"
+            return (
+                f"{name} cannot reach {value['name']} at {host}: {why}. A firewall "
+                f"must let all ports between nodes pass; {INTERFACE}, if set, must "
+                "name the network between them"
+            )
+    return ""
 
 
 def addresses_of(interface):
-    """Return the addresses of a network interface of this machine."""
-    entries = psutil.net_if_addrs()[interface]
+    """Return the addresses of a network interface; none if there is no such one."""
+    entries = psutil.net_if_addrs().get(interface, [])
     return [entry.address for entry in entries if entry.family != psutil.AF_LINK]
 
 
-def find_interface(address):
+def interface_of(address):
     """Return the network interface that has an address; None if there is none."""
     for interface in psutil.net_if_addrs():
-        if plain(address) in addresses_of(interface):
+        if address in addresses_of(interface):
             return interface
     return None
 
@@ -279,17 +262,3 @@ def plain(address):
     """Return an address as psutil writes it; all of 127.* is the loopback interface."""
     address = address.removeprefix("::ffff:")
     return "127.0.0.1" if address.startswith("127.") else address
-
-
-@contextmanager
-def quiet():
-    """Drop what C++ writes to stderr: TCPStore logs a stack for each failed attempt."""
-    stderr = os.dup(2)
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
-    try:
-        yield
-    finally:
-        os.dup2(stderr, 2)
-        os.close(stderr)
-        os.close(nowhere)
