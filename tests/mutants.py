@@ -223,7 +223,7 @@ MUTANTS = {  # file -> (text, text in its place, what that simulates, tests)
         ('if "NNODES" not in given:', 'if "NNODES" not in given and "MASTER_ADDR" not in given:', "MASTER_ADDR in the shell refused", "run/test_plan.py -k only_nnodes"),
         ('environment["CUDA_VISIBLE_DEVICES"] = ",".join', '_ = ",".join', "GPUS= hides nothing", PLAN),
         ("max(self.wait // 2, 1)", "self.wait * 2", "torchrun waits longer than WAIT", NODES),
-        ("    if asked != \"gloo\":", "    if False:", "--backend nccl replaced in silence", PLAN),
+        ("    if any(word.startswith(\"--backend\")", "    if any(word is None", "--backend nccl replaced in silence", PLAN),
     ],
     "tools/run/flags.py": [
         ("allow_abbrev=False, ", "", "--batch taken for --batch-size", PLAN),

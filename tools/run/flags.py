@@ -21,23 +21,13 @@ class Parser(argparse.ArgumentParser):
         self.words = words
 
     def parse_args(self):
-        args, unknown = self.parse_known_args(self.words)
-        if unknown:
-            self.refuse_unknown(unknown[0].partition("=")[0])
-        return args
-
-    def refuse_unknown(self, name):
-        flags = []
-        for action in self._actions:
-            flags += action.option_strings
-        has = ", ".join(flag for flag in flags if flag not in ("-h", "--help"))
-        advice = ""
-        if name == "--resume":
-            advice = "; `make resume` runs the stage that does"
-        refuse(f"{self.stage} has no flag {name}: it has {has}{advice}")
+        return super().parse_args(self.words)
 
     def error(self, message):
-        refuse(f"{message} (in ARGS or EPOCHS)")
+        flags = []
+        for action in self._actions[1:]:  # after --help
+            flags += action.option_strings
+        refuse(f"{self.stage}: {message}; it has {', '.join(flags)}")
 
 
 def parse_flags(stage, words, device):

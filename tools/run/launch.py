@@ -12,7 +12,7 @@ import os
 import shutil
 import signal
 import sys
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -194,10 +194,7 @@ def prepare_folder(plan):
     if plan.checkpoint:
         return
     flags = {name: str(value) for name, value in vars(plan.args).items()}
-    path = plan.args.out / "flags.json"
-    with suppress(OSError):
-        path.with_suffix(".tmp").write_text(json.dumps(flags))
-        path.with_suffix(".tmp").replace(path)
+    (plan.args.out / "flags.json").write_text(json.dumps(flags))
 
 
 def set_aside(state):

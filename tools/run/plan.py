@@ -94,7 +94,6 @@ def make_plan(stage, settings):
     visible, count, notes = plan_gpus(stage, given)
     flags = plan_flags(stage, given)
     args = parse_flags(stage, flags, "cuda" if count else "cpu")
-    check_values(args)
     nodes = plan_nodes(stage, given)
     environment = {}
     # The kernels of this tutorial are tiny. More threads gain little on an idle
@@ -116,9 +115,8 @@ def make_plan(stage, settings):
         processes, more = choose_processes(stage, given, count, batch, nodes.count)
         notes += more
         if processes > count > 0:
-            share_gpus(
-                stage, flags, args, f"{processes} processes share {in_words(count)}"
-            )
+            why = f"{processes} processes share {in_words(count)}"
+            share_gpus(flags, args, why)
         launcher = [*torchrun(), *nodes.options(), *options]
         launcher.append(f"--nproc-per-node={processes}")
     return Plan(
@@ -153,16 +151,6 @@ def plan_flags(stage, given):
         return flags + shlex.split(given.get("ARGS", ""))
     except ValueError as error:
         refuse(f"ARGS={given['ARGS']!r} cannot be split into words: {error}")
-
-
-def check_values(args):
-    """Refuse a value with which the script would fail after it has started."""
-    if args.epochs < 1:
-        refuse(f"--epochs {args.epochs}: a run has at least one epoch, EPOCHS=1")
-    for name in "batch_size", "hidden", "lr", "micro_batches":
-        value = getattr(args, name, 1)
-        if not value > 0:  # which nan is not, either
-            refuse(f"--{name.replace('_', '-')} {value} must be more than 0")
 
 
 def plan_nodes(stage, given):
@@ -202,16 +190,15 @@ def plan_restarts(stage, given):
     return environment, [f"--max-restarts={positive('RESTARTS', given['RESTARTS'])}"]
 
 
-def share_gpus(stage, flags, args, why):
+def share_gpus(flags, args, why):
     """Add --backend gloo to flags and args: NCCL refuses two processes on one GPU.
 
     Refuses another backend that the user asked for.
     """
     if args.backend == "gloo":
         return
-    # On a CPU the script's default is gloo, so any other was asked for.
-    asked = parse_flags(stage, flags, "cpu").backend
-    if asked != "gloo":
-        refuse(f"--backend {asked}: {why}, which needs gloo; leave the flag out")
+    if any(word.startswith("--backend") for word in flags):
+        advice = "leave the flag out"
+        refuse(f"--backend {args.backend}: {why}, which needs gloo; {advice}")
     flags += ["--backend", "gloo"]
     args.backend = "gloo"
