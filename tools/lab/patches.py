@@ -44,7 +44,6 @@ REPLACED = {  # "module:attribute" -> the first parameters, as relied on; why
     "torch:Tensor.cpu": ("", "the same"),
     "torch:Tensor.cuda": ("", "the same"),
     "torch:Tensor.pin_memory": ("", "would start CUDA"),
-    "torch:Tensor.is_pinned": ("", "the same"),
     "torch:Tensor.record_stream": ("", "nothing is freed early here"),
     "torch:Tensor.numpy": ("", "refused on a GPU"),
     "torch:Tensor.tolist": ("", "waits for the queue"),

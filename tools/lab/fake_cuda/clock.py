@@ -20,25 +20,13 @@ MATMUL = 2.4  # ms of the device; a step of the scripts has five
 class Stream:
     """torch.cuda.Stream: a queue of work; `free` is when it will be empty, in ms."""
 
-    def __init__(self, device=None, priority=0):
+    def __init__(self, device=None, **_):
         self.device = torch.device(device_name(device))
-        self.priority = priority
         self.free = 0.0
         STATE.streams.append(self)
 
-    def query(self):
-        return self.free <= STATE.now
-
     def synchronize(self):
         STATE.wait(self.free)
-
-    def record_event(self, event=None):
-        event = event or Event()
-        event.record(self)
-        return event
-
-    def wait_event(self, event):
-        event.wait(self)
 
     def wait_stream(self, stream):
         self.free = max(self.free, stream.free)
@@ -59,21 +47,15 @@ class Event:
         stream = stream or current_stream()
         stream.free = max(stream.free, self.at or 0)
 
-    def query(self):
-        return self.at is None or self.at <= STATE.now
-
     def synchronize(self):
         STATE.wait(self.at or 0)
 
     def elapsed_time(self, end):
-        """Return ms. Raises what CUDA does for events that are not there yet."""
+        """Return ms. Raises what CUDA does for events that are not over."""
         if not (self.timing and end.timing):
             why = "Both events must be created with argument 'enable_timing=True'."
             raise ValueError(why)
-        if self.at is None or end.at is None:
-            why = "Both events must be recorded before calculating elapsed time."
-            raise ValueError(why)
-        if not (self.query() and end.query()):
+        if max(self.at, end.at) > STATE.now:
             raise RuntimeError("CUDA error: device not ready")
         return end.at - self.at
 
@@ -91,29 +73,20 @@ def current_stream(device=None):
     return STATE.current_streams[device_name(device)]
 
 
-def default_stream(device=None):
-    """Stand in for torch.cuda.default_stream()."""
-    return STATE.streams[torch.device(device_name(device)).index]
-
-
-def set_stream(stream):
-    """Stand in for torch.cuda.set_stream()."""
-    STATE.current_streams[str(stream.device)] = stream
-
-
 @contextmanager
 def stream_context(stream):
     """Stand in for torch.cuda.stream(): another current stream within a block."""
     if stream is None:
         yield
         return
-    before = current_stream(stream.device)
-    set_stream(stream)
+    place = str(stream.device)
+    before = STATE.current_streams[place]
+    STATE.current_streams[place] = stream
     try:
-        with current_device(stream.device):
+        with current_device(place):
             yield
     finally:
-        set_stream(before)
+        STATE.current_streams[place] = before
 
 
 def synchronize(device=None):
@@ -132,7 +105,7 @@ def start_matmul(device):
 def install():
     """Give each GPU its default stream; have Python's clocks read this one."""
     for index in range(STATE.count):
-        set_stream(Stream(index))
+        STATE.current_streams[f"cuda:{index}"] = Stream(index)
     for name in CLOCKS:
         if name.endswith("_ns"):
             replace(f"time:{name}", lambda _: int(STATE.now * 1e6))

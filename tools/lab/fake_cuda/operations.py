@@ -23,7 +23,6 @@ MATMULS = {"aten::mm", "aten::addmm"}
 # They read numbers of the GPU, so the CPU waits for it.
 WAITS = {"aten::_local_scalar_dense", "aten::equal"}
 WAITS |= {"aten::nonzero", "aten::masked_select"}
-LISTED = torch.tensor, torch.as_tensor  # C++ reads numbers of tensors in their list
 
 
 class Operations(TorchDispatchMode):
@@ -71,8 +70,8 @@ def check_devices(func, given):
     which may mix with a GPU's, except in the first place of what is changed.
     """
     mutable = func._schema.is_mutable
-    if func._schema.name in INDEXING:
-        given = check_indices(given, mutable)
+    if func._schema.name in INDEXING:  # indices may be on the CPU
+        given = [t for t in given if t is given[0] or get_place(t) != "cpu"]
     placed = [tensor for tensor in given if get_place(tensor)]
     found = set()
     for number, tensor in enumerate(placed):
@@ -85,25 +84,6 @@ def check_devices(func, given):
             "Expected all tensors to be on the same device, but found at least two "
             f"devices, {first} and {second}!"
         )
-
-
-def check_indices(given, mutable):
-    """Raise RuntimeError for an index on another GPU; return the other tensors.
-
-    The first is what is indexed; with `mutable`, the last is what is put there. Indices
-    may be on the CPU.
-    """
-    first, *indices = given
-    others = [first]
-    if mutable:
-        others.append(indices.pop())
-    for index in indices:
-        if get_place(index) not in ("cpu", None, get_place(first)):
-            raise RuntimeError(
-                "indices should be either on cpu or on the same device as the "
-                f"indexed tensor ({get_place(first)})"
-            )
-    return others
 
 
 def check_collective(given):
@@ -133,33 +113,18 @@ class Calls(TorchFunctionMode):
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = dict(kwargs or {})
         device = kwargs.pop("device", None)
-        pinned = kwargs.pop("pin_memory", False)
+        kwargs.pop("pin_memory", None)
         if device is None and func in _device_constructors():
             device = STATE.default
-        if func == torch.Tensor.grad.__set__:
-            check_gradient(args)
-        if func in LISTED and isinstance(args[0], list | tuple):
-            for tensor in tensors_in(args[0]):
-                if tensor.is_cuda:
-                    current_stream(tensor.device).synchronize()
         result = func(*args, **kwargs)
         for made in tensors_in(result):
             if device is not None:
                 set_place(made, device_name(device))
             elif get_place(made) is None:
                 set_place(made, "cpu")
-        if pinned:
-            result.untyped_storage().pinned = True
         if func is nn.functional.linear:
             log_layer(result)
         return result
-
-
-def check_gradient(tensors):
-    """Raise RuntimeError where a tensor gets a gradient of another device."""
-    places = {get_place(tensor) for tensor in tensors_in(tensors)}
-    if len(places) > 1:
-        raise RuntimeError("assigned grad has data located on a different device")
 
 
 def log_layer(result):

@@ -7,12 +7,9 @@ from tools.lab.fake_cuda.state import STATE, current_device, device_name
 from tools.lab.patches import replace
 
 
-def scatter(_, tensor, devices=None, chunk_sizes=None, dim=0, streams=None):
+def scatter(_, tensor, devices, chunk_sizes=None, dim=0, streams=None):
     """Stand in for comm.scatter(): the parts of a tensor, one on each device."""
-    if devices is None:
-        devices = range(STATE.count)
-    size = -(-tensor.shape[dim] // len(devices))  # rounded up
-    parts = tensor.split(chunk_sizes or size, dim)
+    parts = tensor.chunk(len(devices), dim)
     pairs = zip(parts, devices, strict=False)
     return tuple(move(part, device_name(device)) for part, device in pairs)
 

@@ -86,16 +86,7 @@ def cuda(_, tensor, device=None, non_blocking=False, **__):
 
 def pin_memory(_, tensor, device=None):
     """Stand in for Tensor.pin_memory()."""
-    if tensor.is_cuda:
-        raise RuntimeError("only dense CPU tensors can be pinned")
-    copy = tensor.clone()
-    copy.untyped_storage().pinned = True
-    return copy
-
-
-def is_pinned(_, tensor, device=None):
-    """Stand in for Tensor.is_pinned()."""
-    return hasattr(tensor.untyped_storage(), "pinned")
+    return tensor.clone()
 
 
 def numpy(original, tensor, **options):
@@ -137,7 +128,6 @@ def install():
     replace("torch:Tensor.cpu", lambda _, tensor, **__: move(tensor, "cpu"))
     replace("torch:Tensor.cuda", cuda)
     replace("torch:Tensor.pin_memory", pin_memory)
-    replace("torch:Tensor.is_pinned", is_pinned)
     replace("torch:Tensor.record_stream", lambda _, tensor, stream: None)
     replace("torch:Tensor.numpy", numpy)
     replace("torch:Tensor.tolist", lambda original, tensor: original(tensor.cpu()))

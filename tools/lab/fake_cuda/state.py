@@ -18,7 +18,7 @@ class State:
     nccl: bool = False  # was the process group begun with NCCL?
     log: Any = None  # a function that writes an event, as Recorder.log
     now: float = 0.0  # ms; only work and waits move this clock
-    streams: list = field(default_factory=list)  # all; the default ones come first
+    streams: list = field(default_factory=list)  # all of them
     current_streams: dict = field(default_factory=dict)  # name of a device -> Stream
 
     def wait(self, until):
