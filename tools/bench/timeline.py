@@ -65,7 +65,7 @@ def read_spans(path, process_row):
         if kind in figures.KINDS:
             end = event["ts"] + event["dur"]
             spans.append((row or process_row, kind, event["ts"], end))
-    spans = without_repeated(spans)
+    spans = cleaned(spans)
     found = []
     for span in spans:
         if span[1] == "backward":
@@ -75,14 +75,23 @@ def read_spans(path, process_row):
     return found
 
 
-def without_repeated(spans):
-    """Return spans without the all-reduces by which gloo does a reduce-scatter."""
-    scatters = [span for span in spans if span[1] == "reduce-scatter"]
+def cleaned(spans):
+    """Return spans with each all-reduce as its rank sees it, not as gloo's thread does.
+
+    Without those by which gloo does a reduce-scatter. One that a backward pass begins
+    ends with it at the latest, but a busy thread notes that later.
+    """
     found = []
-    for span in spans:
-        inside = any(start < span[2] < end for _, _, start, end in scatters)
-        if span[1] != "all-reduce" or not inside:
-            found.append(span)
+    for row, kind, start, end in spans:
+        if kind == "all-reduce":
+            around = {}  # kind of a span in which it begins -> when that ends
+            for _, other, first, last in spans:
+                if first < start < last:
+                    around[other] = last
+            if "reduce-scatter" in around:
+                continue
+            end = min(end, around.get("backward", end))
+        found.append((row, kind, start, end))
     return found
 
 
