@@ -91,15 +91,6 @@ def test_more_ranks_than_gpus_share_them(trained, data, tmp_path, stage):
     assert (distance <= 1e-10, images) == (True, 0)
 
 
-@pytest.mark.parametrize("stage", ON_GPUS)
-def test_the_same_run_twice_gives_the_same_bits(data, tmp_path, stage):
-    needs(1)
-    flags = "--data", data((250, 101)), "--epochs", 2
-    for name in "one", "two":
-        train(stage, tmp_path / name, min(count_gpus(), 2), *flags, dtype="float32")
-    assert off(tmp_path / "one", tmp_path / "two") == (0, 0)
-
-
 @pytest.mark.parametrize("stage", BEYOND.values())
 def test_a_stage_beyond_on_gpus(trained, data, tmp_path, stage):
     gpus = CPU_PROCESSES[stage]

@@ -44,57 +44,39 @@ def spy(rank, folder):
     Finalize(None, ended, exitpriority=10)
 
 
-@pytest.fixture(scope="module")
-def seen(data, tmp_path_factory):
-    """A function that runs a stage for two epochs; returns the events of each rank."""
-    done = {}
-
-    def get(stage):
-        if stage not in done:
-            folder = tmp_path_factory.mktemp(stage)
-            words = [script(stage), "--data", data(EVEN), "--out", folder / "out"]
-            count = 2 if stage in DISTRIBUTED else None
-            result = ranks.run([*words, "--epochs", 2], count, prepare=(spy, folder))
-            assert result.returncode == 0, result.stderr
-            done[stage] = [
-                (folder / f"rank{rank}").read_text().splitlines()
-                for rank in range(count or 1)
-            ]
-        return done[stage]
-
-    return get
+def modes(events):
+    """Return [(mode of the network, images in a row)] of a rank's events."""
+    calls = [event.split(",") for event in events if event.startswith("Net,")]
+    found = []
+    for mode, group in itertools.groupby(calls, key=lambda call: call[1]):
+        found.append((mode, sum(int(images) for *_, images in group)))
+    return found
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_training_is_on_in_training_and_off_in_evaluation(seen, stage):
+def test_what_works_when(stage, data, tmp_path):
+    """Modes, wrappers that never evaluate, and no process group at the end."""
+    words = [script(stage), "--data", data(EVEN), "--out", tmp_path / "out"]
+    count = 2 if stage in DISTRIBUTED else 1
+    processes = count if stage in DISTRIBUTED else None
+    prepare = spy, tmp_path
+    result = ranks.run([*words, "--epochs", 2], processes, prepare=prepare)
+    assert result.returncode == 0, result.stderr
     train, test = EVEN
-    for rank, events in enumerate(seen(stage)):
-        calls = [event.split(",") for event in events if event.startswith("Net,")]
-        share = train // len(seen(stage))
-        expected = [("training", share), ("evaluation", test)] * 2
+    for rank in range(count):
+        events = (tmp_path / f"rank{rank}").read_text().splitlines()
+        assert events[-1] == "no group"
+        expected = [("training", train // count), ("evaluation", test)] * 2
         if stage == "05_ddp_inference":
-            expected = [("training", share), ("evaluation", (test + 1 - rank) // 2)] * 2
+            shard = (test + 1 - rank) // 2
+            expected = [("training", train // 2), ("evaluation", shard)] * 2
         elif stage == "04_ddp" and rank > 0:  # rank 0 alone evaluates
-            expected = [("training", 2 * share)]
-        found = [
-            (mode, sum(int(images) for *_, images in group))
-            for mode, group in itertools.groupby(calls, key=lambda call: call[1])
-        ]
-        assert found == expected
-
-
-@pytest.mark.parametrize("stage", STAGES)
-def test_the_wrapper_trains_and_never_evaluates(seen, stage):
-    for events in seen(stage):
+            expected = [("training", train)]
+        assert modes(events) == expected
         calls = [event.split(",") for event in events if "Parallel" in event]
-        expected = {WRAPPERS[stage]} if stage in WRAPPERS else set()
-        assert {name for name, *_ in calls} == expected
+        wrapper = {WRAPPERS[stage]} if stage in WRAPPERS else set()
+        assert {name for name, *_ in calls} == wrapper
         assert {mode for _, mode, _ in calls} <= {"training"}
-
-
-@pytest.mark.parametrize("stage", STAGES)
-def test_no_process_group_is_left(seen, stage):
-    assert {events[-1] for events in seen(stage)} == {"no group"}
 
 
 @pytest.mark.parametrize("stage", DISTRIBUTED)
