@@ -46,8 +46,9 @@ print("the first 32 training images, and their labels")
 drawing.images(images, labels.tolist())
 
 # %%
-drawing.digits({name: 100 * torch.bincount(part.tensors[1], minlength=10) / len(part)
-                for name, part in [("training", train), ("test", test)]})
+for name, part in ("training", train), ("test", test):
+    counts = torch.bincount(part.tensors[1]).tolist()
+    print(f"{name} images of each digit, 0 to 9:", *counts)
 
 # %% [markdown]
 # ## The network

@@ -39,8 +39,9 @@ nb.curve("01_cpu", "02_single_gpu")
 # ## Where a step's time goes
 #
 # `torch.profiler` records every operation. The next cell trains for a few steps with the
-# tutorial's network, and then with a wide network. On a GPU it counts the time of the *kernels*,
-# the programs that run on the GPU.
+# tutorial's network, and then with a wide network. It prints the operations that take longest,
+# by PyTorch's names. `aten::addmm` and `aten::mm` multiply matrices. On a GPU the cell counts the
+# time of the *kernels*, the programs that run on the GPU.
 
 # %%
 import torch
@@ -56,8 +57,8 @@ on_gpu = device.type == "cuda"
 train = tensors(nb.mnist())
 
 
-def steps(hidden, batch, count=20):
-    """Profile steps of training; return the seconds of each kind of operation."""
+def profile_steps(hidden, batch, count):
+    """Print what share of the time of some steps each operation takes."""
     torch.manual_seed(0)
     model = stage.Net(hidden).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -74,17 +75,15 @@ def steps(hidden, batch, count=20):
     with profile(activities=activities) as profiler:
         for _ in range(count):
             step()
-    found, counted = nb.by_kind(profiler.key_averages())
-    milliseconds = 1000 * sum(found.values()) / count
-    print(f"{hidden} wide, batch of {batch}: {milliseconds:.2f} ms of the {counted} a step")
-    return found
+    times, counted = nb.own_times(profiler.key_averages())
+    total = sum(times.values())
+    print(f"{hidden} wide, batch of {batch}: {total / count:.2f} ms of the {counted} a step")
+    for name in sorted(times, key=times.get, reverse=True)[:6]:
+        print(f"{times[name] / total:7.0%}  {name}")
 
 
-measured = {"128 wide, batch of 64": steps(128, 64),
-            "2048 wide, batch of 1024": steps(2048, 1024, 5)}
-
-# %%
-drawing.shares(measured)
+profile_steps(128, 64, count=20)
+profile_steps(2048, 1024, count=5)
 
 # %% [markdown]
 # With the tutorial's network, only a part of the time is arithmetic. The rest goes into starting

@@ -39,9 +39,12 @@ nb.curve("02_single_gpu", "03_dp")
 # %% [markdown]
 # ## Scatter, replicate, apply, gather
 #
-# The four steps are functions of `nn.parallel`. `nb` calls them for two GPUs, real or fake.
+# The four steps are functions of `nn.parallel`. The next cell calls them for two GPUs. Fake GPUs
+# take the same four steps with two copies of the model on the CPU, one after the other.
 
 # %%
+import copy
+
 import torch
 from torch import nn
 
@@ -49,16 +52,23 @@ from tools.run.data import tensors
 from tools.run.stages import load
 
 stage = load("03_dp")
-device = "cuda" if nb.two_gpus() else "cpu"
-print("on two GPUs" if nb.two_gpus() else "fewer than two GPUs: two fake ones, on the CPU")
+two_gpus = torch.cuda.device_count() > 1
+device = "cuda" if two_gpus else "cpu"
+print("on two GPUs" if two_gpus else "fewer than two GPUs: two fake ones, on the CPU")
 model = stage.Net(128).to(device)
 images, labels = tensors(nb.mnist())[:64]
 batch = images.to(device)
 
-parts = nb.scatter(batch)
-replicas = nb.replicate(model)
-outputs = nb.apply(replicas, parts)
-result = nb.gather(outputs)
+if two_gpus:
+    parts = nn.parallel.scatter(batch, [0, 1])
+    replicas = nn.parallel.replicate(model, [0, 1])
+    outputs = nn.parallel.parallel_apply(replicas, parts)
+    result = nn.parallel.gather(outputs, 0)
+else:
+    parts = batch.chunk(2)
+    replicas = [copy.deepcopy(model), copy.deepcopy(model)]
+    outputs = [replica(part) for replica, part in zip(replicas, parts, strict=True)]
+    result = torch.cat(outputs)
 print("batch   ", tuple(batch.shape))
 print("scatter ", *[tuple(part.shape) for part in parts])
 print("apply   ", *[tuple(output.shape) for output in outputs])
@@ -74,13 +84,13 @@ print("same as the model on the whole batch:", torch.allclose(result, model(batc
 drawing.four_steps(batch, parts, outputs, result)
 
 # %% [markdown]
-# If the number of GPUs does not divide the batch, the last part is smaller. If the batch has
-# fewer images than there are GPUs, some GPUs get nothing. Each GPU sees only its own part, so a
-# `BatchNorm` layer computes the mean of that part alone.
+# `scatter` cuts the batch as `chunk` does. If the number of GPUs does not divide the batch, the
+# last part is smaller. If the batch has fewer images than there are GPUs, some GPUs get nothing.
+# Each GPU sees only its own part, so a `BatchNorm` layer computes the mean of that part alone.
 
 # %%
 for size in 64, 63, 3, 1:
-    print(f"{size:3} images:", [len(part) for part in nb.scatter(batch[:size])])
+    print(f"{size:3} images:", [len(part) for part in batch[:size].chunk(2)])
 
 
 # %% [markdown]
@@ -102,8 +112,17 @@ class Detector(nn.Module):
         return boxes, self.anchors, boxes.sum()
 
 
+def data_parallel(images):
+    """Return what the wrapped detector returns on two GPUs, real or fake."""
+    if two_gpus:
+        return nn.parallel.data_parallel(detector, images, [0, 1])
+    outputs = [detector(part) for part in images.chunk(2)]
+    # A number becomes a tensor with one number, which can be joined, too.
+    return [torch.cat(torch.atleast_1d(*pair)) for pair in zip(*outputs, strict=True)]
+
+
 detector = Detector().to(device)
-boxes, anchors, loss = nb.gather(nb.apply(nb.replicate(detector), nb.scatter(batch[:16])))
+boxes, anchors, loss = data_parallel(batch[:16])
 print("boxes   ", tuple(boxes.shape), "  right: one row for each image")
 print("anchors ", tuple(anchors.shape), "    wrong: twice as many as there are")
 print("loss    ", tuple(loss.shape), "         a loss from each copy, not one")
@@ -111,7 +130,7 @@ print("loss    ", tuple(loss.shape), "         a loss from each copy, not one")
 
 # %%
 def predict(images):
-    boxes, _, losses = nb.gather(nb.apply(nb.replicate(detector), nb.scatter(images)))
+    boxes, _, losses = data_parallel(images)
     return boxes, detector.anchors, losses.mean()  # .module.anchors behind the wrapper
 
 

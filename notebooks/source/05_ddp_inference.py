@@ -66,31 +66,22 @@ model.load_state_dict(torch.load("runs/notebooks/05_ddp_inference/model.pth"))
 
 padded = list(DistributedSampler(range(count), shuffle=False))
 exact = range(rank, count, world_size)
-seen = {}
-for name, indices in ("padded", padded), ("exact", exact):
-    local = torch.tensor(stage.evaluate(model, Subset(test, indices)))
-    seen[name] = local.tolist()
-    dist.all_reduce(local)
-    seen[name + ", all ranks"] = local.tolist()
+padded_counts = torch.tensor(stage.evaluate(model, Subset(test, padded)))
+exact_counts = torch.tensor(stage.evaluate(model, Subset(test, exact)))
 
-shared = [None] * world_size
-dist.all_gather_object(shared, seen)
+local = [torch.zeros(2, dtype=torch.int64) for _ in range(world_size)]
+dist.all_gather(local, exact_counts)
+dist.all_reduce(padded_counts)
+dist.all_reduce(exact_counts)
 if rank == 0:
-    torch.save((count, shared), os.environ["RESULT"])
+    rows = {f"rank {rank}, local": counts for rank, counts in enumerate(local)}
+    rows |= {"all, padded": padded_counts, "all, exact": exact_counts}
+    for name, (correct, total) in rows.items():
+        print(f"{name:15} {correct:5} of {total:5}  {100 * correct / total:.4f} %")
+    mean = sum(correct / total for correct, total in local) / world_size
+    print(f"there are {count} test images; "
+          f"the mean of the ranks' accuracies is {100 * mean:.4f} %")
 dist.destroy_process_group()
-
-# %%
-import torch
-
-count, seen = torch.load(nb.RESULT)
-rows = [(f"rank {rank}, local", *found["exact"]) for rank, found in enumerate(seen)]
-mean = sum(correct / total for _, correct, total in rows) / len(rows)
-rows += [("all, padded", *seen[0]["padded, all ranks"]),
-         ("all, exact", *seen[0]["exact, all ranks"])]
-for name, correct, total in rows:
-    print(f"{name:18} {correct:5} of {total:5}  {100 * correct / total:.4f} %")
-print(f"there are {count} test images; the mean of the ranks' accuracies is {100 * mean:.4f} %")
-drawing.accuracies(rows)
 
 # %% [markdown]
 # ## Which images are counted twice

@@ -40,6 +40,8 @@ nb.curve("02_single_gpu", "06_model_parallel")
 # ## Where each layer is
 
 # %%
+import time
+
 import torch
 from torch import nn
 
@@ -72,27 +74,39 @@ def stack():
 first, second = stack().to(stage.DEVICE), stack().to(stage.SECOND)
 
 
+def clock():
+    """Return the milliseconds, after every GPU has done its work."""
+    for gpu in range(torch.cuda.device_count()):
+        torch.cuda.synchronize(gpu)
+    return 1000 * time.perf_counter()
+
+
 def step(size):
+    """Return the milliseconds of the four parts of a step."""
     images = torch.rand(size, 512, device=stage.DEVICE)
-    yield  # nb.laps reads the clock at each yield
+    times = [clock()]
     hidden = first(images)
-    yield
+    times.append(clock())
     arrived = hidden.detach().to(stage.SECOND).requires_grad_()
     loss = second(arrived).square().mean()
-    yield
+    times.append(clock())
     loss.backward()
-    yield
+    times.append(clock())
     hidden.backward(arrived.grad.to(stage.DEVICE))
-    yield
+    times.append(clock())
+    return torch.tensor(times, dtype=torch.float64).diff()
 
 
-measured = {count: nb.laps(step, 512 // count) for count in (1, 2, 4)}
-for count, parts in measured.items():
-    print(f"{512 // count} images:", *[f"{1000 * seconds:.2f}" for seconds in parts], "ms")
+pieces = {}
+for count in 1, 2, 4:
+    size = 512 // count
+    steps = torch.stack([step(size) for _ in range(15)])
+    parts = steps.median(dim=0).values.tolist()
+    print(f"{size} images:", *[f"{part:.2f}" for part in parts], "ms")
+    pieces[count] = drawing.schedule(parts, count)
 
 # %%
-pieces = {count: drawing.schedule(parts, count) for count, parts in measured.items()}
-drawing.schedules(pieces)
+drawing.schedules(pieces, "milliseconds")
 
 # %% [markdown]
 # The first panel shows what the script does. The other panels are **computed**: the cell above
@@ -101,11 +115,12 @@ drawing.schedules(pieces)
 # many small pieces take longer in total than a few large ones.
 
 # %%
-spent = {count: max(start + length for _, start, length, *_ in found)
-         for count, found in pieces.items()}
-for count, seconds in spent.items():
-    print(f"{count} micro-batch{'es' * (count > 1)}: {1000 * seconds:.1f} ms a step, "
-          f"{spent[1] / seconds:.2f} times as fast as one batch")
+for count, found in pieces.items():
+    spent = max(start + length for _, start, length, *_ in found)
+    if count == 1:
+        whole = spent
+    print(f"{count} micro-batch{'es' * (count > 1)}: {spent:.1f} ms a step, "
+          f"{whole / spent:.2f} times as fast as one batch")
 
 # %% [markdown]
 # ## Questions

@@ -21,48 +21,30 @@ def svg(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_picture_is_fresh(name):
-    """Data up to rounding, and words exactly. Their places may differ."""
-    show, _ = pictures.PICTURES[name]
+    """Its data and words. Their places may differ with another matplotlib."""
     old = svg(name)
+    new = pictures.draw(name)
     stale = f"{name}.svg is stale, run: make docs"
-    assert pictures.same(show(), pictures.held(old)), stale
-    shown = pictures.words(old)
-    assert shown == pictures.words(pictures.draw(name, pictures.held(old))), stale
-    assert len(shown) > 10
+    assert pictures.held(old) == pictures.held(new), stale
+    assert pictures.words(old) == pictures.words(new), stale
+    assert len(pictures.words(old)) > 10
 
 
 def test_stale_pictures_are_drawn_anew(tmp_path, monkeypatch, capsys):
-    name = "bubble"
-    found = pictures.bubble()
     monkeypatch.setattr(pictures, "ROOT", tmp_path)
     monkeypatch.setattr(pictures, "FOLDER", tmp_path)
-    show = lambda: found
-    monkeypatch.setattr(pictures, "PICTURES", {name: (show, pictures.draw_bubble)})
+    data = pictures.bubble()
+    entry = lambda: data, pictures.drawing.schedules
+    monkeypatch.setattr(pictures, "PICTURES", {"bubble": entry})
     pictures.write()
-    first = svg(name)
     pictures.write()
-    found["4"][0][4] *= 1 + 1e-6  # as another processor would have it
+    data[1] = "milliseconds"
     pictures.write()
-    assert svg(name) == first
-    found["4"][0][4] *= 2
-    pictures.write()
-    assert pictures.held(svg(name)) == found
+    assert "milliseconds" in pictures.held(svg("bubble"))
     told = capsys.readouterr().out.splitlines()
     fresh = "1 pictures are fresh"
     stale = "bubble.svg was stale"
-    assert told == [stale, fresh, fresh, fresh, stale, fresh]
-
-
-def test_data_that_differ_are_not_the_same():
-    assert pictures.same({"a": [0.1, 7]}, {"a": [0.100001, 7]})
-    for other in (
-        {"a": [0.102, 7]},
-        {"a": [0.1, 8]},
-        {"b": [0.1, 7]},
-        {"a": [0.1]},
-        None,
-    ):
-        assert not pictures.same({"a": [0.1, 7]}, other), other
+    assert told == [stale, fresh, fresh, stale, fresh]
 
 
 def test_every_picture_is_shown_and_described():
@@ -90,7 +72,7 @@ def test_a_picture_is_small_whole_and_has_colors_for_the_dark(name):
     ElementTree.fromstring(text)
     assert set(re.findall(r'(?:href|src)="([^#])', text)) == set()
     assert "prefers-color-scheme: dark" in text
-    light = {light for light, _ in pictures.PALETTE.values()}
+    light = set(pictures.DARK)
     checked = 0
     for words in re.findall(r"<text.*?>", text):
         (color,) = re.findall(r"fill: (#\w+)", words)
@@ -100,7 +82,7 @@ def test_a_picture_is_small_whole_and_has_colors_for_the_dark(name):
     assert checked > 8
     rules = set(re.findall(r'\[style\*="(.*?)"\]', text))
     drawn = set(re.findall(r"(?:fill|stroke): #\w{6}", text.partition("</style>")[2]))
-    assert {one for one in drawn if one[-7:] in light} == rules
+    assert {one for one in drawn if one[-7:] in light} <= rules
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -114,10 +96,10 @@ def test_letters_can_be_read_in_a_column_830_pixels_wide(name):
 
 
 def test_pictures_show_what_is_so():
-    curves = pictures.curves()
+    (curves,) = pictures.curves()
     assert list(curves) == STAGES
     assert [len(curve) for curve in curves.values()] == [3] * 6
-    drawn, repeated = pictures.who_gets_what()
+    drawn, repeated = pictures.who_gets_what()[0].values()
     for epoch in drawn + repeated:  # each rank has two images in each of four steps
         got = [(rank, step) for rank, step in epoch]
         assert sorted(got) == [
@@ -125,19 +107,19 @@ def test_pictures_show_what_is_so():
         ]
     assert repeated == [drawn[0]] * 3
     assert len({json.dumps(epoch) for epoch in drawn}) == 3
-    first, second, whole = pictures.gradients()
-    means = [(a + b) / 2 for a, b in zip(first, second, strict=True)]
-    assert means == pytest.approx(whole, abs=2e-6)
-    assert len(means) == 10
-    for count, pieces in pictures.bubble().items():
-        end = max(start + length for *_, start, length in pieces)
-        busy = int(count) / (int(count) + 1)
-        assert sum(length for *_, length in pieces) / (2 * end) == pytest.approx(busy)
+    before, (mean, also), whole = pictures.gradients()
+    assert before[0] != before[1]
+    assert mean == also == pytest.approx(whole, abs=2e-4)
+    assert len(mean) == 10
+    for count, pieces in pictures.bubble()[0].items():
+        end = max(start + length for _, start, length, *_ in pieces)
+        work = sum(length for _, _, length, *_ in pieces)
+        assert work / (2 * end) == pytest.approx(count / (count + 1))
     rows = tables.steps_table(tables.published()).splitlines()
     several = [row.split(" | ") for row in rows if " | 2 | " in row]
     shown = [
         f"{middle:.2f}"
-        for widths in pictures.speedups().values()
+        for widths in pictures.speedups()[0].values()
         for _, middle, _, _ in widths
     ]
     assert shown == [row[4] for row in several]

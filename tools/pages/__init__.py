@@ -7,7 +7,7 @@ own_script       the curves of the scripts in beyond/own_script/
 variants         variants of a stage: their diffs, and their curves
 hangs            the first ranks, and a run that hangs, for 04_ddp
 diagrams         the Mermaid diagrams as SVG, for the site
-pictures         the pictures of the pages, in svg/; `hunk_picture` draws a diff
+pictures         the pictures of the pages, in svg/
 side_by_side     any two stages in the browser, one HTML file
 words            the words that changed in a line, for side_by_side
 notebook         what the notebooks import

@@ -1,32 +1,24 @@
 """What the notebooks draw: each function takes what a cell has found, returns a figure.
 
-The figures are without pyplot: a cell shows the one that it ends with. STYLE is for
-matplotlib.rcParams, which nb.prepare() updates.
+The pages show some of these pictures too, see pictures.py. The figures are without
+pyplot: a cell shows the one that it ends with.
 """
 
-import torch
 from matplotlib import rcParams
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 
-# Opaque, so that axes and labels can be read on a dark page too.
-STYLE = {
+STYLE = {  # for matplotlib's rcParams: opaque, to be read on a dark page too
     "figure.facecolor": "white",
     "savefig.facecolor": "white",
     "figure.dpi": 110,
-    "axes.grid": True,
-    "grid.alpha": 0.3,
-    "axes.axisbelow": True,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "font.size": 9,
 }
 BLUE = "#1f6fb4"
 ORANGE = "#d9731a"
-GREEN = "#2a8a5f"
-GREY = "#8a939c"
-COLORS = BLUE, GREEN, ORANGE, "#b08cc0", "#c5cbd1"
 RANKS = "#b9d9ff", "#ffd0a0"  # light: black text is on them
+ON_BARS = {"color": "#fefefe", "weight": "bold"}  # letters that stay white in the dark
 
 
 def figure(width, height, rows=1, columns=1, **options):
@@ -35,135 +27,72 @@ def figure(width, height, rows=1, columns=1, **options):
     return made, made.subplots(rows, columns, **options)
 
 
-def table(axis, values, texts, **style):
-    """Draw a table: each cell in the color of its value, with its text.
-
-    `values` and `texts` are (rows, columns) in size, `style` is what imshow takes.
-    """
-    axis.imshow(values, **style)
-    axis.grid(visible=False)
-    for y, row in enumerate(texts):
-        for x, text in enumerate(row):
-            axis.text(x, y, text, ha="center", va="center", color="black", fontsize=8)
-
-
 def images(images, titles):
     """Draw images (count, height, width), each below its title, eight in a row."""
     rows = -(-len(images) // 8)
-    made, axes = figure(8, 1.4 * rows, rows, 8)
-    for axis in axes.flat:  # the last row may have some left over
+    made, panels = figure(8, 1.4 * rows, rows, 8)
+    for axis in panels.flat:  # the last row may have some left over
         axis.axis("off")
-    for axis, image, title in zip(axes.flat, images, titles, strict=False):
+    for axis, image, title in zip(panels.flat, images, titles, strict=False):
         axis.imshow(image, cmap="gray_r")
         axis.set_title(title, fontsize=8)
     return made
 
 
-def digits(shares):
-    """Draw how many percent of the images each digit has: {name: ten numbers}."""
-    made, axis = figure(8, 2.6)
-    for number, (name, share) in enumerate(shares.items()):
-        places = torch.arange(10) + 0.4 * number - 0.2
-        axis.bar(places, share, 0.38, label=name, color=[BLUE, ORANGE][number])
-    axis.axhline(10, color=GREY, linewidth=1, linestyle="--")
-    axis.set(xlabel="digit", ylabel="share of the images (%)", xticks=range(10))
-    made.legend(ncols=2, loc="outside upper center", frameon=False)
-    return made
-
-
 def mistakes(counts):
-    """Draw which digit (row) is taken for which (column): counts (10, 10).
-
-    The ten most frequent mistakes are in bold.
-    """
+    """Draw which digit (row) is taken for which (column): counts (10, 10)."""
     wrong = counts.clone().fill_diagonal_(0)
     made, axis = figure(4.8, 4.4)
-    texts = [[count or "" for count in row] for row in wrong.tolist()]
-    table(axis, wrong, texts, cmap="Oranges", vmin=0, vmax=2 * wrong.max().item())
-    most = wrong.flatten().sort(descending=True).values[9]
-    for text, count in zip(axis.texts, wrong.flatten().tolist(), strict=True):
-        text.set(fontweight="bold" if count >= most else "normal", fontsize=9)
-    axis.set(
-        xlabel="classified as",
-        ylabel="the digit is",
-        xticks=range(10),
-        yticks=range(10),
-        title="mistakes on the test images",
-    )
+    axis.imshow(wrong, cmap="Oranges", vmax=2 * wrong.max().item())
+    for digit, guess in wrong.nonzero().tolist():
+        count = wrong[digit, guess].item()
+        axis.text(guess, digit, count, ha="center", va="center")
+    axis.set(xlabel="classified as", ylabel="the digit is")
+    axis.set(xticks=range(10), yticks=range(10), title="mistakes on the test images")
     return made
 
 
-def shares(measured):
-    """Draw what a time is made of: {name: {part: time}}, in any unit."""
-    made, axis = figure(8, 2.4)
-    totals = torch.tensor([sum(parts.values()) for parts in measured.values()])
-    left = torch.zeros(len(measured))
-    for kind, color in zip(next(iter(measured.values())), COLORS, strict=False):
-        share = (
-            100 * torch.tensor([parts[kind] for parts in measured.values()]) / totals
-        )
-        axis.barh(list(measured), share, left=left, color=color, label=kind)
-        left += share
-    axis.set(xlabel="share of a step's time (%)", xlim=(0, 100))
-    axis.invert_yaxis()
-    made.legend(ncols=5, loc="outside lower center", fontsize=8, frameon=False)
-    return made
+def sheet(images):
+    """Return images (n, 28, 28) as one image that has eight of them in each row."""
+    rows = images.view(-1, 8, 28, 28).transpose(1, 2)
+    return rows.reshape(-1, 8 * 28)
 
 
-def draw_sheet(axis, images, devices, title):
-    """Draw images (n, 28, 28), eight in a row, each in the color of its device."""
-    columns = 8
-    rows = -(-len(images) // columns)
-    paper = torch.zeros(rows * columns, 28, 28)
-    paper[: len(images)] = images.float().cpu()
-    paper = paper.view(rows, columns, 28, 28).transpose(1, 2)
-    axis.imshow(paper.reshape(rows * 28, columns * 28), cmap="gray_r")
-    for place, device in enumerate(devices):
-        corner = (place % columns * 28 - 0.5, place // columns * 28 - 0.5)
-        axis.add_patch(Rectangle(corner, 28, 28, color=RANKS[device], alpha=0.5))
-    axis.set_title(title)
-
-
-def draw_outputs(axis, output, devices, title, **limits):
-    """Draw outputs (n, 10), each row in the color of its device.
+def paint(axis, rows, devices, title, **limits):
+    """Draw a matrix. Its rows are split evenly, each part in the color of a device.
 
     `limits` are the values that are white and black: vmin and vmax.
     """
-    axis.imshow(output.detach().cpu(), cmap="Greys", aspect="auto", **limits)
-    style = {"alpha": 0.45, "linewidth": 0}
-    for row, device in enumerate(devices):
-        corner = (-0.5, row - 0.5)
-        axis.add_patch(Rectangle(corner, 10, 1, color=RANKS[device], **style))
-    axis.set_title(title)
+    axis.imshow(rows.detach().cpu(), cmap="Greys", aspect="auto", **limits)
+    height = len(rows) / len(devices)
+    for place, device in enumerate(devices):
+        top = place * height - 0.5
+        axis.axhspan(top, top + height, color=RANKS[device], alpha=0.5, linewidth=0)
+    axis.set(xticks=[], yticks=[], title=title)
 
 
 def four_steps(batch, parts, outputs, result):
     """Draw how a batch of images is split, and how the outputs are joined.
 
-    `batch` is (n, 28, 28), and `parts` are its two parts. `outputs` are the outputs of
+    `batch` is (n, 28, 28), and `parts` are its two halves. `outputs` are the outputs of
     the parts, and `result` is (n, 10). An image is a row of the outputs.
     """
     made = Figure(figsize=(9, 4), layout="constrained")
     axes = made.subplot_mosaic(
-        [["batch", "0", "out0", "all"], ["batch", "1", "out1", "all"]],
+        [["batch", "part0", "out0", "all"], ["batch", "part1", "out1", "all"]],
         width_ratios=[1.2, 1.2, 1, 1],
     )
     limits = {"vmin": result.min().item(), "vmax": result.max().item()}
-    devices = [0] * len(parts[0]) + [1] * len(parts[1])
-    draw_sheet(axes["batch"], batch, devices, f"batch {tuple(batch.shape)}")
-    for device in (0, 1):
+    paint(axes["batch"], sheet(batch), [0, 1], f"batch {tuple(batch.shape)}")
+    for device in 0, 1:
         part = parts[device]
         output = outputs[device]
-        own = [device] * len(part)
         title = f"scatter {tuple(part.shape)}"
-        draw_sheet(axes[str(device)], part, own, title)
+        paint(axes[f"part{device}"], sheet(part), [device], title)
         title = f"apply {tuple(output.shape)}"
-        draw_outputs(axes[f"out{device}"], output, own, title, **limits)
+        paint(axes[f"out{device}"], output, [device], title, **limits)
     title = f"gather {tuple(result.shape)}"
-    draw_outputs(axes["all"], result, devices, title, **limits)
-    for axis in axes.values():
-        axis.set(xticks=[], yticks=[])
-        axis.grid(visible=False)
+    paint(axes["all"], result, [0, 1], title, **limits)
     return made
 
 
@@ -179,16 +108,11 @@ def assignments(maps):
             for image, (rank, step) in enumerate(images):
                 axis.barh(epoch, 0.94, 0.88, image - 0.47, color=RANKS[rank])
                 axis.text(image, epoch, step, ha="center", va="center_baseline")
-        columns = len(epochs[0])
-        axis.set(
-            xticks=range(columns),
-            yticks=range(1, len(epochs) + 1),
-            xlim=(-0.6, columns - 0.4),
-            ylabel="epoch",
-        )
+        count = len(epochs[0])
+        axis.set(xticks=range(count), xlim=(-0.6, count - 0.4))
+        axis.set(yticks=range(1, len(epochs) + 1), ylabel="epoch")
         axis.set_title(title, loc="left")
         axis.invert_yaxis()
-        axis.grid(visible=False)
         axis.spines[:].set_visible(False)
         axis.tick_params(length=0)
     label = "image (blue: rank 0 gets it, orange: rank 1; the number is the step)"
@@ -208,7 +132,6 @@ def gradients(before, after, whole):
             places = [digit - 0.2 + 0.4 * rank for digit in range(10)]
             axis.bar(places, pair[rank], 0.38, color=color, label=f"rank {rank}")
         axis.axhline(0, color=rcParams["axes.edgecolor"], linewidth=0.8)
-        axis.grid(visible=False)
         axis.set(xticks=range(10), xlabel="bias of digit")
     color = rcParams["text.color"]
     label = "one process with the whole batch"
@@ -221,42 +144,13 @@ def gradients(before, after, whole):
     return made
 
 
-def accuracies(rows):
-    """Draw counts as accuracies: a list of (name, correct, all). The last is a line."""
-    made, axis = figure(8, 2.6)
-    for place, (name, correct, total) in enumerate(rows):
-        share = 100 * correct / total
-        color = GREY
-        if name.startswith("all"):
-            color = BLUE if place == len(rows) - 1 else ORANGE
-        axis.plot(share, place, "o", markersize=9, color=color)
-        axis.annotate(
-            f"{correct}/{total}",
-            (share, place),
-            xytext=(8, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=8,
-        )
-    axis.axvline(share, color=BLUE, linewidth=1, linestyle="--")
-    axis.set(
-        xlabel="accuracy (%)",
-        yticks=range(len(rows)),
-        ylim=(len(rows) - 0.5, -0.5),
-        yticklabels=[name for name, *_ in rows],
-    )
-    axis.margins(x=0.15)
-    return made
-
-
 def schedule(parts, count):
     """Return (half, start, length, kind, number) of each piece of a batch.
 
-    There are `count` micro-batches. `parts` are the seconds of one: forward in the
-    first half and in the second, backward in the second and in the first. Start and
-    length are in seconds. All forward passes run before all backward passes, as in
-    GPipe (arXiv:1811.06965). A piece starts as soon as its half is free and its input
-    is there.
+    There are `count` micro-batches. `parts` are the times of one: forward in the first
+    half and in the second, backward in the second and in the first. All forward passes
+    run before all backward passes, as in GPipe (arXiv:1811.06965). A piece starts as
+    soon as its half is free and its input is there.
     """
     pieces = []
     free = [0.0, 0.0]  # when each half is free
@@ -270,30 +164,22 @@ def schedule(parts, count):
     return pieces
 
 
-def schedules(pieces):
+def schedules(found, unit):
     """Draw when each half works: {number of micro-batches: result of `schedule`}."""
-    made, axes = figure(9, 5, len(pieces), 1, sharex=True)
+    made, panels = figure(8, 4.2, len(found), sharex=True)
     colors = {"forward": BLUE, "backward": ORANGE}
-    for axis, (count, found) in zip(axes, pieces.items(), strict=True):
-        end = max(start + length for _, start, length, *_ in found)
-        for half, start, length, kind, micro in found:
-            bar = axis.barh(
-                half,
-                1000 * length,
-                left=1000 * start,
-                color=colors[kind],
-                edgecolor="white",
-            )
-            axis.bar_label(bar, [micro], label_type="center", color="white", fontsize=8)
-        busy = sum(length for _, _, length, *_ in found) / (2 * end)
+    for axis, (count, pieces) in zip(panels, found.items(), strict=True):
+        for half, start, length, kind, micro in pieces:
+            style = {"color": colors[kind], "edgecolor": rcParams["axes.facecolor"]}
+            bar = axis.barh(half, length, left=start, **style)
+            axis.bar_label(bar, [micro], label_type="center", **ON_BARS)
+        end = max(start + length for _, start, length, *_ in pieces)
+        busy = sum(length for _, _, length, *_ in pieces) / (2 * end)
+        many = "micro-batches" if count > 1 else "micro-batch, as in stage 6"
+        title = f"{count} {many}: each half works {busy:.0%} of the time"
+        axis.set_title(title, loc="left")
         axis.set(yticks=[0, 1], yticklabels=["first half", "second half"])
         axis.invert_yaxis()
-        axis.set_title(
-            f"{count} micro-batch{'es' * (count > 1)}: {1000 * end:.1f} ms, "
-            f"the halves are busy {busy:.0%} of the time",
-            fontsize=9,
-        )
-    axes[-1].set_xlabel(
-        "milliseconds (blue: forward, orange: backward; the number: micro-batch)"
-    )
+        axis.tick_params(length=0)
+    axis.set_xlabel(f"{unit}. Blue: forward, orange: backward; number: micro-batch")
     return made

@@ -4,13 +4,10 @@ Imported by the first cell of each, which puts the root of the repository on sys
 """
 
 import contextlib
-import copy
-import itertools
 import os
 import subprocess
 import sys
 import tempfile
-import time
 from html import escape
 from pathlib import Path
 
@@ -19,7 +16,6 @@ import torch
 from IPython import get_ipython
 from IPython.display import HTML, display
 from markdown_it import MarkdownIt
-from torch import nn
 from torch.autograd import DeviceType
 
 from tools.pages import blocks, drawing
@@ -37,15 +33,6 @@ RESULT = RUNS / "result.pt"  # what rank 0 of a %%ranks cell leaves for the next
 NO_SHUTDOWN = "\nimport os, sys\nsys.stdout.flush()\nos._exit(0)\n"
 # What JupyterLab may have been started with, and holds for every run in its notebooks.
 INHERITED = "GPUS", "NPROC", "OMP_NUM_THREADS"
-
-PAIR = [0, 1]  # the GPUs of the four steps of nn.DataParallel
-# kind -> how names of its operations begin, in torch.profiler's words
-KINDS = {
-    "multiplying matrices": ("aten::addmm", "aten::mm"),
-    "optimizer": ("Optimizer.step", "aten::_foreach", "aten::add_"),
-    "moving": ("aten::copy_", "aten::_to_copy"),
-    "taking the batch": ("aten::index", "aten::div"),
-}
 BACKGROUND = {"-": "rgba(230, 130, 30, .22)", "+": "rgba(60, 140, 240, .22)"}
 
 
@@ -118,75 +105,17 @@ def show_diff(stage, base=None):
     display(HTML(html))
 
 
-def scatter(batch):
-    """Return two parts of a batch, one for each of two GPUs, as nn.parallel.scatter.
+def own_times(averages):
+    """Return {operation: milliseconds} of a profile, and whose time that is.
 
-    With fewer GPUs this and the next three use two fake GPUs: the same steps with two
-    copies on the CPU, one after the other.
-    """
-    return nn.parallel.scatter(batch, PAIR) if two_gpus() else batch.chunk(2)
-
-
-def replicate(model):
-    """Return a copy of the model for each of two GPUs, as nn.parallel.replicate."""
-    if two_gpus():
-        return nn.parallel.replicate(model, PAIR)
-    return [copy.deepcopy(model) for _ in PAIR]
-
-
-def apply(replicas, parts):
-    """Return what each copy makes of its part, as nn.parallel.parallel_apply."""
-    if two_gpus():
-        return nn.parallel.parallel_apply(replicas, [(part,) for part in parts])
-    return [replica(part) for replica, part in zip(replicas, parts, strict=True)]
-
-
-def gather(outputs):
-    """Return the outputs as one, joined along dimension 0, as nn.parallel.gather."""
-    if two_gpus():
-        return nn.parallel.gather(outputs, 0)
-    if isinstance(outputs[0], torch.Tensor):
-        scalars = outputs[0].dim() == 0
-        return torch.stack(outputs) if scalars else torch.cat(outputs)
-    return tuple(gather(column) for column in zip(*outputs, strict=True))
-
-
-def two_gpus():
-    """Return whether there are two GPUs, so that no fake ones are needed."""
-    return torch.cuda.device_count() > 1
-
-
-def laps(parts, *arguments, rounds=15):
-    """Return the median seconds between the yields of a generator function, a list.
-
-    Every GPU has done its work before a clock is read.
-    """
-    times = []
-    for _ in range(rounds):
-        marks = []
-        for _ in parts(*arguments):
-            for gpu in range(torch.cuda.device_count()):
-                torch.cuda.synchronize(gpu)
-            marks.append(time.perf_counter())
-        times.append([b - a for a, b in itertools.pairwise(marks)])
-    return torch.tensor(times).median(dim=0).values.tolist()
-
-
-def by_kind(averages, kinds=KINDS):
-    """Return the seconds of a profile's operations, {kind: seconds}, and the device.
-
-    `averages` are torch.profiler's, `kinds` maps a kind to how names of its operations
-    begin. Kernels count as the operation that asked for them, which has their time too;
-    where a profile has none, for want of a GPU or of CUPTI, the CPU's time counts.
+    `averages` are torch.profiler's. A kernel counts as the operation that started it,
+    which has its time too. Without a GPU, or without CUPTI, a profile has no time of a
+    GPU. Then the CPU's time counts.
     """
     operations = [one for one in averages if one.device_type == DeviceType.CPU]
-    on_gpu = any(one.self_device_time_total for one in operations)
-    found = dict.fromkeys([*kinds, "all else"], 0.0)
-    for one in operations:
-        own = one.self_device_time_total if on_gpu else one.self_cpu_time_total
-        names = (kind for kind, starts in kinds.items() if one.key.startswith(starts))
-        found[next(names, "all else")] += own / 1e6
-    return found, "GPU" if on_gpu else "CPU"
+    if any(one.self_device_time_total for one in operations):
+        return {one.key: one.self_device_time_total / 1e3 for one in operations}, "GPU"
+    return {one.key: one.self_cpu_time_total / 1e3 for one in operations}, "CPU"
 
 
 def stream(command, **environment):

@@ -1,18 +1,19 @@
 """Open copies of the notebooks in JupyterLab: `python -m tools.pages.open_notebooks`.
 
 The copies are in workshop/, which git ignores. A copy that is there already is kept.
-It is as deep as the original, so the same links lead to the stages.
+It is as deep as the original, so the same links lead to the stages. Further words go to
+JupyterLab.
 """
 
 import os
-import shlex
 import shutil
 import sys
 
-from tools.run.stages import ROOT, STAGES, refuse
+from tools.run.stages import ROOT, STAGES
 
-FOLDER = ROOT / "notebooks"
 COPIES = ROOT / "workshop"
+LAB = [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={ROOT}"]
+LAB += ["--LabApp.default_url=/lab/tree/workshop", "--allow-root"]
 
 
 def copy():
@@ -21,26 +22,11 @@ def copy():
     for stage in STAGES:
         path = COPIES / f"{stage}.ipynb"
         if path.exists():
-            print(f"{COPIES.name}/{path.name} is as you left it", flush=True)
+            print(f"workshop/{path.name} is as you left it", flush=True)
         else:
-            shutil.copyfile(FOLDER / path.name, path)
-
-
-def command(flags):
-    """Return the words that start JupyterLab, with further flags of its own."""
-    words = [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={ROOT}"]
-    words.append(f"--LabApp.default_url=/lab/tree/{COPIES.name}")
-    if hasattr(os, "geteuid") and os.geteuid() == 0:
-        words.append("--allow-root")
-    return words + flags
+            shutil.copyfile(ROOT / "notebooks" / path.name, path)
 
 
 if __name__ == "__main__":
-    try:
-        words = command(shlex.split(os.environ.get("ARGS", "")))
-        copy()
-    except ValueError as error:
-        refuse(f"ARGS: {error}")
-    except OSError as error:
-        refuse(f"cannot write {COPIES}: {error.strerror}")
-    os.execv(words[0], words)
+    copy()
+    os.execv(sys.executable, [*LAB, *sys.argv[1:]])

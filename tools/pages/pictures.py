@@ -1,34 +1,42 @@
 """Draw the pictures of the pages, svg/*.svg: `python -m tools.pages.pictures`.
 
-Each holds the data that it shows, as JSON, and the colors of the page of side_by_side
-for light and for dark readers.
+Each holds the data that it shows, as JSON, and has colors for light and for dark pages.
 """
 
 import io
 import json
-import math
 import re
-from html import escape, unescape
+from html import unescape
 
 import matplotlib
 import torch
-from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 from torch import nn
 from torch.utils.data import DistributedSampler
 
 from tools.bench import figures
-from tools.bench.figures import BLUE, ORANGE
 from tools.bench.tables import published
-from tools.pages import drawing, side_by_side
-from tools.pages.blocks import NUMBER, PART, reasons
-from tools.pages.hunk_picture import PALETTE, draw_hunk
+from tools.pages import drawing
+from tools.pages.blocks import PART
 from tools.run import plots
 from tools.run.data import SAMPLE, tensors
 from tools.run.stages import ROOT, load
 
 FOLDER = ROOT / "tools" / "pages" / "svg"
-PAPER, INK, SOFT, LINE = (PALETTE[name][0] for name in ("paper", "ink", "soft", "line"))
+PAPER = "#ffffff"
+INK = "#1c2128"
+SOFT = "#57606a"
+LINE = "#d5dae0"
+DARK = {  # what each color becomes on a dark page
+    PAPER: "#151b23",
+    INK: "#dde3ea",
+    SOFT: "#9aa5b1",
+    LINE: "#2f3742",
+    drawing.RANKS[0]: "#194780",
+    drawing.RANKS[1]: "#63390b",
+    "#453781": "#9d8bf0",  # the darkest two of the curves
+    "#440154": "#e3b8f5",
+}
 STYLE = {
     "svg.fonttype": "none",
     "svg.hashsalt": "six scripts",
@@ -47,11 +55,10 @@ STYLE = {
     "axes.spines.right": False,
     "axes.titlesize": 10,
 }
-HUNK = "04_ddp", "05_ddp_inference", 5  # of the page of side_by_side
 
 
 def curves():
-    """Return the curve of each stage, as stage 1's page has them: {stage: epochs}."""
+    """Return {stage: its curve}, as stage 1's page has them."""
     parts = dict(PART.findall((ROOT / "01_cpu" / "README.md").read_text()))
     found = {}
     for line in parts["output all"].splitlines():
@@ -61,7 +68,7 @@ def curves():
             epochs = found.setdefault(start[1], [])
         elif epoch:
             epochs.append([float(epoch[1]), int(epoch[2]), int(epoch[3])])
-    return found
+    return [found]
 
 
 def draw_curves(found):
@@ -85,18 +92,15 @@ def who_gets_what():
                 sampler.set_epoch(epoch if calls_set_epoch else 0)
                 for place, image in enumerate(sampler):
                     images[image] = [rank, place // 2 + 1]
-    return found
-
-
-def draw_who_gets_what(found):
     titles = "with set_epoch(epoch)", "without it, every epoch repeats the first"
-    return drawing.assignments(dict(zip(titles, found, strict=True)))
+    return [dict(zip(titles, found, strict=True))]
 
 
 def gradients():
-    """Return the gradients of the last layer's ten biases: rank 0's, rank 1's, of all.
+    """Return gradients of the last layer's ten biases: of two ranks, means, of all.
 
-    Of the first 64 images, of which each rank has every second one.
+    Of the first 64 images, of which each rank has every second one. They are rounded,
+    because processors differ in the last digits.
     """
     torch.manual_seed(0)
     model = load("04_ddp").Net(128)
@@ -105,132 +109,62 @@ def gradients():
         images, labels = tensors(SAMPLE)[part]
         model.zero_grad()
         nn.functional.cross_entropy(model(images), labels).backward()
-        found.append([round(g, 6) for g in model.layers[3].bias.grad.tolist()])
-    return found
-
-
-def draw_gradients(found):
+        found.append([round(one, 4) for one in model.layers[3].bias.grad.tolist()])
     first, second, whole = found
-    mean = [(a + b) / 2 for a, b in zip(first, second, strict=True)]
-    return drawing.gradients((first, second), (mean, mean), whole)
+    mean = [round((a + b) / 2, 5) for a, b in zip(first, second, strict=True)]
+    return [[first, second], [mean, mean], whole]
 
 
 def bubble():
     """Return how two halves work on a batch in 1, 2 and 4 micro-batches.
 
-    For each number these are the pieces [half, pass, micro-batch, start, length]. A
-    forward pass of the batch through one half is 1 long, a backward pass 2.
+    A forward pass of the batch through one half is 1 long, a backward pass 2.
     """
     found = {}
     for count in 1, 2, 4:
         lengths = [1 / count, 1 / count, 2 / count, 2 / count]
-        pieces = found.setdefault(str(count), [])
-        for half, start, length, way, micro in drawing.schedule(lengths, count):
-            pieces.append([half, way, micro, start, length])
-    return found
-
-
-def draw_bubble(found):
-    figure = Figure(figsize=(8, 4.2), layout="constrained")
-    panels = figure.subplots(3, sharex=True)
-    for axes, (count, pieces) in zip(panels, found.items(), strict=True):
-        end = max(start + length for *_, start, length in pieces)
-        for half, way, micro, start, length in pieces:
-            color = BLUE if way == "forward" else ORANGE
-            axes.barh(half, length - 0.02, left=start, color=color)
-            axes.text(
-                start + length / 2,
-                half,
-                micro,
-                color="#fefefe",
-                weight="bold",
-                ha="center",
-                va="center_baseline",
-            )
-        busy = sum(length for *_, length in pieces) / (2 * end)
-        many = "micro-batches" if int(count) > 1 else "batch, as in stage 6"
-        axes.set_title(
-            f"{count} {many}: each half works {busy:.0%} of the time", loc="left"
-        )
-        axes.set(yticks=[0, 1], yticklabels=["first half", "second half"])
-        axes.invert_yaxis()
-        axes.tick_params(length=0)
-    axes.set_xlabel("time. Blue: forward, orange: backward; the number: micro-batch")
-    return figure
+        found[count] = drawing.schedule(lengths, count)
+    return [found, "time"]
 
 
 def speedups():
-    """Return {width: [batch, speed-up, least, most]} of the published benchmark."""
-    return figures.speedups(published())
-
-
-def draw_speedups(found):
+    """Return the speed-ups of the published benchmark, and a title."""
     title = "Two processes on two cores: median and range; below 1 they are slower"
-    return figures.draw_speedups(found, title)
+    return [figures.speedups(published()), title]
 
 
-def hunk():
-    """Return HUNK as the page of side_by_side shows it.
-
-    Its heading, rows (as side_by_side.rows has them), lines of both scripts as HTML by
-    number, and the first paragraph of the reason.
-    """
-    a, b, number = HUNK
-    rows = side_by_side.hunks(a, b)[number - 1]["rows"]
-    lines = [
-        {str(row[side]): html[row[side]] for row in rows if row[side] is not None}
-        for side, html in enumerate(map(side_by_side.highlighted, (a, b)))
-    ]
-    reason = reasons(a, b)[number - 1]
-    why = re.sub("[`*]", "", reason.text.split("\n\n")[0])
-    return {
-        "heading": [a, b, reason.title.replace("`", "")],
-        "rows": rows,
-        "lines": lines,
-        "why": " ".join(why.split()),
-    }
-
-
-PICTURES = {  # name -> what it shows, and how that is drawn
-    "side_by_side": (hunk, draw_hunk),
+PICTURES = {  # name -> what returns the data, and what draws a picture of these
     "curves": (curves, draw_curves),
-    "set_epoch": (who_gets_what, draw_who_gets_what),
-    "gradients": (gradients, draw_gradients),
-    "bubble": (bubble, draw_bubble),
-    "speedup": (speedups, draw_speedups),
+    "set_epoch": (who_gets_what, drawing.assignments),
+    "gradients": (gradients, drawing.gradients),
+    "bubble": (bubble, drawing.schedules),
+    "speedup": (speedups, figures.draw_speedups),
 }
 
 
-def draw(name, data):
-    """Return the picture of such data as the text of its file."""
+def draw(name):
+    """Return a picture as the text of its file."""
+    show, plot = PICTURES[name]
+    data = show()
+    file = io.StringIO()
+    about = {"Description": json.dumps(data), "Date": None, "Creator": None}
     with matplotlib.rc_context(STYLE):
-        drawn = PICTURES[name][1](data)
-        if not isinstance(drawn, str):
-            file = io.StringIO()
-            drawn.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
-            plt.close(drawn)
-            drawn = file.getvalue()
-    drawn = re.sub(r"'DejaVu Sans'[^;\"]*", "system-ui, sans-serif", drawn)
+        plot(*data).savefig(file, format="svg", metadata=about)
+    text = re.sub(r"'DejaVu Sans'[^;\"]*", "system-ui, sans-serif", file.getvalue())
     rules = []
-    for light, other in PALETTE.values():
+    for light, dark in DARK.items():
         for what in "fill", "stroke":
-            if f"{what}: {light}" in drawn:
-                rule = f"{what}: {other} !important"
-                rules.append(f'[style*="{what}: {light}"] {{ {rule} }}')
-    dark = "\n".join(rules)
-    held = escape(json.dumps(data, separators=(",", ":")), quote=False)
-    inside = (
-        f"<metadata>{held}</metadata>\n<style>\n"
-        f"@media (prefers-color-scheme: dark) {{\n{dark}\n}}\n</style>\n"
-    )
-    start = re.search(r"<svg[^>]*>\n", drawn).end()
-    return drawn[:start] + inside + drawn[start:]
+            rule = f"{what}: {dark} !important"
+            rules.append(f'[style*="{what}: {light}"] {{ {rule} }}')
+    rules = "\n".join(rules)
+    only_dark = f"\n@media (prefers-color-scheme: dark) {{\n{rules}\n}}\n"
+    return text.replace("</style>", only_dark + "</style>", 1)
 
 
 def held(svg):
-    """Return the data that a picture holds, or None where it holds none."""
-    found = re.search("<metadata>(.*?)</metadata>", svg)
-    return json.loads(unescape(found[1])) if found else None
+    """Return the data that a picture holds."""
+    found = re.search("<dc:description>(.*?)</dc:description>", svg)
+    return json.loads(unescape(found[1]))
 
 
 def words(svg):
@@ -239,32 +173,12 @@ def words(svg):
     return [re.sub("<.*?>", "", text) for text in found]
 
 
-def same(a, b):
-    """Return whether two data are the same up to rounding: processors differ."""
-    a = json.dumps(a)
-    b = json.dumps(b)
-    if NUMBER.sub("#", a) != NUMBER.sub("#", b):
-        return False
-    pairs = zip(NUMBER.findall(a), NUMBER.findall(b), strict=True)
-    return all(
-        math.isclose(float(x), float(y), rel_tol=1e-3, abs_tol=1e-5) for x, y in pairs
-    )
-
-
 def write():
-    """Draw every picture anew, and say which were stale.
-
-    From the data that it holds, where they still are the same.
-    """
-    matplotlib.use("agg")  # draws into files, without a display
-    FOLDER.mkdir(exist_ok=True)
-    for name, (show, _) in PICTURES.items():
+    """Draw every picture anew, and say which were stale."""
+    for name in PICTURES:
         path = FOLDER / f"{name}.svg"
-        old = path.read_text() if path.exists() else ""
-        data = show()
-        before = held(old)
-        new = draw(name, before if same(data, before) else data)
-        if new != old:
+        new = draw(name)
+        if not path.exists() or new != path.read_text():
             print(f"{path.relative_to(ROOT)} was stale")
             path.write_text(new)
     print(f"{len(PICTURES)} pictures are fresh")
