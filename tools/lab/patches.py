@@ -36,7 +36,7 @@ REPLACED = {  # "module:attribute" -> the first parameters, as relied on; why
     "datetime:datetime": ("", "the same"),
     "torch:Stream": ("", "as torch.cuda.Stream"),
     "torch:Event": ("", "as torch.cuda.Event"),
-    "torch:set_default_device": ("device", "where tensors without one seem to be"),
+    "torch:set_default_device": ("device", "refused"),
     "torch:Tensor.device": ("", "where it seems to be"),
     "torch:Tensor.is_cuda": ("", "the same"),
     "torch:Tensor.get_device": ("", "the same"),

@@ -10,7 +10,6 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.overrides import TorchFunctionMode
-from torch.utils._device import _device_constructors
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tools.lab.fake_cuda.clock import current_stream, start_matmul
@@ -20,9 +19,7 @@ from tools.lab.fake_cuda.state import STATE, device_name
 ANY_DEVICES = {"aten::copy_", "aten::set_", "aten::_has_same_storage_numel"}
 INDEXING = {"aten::index", "aten::index_put_"}
 MATMULS = {"aten::mm", "aten::addmm"}
-# They read numbers of the GPU, so the CPU waits for it.
-WAITS = {"aten::_local_scalar_dense", "aten::equal"}
-WAITS |= {"aten::nonzero", "aten::masked_select"}
+READS = {"aten::_local_scalar_dense", "aten::equal"}  # the CPU waits for the GPU
 
 
 class Operations(TorchDispatchMode):
@@ -40,7 +37,7 @@ class Operations(TorchDispatchMode):
                 check_devices(func, group)
         places = [place for place in map(get_place, given) if place]
         gpus = [place for place in places if place != "cpu"]
-        if gpus and name in WAITS:
+        if gpus and name in READS:
             current_stream(gpus[0]).synchronize()
         if gpus and name in MATMULS:
             start_matmul(gpus[0])
@@ -114,8 +111,6 @@ class Calls(TorchFunctionMode):
         kwargs = dict(kwargs or {})
         device = kwargs.pop("device", None)
         kwargs.pop("pin_memory", None)
-        if device is None and func in _device_constructors():
-            device = STATE.default
         result = func(*args, **kwargs)
         for made in tensors_in(result):
             if device is not None:

@@ -7,6 +7,7 @@ of the CPU, which computes with them.
 import torch
 from torch.utils._pytree import tree_leaves
 
+from tools.lab.fake_cuda.api import refused
 from tools.lab.fake_cuda.clock import current_stream
 from tools.lab.fake_cuda.state import STATE, device_name
 from tools.lab.patches import replace
@@ -84,11 +85,6 @@ def cuda(_, tensor, device=None, non_blocking=False, **__):
     return move(tensor, device_name(device), non_blocking)
 
 
-def pin_memory(_, tensor, device=None):
-    """Stand in for Tensor.pin_memory()."""
-    return tensor.clone()
-
-
 def numpy(original, tensor, **options):
     """Refuse what Tensor.numpy() refuses of a tensor on a GPU."""
     if tensor.is_cuda:
@@ -97,11 +93,6 @@ def numpy(original, tensor, **options):
             "Tensor.cpu() to copy the tensor to host memory first."
         )
     return original(tensor, **options)
-
-
-def set_default_device(_, device):
-    """Stand in for torch.set_default_device()."""
-    STATE.default = None if device is None else device_name(device)
 
 
 def location_to_save(storage):
@@ -127,9 +118,9 @@ def install():
     replace("torch:Tensor.to", to)
     replace("torch:Tensor.cpu", lambda _, tensor, **__: move(tensor, "cpu"))
     replace("torch:Tensor.cuda", cuda)
-    replace("torch:Tensor.pin_memory", pin_memory)
+    replace("torch:Tensor.pin_memory", lambda _, tensor, *__: tensor.clone())
     replace("torch:Tensor.record_stream", lambda _, tensor, stream: None)
     replace("torch:Tensor.numpy", numpy)
     replace("torch:Tensor.tolist", lambda original, tensor: original(tensor.cpu()))
-    replace("torch:set_default_device", set_default_device)
+    replace("torch:set_default_device", refused("torch.set_default_device"))
     torch.serialization.register_package(5, location_to_save, restore)

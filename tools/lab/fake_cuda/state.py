@@ -14,7 +14,6 @@ class State:
     count: int = 0
     speed: float = 1.0
     current: int = 0  # the index of the current device
-    default: str | None = None  # what torch.set_default_device was given
     nccl: bool = False  # was the process group begun with NCCL?
     log: Any = None  # a function that writes an event, as Recorder.log
     now: float = 0.0  # ms; only work and waits move this clock
