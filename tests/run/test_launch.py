@@ -89,11 +89,7 @@ def test_the_diff_follows_the_run(target, settings, pair, main, started, capsys)
         ("cpu", {"ARGS": "--data tests"}, "no MNIST in tests ("),
         ("cpu", {"OUT": "Makefile/x"}, "cannot write to Makefile/x"),
         ("resume", {"ARGS": "--checkpoint no.pth"}, "there is no checkpoint no.pth"),
-        (
-            "dp",
-            {"ARGS": "--wide"},
-            "03_dp: unrecognized arguments: --wide; it has --ep",
-        ),
+        ("dp", {"ARGS": "--wide"}, "03_dp: unrecognized arguments: --wide; it has --e"),
         ("dp", {"BASE": "13"}, "there is no stage '13': take one of 01_cpu, "),
     ],
 )

@@ -94,36 +94,16 @@ def test_gloo_is_asked_for_where_ranks_share_gpus(plan):
         ("04_ddp", NCCL, "--backend nccl: 4 processes share 3 GPUs, which needs gloo"),
         ("07_fsdp", {"NPROC": "4"}, "NPROC=4: each process needs a GPU of its own"),
         ("09_pipeline", {"NPROC": "3"}, "09_pipeline runs on 2 processes: use NPROC=2"),
-        (
-            "10_hybrid",
-            {"NPROC": "3"},
-            "10_hybrid needs a multiple of 2 processes: use ",
-        ),
-        (
-            "03_dp",
-            {"ARGS": "--hidden x"},
-            "03_dp: argument --hidden: invalid int value",
-        ),
-        (
-            "03_dp",
-            {"ARGS": "--wide"},
-            "03_dp: unrecognized arguments: --wide; it has -",
-        ),
-        (
-            "03_dp",
-            {"ARGS": "--batch 32"},
-            "03_dp: unrecognized arguments: --batch 32; ",
-        ),
+        ("10_hybrid", {"NPROC": "3"}, "10_hybrid needs a multiple of 2 processes: use"),
+        ("03_dp", {"ARGS": "--hidden x"}, "03_dp: argument --hidden: invalid int valu"),
+        ("03_dp", {"ARGS": "--wide"}, "03_dp: unrecognized arguments: --wide; it has "),
+        ("03_dp", {"ARGS": "--batch 32"}, "03_dp: unrecognized arguments: --batch 32;"),
         ("01_cpu", {"ARGS": "'"}, 'ARGS="\'" cannot be split into words'),
         ("04_ddp", {"RESTARTS": "3"}, "04_ddp does not save its state: `make resume"),
         ("11_resume", {"RESTARTS": "0"}, "RESTARTS='0' must be a whole number of at "),
         ("11_resume", {"RESTARTS": "1", **TWO_NODES}, "RESTARTS works on one machine"),
         ("03_dp", TWO_NODES, "03_dp runs on one machine: NNODES needs a stage that "),
-        (
-            "04_ddp",
-            {"ARGS": "--resume"},
-            "04_ddp: unrecognized arguments: --resume; it has",
-        ),
+        ("04_ddp", {"ARGS": "--resume"}, "04_ddp: unrecognized arguments: --resume; i"),
     ],
 )
 def test_refusals(plan, stage, settings, line):
