@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from conftest import ENV, start
-from tools.lab import checks, commands
+from tools.lab import checks
 from tools.lab.exercise import find_exercise
 from tools.lab.judge import judge, run_script
 from tools.run.stages import script
@@ -118,15 +118,6 @@ def verdict(check):
     stdout, stderr = check.communicate(timeout=100)
     assert stderr == ""
     return stdout.splitlines()[1]
-
-
-def test_a_script_that_is_not_utf8(begun):
-    begun.write_bytes("# über\nx = 1\n# naïve\n".encode("latin-1"))
-    check = start_check()
-    said, _ = check.communicate(timeout=100)
-    assert said.startswith("Not yet. Line 1 of ")
-    assert said.endswith("is not UTF-8: save it so.\n")
-    assert check.returncode == commands.NOT_YET
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])

@@ -17,7 +17,7 @@ DDP = "DistributedDataParallel"
 
 def events():
     """The events of two epochs of one step, on two ranks with two images each."""
-    step = {"kind": "step", "digest": "same", "weights": 5}
+    step = {"kind": "step", "digest": ["same"], "weights": 5}
     ranks = []
     for images in [(True, 0), (True, 1)], [(True, 2), (True, 3)]:
         seen = {"kind": "pass", "images": images, "grad": True}
@@ -74,6 +74,10 @@ def test_what_is_right_passes():
 
 HANGS = r"hangs: after 12 seconds\n  rank 0 has come .*\n  rank 1 is at line 3: wait"
 GONE = "RuntimeError: Connection closed by peer"
+AHEAD = (
+    "Rank 1's collective call 2 is all_reduce at line 3. Rank 0 has made only 1 call."
+)
+CALL = [{"kind": "collective_call", "name": "all_reduce", "line": 3}]
 DID_NOT_MEET = r"did not meet.\n  rank 0 failed at line 3: wait.*\n  rank 1 has come"
 ENDS = [
     ({"hangs": True, "statuses": [0, None], "places": {1: 3}}, HANGS),
@@ -91,6 +95,7 @@ ENDS = [
         "fails: out/b\n",
     ),
     ({"status": 1, "statuses": [1, 0], "errors": {0: (GONE, 3)}}, DID_NOT_MEET),
+    ({"hangs": True, "events": [CALL, CALL * 2]}, AHEAD),
 ]
 
 
@@ -128,12 +133,23 @@ def test_wrong_results_are_wrong(check, facts, said):
     [
         ([[], []], "Rank 0 has taken no step"),
         ([events()[0], []], "Rank 1 took 0 steps"),
-        (changed("step", digest="other"), "After step 2"),
+        (changed("step", digest=["other"]), "After step 2 .* rank 0: each trains"),
     ],
 )
 def test_ranks_that_drift_apart_are_wrong(steps, said):
     with raises(said):
         checks.equal_weights(record(events=steps))
+
+
+def test_weights_that_differ_are_named():
+    passes = changed("pass", digest={"module.w": "other", "module.b": "same"})
+    for events in passes:
+        for event in events:
+            event.setdefault("digest", {"module.w": "same", "module.b": "same"})
+    with raises(
+        "After step 1 the weights of rank 1 differ from those of rank 0 in w[.]"
+    ):
+        checks.equal_weights(record(events=passes), "pass")
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,12 @@ import shlex
 
 import pytest
 
-from conftest import call
 from tools.lab import commands, trying
 from tools.lab.exercise import find_exercise
+from tools.lab.setting import Setting
 
+KEPT = "model.pth", "metrics.csv", "state.pth"
 TRIED = [  # number, does the learner's run end well, what is printed, in this order
-    ("03", True, r"your model.pth:  module\.layers\.1.*\n.*right one:   layers\.1\."),
     ("15", False, r"gpu.pth  test 7\d\d/1000\n(.*\n)*.*deserialize object on a CUDA"),
     ("31", True, r"epoch 1 0\.7988\d+ +0\.7988\d+ +558/1000 +598/1000  <- differs\n"),
 ]
@@ -37,19 +37,49 @@ def test_a_symptom_is_seen(begin, capfd, number, ends_well, said):
     assert re.search(said, told.out + told.err), told.out + told.err
 
 
-def test_what_a_message_says_is_repeated_by_its_command(begin):
-    begin("08")
-    checked = call(["make", "check", "E=08"], env=None).stdout
-    ours, right = re.findall(r"\d\.\d{6}", checked)
-    assert "on 2 ranks: 512 training and 101 test images, 64 images a step" in checked
-    (command,) = re.findall(r"(?m)^Repeat it: (make try E=08 NPROC=2 .*)$", checked)
-    repeated = call(shlex.split(command), env=None)
-    assert repeated.returncode == 0, repeated.stderr
-    ((our_loss, right_loss),) = re.findall(
-        r"(?m)^epoch 1 +(\S+) +(\S+)", repeated.stdout
+def test_other_keys_are_shown(capsys):
+    trying.show_keys({"a": 1}, {"a": 2})
+    assert capsys.readouterr().out == ""
+    trying.show_keys({"module.a": 1}, {"a": 1})
+    told = capsys.readouterr().out
+    assert re.search("your model.pth: +module.a\n.* right one: +a\n", told)
+
+
+REPEATED = [  # number of an exercise, how its check runs a script besides
+    ("08", {"processes": 2}),
+    ("01", {"processes": 0, "fake": "one_gpu", "float64": False}),
+    ("28", {"processes": 3, "resume": 1, "keep": KEPT}),
+    ("29", {"processes": 3, "resume": 2, "flags": ("--resume", "--epochs", "4")}),
+]
+
+
+@pytest.mark.parametrize(("number", "how"), REPEATED)
+def test_the_command_of_a_message_repeats_its_run(number, how, monkeypatch):
+    checked = {"images": (512, 101), "flags": ("--epochs", "2"), "float64": True}
+    setting = Setting(**checked | how)
+    exercise = find_exercise(number)
+    make, target, *variables = shlex.split(setting.make_try(exercise))
+    assert (make, target) == ("make", "try")
+    for word in variables:
+        monkeypatch.setenv(*word.split("=", 1))
+    assert trying.planned(exercise) == setting
+
+
+def test_a_run_is_told():
+    setting = Setting(processes=2, flags=("--epochs", "1"), resume=1, keep=("a", "b"))
+    assert setting.described() == (
+        "on 2 ranks: 4000 training and 1000 test images, 64 images a step, 1 epoch, "
+        "stopped and resumed after 1 with a, b alone"
     )
-    assert float(our_loss) == pytest.approx(float(ours), rel=1e-5)
-    assert float(right_loss) == pytest.approx(float(right), rel=1e-5)
+
+
+def test_what_the_check_deletes_is_deleted(tmp_path):
+    for name in "state.pth", "rank1.pth":
+        (tmp_path / name).touch()
+    assert Setting(processes=2).delete_others(tmp_path) == []
+    kept = Setting(processes=2, keep=KEPT)
+    assert kept.delete_others(tmp_path) == ["rank1.pth"]
+    assert [path.name for path in tmp_path.iterdir()] == ["state.pth"]
 
 
 def test_a_run_is_resumed():

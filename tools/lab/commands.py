@@ -6,6 +6,7 @@ later one writes whether the exercise is solved.
 
 import ast
 import difflib
+import re
 import shutil
 import sys
 import time
@@ -28,6 +29,7 @@ from tools.run import data, stages
 from tools.run.diffs import color
 from tools.run.stages import end_at_a_closed_pipe, refuse, refuse_unwritable
 
+LINK = re.compile(r"\[([^\]]*)\]\(([^)]*)\)")  # of Markdown: text, address
 NOT_YET = 3  # exit status of a check that finds a script wrong: no error of make's
 
 
@@ -69,7 +71,8 @@ def check(exercise):
         return NOT_YET
     done.touch()
     print(f"Solved: {exercise.title}")
-    print(f"Where people met it: {exercise.chapter('Where people met it')}")
+    met = LINK.sub(r"\1 (\2)", exercise.chapter("Where people met it"))
+    print(f"Where people met it: {met}")
     print("", progress(), next_step(), sep="\n", flush=True)
     return 0
 
@@ -80,34 +83,16 @@ def unreadable(source, shown):
     This takes no second: nothing imports PyTorch.
     """
     try:
-        tree = ast.parse(source.decode())
+        ast.parse(source.decode())
     except UnicodeDecodeError as error:
         line = source.count(b"\n", 0, error.start) + 1
         return f"Line {line} of {shown} is not UTF-8: save it so."
-    except SyntaxError as error:
-        if not error.text:  # it has a null byte
-            return f"{shown} is not a Python script: {error.msg}"
+    except (SyntaxError, ValueError) as error:
+        if not getattr(error, "text", None):  # it has a null byte
+            return f"{shown} is not a Python script: {error}"
         line = error.text.strip()
         return f"{shown}, line {error.lineno}: {error.msg}\n    {line}"
-    except ValueError as error:  # what older versions of Python raise for that byte
-        return f"{shown} is not a Python script: {error}"
-    return without_main(tree, shown)
-
-
-def without_main(tree, shown):
-    """Return where a script calls a `main` that it does not have, or ''."""
-    uses = []
-    for node in ast.walk(tree):
-        names = [getattr(node, key, None) for key in ("name", "asname", "arg")]
-        if "main" in names or "*" in names:
-            return ""
-        if isinstance(node, ast.Name) and node.id == "main":
-            if not isinstance(node.ctx, ast.Load):
-                return ""
-            uses.append(node.lineno)
-    if not uses:
-        return ""
-    return f"{shown}, line {uses[0]}: the script has no function `main`."
+    return ""
 
 
 def what_is_wrong(exercise, text):

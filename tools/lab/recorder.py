@@ -23,6 +23,7 @@ from tools.lab.patches import COLLECTIVES, replace
 
 array = torch._C.TensorBase.numpy  # the fake GPUs refuse Tensor.numpy
 PIXELS = 28 * 28
+CLASSES = 10
 LARGEST = 2**28  # bytes of a file: a script that prints for ever must not fill the disk
 WORKERS = ["num_workers", "prefetch_factor", "persistent_workers", "timeout"]
 WORKERS += ["multiprocessing_context"]
@@ -63,14 +64,6 @@ def squares(gradient):
     with torch._C.DisableTorchFunction():  # unseen by the fake GPUs
         numbers = array(local_part(gradient).double())  # item() would wait for the GPU
         return float((numbers**2).sum())
-
-
-def weights_of(optimizer):
-    """Return the tensors that an optimizer updates."""
-    weights = []
-    for group in optimizer.param_groups:
-        weights += group["params"]
-    return weights
 
 
 def state_of(optimizer):
@@ -133,7 +126,9 @@ class Recorder:
 
     def step(self, optimizer, args, kwargs):
         """After a step of an optimizer."""
-        weights = weights_of(optimizer)
+        weights = []
+        for group in optimizer.param_groups:
+            weights += group["params"]
         self.log(
             "step",
             digest=[digest(weight) for weight in weights],
@@ -147,6 +142,8 @@ class Recorder:
         """Around a call of a module; the outermost one is the network's."""
         if not self.depth:
             self.forward_pass(module, [*args, *kwargs.values()])
+        if args and getattr(module, "out_features", None) == CLASSES:
+            self.units(args[0])
         self.depth += 1
         try:
             return original(module, *with_dtype_of_weight(module, args), **kwargs)
@@ -168,6 +165,18 @@ class Recorder:
                 images=[self.images[f] for f in fingerprints if f in self.images],
                 grad=torch.is_grad_enabled(),
                 digest=digests,
+            )
+
+    def units(self, hidden):
+        """Before the layer that makes the scores: which units of each image are 0."""
+        with torch._C.DisableTorchFunction():  # unseen by the fake GPUs
+            zero = local_part(hidden) == 0
+            self.log(
+                "units",
+                grad=torch.is_grad_enabled(),
+                zeros=zero.sum().item(),
+                count=zero.numel(),
+                digests=[digest(row) for row in zero],
             )
 
     def wrapper_forward(self, original, wrapper, *args, **kwargs):

@@ -12,6 +12,7 @@ import shlex
 import shutil
 import textwrap
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 
 from tools.lab.progress import own_script
@@ -44,7 +45,7 @@ def planned(exercise):
             refuse(f"FAKE={given('FAKE')}: take {', '.join(FAKES)}")
     if given("ARGS"):
         try:
-            asked["flags"] = shlex.split(given("ARGS"))
+            asked["flags"] = tuple(shlex.split(given("ARGS")))
         except ValueError as error:
             refuse(f"ARGS={given('ARGS')!r} cannot be split into words: {error}")
     return Setting(**asked, float64=bool(given("DOUBLE")))
@@ -113,30 +114,29 @@ def show_curves(ours, right):
         return
     print("\n       your loss  right loss   your test  right test")
     same = True
-    for epoch in range(1, max(len(ours), len(right)) + 1):
-        mine = in_words(ours, epoch)
-        other = in_words(right, epoch)
-        equal = mine == other
-        if epoch <= min(len(ours), len(right)):
-            loss, *counts = ours[epoch - 1]
-            right_loss, *right_counts = right[epoch - 1]
-            near = math.isclose(loss, right_loss, rel_tol=compare.allowed(epoch))
-            equal = near and counts == right_counts
+    for epoch, (mine, other) in enumerate(zip_longest(ours, right), start=1):
+        equal = bool(mine and other) and equal_rows(epoch, mine, other)
         same = same and equal
+        loss, count = in_words(mine)
+        right_loss, right_count = in_words(other)
         mark = "" if equal else "  <- differs"
-        print(
-            f"epoch {epoch} {mine[0]:>8} {other[0]:>11} {mine[1]:>11} {other[1]:>11}"
-            f"{mark}"
-        )
+        texts = f"{loss:>8} {right_loss:>11} {count:>11} {right_count:>11}"
+        print(f"epoch {epoch} {texts}{mark}")
     if same:
         print("The curves are equal.")
 
 
-def in_words(curve, epoch):
+def equal_rows(epoch, mine, other):
+    """Return whether two rows of curves are equal but for rounding."""
+    near = math.isclose(mine[0], other[0], rel_tol=compare.allowed(epoch))
+    return near and mine[1:] == other[1:]
+
+
+def in_words(row):
     """Return the loss and the count of an epoch as texts; a dash where it has none."""
-    if epoch > len(curve):
+    if row is None:
         return "-", "-"
-    loss, correct, total = curve[epoch - 1]
+    loss, correct, total = row
     return f"{loss:.6f}", f"{correct}/{total}"
 
 
