@@ -162,7 +162,7 @@ test: $(DEV)  ## the tests, on GPUs too where there are some
 site: $(DEV)  ## the pages and notebooks as a web site, in _site/
 	@$(BIN)sphinx-build -W --keep-going -q -c tools/site . _site
 	@echo "file://$(CURDIR)/_site/index.html"
-lint docs lock compat: $(DEV)  ## ruff; pages; pins; an older PyTorch
+lint docs lock mutants answers compat: $(DEV)  ## ruff; pages; pins; bugs caught? an older PyTorch
 lint:
 	@$(BIN)ruff check . && $(BIN)ruff format --check .
 	@$(BIN)lint-imports --no-logo --no-cache
@@ -178,7 +178,6 @@ lock:
 	  --custom-compile-command "make lock" $${constraint:-} pyproject.toml \
 	  $$(test $$size = stages || echo --group pyproject.toml:$$size) -o requirements/$$size.txt \
 	  && constraint="-c requirements/dev.txt" U= || exit 1; done
-mutants answers: $(DEV)  ## do the tests catch bugs? do the checks judge every answer right?
 mutants:
 	@$(PY) tests/mutants.py
 answers:

@@ -31,9 +31,6 @@ ENV = {**os.environ, "OMP_NUM_THREADS": "1"}
 ENV.pop("RANK", None)
 torch.set_num_threads(1)
 
-slow = pytest.mark.skipif(
-    not os.environ.get("SLOW"), reason="takes long: make test SLOW=1"
-)
 DISTRIBUTED = ["04_ddp", "05_ddp_inference"]  # of the six
 LONG = 500  # epochs: more than a test waits for
 PARTIAL = 1012, 997  # numbers of images that leave a partial last batch of 96

@@ -254,10 +254,10 @@ MUTANTS = {  # file -> (text, text in its place, what that simulates, tests)
     ],
     "tools/run/install.py": [
         ("        if not was_there:\n", "        if True:\n", "a failed venv takes a working .venv with it", "run/test_install.py -k takes_nothing"),
-        ("\n        others = torch + others\n", "\n", "a wheelhouse without torch", "run/test_install.py -k holds_the_notebooks"),
-        ('requirements("notebooks", index', 'requirements("stages", index', "a wheelhouse without notebooks", "run/test_install.py -k holds_the_notebooks"),
+        (', "--no-deps", "--dest"', ', "--dest"', "torch's index asked for all packages, too", "run/test_install.py -k holds_the_notebooks"),
+        ('get(download, "notebooks"', 'get(download, "stages"', "a wheelhouse without notebooks", "run/test_install.py -k holds_the_notebooks"),
         ("elif with_gpu_packages or not", "elif not", "CUDA's packages left out of torch with CUDA", "run/test_install.py -k default_index"),
-        ('["--default-index", preflight.pip_index(PYTHON)]', "[]", "pip's own index is not asked", "run/test_install.py -k default_index"),
+        ("packages = preflight.pip_index(PYTHON)", "packages = preflight.PYPI", "pip's own index is not asked", "run/test_install.py -k default_index"),
     ],
     "tools/run/preflight.py": [
         ("        if free < gigabytes:\n", "        if False:\n", "a full disk not said", "run/test_install.py -k what_is_wrong"),

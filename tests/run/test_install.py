@@ -42,7 +42,7 @@ def test_variables_that_are_there_and_those_of_the_shell_pass():
     assert result.returncode == 0, result.stderr
     listed = call(["make", "help-variables"]).stdout
     mentioned = set(re.findall(r"[A-Z_]+(?==)", listed + call(["make"]).stdout))
-    assert mentioned == known
+    assert mentioned == known - {"ANSWERS"}  # which make itself sets
 
 
 def test_help_fits_one_screen():
@@ -180,10 +180,10 @@ def commands(monkeypatch, tmp_path):
 def test_an_index_is_asked_for_torch_alone(commands, monkeypatch):
     monkeypatch.setenv("TORCH_INDEX", "https://index/cpu")
     install.setup("stages")
-    _, (first, torch), (second, others) = commands
+    _, (first, torch), (second, others) = commands  # pip is asked for its index first
     assert "--index-url https://index/cpu" in first
     assert "torchvision==" in torch and "numpy" not in torch
-    assert "--default-index https://mirror/simple" in second
+    assert "--index-url https://mirror/simple" in second
     assert "numpy==" in others
     assert "torch" not in others and "nvidia" not in others and "cuda" not in others
     assert install.CHOSEN.read_text() == "https://index/cpu\n"
@@ -194,7 +194,7 @@ def test_the_default_index_has_it_all(commands, monkeypatch):
     install.setup("notebooks")
     asked, (words, read) = commands
     assert asked[0].endswith("-m pip config list")
-    assert "--default-index https://mirror/simple" in words
+    assert "--index-url https://mirror/simple" in words
     everything = (ROOT / "requirements/notebooks.txt").read_text().splitlines()
     assert sorted(read.splitlines()) == sorted(everything)
     assert "jupyterlab==" in read and "nvidia-nccl" in read
@@ -204,8 +204,8 @@ def test_a_wheelhouse_holds_the_notebooks_and_uv(commands, monkeypatch, tmp_path
     monkeypatch.setenv("TORCH_INDEX", "default")
     monkeypatch.setenv("OUT", str(tmp_path))
     install.wheelhouse()
-    ((words, read),) = commands
-    assert " -m pip download " in words and f"--dest {tmp_path} " in words
+    _, (words, read) = commands
+    assert " download " in words and f" --no-deps --dest {tmp_path} " in words
     for package in "torch==", "nvidia-nccl", "jupyterlab==", "numpy==", install.UV:
         assert package in read
 
@@ -213,10 +213,8 @@ def test_a_wheelhouse_holds_the_notebooks_and_uv(commands, monkeypatch, tmp_path
 def test_what_failed_is_said(commands, monkeypatch):
     monkeypatch.setenv("TORCH_INDEX", "https://index/cpu")
     monkeypatch.setattr(install, "succeeds", lambda *words: False)
-    with pytest.raises(SystemExit, match=r"could not install stages.txt: see above"):
+    with pytest.raises(SystemExit, match=r"could not get all of stages.txt: see above"):
         install.setup("stages")
-    with pytest.raises(SystemExit, match="could not download all: see above"):
-        install.wheelhouse()
     assert not install.CHOSEN.exists()
 
 
@@ -265,27 +263,19 @@ def test_a_larger_size_holds_the_smaller(checkout):
 
 
 def test_what_is_wrong_is_said_before_a_download(monkeypatch, tmp_path):
-    for name in preflight.PROXIES:
-        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path))
     disk = SimpleNamespace(free=7e9)
     monkeypatch.setattr(preflight.shutil, "disk_usage", lambda folder: disk)
-    assert preflight.look(True, None) == []
+    assert preflight.find_problem(True, None) is None
     nowhere = "http://127.0.0.1:9/simple"
-    (line,) = preflight.look(True, nowhere)
+    line = preflight.find_problem(True, nowhere)
     assert line.startswith(f"no connection to {nowhere} (")
-    assert "no proxy is set" in line
-    monkeypatch.setenv("HTTPS_PROXY", "http://me:secret@127.0.0.1:9")
-    (line,) = preflight.look(True, nowhere)
-    assert "through the HTTPS_PROXY that is set" in line and "secret" not in line
     disk.free = 3e9
-    assert preflight.look(False, None) == []
-    lines = preflight.look(True, nowhere)
-    assert lines and all(
-        "has 3.0 GB free, and this needs 6.2" in line for line in lines
-    )
+    assert preflight.find_problem(False, None) is None
+    line = preflight.find_problem(True, nowhere)
+    assert line.endswith("has 3.0 GB free, and this needs 6.2")
     monkeypatch.setattr(preflight.importlib.util, "find_spec", lambda name: None)
-    assert "apt install python3-venv" in preflight.look(False, None)[0]
+    assert "apt install python3-venv" in preflight.find_problem(False, None)
     monkeypatch.setattr(preflight.platform, "system", lambda: "Darwin")
     monkeypatch.setattr(preflight.platform, "machine", lambda: "x86_64")
-    assert preflight.look(False, None)[0].startswith("there is no torch for Intel Macs")
+    assert preflight.find_problem(False, None).startswith("there is no torch for Intel")

@@ -18,14 +18,9 @@ UV = "uv==0.13.9"
 VENV = Path(".venv")
 PYTHON = VENV / "bin" / "python"
 CHOSEN = VENV / "torch-index"  # the index of the first size, for the larger ones too
-NEEDED_BY = {
-    "stages": "the scripts and the lab need",
-    "notebooks": "JupyterLab and the notebooks need",
-    "dev": "the tests need",
-}
 GPU_ONLY = "nvidia", "cuda", "triton"  # packages that torch for CPUs does not need
 QUIET = [] if sys.stderr.isatty() else ["-q"]
-AGAIN = "see above, then the same command again"
+PIP = [PYTHON, "-m", "pip", "--disable-pip-version-check"]
 
 
 def succeeds(*words, **options):
@@ -38,7 +33,7 @@ def choose_index():
     if os.environ.get("TORCH_INDEX"):
         return os.environ["TORCH_INDEX"]
     if CHOSEN.exists():
-        return CHOSEN.read_text().strip() or "default"
+        return CHOSEN.read_text().strip()
     if sys.platform != "linux":
         return "default"  # which has only one build, without CUDA
     if preflight.has_driver():
@@ -50,6 +45,23 @@ def choose_index():
     print(f"no NVIDIA driver: torch for CPUs, from {preflight.CPU}")
     print("(TORCH_INDEX=default takes the one with CUDA)")
     return preflight.CPU
+
+
+def make_venv():
+    """Make .venv. If that fails, remove it, but only if it was not there before."""
+    was_there = VENV.exists()
+    has_pip = [PYTHON, "-c", "import pip"]
+    if PYTHON.exists() and succeeds(*has_pip, stderr=subprocess.DEVNULL):
+        return
+    print(f"Making .venv with {sys.executable}", flush=True)
+    try:
+        made = succeeds(sys.executable, "-m", "venv", VENV)
+    except KeyboardInterrupt:
+        made = False
+    if not made:
+        if not was_there:
+            shutil.rmtree(VENV, ignore_errors=True)
+        sys.exit(f"{sys.executable} could not make .venv: see above")
 
 
 def requirements(size, with_gpu_packages):
@@ -64,87 +76,56 @@ def requirements(size, with_gpu_packages):
     return torch, others
 
 
-def write_requirements(name, lines):
-    """Return the path of a new file in .venv with these lines."""
-    path = VENV / name
-    path.write_text("\n".join(lines) + "\n")
-    return path
-
-
-def make_venv():
-    """Make .venv. If that fails, remove it, but only if it was not there before."""
-    was_there = VENV.exists()
-    if PYTHON.exists() and succeeds(
-        PYTHON, "-c", "import pip", stderr=subprocess.DEVNULL
-    ):
-        return
-    print(f"Making .venv with {sys.executable}", flush=True)
-    try:
-        made = succeeds(sys.executable, "-m", "venv", VENV)
-    except KeyboardInterrupt:
-        made = False
-    if not made:
-        if not was_there:
-            shutil.rmtree(VENV, ignore_errors=True)
-        advice = "rm -r .venv, then again" if was_there else "what it says is above"
-        sys.exit(f"{sys.executable} could not make .venv: {advice}")
-
-
-def install_uv(house):
-    """Install uv with pip, whose output is shown only if that fails."""
-    words = [PYTHON, "-m", "pip", "install", "--disable-pip-version-check", "-q", UV]
+def get(command, size, index, house=None, more=()):
+    """Have pip or uv get the pins of a size, and `more`, from an index or a folder."""
+    with_gpu_packages = has_cuda(house) if house else index == "default"
+    torch, others = requirements(size, with_gpu_packages)
+    others += more
+    packages = preflight.pip_index(PYTHON)  # uv does not read pip's configuration
     if house:
-        words += ["--no-index", "--find-links", house]
-    result = subprocess.run(words, capture_output=True, text=True)
-    if result.returncode:
-        print(result.stdout + result.stderr, file=sys.stderr)
-        sys.exit(f"pip could not install {UV}: {AGAIN}")
+        parts = [(["--no-index", "--find-links", house], torch + others)]
+    elif index == "default":
+        parts = [(["--index-url", packages], torch + others)]
+    else:
+        parts = [(["--index-url", index], torch), (["--index-url", packages], others)]
+    path = VENV / "requirements.txt"
+    for source, lines in parts:
+        path.write_text("\n".join(lines) + "\n")
+        if not succeeds(*command, *QUIET, *source, "-r", path):
+            sys.exit(f"could not get all of {size}.txt: see above, then try again")
 
 
-def install(size, index, house):
-    """Install a size's pins with uv; return whether all of them were found."""
-    has_gpu_packages = any(Path(house).glob("nvidia*")) if house else index == "default"
-    torch, others = requirements(size, has_gpu_packages)
-    uv = [VENV / "bin" / "uv", "pip", "install", *QUIET, "--compile-bytecode"]
-    uv += ["--python", VENV]
-    if house:
-        everything = write_requirements("all.txt", torch + others)
-        return succeeds(*uv, "--no-index", "--find-links", house, "-r", everything)
-    # uv does not read pip's configuration.
-    packages = ["--default-index", preflight.pip_index(PYTHON)]
-    if index == "default":
-        everything = write_requirements("all.txt", torch + others)
-        return succeeds(*uv, *packages, "-r", everything)
-    first = write_requirements("torch.txt", torch)
-    rest = write_requirements("rest.txt", others)
-    found = succeeds(*uv, "--index-url", index, "-r", first)
-    return found and succeeds(*uv, *packages, "-r", rest)
+def has_cuda(house):
+    """Return whether a wheelhouse is one for torch with CUDA."""
+    return any(Path(house).glob("nvidia*"))
 
 
 def setup(size):
     """Make .venv if there is none, and install a size into it."""
     house = os.environ.get("WHEELHOUSE")
-    if house:
-        if not list(Path(house).glob("torch-*.whl")):
-            sys.exit(
-                f"WHEELHOUSE={house}: it has no torch; 'make wheelhouse' fills one"
-            )
-        index = "default"
-        cuda = any(Path(house).glob("nvidia*"))
-    else:
-        index = choose_index()
-        cuda = index != preflight.CPU
-    if not (VENV / "bin" / "uv").exists():
-        problems = preflight.look(cuda, None if house else preflight.pip_index())
-        if problems:
-            sys.exit("\n".join(problems))
+    if house and not list(Path(house).glob("torch-*.whl")):
+        sys.exit(f"WHEELHOUSE={house}: it has no torch; 'make wheelhouse' fills one")
+    index = "default" if house else choose_index()
+    cuda = has_cuda(house) if house else index != preflight.CPU
+    uv = VENV / "bin" / "uv"
+    if not uv.exists():
+        index_of_all = None if house else preflight.pip_index()
+        problem = preflight.find_problem(cuda, index_of_all)
+        if problem:
+            sys.exit(problem)
         make_venv()
-        install_uv(house)
+        source = ["--no-index", "--find-links", house] if house else []
+        if not succeeds(*PIP, "install", "-q", *source, UV):
+            sys.exit(f"pip could not install {UV}: see above, then try again")
     load = f"from {house}" if house else f"up to {3 if cuda else 0.4} GB to download"
     room = f"{preflight.DISK[cuda]:.0f} GB on disk"
-    print(f"Installing what {NEEDED_BY[size]}: {load}, {room}. Once.", flush=True)
-    if not install(size, index, house):
-        sys.exit(f"could not install {size}.txt: {AGAIN}")
+    print(f"Installing requirements/{size}.txt: {load}, {room}. Once.", flush=True)
+    get(
+        [uv, "pip", "install", "--compile-bytecode", "--python", VENV],
+        size,
+        index,
+        house,
+    )
     if not house:
         CHOSEN.write_text(index + "\n")
 
@@ -152,19 +133,17 @@ def setup(size):
 def wheelhouse():
     """Download the wheels of `make setup`, for this system and this Python."""
     house = Path(os.environ.get("OUT") or "wheelhouse").resolve()
-    index = choose_index()
-    pip = [PYTHON, "-m", "pip", "download", *QUIET, "--disable-pip-version-check"]
-    pip += ["--only-binary", ":all:", "--dest", house]
-    torch, others = requirements("notebooks", index == "default")
-    if index == "default":
-        others = torch + others
-        found = True
-    else:
-        first = write_requirements("torch.txt", torch)
-        found = succeeds(*pip, "--index-url", index, "-r", first)
-    rest = write_requirements("rest.txt", [*others, UV])
-    if not found or not succeeds(*pip, "--no-deps", "-r", rest):
-        sys.exit(f"could not download all: {AGAIN}")
+    # The pins name all packages. Those of torch's index would come a second time.
+    download = [
+        *PIP,
+        "download",
+        "--only-binary",
+        ":all:",
+        "--no-deps",
+        "--dest",
+        house,
+    ]
+    get(download, "notebooks", choose_index(), more=[UV])
     sizes = [path.stat().st_size for path in house.glob("*.whl")]
     like = f"{sys.platform} with Python {sys.version_info[0]}.{sys.version_info[1]}"
     print(f"{house}: {len(sizes)} wheels, {sum(sizes) / 1e9:.1f} GB, for {like}")

@@ -19,7 +19,6 @@ PYPI = "https://pypi.org/simple"
 CPU = "https://download.pytorch.org/whl/cpu"
 SECONDS = 5  # without an answer, before an index counts as out of reach
 DISK = {True: 6.2, False: 2.0}  # GB that .venv takes with CUDA, and without
-PROXIES = "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"
 
 
 def has_driver():
@@ -37,7 +36,7 @@ def unreachable(url):
     try:
         urllib.request.urlopen(url, timeout=SECONDS).close()
     except urllib.error.HTTPError as error:
-        return "the proxy asks who you are" if error.code == 407 else None
+        return str(error) if error.code == 407 else None  # 407: a proxy's
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", error)
         # pip and uv bring their own certificates, and say what is wrong with them.
@@ -73,38 +72,28 @@ def wrong_python():
 
 
 def no_space(gigabytes):
-    """Return a line for each disk with less room than that: here, and of uv's cache."""
+    """Return which disk has less room than that, this one or uv's cache's, or None."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    cache = Path(os.environ.get("UV_CACHE_DIR") or cache)
-    lines = {}
-    for folder in Path.cwd(), cache:
+    cache = os.environ.get("UV_CACHE_DIR") or cache
+    for folder in Path.cwd(), Path(cache):
         while not folder.exists():
             folder = folder.parent
         free = shutil.disk_usage(folder).free / 1e9
         if free < gigabytes:
-            line = f"{folder} has {free:.1f} GB free, and this needs {gigabytes}"
-            lines[folder.stat().st_dev] = line
-    return list(lines.values())
+            return f"{folder} has {free:.1f} GB free, and this needs {gigabytes}"
+    return None
 
 
-def look(cuda, index):
-    """Return a line for each problem that would stop an installation.
+def find_problem(cuda, index):
+    """Return what would stop an installation, in one line, or None.
 
     `cuda` says whether it is torch with CUDA. `index` is the address of the packages,
     or None if they come from a folder.
     """
-    problem = wrong_python()
-    if problem:
-        return [problem]
-    problems = no_space(DISK[cuda])
-    if problems or not index:
-        return problems
+    problem = wrong_python() or no_space(DISK[cuda])
+    if problem or not index:
+        return problem
     why = unreachable(index)
-    if not why:
-        return []
-    through = "and no proxy is set"
-    for name in PROXIES:
-        if os.environ.get(name):
-            through = f"through the {name} that is set"
-            break
-    return [f"no connection to {index} ({why}), {through}: SETUP.md"]
+    if why:
+        return f"no connection to {index} ({why}); a proxy, a mirror: see SETUP.md"
+    return None
