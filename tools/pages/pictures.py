@@ -58,7 +58,7 @@ STYLE = {
 
 
 def curves():
-    """Return {stage: its curve}, as stage 1's page has them."""
+    """Return {stage: its curve}, as stage 1's page has them, in a list."""
     parts = dict(PART.findall((ROOT / "01_cpu" / "README.md").read_text()))
     found = {}
     for line in parts["output all"].splitlines():
@@ -81,7 +81,7 @@ def draw_curves(found):
 def who_gets_what():
     """Return who sees each of 16 images in three epochs, and when: [rank, step].
 
-    With set_epoch, then without. Two ranks, two images a step on each.
+    With set_epoch, then without, under titles. Two ranks, two images a step on each.
     """
     found = []
     for calls_set_epoch in True, False:
@@ -133,7 +133,7 @@ def speedups():
     return [figures.speedups(published()), title]
 
 
-PICTURES = {  # name -> what returns the data, and what draws a picture of these
+PICTURES = {  # name -> what returns the data, a list, and what draws a picture of them
     "curves": (curves, draw_curves),
     "set_epoch": (who_gets_what, drawing.assignments),
     "gradients": (gradients, drawing.gradients),
