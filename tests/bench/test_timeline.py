@@ -13,7 +13,7 @@ from torch import nn
 from torch.profiler import profile
 
 from tools.bench import figures, timeline
-from tools.bench.timeline_rank import DATA_PARALLEL, LargeLayer, add_label
+from tools.bench.timeline_rank import DATA_PARALLEL, add_label, linear
 from tools.run.stages import CPU_PROCESSES
 
 
@@ -35,13 +35,16 @@ def test_a_timeline_shows_every_kind_that_its_legend_names(tmp_path):
         ("rank 1", "backward", 1e6 + 1, 2e6),
     ]
     path = tmp_path / "timeline.png"
-    rows, kinds = figures.draw_timeline(spans, [0, 7e5, 1e6], "", path)
-    assert (rows, kinds) == (["rank 0"], ["all-reduce", "copy", "forward"])
+    figures.draw_timeline(spans, [0, 7e5, 1e6], "", path)
     picture = image.imread(path)[..., :3]
     below_legend = picture[len(picture) // 3 :]
-    for color in (*(figures.KINDS[kind] for kind in kinds), "black"):
-        distance = np.abs(below_legend - to_rgb(color)).max(axis=-1)
-        assert (distance < 0.01).sum() > 50, color
+    drawn = []
+    for kind, color in figures.KINDS.items():
+        for part in picture, below_legend:
+            distance = np.abs(part - to_rgb(color)).max(axis=-1)
+            if (distance < 0.01).sum() > 50:
+                drawn.append(kind)
+    assert drawn == 2 * ["forward"] + 2 * ["all-reduce"] + 2 * ["copy"]
 
 
 DDP = "forward backward all-reduce waiting optimizer"
@@ -62,11 +65,9 @@ def test_a_timeline_shows_what_happens_in_each_step(stage, tmp_path, monkeypatch
     """All gradients of DDP are in one bucket, so nothing overlaps: the ranks wait."""
     if stage == "09_pipeline":
         monkeypatch.setenv("ARGS", "--micro-batches 2")
-    rows, kinds, (picture, *traces) = timeline.trace(stage, tmp_path)
-    assert rows == [f"rank {rank}" for rank in range(CPU_PROCESSES[stage])]
-    assert len(traces) == len(rows)
+    picture, *traces = timeline.trace(stage, tmp_path)
     assert picture.stat().st_size > 10_000
-    assert {*STEPS[stage].split(), "copy"} <= set(kinds)
+    assert len(traces) == CPU_PROCESSES[stage]
     spans = timeline.read_spans(traces[0], "rank 0")
     begun = []
     for _, kind, start, _ in spans:
@@ -80,14 +81,13 @@ def test_a_timeline_shows_what_happens_in_each_step(stage, tmp_path, monkeypatch
         assert ends[start] <= end
     if stage == "05_ddp_inference":
         assert after == "all-reduce evaluation all-reduce"
-        assert "evaluation" in kinds
         assert timeline.window(stage, spans)[-1] == max(ends.values())
 
 
 def test_timeline_of_model_parallel_takes_turns(tmp_path):
-    rows, _, paths = timeline.trace("06_model_parallel", tmp_path)
-    assert rows == ["process", "first half", "second half"]
-    spans = timeline.read_spans(paths[1], "process")
+    _, path = timeline.trace("06_model_parallel", tmp_path)
+    spans = timeline.read_spans(path, "process")
+    assert {span[0] for span in spans} == {"process", "first half", "second half"}
     first = [span for span in spans if span[0] == "first half"]
     second = [span for span in spans if span[0] == "second half"]
     for half in first, second:
@@ -95,7 +95,7 @@ def test_timeline_of_model_parallel_takes_turns(tmp_path):
         assert len(of_kind(half, "backward")) == 5
     assert not [one for one in first for other in second if overlap(one, other)]
     weights = []
-    for network in nn.Linear(784, 1024), LargeLayer(1024, 10):
+    for network in linear(784, 1024), linear(1024, 10):
         weights.append(sum(map(torch.Tensor.numel, network.parameters())))
     assert weights[1] == pytest.approx(weights[0], rel=0.02)
 
@@ -105,11 +105,10 @@ def test_stage_3_is_drawn_with_two_gpus_alone(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["timeline", "3"])
     timeline.main()
     assert capsys.readouterr().out.startswith("03_dp: not drawn")
-    drawn = lambda stage, out: (["process"], ["forward"], [])
-    monkeypatch.setattr(timeline, "trace", drawn)
+    monkeypatch.setattr(timeline, "trace", lambda stage, out: [out / stage])
     monkeypatch.setattr(timeline.gpus, "count_gpus", lambda: 2)
     timeline.main()
-    assert capsys.readouterr().out.startswith("03_dp: process: forward")
+    assert capsys.readouterr().out == f"03_dp: {tmp_path / '03_dp'}\n"
 
 
 def test_a_title_says_what_the_timeline_shows(monkeypatch):

@@ -105,8 +105,7 @@ def draw_memory(found, path):
 def draw_timeline(spans, borders, title, path):
     """Draw the spans (row, kind, start, end) from the first to the last of the borders.
 
-    These are where steps end. All times in microseconds. Returns the rows from top to
-    bottom, and the kinds.
+    These are where steps end. All times in microseconds.
     """
     start = borders[0]
     end = borders[-1]
@@ -138,4 +137,3 @@ def draw_timeline(spans, borders, title, path):
     figure.legend(handles=handles, loc="outside upper center", ncols=9, fontsize=9)
     axes.set_title(title, fontsize=10)
     figure.savefig(path, dpi=130)
-    return rows, sorted(kinds)

@@ -35,6 +35,10 @@ from tools.run.stages import (
 STEPS = 3  # that are drawn
 FLAGS = "--hidden 1024 --batch-size 256"
 IMAGES = 5 * 256, 1000  # to train on, five steps, and to evaluate
+NOTES = {  # of the titles
+    "05_ddp_inference": " and the evaluation",
+    "06_model_parallel": " (with a larger last layer: as much work as the first)",
+}
 PROFILED = {  # what the names of the profiler's own labels have in them -> kind
     ":all_reduce": "all-reduce",  # of gloo or nccl
     ":send": "send",
@@ -154,20 +158,14 @@ def profile_stage(stage, out):
 def headline(stage):
     """Return the title of a stage's timeline."""
     title = f"{stage} {os.environ.get('ARGS', '')}".strip() + f": {STEPS} steps"
-    if stage == "05_ddp_inference":
-        title += " and the evaluation"
-    if stage == "06_model_parallel":
-        title += " (with a larger last layer: as much work as the first)"
+    title += NOTES.get(stage, "")
     if gpus.count_gpus() and stage != "01_cpu":
         title += " (when each process launches the work)"
     return title
 
 
 def trace(stage, out):
-    """Run a stage; write its traces and its timeline to `out`.
-
-    Returns (rows of the timeline, kinds of work, paths: the picture, then the traces).
-    """
+    """Run a stage; write its timeline and its traces to `out`; return their paths."""
     out.mkdir(parents=True, exist_ok=True)
     traces = profile_stage(stage, out)
     spans = []
@@ -177,8 +175,8 @@ def trace(stage, out):
     borders = window(stage, spans[0])
     picture = out / f"trace_{stage}.png"
     every = [span for of_rank in spans for span in of_rank]
-    rows, kinds = figures.draw_timeline(every, borders, headline(stage), picture)
-    return rows, kinds, [picture, *traces]
+    figures.draw_timeline(every, borders, headline(stage), picture)
+    return [picture, *traces]
 
 
 def main():
@@ -191,9 +189,8 @@ def main():
         if stage == "03_dp" and gpus.count_gpus() < 2:
             print("03_dp: not drawn: nn.DataParallel does nothing without two GPUs")
             continue
-        rows, kinds, paths = trace(stage, out)
-        print(f"{stage}: {', '.join(rows)}: {', '.join(kinds)}")
-        print("  " + ", ".join(str(data.shown(path)) for path in paths))
+        paths = [str(data.shown(path)) for path in trace(stage, out)]
+        print(f"{stage}: {', '.join(paths)}")
 
 
 if __name__ == "__main__":
