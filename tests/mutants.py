@@ -254,7 +254,7 @@ MUTANTS = {  # file -> (text, text in its place, what that simulates, tests)
     ],
     "tools/run/install.py": [
         ("        if not was_there:\n", "        if True:\n", "a failed venv takes a working .venv with it", "run/test_install.py -k takes_nothing"),
-        (', "--no-deps", "--dest"', ', "--dest"', "torch's index asked for all packages, too", "run/test_install.py -k holds_the_notebooks"),
+        ('["--no-deps", ', '[', "torch's index asked for all packages, too", "run/test_install.py -k holds_the_notebooks"),
         ('get(download, "notebooks"', 'get(download, "stages"', "a wheelhouse without notebooks", "run/test_install.py -k holds_the_notebooks"),
         ("elif with_gpu_packages or not", "elif not", "CUDA's packages left out of torch with CUDA", "run/test_install.py -k default_index"),
         ("packages = preflight.pip_index(PYTHON)", "packages = preflight.PYPI", "pip's own index is not asked", "run/test_install.py -k default_index"),
@@ -295,6 +295,10 @@ MUTANTS = {  # file -> (text, text in its place, what that simulates, tests)
     "tools/lab/checks.py": [
         ("CLOSE = 1e-5", "CLOSE = 1e-1", "wrong losses pass", "lab/test_checks.py"),
         ("            if digest != steps[0][number]:\n", "            if False:\n", "ranks may drift apart", "lab/test_checks.py"),
+    ],
+    "tools/lab/setting.py": [
+        ('            words.append(f"RESUME={self.resume}")\n', "            pass\n", "the command of a message does not resume", "lab/test_trying.py -k repeats"),
+        ("            if path.name not in self.keep:\n", "            if False:\n", "make try keeps what the check deletes", "lab/test_trying.py -k deletes"),
     ],
     "tools/lab/exercise.py": [
         ("    return committed(stage) or script", "    return script", "an edited stage breaks the lab", "lab/test_commands.py -k edit"),

@@ -134,15 +134,8 @@ def wheelhouse():
     """Download the wheels of `make setup`, for this system and this Python."""
     house = Path(os.environ.get("OUT") or "wheelhouse").resolve()
     # The pins name all packages. Those of torch's index would come a second time.
-    download = [
-        *PIP,
-        "download",
-        "--only-binary",
-        ":all:",
-        "--no-deps",
-        "--dest",
-        house,
-    ]
+    download = [*PIP, "download", "--only-binary", ":all:"]
+    download += ["--no-deps", "--dest", house]
     get(download, "notebooks", choose_index(), more=[UV])
     sizes = [path.stat().st_size for path in house.glob("*.whl")]
     like = f"{sys.platform} with Python {sys.version_info[0]}.{sys.version_info[1]}"
