@@ -124,7 +124,7 @@ def show_room(path):
         refuse(f"cannot read {path}: {error.strerror}")
     room = read_lines(text.splitlines())
     if not room:
-        refuse("no line says '3 of 31 solved': collect the last lines of 'make check'")
+        refuse("no line says '3 of 34 solved': collect the last lines of 'make check'")
     width = max(map(len, room))
     print(f"{'who':{width}}  solved  begun")
     for who, (solved, begun) in sorted(room.items(), key=lambda item: -len(item[1][0])):
