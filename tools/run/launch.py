@@ -147,24 +147,19 @@ def meet(plan):
     Ends the program with one line if a node is missing or would run something else.
     """
     nodes = plan.nodes
-    found = rendezvous(
-        nodes.rank,
-        nodes.count,
-        nodes.address,
-        nodes.port,
-        nodes.wait,
-        fingerprint(plan),
-    )
+    place = nodes.rank, nodes.count, nodes.address, nodes.port, nodes.wait
+    found = rendezvous(*place, fingerprint(plan))
     return replace(plan, environment={**plan.environment, **found})
+
+
+def digest(*paths):
+    """Return the beginning of the checksum of files, one after the other."""
+    whole = b"".join(path.read_bytes() for path in paths)
+    return f"SHA-256 {hashlib.sha256(whole).hexdigest()[:12]}"
 
 
 def fingerprint(plan):
     """Return what must be the same on all nodes of a run: texts by name."""
-
-    def digest(*paths):
-        whole = b"".join(path.read_bytes() for path in paths)
-        return f"SHA-256 {hashlib.sha256(whole).hexdigest()[:12]}"
-
     raw = plan.args.data / "MNIST" / "raw"
     found = {
         "the number of nodes": f"--nnodes={plan.nodes.count}",

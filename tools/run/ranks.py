@@ -196,10 +196,8 @@ def torchrun_variables(processes, port):
         "WORLD_SIZE": str(processes),
         "LOCAL_WORLD_SIZE": str(processes),
     }
-    found = []
-    for rank in range(processes):
-        found.append({**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)})
-    return found
+    numbers = [str(rank) for rank in range(processes)]
+    return [{**shared, "RANK": number, "LOCAL_RANK": number} for number in numbers]
 
 
 def run(words, processes=None, float64=False, timeout=120, prepare=None, gpus=False):
@@ -242,19 +240,20 @@ def outcome(job, statuses, late):
     `errors`, {rank: (text, line of the script or None)} of what it did not catch;
     `places`, {rank: line or None} of where it was when it was ended; `stderrs`.
     """
-    texts = {}
-    for path in job.folder.iterdir():
-        texts[path.name] = path.read_text(errors="replace")
-    stderrs = []
+
+    def text(name):
+        path = job.folder / name
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    stderrs = [text(f"stderr{rank}") for rank in range(len(statuses))]
     errors = {}
     places = {}
     for rank, status in enumerate(statuses):
-        stderrs.append(texts.get(f"stderr{rank}", ""))
-        if texts.get(f"error{rank}"):
-            errors[rank] = tuple(json.loads(texts[f"error{rank}"]))
+        if text(f"error{rank}"):
+            errors[rank] = tuple(json.loads(text(f"error{rank}")))
         if status is None:
-            places[rank] = place(texts.get(f"stack{rank}", ""), job.words[0])
-    outputs = texts.get("stdout", ""), "".join(stderrs)
+            places[rank] = place(text(f"stack{rank}"), job.words[0])
+    outputs = text("stdout"), "".join(stderrs)
     if late:
         result = TimedOut(job.words, job.timeout, *outputs)
     else:
