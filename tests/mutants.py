@@ -280,7 +280,7 @@ MUTANTS = {  # file -> (text, text in its place, what that simulates, tests)
         ("    if free < 2**28:", "    if False:", "a full disk is in order", "run/test_doctor.py -k room"),
         ("    if threads > count:", "    if False:", "too many threads not said", "run/test_doctor.py -k threads"),
         ("except (Exception, SystemExit) as error:", "except Exception as error:", "one refusal ends the doctor", "run/test_doctor.py -k failure"),
-        ("if hashlib.sha256(content).hexdigest() not in checksums:", "if not content:", "a damaged sample is in order", "run/test_doctor.py -k failure"),
+        ("train, test = data.check(root)", "train, test = 4000, 1000", "damaged data are in order", "run/test_doctor.py -k damaged"),
     ],
     "tools/pages/blocks.py": [
         ("        return old == new\n", "        return True\n", "stale tables and diffs pass", DOCS),
