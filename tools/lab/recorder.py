@@ -62,8 +62,10 @@ def squares(gradient):
     if gradient is None:
         return 0
     with torch._C.DisableTorchFunction():  # unseen by the fake GPUs
-        numbers = array(local_part(gradient).double())  # item() would wait for the GPU
-        return float((numbers**2).sum())
+        part = local_part(gradient).clone()
+        if part.dtype not in FLOATS:  # NumPy has no bfloat16; a fake GPU sees this
+            part = part.double()
+        return float((array(part).astype("float64") ** 2).sum())
 
 
 def state_of(optimizer):
@@ -174,7 +176,7 @@ class Recorder:
             self.log(
                 "units",
                 grad=torch.is_grad_enabled(),
-                zeros=zero.sum().item(),
+                zeros=int(array(zero).sum()),  # item() would wait for a GPU
                 count=zero.numel(),
                 digests=[digest(row) for row in zero],
             )
