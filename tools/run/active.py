@@ -7,7 +7,7 @@ import re
 import sys
 from importlib import metadata
 
-from tools.run.stages import BEYOND, EVERY, ROOT, STAGES, refuse, too_old
+from tools.run.stages import ROOT, STAGES, refuse, too_old
 
 IN_VENV = "wheelhouse", "lock", "compat"  # targets that install something
 LEAVE_OUT = "or leave VENV=none out, and make installs all into .venv"
@@ -38,13 +38,6 @@ def is_there(name):
     return True
 
 
-def asked(target):
-    """Return the stages that a target of make runs; the six where it is another."""
-    if target in EVERY:
-        return [EVERY[target]]
-    return list(BEYOND.values()) if target == "beyond" else STAGES
-
-
 def main():
     size, *targets = sys.argv[1:]
     for target in targets:
@@ -57,10 +50,9 @@ def main():
     if missing:
         names = " ".join(missing)
         refuse(f"{python} lacks {names}: {python} -m pip install {names}, {LEAVE_OUT}")
-    for target in targets:
-        old = too_old(metadata.version("torch"), asked(target))
-        if old:
-            refuse(old)
+    old = too_old(metadata.version("torch"), STAGES)  # the others say so themselves
+    if old:
+        refuse(old)
 
 
 if __name__ == "__main__":
