@@ -71,30 +71,23 @@ def prepare():
     print(f"repository  {ROOT}")
     print(f"PyTorch     {torch.__version__}, Python {sys.version.split()[0]}")
     print(f"devices     {gpus} GPU{'s' * (gpus != 1)}, {os.cpu_count()} CPU cores")
-    print(
-        f"data        {data.shown(root)}, {size}: {train} training, {test} test images"
-    )
+    found = f"{size}: {train} training, {test} test images"
+    print(f"data        {data.shown(root)}, {found}")
 
 
-@refusals_raised()
-def show_diff(stage, base=None):
-    """Show the hunks of the diff to a stage, with the reason for each folded.
-
-    They are those from `base`, by default the stage that the page's diff starts from.
-    Raises RuntimeError where the stage's page does not explain that diff.
-    """
-    base = base or previous(stage)
+def show_diff(stage):
+    """Show the hunks of the diff that the stage's page explains, each reason folded."""
+    base = previous(stage)
     found = diffs.hunks(base, stage)
     reasons = blocks.reasons(base, stage)
     count = diffs.changed_lines(base, stage)
     html = f"<p>From <b>{base}</b> to <b>{stage}</b>: {count} changed lines.</p>"
-    for number, hunk in enumerate(found, start=1):
-        lines = "".join(
-            f'<span style="display: block; padding: 0 .5em; '
-            f'background: {BACKGROUND.get(line[0], "none")}">{escape(line)}</span>'
-            for line in hunk.text[1:]
-        )
-        reason = reasons[number - 1]
+    for number, (hunk, reason) in enumerate(zip(found, reasons, strict=True), start=1):
+        lines = ""
+        for line in hunk.text[1:]:
+            color = BACKGROUND.get(line[0], "none")
+            style = f"display: block; padding: 0 .5em; background: {color}"
+            lines += f'<span style="{style}">{escape(line)}</span>'
         why = MarkdownIt().render(reason.text)
         title = MarkdownIt().renderInline(reason.title)
         html += f"""<p style="margin: .8em 0 .2em"><b>{number} of {len(found)}</b>
