@@ -16,7 +16,6 @@ root = next((f for f in folders if (f / "tools/pages/notebook.py").exists()), No
 if root is None:
     raise RuntimeError("open this notebook from a clone of the repository")
 sys.path.insert(0, str(root))
-from tools.pages import drawing
 from tools.pages import notebook as nb
 
 nb.prepare()
@@ -46,6 +45,8 @@ nb.curve("03_dp", "04_ddp")
 
 # %%
 from torch.utils.data import DistributedSampler
+
+from tools.pages import drawing
 
 IMAGES, RANKS, EPOCHS, PART = 24, 2, 4, 3  # each rank takes 3 images in a step
 

@@ -13,7 +13,6 @@ root = next((f for f in folders if (f / "tools/pages/notebook.py").exists()), No
 if root is None:
     raise RuntimeError("open this notebook from a clone of the repository")
 sys.path.insert(0, str(root))
-from tools.pages import drawing
 from tools.pages import notebook as nb
 
 nb.prepare()
