@@ -95,6 +95,8 @@ def test_gloo_is_asked_for_where_ranks_share_gpus(plan):
         ("07_fsdp", {"NPROC": "4"}, "NPROC=4: each process needs a GPU of its own"),
         ("09_pipeline", {"NPROC": "3"}, "09_pipeline runs on 2 processes: use NPROC=2"),
         ("10_hybrid", {"NPROC": "3"}, "10_hybrid needs a multiple of 2 processes: use"),
+        ("03_dp", {"ARGS": "--lr nan"}, "--lr nan must be more than 0"),
+        ("01_cpu", {"ARGS": "--epochs 0"}, "--epochs 0: a run has at least one epoch"),
         ("03_dp", {"ARGS": "--hidden x"}, "03_dp: argument --hidden: invalid int valu"),
         ("03_dp", {"ARGS": "--wide"}, "03_dp: unrecognized arguments: --wide; it has "),
         ("03_dp", {"ARGS": "--batch 32"}, "03_dp: unrecognized arguments: --batch 32;"),

@@ -94,6 +94,7 @@ def make_plan(stage, settings):
     visible, count, notes = plan_gpus(stage, given)
     flags = plan_flags(stage, given)
     args = parse_flags(stage, flags, "cuda" if count else "cpu")
+    check_values(args)
     nodes = plan_nodes(stage, given)
     environment = {}
     # The kernels of this tutorial are tiny. More threads gain little on an idle
@@ -151,6 +152,16 @@ def plan_flags(stage, given):
         return flags + shlex.split(given.get("ARGS", ""))
     except ValueError as error:
         refuse(f"ARGS={given['ARGS']!r} cannot be split into words: {error}")
+
+
+def check_values(args):
+    """Refuse a value with which the script would fail, or train nothing."""
+    if args.epochs < 1:
+        refuse(f"--epochs {args.epochs}: a run has at least one epoch, EPOCHS=1")
+    for name in "batch_size", "hidden", "lr", "micro_batches":
+        value = getattr(args, name, 1)
+        if not value > 0:  # which nan is not, either
+            refuse(f"--{name.replace('_', '-')} {value} must be more than 0")
 
 
 def plan_nodes(stage, given):
