@@ -159,7 +159,8 @@ class Messages(TorchDispatchMode):
 
 def spy(rank, folder):
     """Write down what this rank holds, and what it moves from one step to the next."""
-    plain, messages = torch.optim.SGD.step, Messages()
+    plain = torch.optim.SGD.step
+    messages = Messages()
 
     def step(self, *args, **kwargs):
         result = plain(self, *args, **kwargs)
@@ -193,7 +194,8 @@ def count(found):
 
 
 def test_fsdp_keeps_a_half_and_borrows_layer_by_layer(data, tmp_path):
-    first, last = 784 * 128 + 128, 128 * 10 + 10
+    first = 784 * 128 + 128
+    last = 128 * 10 + 10
     for found in seen(FSDP, data((256, 64)), tmp_path):
         assert found["bytes"] == 203_540 == (first + last) * 4 // 2
         assert count(found) == {
@@ -213,13 +215,15 @@ def test_tensor_parallel_moves_640_activations(data, tmp_path):
 def test_pipeline_moves_micro_batches_there_and_back(data, tmp_path):
     first, last = seen(PIPELINE, data((256, 64)), tmp_path)
     assert (first["bytes"], last["bytes"]) == (401_920, 5_160)
-    there, back = [["send", 16 * 128]] * 4, [["recv", 16 * 128]] * 4
+    there = [["send", 16 * 128]] * 4
+    back = [["recv", 16 * 128]] * 4
     assert first["moved"] == there + back  # all are in flight before the first is back
     assert last["moved"] == [["recv", 16 * 128]] * 4 + [["send", 16 * 128]] * 4
 
 
 def test_hybrid_does_both(data, tmp_path):
-    first, last = 784 * 64 + 64, 64 * 10 + 10
+    first = 784 * 64 + 64
+    last = 64 * 10 + 10
     for found in seen(HYBRID, data((256, 64)), tmp_path):
         assert found["bytes"] == 101_780
         assert count(found) == {

@@ -26,7 +26,8 @@ def test_torchrun_with_the_variables_of_kubeflow_trainer(data, trained, tmp_path
     finally:
         for node in nodes:
             node.terminate()  # torchrun ends its ranks
-    ours, theirs = rows(tmp_path / "0"), rows(trained("01_cpu", EVEN))
+    ours = rows(tmp_path / "0")
+    theirs = rows(trained("01_cpu", EVEN))
     assert len(ours) == len(theirs) == 2
     for one, other in zip(ours, theirs, strict=True):
         assert one == [other[0], pytest.approx(other[1], abs=1e-6), *other[2:]]

@@ -300,7 +300,8 @@ def test_a_chain_goes_on_after_the_time_limit(cluster, told):
     (told / "hold").touch()
     words = SLURM, "11_resume", "--resume"
     chain = cluster.sbatch(told, "--array=1-2%1", *CPUS, *words)
-    first, second = f"{chain}_1", f"{chain}_2"
+    first = f"{chain}_1"
+    second = f"{chain}_2"
     cluster.wait_for_both_nodes(told, first)
     cluster.run("scontrol", "update", f"JobId={first}", "EndTime=now+1")
     cluster.wait(first, "TIMEOUT")

@@ -24,7 +24,8 @@ def test_a_curve_is_that_of_the_sample(number, quoted, tmp_path):
         texts = [mended, exercise.script("solution")]
     assert len(found) == len(texts) == quoted
     for told, text in zip(found, texts, strict=True):
-        path, out = tmp_path / "mnist.py", tmp_path / "out"
+        path = tmp_path / "mnist.py"
+        out = tmp_path / "out"
         path.write_text(text)
         result = ranks.run([path, "--data", ROOT / "data/sample", "--out", out])
         losses = re.findall(r"loss ([\d.]+)", result.stdout)

@@ -9,7 +9,8 @@ from tools.run.stages import STAGES, load
 
 @pytest.mark.parametrize("saved", STAGES)
 def test_every_stage_loads_a_checkpoint(saved, trained, data):
-    out, test = trained(saved), tensors(data(EVEN), train=False)
+    out = trained(saved)
+    test = tensors(data(EVEN), train=False)
     for stage in STAGES:
         model = load(stage).Net(hidden=128)
         model.load_state_dict(weights(out), strict=True)

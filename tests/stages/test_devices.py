@@ -13,11 +13,16 @@ from tools.lab import fake_cuda
 from tools.run import ranks
 from tools.run.stages import CPU_PROCESSES, STAGES, script
 
-SIZE, BATCH, EPOCHS = (56, 21), 40, 2  # a partial last batch
+SIZE = 56, 21
+BATCH = 40  # leaves a partial last batch
+EPOCHS = 2
 OLD_DRIVER = "2, by NVML alone"  # CUDA cannot use them
-CPU, SAME = '"cpu"', "Expected all tensors to be on the same device"
-SERIES, ORDINAL = "Attempting to deserialize object on a CUDA", "invalid device ordinal"
-DUPLICATE, NO_BACKEND = "Duplicate GPU detected", "No backend type associated with"
+CPU = '"cpu"'
+SAME = "Expected all tensors to be on the same device"
+SERIES = "Attempting to deserialize object on a CUDA"
+ORDINAL = "invalid device ordinal"
+DUPLICATE = "Duplicate GPU detected"
+NO_BACKEND = "No backend type associated with"
 AVAILABLE = r'"cuda" if torch.cuda.is_available\(\) else "cpu"'
 BACKEND = r'"nccl" if DEVICE == "cuda" else "gloo"'
 # What is put in place of a text, on how many GPUs, and what is then wrong. A text that
@@ -190,7 +195,8 @@ def test_a_checkpoint_may_hold_tensors_of_gpus(data, tmp_path):
     gpu = edited("02_single_gpu", tmp_path, ("tensor.cpu()", "tensor"))
     train(gpu, tmp_path / "gpu", data(SIZE), 1, "--epochs", 1)
     words = "--checkpoint", tmp_path / "gpu/model.pth"
-    stage, cpu = "05_ddp_inference", (tmp_path / "cpu", data(SIZE), 0, *words)
+    stage = "05_ddp_inference"
+    cpu = (tmp_path / "cpu", data(SIZE), 0, *words)
     result, _ = train(script(stage), *cpu)
     assert result.stdout.endswith("/21\n"), result.stderr
     there = 'checkpoint, map_location="cpu"', "checkpoint"

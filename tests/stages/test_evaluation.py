@@ -26,7 +26,8 @@ def test_every_image_counts_once(trained, data, processes):
 @pytest.mark.parametrize("processes", [2, 3, 4])
 def test_distributed_sampler_counts_some_images_twice(trained, data, processes):
     """Why stage 05 does without it: it pads until every rank has as many images."""
-    stage, test = load("01_cpu"), tensors(data(SIZE), train=False)
+    stage = load("01_cpu")
+    test = tensors(data(SIZE), train=False)
     model = stage.Net(hidden=128)
     model.load_state_dict(weights(trained("01_cpu")))
     total = 0

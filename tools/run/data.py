@@ -39,7 +39,8 @@ def check(root):
         if len(start) < 8 or start[:4] != bytes([0, 0, 8, header // 4 - 1]):
             raise ValueError(f"{path} is no MNIST file")
         counts.append(int.from_bytes(start[4:], "big"))
-        size, expected = path.stat().st_size, header + counts[-1] * item
+        size = path.stat().st_size
+        expected = header + counts[-1] * item
         if size != expected:
             raise ValueError(f"{path} is damaged: {size} bytes instead of {expected}")
     train, train_labels, test, test_labels = counts

@@ -258,7 +258,8 @@ def main():
         try:
             verdict, text = check()
         except (Exception, SystemExit) as error:  # noqa: BLE001
-            verdict, text = FAILURE, f"{type(error).__name__}: {first_line(error)}"
+            verdict = FAILURE
+            text = f"{type(error).__name__}: {first_line(error)}"
         verdicts[name] = verdict
         print(f"{name:14} {verdict:8} {text}", flush=True)
     print(summary(verdicts), flush=True)

@@ -117,7 +117,8 @@ def setup(size):
         source = ["--no-index", "--find-links", house] if house else []
         if not succeeds(*PIP, "install", "-q", *source, UV):
             sys.exit(f"pip could not install {UV}: see above, then try again")
-    load = f"from {house}" if house else f"up to {3 if cuda else 0.4} GB to download"
+    size_of_all = "3 GB" if cuda else "0.4 GB"
+    load = f"from {house}" if house else f"up to {size_of_all} to download"
     room = f"{preflight.DISK[cuda]:.0f} GB on disk"
     print(f"Installing requirements/{size}.txt: {load}, {room}. Once.", flush=True)
     get(

@@ -61,7 +61,8 @@ def pip_index(python=sys.executable):
 
 def wrong_python():
     """Return why this Python cannot make a .venv in which torch runs, or None."""
-    system, machine = platform.system(), platform.machine()
+    system = platform.system()
+    machine = platform.machine()
     if system not in ("Linux", "Darwin"):
         return f"{system} is not enough, inside WSL it works: see SETUP.md"
     if (system, machine) == ("Darwin", "x86_64"):

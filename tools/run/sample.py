@@ -25,7 +25,8 @@ def idx(values, *shape):
 
 def write_part(root, part, images, labels):
     """Write `train` or `t10k` of a torchvision MNIST root, from bytes or values."""
-    raw, count = Path(root) / "MNIST" / "raw", len(labels)
+    raw = Path(root) / "MNIST" / "raw"
+    count = len(labels)
     raw.mkdir(parents=True, exist_ok=True)
     (raw / f"{part}-images-idx3-ubyte").write_bytes(idx(images, count, 28, 28))
     (raw / f"{part}-labels-idx1-ubyte").write_bytes(idx(labels, count))
