@@ -52,7 +52,7 @@ REASONS = {  # a part of what the check says of the broken script
     "31": "Epoch 1 counts 16 of 101 test images as correct; stage 1 counts 22",
     "32": "rank 1 trained on 512 images that rank 0 trained on too",
     "33": "Expected to mark a variable ready only once",
-    "34": "rank 1 drops the same units for an image as rank 0 in step 1",
+    "34": "An image of rank 1 in step 1 of epoch 1 loses the same units as one of",
 }
 
 

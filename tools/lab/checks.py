@@ -217,7 +217,7 @@ def reduced_by_ddp(record):
     times = numbers / size_of_network(record) / max(steps, 1)
     if times != 1:
         raise Wrong(
-            f"DDP reduced the gradients {times:.1f} times a step, expected once."
+            f"DDP reduced the gradients {times:.2g} times a step, expected once."
         )
 
 

@@ -202,6 +202,10 @@ class Recorder:
     def loader_init(self, original, loader, *args, **options):
         """Around the constructor of a DataLoader: without workers, which cost time."""
         given = signature(original).bind(loader, *args, **options).arguments
+        dataset = given["dataset"]
+        is_stream = isinstance(dataset, torch.utils.data.IterableDataset)
+        has_length = hasattr(dataset, "__len__") and not is_stream
+        self.log("loader", is_stream=is_stream, size=len(dataset) if has_length else 0)
         for name in WORKERS:
             given.pop(name, None)
         original(**given)

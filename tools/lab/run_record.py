@@ -13,6 +13,8 @@ GONE = r"(?i)Connection (closed|reset)|preamble|Broken pipe|Socket|timed? ?out|p
 # PyTorch puts its own file, and what(), before a message from C++.
 NOISE = r"\[[^\]]*/[^\]]*\] *|what\(\): *"
 
+POINT_TO_POINT = "send", "recv", "isend", "irecv"
+
 
 @dataclass(kw_only=True, eq=False)
 class RunRecord:
@@ -127,13 +129,17 @@ class RunRecord:
     def collective_calls(self):
         """Return for each rank a list of events, one per call of a collective.
 
-        The backward pass is among them where the script uses DDP.
+        The backward pass is among them where the script uses DDP. Messages between two
+        ranks are not: where one sends, the other receives.
         """
         ranks = range(len(self.events))
-        calls = [self.of("collective_call", rank) for rank in ranks]
+        left_out = set(POINT_TO_POINT)
         if not any(self.of("ddp", rank) for rank in ranks):
-            for rank in ranks:
-                calls[rank] = [c for c in calls[rank] if c["name"] != "backward"]
+            left_out.add("backward")
+        calls = []
+        for rank in ranks:
+            called = self.of("collective_call", rank)
+            calls.append([call for call in called if call["name"] not in left_out])
         return calls
 
     def error(self):

@@ -24,8 +24,13 @@ def check(run):
             learns(record)
         else:
             same_curve(record, run.original(**setting), "one process")
-    if "IterableDataset" not in record.text:
-        raise Wrong(
-            "The script has no IterableDataset any more: the images do not come as a "
-            "stream."
-        )
+        streams(record, train)
+
+
+def streams(record, train):
+    """Raise Wrong where a DataLoader reads the training images from no stream."""
+    loaders = record.of("loader")
+    from_stream = any(loader["is_stream"] for loader in loaders)
+    by_index = any(loader["size"] == train for loader in loaders)
+    if "IterableDataset" not in record.text or (by_index and not from_stream):
+        raise Wrong("The training images do not come as a stream any more.")

@@ -35,8 +35,8 @@ def computed_again(record, rank):
     computed = sum(len(event["digest"]) for event in passes)
     again = computed - steps * len(weights(record))
     if again < BLOCKS * steps:
+        blocks = 2 * again / BLOCKS / steps
         raise Wrong(
-            f"In {steps} steps of rank {rank} the backward passes computed layers with "
-            f"{again} tensors of weights again, expected {BLOCKS * steps}: both blocks "
-            "are to be computed again."
+            f"In a step of rank {rank}, the backward pass computes {blocks:.2g} of the "
+            "2 blocks again, expected both."
         )

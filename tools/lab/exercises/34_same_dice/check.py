@@ -1,6 +1,6 @@
 from tools.lab.checks import (
+    EPOCHS,
     OTHER,
-    TEST,
     TRAIN,
     Limit,
     Wrong,
@@ -10,11 +10,12 @@ from tools.lab.checks import (
     same_curve,
     wrapped,
 )
+from tools.lab.fake_cuda import machines
 from tools.lab.image_checks import partitioned
 
 
 def check(run):
-    for setting in {}, OTHER:
+    for setting in {}, {**OTHER, "fake": machines}:
         record = run(**setting)
         ended(record)
         partitioned(record, setting.get("train", TRAIN))
@@ -24,8 +25,7 @@ def check(run):
         drops_anew(record)
         equal_weights(record)
         learns(record)
-    # The same run as the latest one, in other words: the lab would not repeat it.
-    again = run(**OTHER, test=TEST)
+    again = run(**OTHER)  # the same ranks, on one machine
     same_curve(again, record, "an earlier run of the same script")
     other_seed(run("--seed", "1", **OTHER), record)
 
@@ -67,16 +67,23 @@ def drops_half(record):
 def drops_anew(record):
     """Raise Wrong where the same units are dropped for two images."""
     ranks = [passes(record, rank) for rank in range(len(record.events))]
+    steps_of_epoch = len(ranks[0]) // EPOCHS
     seen = {}  # which units -> the rank and the step
-    for step, events in enumerate(zip(*ranks, strict=True), start=1):
+    for number, events in enumerate(zip(*ranks, strict=True)):
+        epoch, step = divmod(number, steps_of_epoch)
+        place = f"in step {step + 1} of epoch {epoch + 1}"
         for rank, event in enumerate(events):
             for dropped in event["digests"]:
                 if dropped in seen:
-                    raise Wrong(
-                        f"In step {step} rank {rank} drops the same units for an image "
-                        f"as {seen[dropped]}."
-                    )
-                seen[dropped] = f"rank {rank} in step {step}"
+                    same_units(f"rank {rank} {place}", seen[dropped])
+                seen[dropped] = f"rank {rank} {place}"
+
+
+def same_units(where, before):
+    """Raise Wrong with the two places where the same units are dropped."""
+    if where == before:
+        raise Wrong(f"Two images of {where} lose the same units.")
+    raise Wrong(f"An image of {where} loses the same units as one of {before}.")
 
 
 def other_seed(record, first):
