@@ -38,7 +38,7 @@ def accuracy(net, x, y):
     return hits
 
 
-def main():
+def parse():
     parser = argparse.ArgumentParser()
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--batch-size", type=int, default=64)
@@ -48,8 +48,11 @@ def main():
     parser.add_argument("--data", default="data/mnist")
     parser.add_argument("--out", default="runs/04_ddp")
     parser.add_argument("--backend", default="gloo")
-    args = parser.parse_args()
+    return parser.parse_args()
 
+
+def main():
+    args = parse()
     dist.init_process_group(args.backend)
     rank, size = dist.get_rank(), dist.get_world_size()
     data = MNIST(args.data, train=True)

@@ -28,7 +28,7 @@ def order(count, seed, epoch):
     return indices + indices[: -count % dist.get_world_size()]
 
 
-def main():
+def parse():
     parser = argparse.ArgumentParser()
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--batch-size", type=int, default=64)
@@ -38,8 +38,11 @@ def main():
     parser.add_argument("--data", default="data/mnist")
     parser.add_argument("--out", default="runs/05_ddp_inference")
     parser.add_argument("--backend", default="gloo")
-    args = parser.parse_args()
+    return parser.parse_args()
 
+
+def main():
+    args = parse()
     dist.init_process_group(args.backend)
     rank, size = dist.get_rank(), dist.get_world_size()
     data, held_out = MNIST(args.data, train=True), MNIST(args.data, train=False)
