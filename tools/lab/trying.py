@@ -123,7 +123,7 @@ def show_curves(ours, right):
         texts = f"{loss:>8} {right_loss:>11} {count:>11} {right_count:>11}"
         print(f"epoch {epoch} {texts}{mark}")
     if same:
-        print("The curves are equal.")
+        print("The curves are equal. make check looks at more than the curve.")
 
 
 def equal_rows(epoch, mine, other):
