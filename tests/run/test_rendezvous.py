@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 from contextlib import suppress
+from itertools import islice
 
 import pytest
 
@@ -67,8 +68,8 @@ def nodes():
 
 
 def wait_for_line(process, text):
-    """Wait until a process has printed a line."""
-    assert any(line == f"{text}\n" for line in process.stdout)
+    """Wait until a process has printed a line, among its next ten."""
+    assert any(line == f"{text}\n" for line in islice(process.stdout, 10))
 
 
 def test_nodes_find_each_other_and_the_port_is_free_afterwards(nodes):
