@@ -173,12 +173,13 @@ class Recorder:
         """Before the layer that makes the scores: which units of each image are 0."""
         with torch._C.DisableTorchFunction():  # unseen by the fake GPUs
             zero = local_part(hidden) == 0
+            grad = torch.is_grad_enabled()
             self.log(
                 "units",
-                grad=torch.is_grad_enabled(),
+                grad=grad,
                 zeros=int(array(zero).sum()),  # item() would wait for a GPU
                 count=zero.numel(),
-                digests=[digest(row) for row in zero],
+                digests=[digest(row) for row in zero] if grad else [],
             )
 
     def wrapper_forward(self, original, wrapper, *args, **kwargs):

@@ -81,13 +81,13 @@ def get(command, size, index, house=None, more=()):
     with_gpu_packages = has_cuda(house) if house else index == "default"
     torch, others = requirements(size, with_gpu_packages)
     others += more
-    packages = preflight.pip_index(PYTHON)  # uv does not read pip's configuration
     if house:
         parts = [(["--no-index", "--find-links", house], torch + others)]
-    elif index == "default":
-        parts = [(["--index-url", packages], torch + others)]
     else:
+        packages = preflight.pip_index(PYTHON)  # uv does not read pip's configuration
         parts = [(["--index-url", index], torch), (["--index-url", packages], others)]
+        if index == "default":
+            parts = [(["--index-url", packages], torch + others)]
     path = VENV / "requirements.txt"
     for source, lines in parts:
         path.write_text("\n".join(lines) + "\n")
