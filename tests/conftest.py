@@ -18,13 +18,9 @@ import pytest
 import torch
 
 from tools.run import compare, ranks
+from tools.run.edit import edit
 from tools.run.sample import cut
-from tools.run.stages import (
-    CPU_PROCESSES,
-    EVERY,
-    ROOT,
-    script,
-)
+from tools.run.stages import CPU_PROCESSES, EVERY, ROOT, script
 
 # Several processes on two cores with PyTorch's default threads get in each other's way.
 ENV = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -122,13 +118,9 @@ def assert_identical(ours, theirs):
 
 def edited(stage, folder, *changes):
     """Write a stage's script with changes, pairs of texts; return its path."""
-    text = script(stage).read_text()
-    for old, new in changes:
-        assert text.count(old) == 1, f"{stage} has {old!r} {text.count(old)} times"
-        text = text.replace(old, new)
     path = Path(folder) / stage / "mnist.py"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
+    path.write_text(edit(script(stage).read_text(), *changes))
     return path
 
 
@@ -209,7 +201,7 @@ def trained(data, tmp_path_factory):
         processes = processes or CPU_PROCESSES.get(stage)
         key = stage, size, batch, processes, float64, epochs
         if key not in done:
-            out = tmp_path_factory.mktemp(stage)
+            out = tmp_path_factory.mktemp(stage) / "new" / "out"
             flags = ["--data", ROOT / "data/sample" if size is None else data(size)]
             flags += ["--out", out, "--batch-size", batch, "--epochs", epochs]
             result = run(stage, *flags, processes=processes, float64=float64)

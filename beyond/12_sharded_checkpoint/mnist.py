@@ -90,13 +90,6 @@ def save(model, path):
         print(f"saved {path}")
 
 
-def parts(model, optimizer):
-    """Return what this rank has of the weights and of the optimizer's state."""
-    weights = dcp_state.get_model_state_dict(model)
-    optim_state = dcp_state.get_optimizer_state_dict(model, optimizer)
-    return {"model": weights, "optimizer": optim_state}
-
-
 def main(args):
     if not (args.data / "MNIST").is_dir():
         raise SystemExit(f"no MNIST in {args.data}: run 'make data', or name --data")
@@ -141,7 +134,8 @@ def main(args):
     last = [max(complete)]
     dist.broadcast_object_list(last)
     if last[0]:
-        state = parts(model, optimizer)
+        weights, optim_state = dcp_state.get_state_dict(model, optimizer)
+        state = {"model": weights, "optimizer": optim_state}
         dcp.load(state, checkpoint_id=checkpoints / str(last[0]))
         dcp_state.set_model_state_dict(model, state["model"])
         dcp_state.set_optimizer_state_dict(model, optimizer, state["optimizer"])
@@ -161,7 +155,8 @@ def main(args):
             report(args, epoch, loss, correct, total, start)
         if saving:
             saving.result()  # the checkpoint of the epoch before is complete
-        state = parts(model, optimizer)
+        weights, optim_state = dcp_state.get_state_dict(model, optimizer)
+        state = {"model": weights, "optimizer": optim_state}
         path = checkpoints / str(epoch)
         saving = dcp.async_save(state, checkpoint_id=path, process_group=group)
     if saving:

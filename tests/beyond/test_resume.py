@@ -1,11 +1,8 @@
 """Promise: a run of stage 11 that was killed goes on after its last epoch."""
 
 import os
-import random
 import shutil
 import signal
-import threading
-import time
 
 import pytest
 import torch
@@ -24,7 +21,6 @@ from conftest import (
 STAGE = "11_resume"
 OPTIMIZERS = {"momentum": (MOMENTUM, 0.01), "adamw": (ADAMW, 0.0002)}
 EPOCHS = 3
-KILLS = 4
 # optimizer, ranks, float64, how far a run that was resumed may be off
 CASES = [("momentum", 2, False, 0), ("adamw", 4, True, 1e-12)]
 
@@ -138,30 +134,3 @@ def test_killed_while_the_curve_is_written(uninterrupted, data, tmp_path):
     assert len(rows(tmp_path)) == 2
     train(data(EVEN), tmp_path, EPOCHS, "--resume")
     assert_identical(tmp_path, uninterrupted())
-
-
-def die_at(rank, moments):
-    """Have this rank be killed after so many seconds, where it is the one to be."""
-    if rank in moments:
-
-        def die():
-            time.sleep(moments[rank])
-            os.kill(os.getpid(), signal.SIGKILL)
-
-        threading.Thread(target=die, daemon=True).start()
-
-
-def test_killed_at_random_moments(uninterrupted, data, tmp_path):
-    """Any rank, by SIGKILL, which nothing can catch; then two epochs more."""
-    chance = random.Random(0)
-    for _ in range(KILLS):
-        moments = {chance.randrange(2): chance.uniform(0.3, 1.5)}
-        words = data(EVEN), tmp_path, 100_000, "--resume"
-        result = begin(*words, prepare=(die_at, moments))
-        # not always SIGKILL: a rank that has lost its peer may be the first to end
-        assert result.returncode != 0
-    epochs = 2
-    if (tmp_path / "metrics.csv").exists():
-        epochs += len(rows(tmp_path))
-    train(data(EVEN), tmp_path, epochs, "--resume")
-    assert_identical(tmp_path, uninterrupted(epochs=epochs))

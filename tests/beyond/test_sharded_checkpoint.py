@@ -18,8 +18,7 @@ OPTIMIZERS = {"momentum": (MOMENTUM, 0.05), "adamw": (ADAMW, 0.001)}
 LOOP = "    for epoch in range(1, args.epochs + 1):\n"
 LOAD = """\
     import torch.distributed.checkpoint as dcp
-    weights = dcp_state.get_model_state_dict(model)
-    optim_state = dcp_state.get_optimizer_state_dict(model, optimizer)
+    weights, optim_state = dcp_state.get_state_dict(model, optimizer)
     state = {"model": weights, "optimizer": optim_state}
     dcp.load(state, checkpoint_id=args.out / "checkpoints" / "1")
     dcp_state.set_model_state_dict(model, state["model"])
@@ -130,6 +129,28 @@ def test_killed_while_it_is_written(method, victim, reference, data, tmp_path):
     printed = train(data(SIZE), tmp_path, EPOCHS, "--resume")
     assert printed.count("epoch ") == EPOCHS - 1
     assert_close(tmp_path, reference())
+
+
+def fail_to_write(rank, epoch):
+    """Have the disk be full when an epoch's checkpoint is written."""
+    write = FileSystemWriter.write_data
+
+    def write_or_fail(self, *args, **kwargs):
+        if self.path.name == str(epoch):
+            raise OSError("No space left on device")
+        return write(self, *args, **kwargs)
+
+    FileSystemWriter.write_data = write_or_fail
+
+
+@pytest.mark.parametrize("epoch", [1, 2])
+def test_a_checkpoint_that_could_not_be_written_ends_the_run(epoch, data, tmp_path):
+    """It is written in the background: only who asks for its result gets the error."""
+    result = begin(data(SIZE), tmp_path, 2, prepare=(fail_to_write, epoch))
+    assert result.returncode != 0
+    assert "No space left on device" in result.stderr
+    assert whole(tmp_path) == list(range(1, epoch))
+    assert not (tmp_path / "model.pth").exists()
 
 
 def test_a_new_run_leaves_no_checkpoint_of_an_earlier_one(reference, data, tmp_path):

@@ -17,9 +17,3 @@ def test_every_stage_loads_a_checkpoint(saved, trained, data):
         # Stage 01 evaluates all of them: stages could differ in how they count.
         found = load("01_cpu").evaluate(model, test)
         assert found == tuple(rows(out)[-1][2:]), stage
-
-
-def test_the_network_is_the_one_of_the_readme():
-    model = load("01_cpu").Net(hidden=128)
-    count = sum(parameter.numel() for parameter in model.parameters())
-    assert count == 784 * 128 + 128 + 128 * 10 + 10

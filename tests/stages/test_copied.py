@@ -1,7 +1,6 @@
 """Promise: what an engineer adds to a script works on every rank.
 
-Each test is a change that people make first: a scheduler, a data set of their own, a
-launcher that shows each process one GPU.
+A scheduler is what people add first; and a launcher may show each process one GPU.
 """
 
 import ast
@@ -13,25 +12,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from conftest import EVEN, assert_identical, edited, run
-from tools.run.stages import CPU_PROCESSES, EVERY, script
-
-# A data set such as ImageFolder: one index in, one image and its label out.
-ONE_INDEX = """\
-class OneIndex(torch.utils.data.Dataset):
-    def __init__(self, images, labels):
-        self.images, self.labels = images, labels
-
-    def __len__(self):
-        return len(self.images)
-
-    def __getitem__(self, index):
-        if not isinstance(index, int):
-            raise TypeError(f"one index, please, not {index}")
-        return self.images[index], self.labels[index]
-
-
-class Net("""
+from conftest import EVEN, edited, run
+from tools.run.stages import CPU_PROCESSES, script
 
 
 def loop_over_epochs(stage):
@@ -63,25 +45,6 @@ def test_a_scheduler_steps_on_every_rank(stage, data, tmp_path):
     found = re.findall(r"rank (\d) at \[(\S*)\]", result.stdout)
     expected = [(str(rank), "0.0125") for rank in range(CPU_PROCESSES[stage])]
     assert sorted(found) == expected
-
-
-@pytest.mark.parametrize("stage", EVERY.values())
-def test_a_data_set_that_takes_one_index(stage, trained, data, tmp_path):
-    """With the loader that the comment in the script names, the curve is the same."""
-    text = script(stage).read_text()
-    size = re.search(r"BatchSampler\(sampler, (.*), drop_last", text)[1]
-    assert "DataLoader(train, batch_size=..., sampler=sampler)" in text
-    loader = f"DataLoader(train, batch_size={size}, sampler=sampler)"
-    changes = [
-        ("class Net(", ONE_INDEX),
-        ("train = TensorDataset(", "train = OneIndex("),
-        ("DataLoader(train, batch_size=None, sampler=batches)", loader),
-    ]
-    flags = ["--data", data(EVEN), "--out", tmp_path, "--epochs", 2]
-    path = edited(stage, tmp_path / "script", *changes)
-    result = run(stage, *flags, path=path)
-    assert result.returncode == 0, result.stderr
-    assert_identical(tmp_path, trained(stage))
 
 
 def pretend(rank, folder):

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from conftest import DISTRIBUTED, EVEN, ROOT
+from conftest import DISTRIBUTED, EVEN
 from tools.run import ranks
 from tools.run.stages import STAGES, script
 
@@ -77,12 +77,3 @@ def test_what_works_when(stage, data, tmp_path):
         wrapper = {WRAPPERS[stage]} if stage in WRAPPERS else set()
         assert {name for name, *_ in calls} == wrapper
         assert {mode for _, mode, _ in calls} <= {"training"}
-
-
-@pytest.mark.parametrize("stage", DISTRIBUTED)
-def test_the_process_group_is_destroyed_at_the_end_alone(stage):
-    """Not in a `finally`: there it can hang when another rank has died."""
-    end = "    main(parse_args())\n    dist.destroy_process_group()\n"
-    text = (ROOT / stage / "mnist.py").read_text()
-    assert text.endswith(end)
-    assert text.count("destroy_process_group") == 1

@@ -6,8 +6,17 @@ import re
 import pytest
 import torch
 
-from conftest import DISTRIBUTED, EVEN, PARTIAL, edited, run, weights
-from tools.run.stages import STAGES, script
+from conftest import DISTRIBUTED, EVEN, edited, run, weights
+from tools.run.stages import CPU_PROCESSES, EVERY, script
+
+SHARED_BY = {  # how many ranks there are said to be, and who shares a batch of 64
+    "04_ddp": (3, "processes"),
+    "05_ddp_inference": (3, "processes"),
+    "07_fsdp": (3, "processes"),
+    "10_hybrid": (6, "pairs"),
+    "11_resume": (3, "processes"),
+    "12_sharded_checkpoint": (3, "processes"),
+}
 
 
 def refused(result, line):
@@ -17,40 +26,39 @@ def refused(result, line):
     assert result.stdout == ""
 
 
-@pytest.mark.parametrize("stage", DISTRIBUTED)
-def test_without_torchrun(stage, data):
-    result = run(stage, "--data", data(EVEN), processes=0)
-    refused(result, f"start it with torchrun --nproc-per-node=2 {script(stage)}")
+def alone(rank, world_size):
+    """Be the first of several ranks, of which the others are not there."""
+    os.environ |= {"RANK": "0", "WORLD_SIZE": str(world_size)}
 
 
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("stage", EVERY.values())
 def test_data_without_mnist(stage, tmp_path):
     result = run(stage, "--data", tmp_path, "--out", tmp_path / "out", processes=1)
     refused(result, f"no MNIST in {tmp_path}: run 'make data', or name --data")
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("stage", DISTRIBUTED)
-def test_batch_that_cannot_be_shared(stage, data, tmp_path):
-    result = run(stage, "--data", data(PARTIAL), "--out", tmp_path, processes=3)
-    assert result.returncode != 0
-    line = "--batch-size must be a multiple of 3 (processes)"
-    # From each rank, in any order; the first that fails ends the others.
-    assert result.stderr.replace("\n", "") in [times * line for times in (1, 2, 3)]
-    assert result.stdout == ""
+@pytest.mark.parametrize("stage", CPU_PROCESSES)
+def test_without_torchrun(stage, data):
+    result = run(stage, "--data", data(EVEN), processes=0)
+    count = CPU_PROCESSES[stage]
+    refused(result, f"start it with torchrun --nproc-per-node={count} {script(stage)}")
 
 
-def alone(rank):
-    """Be the first of three ranks, of which the other two are not there."""
-    os.environ |= {"RANK": "0", "WORLD_SIZE": "3"}
+@pytest.mark.parametrize(("stage", "count"), [("09_pipeline", 2), ("10_hybrid", 4)])
+def test_a_number_of_ranks_that_does_not_fit(stage, count, data):
+    result = run(stage, "--data", data(EVEN), processes=0, prepare=(alone, 3))
+    refused(result, f"start it with torchrun --nproc-per-node={count} {script(stage)}")
 
 
-@pytest.mark.parametrize("stage", DISTRIBUTED)
-def test_refused_before_the_others_have_joined(stage, data, tmp_path):
-    """Whoever waited for the other two would wait for minutes."""
+@pytest.mark.parametrize("stage", SHARED_BY)
+def test_a_batch_that_cannot_be_shared(stage, data, tmp_path):
+    """Said before the others have joined: whoever waited for them would do so long."""
+    world_size, sharers = SHARED_BY[stage]
     flags = ["--data", data(EVEN), "--out", tmp_path / "out"]
-    result = run(stage, *flags, processes=0, prepare=(alone,), timeout=60)
-    refused(result, "--batch-size must be a multiple of 3 (processes)")
+    prepare = alone, world_size
+    result = run(stage, *flags, processes=0, prepare=prepare, timeout=60)
+    refused(result, f"--batch-size must be a multiple of 3 ({sharers})")
     assert not (tmp_path / "out").exists()
 
 
