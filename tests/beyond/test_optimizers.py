@@ -3,33 +3,28 @@
 Stages 11 and 12 do with other optimizers what their own tests say.
 """
 
+import functools
+
 import pytest
 
-from conftest import (
-    ADAMW,
-    PARTIAL,
-    assert_close,
-    edited,
-    run,
-    weights,
-)
+from conftest import ADAMW, PARTIAL, assert_close, edited, run, weights
 from tools.run.stages import BEYOND, load_file
 
 RATE = "--lr", 0.001  # for AdamW
 LAYERS = "        self.layers = nn.Sequential("
 # A norm in front of the network: there, its input is whole on every rank.
-NORM = [
+NORM = (
     (LAYERS, "        self.norm = nn.BatchNorm1d(28)\n" + LAYERS),
     ("images / 255", "self.norm(images / 255)"),
-]
+)
 BUFFERS = {"norm.running_mean", "norm.running_var", "norm.num_batches_tracked"}
 
 
-def train(stage, data, out, changes, *flags, processes=None):
+def train(stage, data, out, changes, *flags):
     """Train a changed script in float64; return its path."""
     path = edited(stage, out / "script", *changes)
     words = ["--data", data, "--out", out, "--epochs", 2, "--batch-size", 96, *flags]
-    result = run(stage, *words, path=path, processes=processes, float64=True)
+    result = run(stage, *words, path=path, float64=True)
     assert result.returncode == 0, result.stderr
     return path
 
@@ -37,22 +32,20 @@ def train(stage, data, out, changes, *flags, processes=None):
 @pytest.fixture(scope="module")
 def reference(data, tmp_path_factory):
     """A function that trains a changed script of stage 01 or 05; returns the folder."""
-    done = {}
 
+    @functools.cache
     def get(stage, changes, *flags):
-        key = stage, *changes, *flags
-        if key not in done:
-            done[key] = tmp_path_factory.mktemp(stage)
-            train(stage, data(PARTIAL), done[key], changes, *flags)
-        return done[key]
+        out = tmp_path_factory.mktemp(stage)
+        train(stage, data(PARTIAL), out, changes, *flags)
+        return out
 
     return get
 
 
 @pytest.mark.parametrize("stage", list(BEYOND.values())[:4])
 def test_adamw(stage, reference, data, tmp_path):
-    train(stage, data(PARTIAL), tmp_path, [ADAMW], *RATE)
-    assert_close(tmp_path, reference("01_cpu", [ADAMW], *RATE))
+    train(stage, data(PARTIAL), tmp_path, (ADAMW,), *RATE)
+    assert_close(tmp_path, reference("01_cpu", (ADAMW,), *RATE))
 
 
 @pytest.mark.parametrize("stage", ["07_fsdp", "10_hybrid"])

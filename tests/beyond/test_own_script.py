@@ -3,6 +3,7 @@
 With GroupNorm, without dropout and augmentation, the three have one curve.
 """
 
+import functools
 import os
 
 import pytest
@@ -73,15 +74,13 @@ def note_steps(rank, folder):
 @pytest.fixture(scope="module")
 def exact(data, tmp_path_factory):
     """A function from a script to what it saves, in float64, and its noted steps."""
-    done = {}
 
+    @functools.cache
     def get(name):
-        if name not in done:
-            out = tmp_path_factory.mktemp(name)
-            options = {"float64": True, "prepare": (note_steps, out)}
-            state = trained(name, data, out, *EXACT, **options)
-            done[name] = state, torch.load(out / "steps")
-        return done[name]
+        out = tmp_path_factory.mktemp(name)
+        options = {"float64": True, "prepare": (note_steps, out)}
+        state = trained(name, data, out, *EXACT, **options)
+        return state, torch.load(out / "steps")
 
     return get
 

@@ -1,5 +1,6 @@
 """Promise: a run of stage 11 that was killed goes on after its last epoch."""
 
+import functools
 import os
 import shutil
 import signal
@@ -21,8 +22,8 @@ from conftest import (
 STAGE = "11_resume"
 OPTIMIZERS = {"momentum": (MOMENTUM, 0.01), "adamw": (ADAMW, 0.0002)}
 EPOCHS = 3
-# optimizer, ranks, float64, how far a run that was resumed may be off
-CASES = [("momentum", 2, False, 0), ("adamw", 4, True, 1e-12)]
+PLAIN = "momentum", 2, False  # optimizer, ranks, float64
+CASES = [(*PLAIN, 0), ("adamw", 4, True, 1e-12)]  # and how far it may be off
 
 
 def begin(data, out, epochs, *flags, name="momentum", changes=(), **options):
@@ -43,15 +44,13 @@ def train(*words, **options):
 @pytest.fixture(scope="module")
 def uninterrupted(data, tmp_path_factory):
     """A function that trains without a stop; returns the folder."""
-    done = {}
 
-    def get(name="momentum", processes=2, float64=False, epochs=EPOCHS):
-        key = name, processes, float64, epochs
-        if key not in done:
-            done[key] = tmp_path_factory.mktemp("uninterrupted")
-            options = {"name": name, "processes": processes, "float64": float64}
-            train(data(EVEN), done[key], epochs, **options)
-        return done[key]
+    @functools.cache
+    def get(name, processes, float64):
+        out = tmp_path_factory.mktemp("uninterrupted")
+        options = {"name": name, "processes": processes, "float64": float64}
+        train(data(EVEN), out, EPOCHS, **options)
+        return out
 
     return get
 
@@ -78,7 +77,7 @@ def test_resumed_equals_uninterrupted(
 def test_without_resume_it_begins_anew(uninterrupted, data, tmp_path):
     train(data(EVEN), tmp_path, EPOCHS + 1)
     train(data(EVEN), tmp_path, EPOCHS)
-    assert_identical(tmp_path, uninterrupted())
+    assert_identical(tmp_path, uninterrupted(*PLAIN))
 
 
 @pytest.mark.parametrize("owner", [0, 1])
@@ -94,7 +93,7 @@ def test_ranks_go_on_from_where_rank_0_is(owner, uninterrupted, data, tmp_path):
             shutil.move(file, tmp_path / "1")
     printed = train(data(EVEN), tmp_path, EPOCHS, "--resume", changes=changes)
     assert printed.count("epoch ") == (EPOCHS if owner == 1 else EPOCHS - 1)
-    assert_identical(tmp_path / "0", uninterrupted())
+    assert_identical(tmp_path / "0", uninterrupted(*PLAIN))
 
 
 def die_while_writing(rank, name, count):
@@ -122,7 +121,7 @@ def test_killed_while_a_file_is_written(name, count, uninterrupted, data, tmp_pa
     assert state["epoch"] == (1 if name == "state" else EPOCHS)
     printed = train(data(EVEN), tmp_path, EPOCHS, "--resume")
     assert printed.count("epoch ") == EPOCHS - state["epoch"]
-    assert_identical(tmp_path, uninterrupted())
+    assert_identical(tmp_path, uninterrupted(*PLAIN))
 
 
 def test_killed_while_the_curve_is_written(uninterrupted, data, tmp_path):
@@ -133,4 +132,4 @@ def test_killed_while_the_curve_is_written(uninterrupted, data, tmp_path):
     assert "    assert epoch < 2\n" in result.stderr
     assert len(rows(tmp_path)) == 2
     train(data(EVEN), tmp_path, EPOCHS, "--resume")
-    assert_identical(tmp_path, uninterrupted())
+    assert_identical(tmp_path, uninterrupted(*PLAIN))

@@ -1,5 +1,6 @@
 """Promise: stage 12's checkpoints are whole, in parts, and fit any number of ranks."""
 
+import functools
 import os
 import signal
 
@@ -47,13 +48,12 @@ def train(*words, **options):
 @pytest.fixture(scope="module")
 def reference(data, tmp_path_factory):
     """A function that trains stage 01 with an optimizer; returns the folder."""
-    done = {}
 
-    def get(name="momentum"):
-        if name not in done:
-            done[name] = tmp_path_factory.mktemp(name)
-            train(data(SIZE), done[name], EPOCHS, stage="01_cpu", name=name)
-        return done[name]
+    @functools.cache
+    def get(name):
+        out = tmp_path_factory.mktemp(name)
+        train(data(SIZE), out, EPOCHS, stage="01_cpu", name=name)
+        return out
 
     return get
 
@@ -128,7 +128,7 @@ def test_killed_while_it_is_written(method, victim, reference, data, tmp_path):
     assert whole(tmp_path) == [1]
     printed = train(data(SIZE), tmp_path, EPOCHS, "--resume")
     assert printed.count("epoch ") == EPOCHS - 1
-    assert_close(tmp_path, reference())
+    assert_close(tmp_path, reference("momentum"))
 
 
 def fail_to_write(rank, epoch):
@@ -159,7 +159,7 @@ def test_a_new_run_leaves_no_checkpoint_of_an_earlier_one(reference, data, tmp_p
     train(data(SIZE), tmp_path, 1)
     assert whole(tmp_path) == [1]
     train(data(SIZE), tmp_path, EPOCHS, "--resume")
-    assert_close(tmp_path, reference())
+    assert_close(tmp_path, reference("momentum"))
 
 
 def test_ten_epochs_are_more_than_nine(data, tmp_path):

@@ -3,7 +3,6 @@
 A scheduler is what people add first; and a launcher may show each process one GPU.
 """
 
-import ast
 import json
 import re
 from pathlib import Path
@@ -15,21 +14,13 @@ import torch.distributed as dist
 from conftest import EVEN, edited, run
 from tools.run.stages import CPU_PROCESSES, script
 
-
-def loop_over_epochs(stage):
-    """Return the text of a script's loop over the epochs, the last of `main`."""
-    text = script(stage).read_text()
-    tree = ast.parse(text)
-    main = next(node for node in tree.body if getattr(node, "name", "") == "main")
-    *_, loop = [node for node in main.body if isinstance(node, ast.For)]
-    lines = text.splitlines(keepends=True)
-    return "".join(lines[loop.lineno - 1 : loop.end_lineno])
+LOOP = re.compile(r"(?m)^    for epoch in .*\n(?:        .*\n)+")  # over the epochs
 
 
 @pytest.mark.parametrize("stage", CPU_PROCESSES)
 def test_a_scheduler_steps_on_every_rank(stage, data, tmp_path):
     """At the end of the loop it is nobody's alone: no rank has left the loop before."""
-    loop = loop_over_epochs(stage)
+    loop = LOOP.search(script(stage).read_text())[0]
     optimizer = "    optimizer = torch.optim.SGD(model.parameters(), lr=args.lr)\n"
     schedule = "torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)"
     step = "        scheduler.step()\n"

@@ -62,15 +62,6 @@ def test_a_batch_that_cannot_be_shared(stage, data, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_output_that_cannot_be_written(data, tmp_path):
-    (tmp_path / "file").write_text("in the way")
-    flags = ["--data", data(EVEN), "--out", tmp_path / "file" / "out"]
-    result = run("04_ddp", *flags)
-    assert result.returncode != 0
-    assert f"Not a directory: '{tmp_path}/file/out'" in result.stderr
-    assert (tmp_path / "file").read_text() == "in the way"
-
-
 @pytest.mark.parametrize("stage", ["01_cpu", "04_ddp"])
 def test_a_learners_assert_shows_its_line(stage, data, tmp_path):
     wrong = "assert images.shape == (64, 1, 28, 28)"
