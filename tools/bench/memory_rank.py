@@ -7,8 +7,6 @@ import torch.distributed as dist
 from torch.nn.modules.module import register_module_forward_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-KINDS = ["parameters", "gradients", "momentum", "Adam", "layer"]  # of memory
-
 
 def local_bytes(tensors):
     """Return the bytes of the tensors, or of their shards, in this process."""
@@ -41,9 +39,9 @@ def measure_first_step(rank, folder):
         found = {
             "parameters": local_bytes(weights),
             "gradients": local_bytes(weight.grad for weight in weights),
-            "layer": max(layers),
             "momentum": state_bytes(torch.optim.SGD(weights, lr=0, momentum=0.9)),
             "Adam": state_bytes(torch.optim.Adam(weights)),
+            "layer": max(layers),
         }
         (folder / f"{rank}.json").write_text(json.dumps(found))
         if dist.is_initialized():

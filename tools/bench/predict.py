@@ -14,7 +14,7 @@ measured.
 import math
 import os
 
-from tools.bench.tables import table
+from tools.bench.tables import aligned
 from tools.run.stages import refuse
 
 IMAGES = 1_280_000  # of ImageNet
@@ -44,42 +44,35 @@ def step(given, nodes, gpus_per_node):
     return given["STEP"] + inside + between
 
 
-def hours(seconds, gpus):
-    """Return the hours of EPOCHS epochs in steps of so many seconds."""
-    steps = IMAGES / (BATCH * gpus)
-    return EPOCHS * steps * seconds / 3600
-
-
 def doubled(most):
     """Return 1, 2, 4 and so on below `most`, then `most`."""
-    numbers = []
-    number = 1
-    while number < most:
-        numbers.append(number)
-        number *= 2
-    return [*numbers, most]
+    return [*(2**n for n in range((most - 1).bit_length())), most]
 
 
-def prediction(given=DEFAULTS):
-    """Return the times of the training on 1 GPU up to all, as Markdown."""
-    shapes = [(1, number) for number in doubled(given["GPUS_PER_NODE"])]
-    for nodes in doubled(given["NODES"])[1:]:
-        shapes.append((nodes, given["GPUS_PER_NODE"]))
-    rows = []
-    for nodes, gpus_per_node in shapes:
-        gpus = nodes * gpus_per_node
-        ideal = hours(given["STEP"], gpus)
-        predicted = hours(step(given, nodes, gpus_per_node), gpus)
-        times = [f"{time:,.4g}" for time in (ideal / EPOCHS, ideal, predicted)]
-        rows.append([nodes, gpus, *times, f"{ideal / predicted:.0%}"])
-    headings = ["nodes", "GPUs", "an epoch, hours", f"{EPOCHS} epochs, hours"]
-    headings += ["with the exchange, hours", "efficiency"]
-    assumed = (
+def assumptions(given=DEFAULTS):
+    """Return in a sentence what a prediction assumes."""
+    return (
         f"{IMAGES:,} images, {BATCH} per GPU and step; {given['STEP']:g} s per step on "
         f"one GPU, {given['MB']:g} MB of gradients; {INSIDE / 1e9:g} GB/s inside a "
         f"node, {given['NETWORK']:g} Gbit/s between nodes."
     )
-    return f"{assumed}\n\n{table('rrrrrr', headings, rows)}"
+
+
+def prediction(given=DEFAULTS):
+    """Return the rows of a table of the training on 1 GPU up to all, headings first."""
+    shapes = [(1, number) for number in doubled(given["GPUS_PER_NODE"])]
+    for nodes in doubled(given["NODES"])[1:]:
+        shapes.append((nodes, given["GPUS_PER_NODE"]))
+    rows = [["nodes", "GPUs", "an epoch, hours", f"{EPOCHS} epochs, hours"]]
+    rows[0] += ["with the exchange, hours", "efficiency"]
+    for nodes, gpus_per_node in shapes:
+        gpus = nodes * gpus_per_node
+        steps = IMAGES / (BATCH * gpus)
+        epoch = steps * given["STEP"] / 3600
+        predicted = EPOCHS * steps * step(given, nodes, gpus_per_node) / 3600
+        times = [f"{time:,.4g}" for time in (epoch, EPOCHS * epoch, predicted)]
+        rows.append([nodes, gpus, *times, f"{EPOCHS * epoch / predicted:.0%}"])
+    return rows
 
 
 def read(settings):
@@ -103,4 +96,5 @@ def read(settings):
 
 
 if __name__ == "__main__":
-    print(prediction(read(os.environ)))
+    given = read(os.environ)
+    print(f"{assumptions(given)}\n\n{aligned(prediction(given))}")
