@@ -65,7 +65,7 @@ def merged(case, records):
 
 def start(processes, batches, rounds):
     """Measure with so many processes; return what `merged` does, of each case."""
-    print(f"  {processes} processes", flush=True)
+    print(f"steps on {processes} processes ...", flush=True)
     cases = [(hidden, batch) for hidden in batches for batch in batches[hidden]]
     with tempfile.TemporaryDirectory() as folder:
         program = ROOT / "tools/bench/benchmark_rank.py"
@@ -109,19 +109,23 @@ def main():
     about = machine()
     most = len(about["gpus"]) or about["cpus"]
     if most == 1:
-        print("one process only: there is one GPU or CPU, so nothing can be faster")
+        print("one process only: on one GPU or CPU, several would wait for each other")
     load = os.getloadavg()[0]
     if load > 0.5:
         print(f"this machine is busy (load {load:.2f}): the spread will be large")
     counts = [2**exponent for exponent in range(most.bit_length())]
-    print(f"steps on {', '.join(map(str, counts))} processes ...", flush=True)
     quick = os.environ.get("QUICK")
     steps = measure(counts, QUICK_BATCHES, 1) if quick else measure(counts, BATCHES, 4)
     result = {"machine": about, "scaling": steps}
     (out / "bench.json").write_text(json.dumps(result, indent=1))
     print(f"\n{tables.measured_on(about)}\n\n{tables.aligned(tables.steps(result))}")
-    paths = [out / "bench.json", *figures.draw_benchmark(result, out)]
-    print(f"\nwritten: {', '.join(str(shown(path)) for path in paths)}")
+    written = [out / "bench.json"]
+    if most > 1:
+        written.append(out / "bench_speedup.png")
+        title = f"{counts[-1]} processes: median and range; below 1 they are slower"
+        figure = figures.draw_speedups(figures.speedups(result), title)
+        figure.savefig(written[-1], dpi=120)
+    print(f"\nwritten: {', '.join(str(shown(path)) for path in written)}")
 
 
 if __name__ == "__main__":

@@ -66,7 +66,7 @@ def draw_timeline(spans, borders, title, path):
     All times in microseconds.
     """
     start = borders[0]
-    spans = [span for span in spans if span.start >= start]
+    spans = [span for span in spans if span.end > start]
     size = 11, 1.8 + 0.6 * len({span.rank for span in spans})
     figure = Figure(figsize=size, layout="constrained")
     axes = figure.subplots()
@@ -84,6 +84,7 @@ def draw_timeline(spans, borders, title, path):
     for border in borders[1:]:
         axes.axvline((border - start) / 1000, color="black", linewidth=1)
     axes.invert_yaxis()
+    axes.set_xlim(0)
     axes.set_xlabel("milliseconds; white: idle; black line: rank 0 ends a step")
     axes.set_title(title, fontsize=10)
     figure.legend(handles=legend, loc="outside upper center", ncols=9, fontsize=9)

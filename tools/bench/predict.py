@@ -2,13 +2,7 @@
 
 From make come NODES and GPUS_PER_NODE; STEP, the seconds of a step on one GPU; MB, its
 gradients; and NETWORK, Gbit/s between nodes. The defaults describe ResNet-50 in float32
-(https://arxiv.org/abs/1512.03385) on ImageNet; 7.2 s per step is an assumption that
-gives round numbers: a GPU of today takes a fraction of a second.
-
-A ring all-reduce of N devices takes 2 (N-1)/N * bytes / bandwidth + 2 (N-1) * latency:
-Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of
-workstations", 2009 (https://doi.org/10.1016/j.jpdc.2008.09.002). Nothing here is
-measured.
+on ImageNet. SCALING.md says where the formula comes from; nothing here is measured.
 """
 
 import math
@@ -75,26 +69,23 @@ def prediction(given=DEFAULTS):
     return rows
 
 
-def read(settings):
-    """Return make's variables as numbers, whole ones for counts of nodes and GPUs.
+def read(name):
+    """Return make's variable as a number of its default's type.
 
     Refuses what is no number above 0.
     """
-    found = {}
-    for name, default in DEFAULTS.items():
-        text = settings.get(name) or f"{default:g}"
-        kind = type(default)
-        try:
-            number = kind(text)
-        except ValueError:
-            number = 0
-        if not 0 < number < math.inf:
-            what = "a whole number" if kind is int else "a number"
-            refuse(f"{name}={text} must be {what} above 0, such as {name}={default:g}")
-        found[name] = number
-    return found
+    default = DEFAULTS[name]
+    text = os.environ.get(name) or f"{default:g}"
+    try:
+        number = type(default)(text)
+    except ValueError:
+        number = 0
+    if not 0 < number < math.inf:
+        what = "a whole number" if isinstance(default, int) else "a number"
+        refuse(f"{name}={text} must be {what} above 0, such as {name}={default:g}")
+    return number
 
 
 if __name__ == "__main__":
-    given = read(os.environ)
+    given = {name: read(name) for name in DEFAULTS}
     print(f"{assumptions(given)}\n\n{aligned(prediction(given))}")
