@@ -76,11 +76,9 @@ def start(processes, batches, rounds):
         files = [Path(folder) / f"{rank}.json" for rank in range(processes)]
         records = [json.loads(file.read_text()) for file in files]
     found = []
-    for (hidden, batch), of_ranks in zip(
-        cases, zip(*records, strict=True), strict=True
-    ):
+    for number, (hidden, batch) in enumerate(cases):
         case = {"processes": processes, "hidden": hidden, "batch": batch}
-        found.append(merged(case, of_ranks))
+        found.append(merged(case, [of_rank[number] for of_rank in records]))
     return found
 
 
@@ -94,10 +92,10 @@ def measure(counts, batches, rounds):
     again = []
     for cases in found, again:
         for processes in counts:
-            cases += start(processes, batches, rounds)
+            cases.extend(start(processes, batches, rounds))
     for case, other in zip(found, again, strict=True):
         for name, samples in case["samples"].items():
-            samples += other["samples"][name]
+            samples.extend(other["samples"][name])
     return found
 
 

@@ -56,7 +56,7 @@ def run_stage(stage, images, flags, prepare):
     count = gpus.count_gpus()
     on_gpus = count >= max(number, 1)
     if count and not on_gpus:
-        print(f"{stage}: {number} ranks, {gpus.in_words(count)}: it runs on the CPU")
+        print(f"{stage}: {number} ranks need as many GPUs: it runs on the CPU")
     with tempfile.TemporaryDirectory() as folder:
         words = [script(stage), "--data", cut(Path(folder) / "data", *images)]
         words += ["--out", folder, *flags, *shlex.split(os.environ.get("ARGS", ""))]

@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 from tools.bench import figures, runs
 from tools.bench.timeline_rank import instrument
-from tools.run import gpus
 from tools.run.data import shown
 from tools.run.stages import find_stage, refuse
 
@@ -73,8 +72,6 @@ def trace(stage, out):
     ends = [one.end for one in spans if (one.rank, one.kind) == (0, "optimizer")]
     title = f"{stage} {os.environ.get('ARGS', '')}".strip()
     title += f": {STEPS} steps and the evaluation"
-    if gpus.count_gpus():
-        title += " (when each process launches the work)"
     picture = out / f"trace_{stage}.png"
     figures.draw_timeline(spans, sorted(ends)[-STEPS - 1 :], title, picture)
     return [picture, *traces]
