@@ -18,7 +18,9 @@ RUNS = [  # make's variables, the number of ranks, and what begins in a step
 ]
 
 
-@pytest.mark.parametrize(("words", "count", "step"), RUNS)
+@pytest.mark.parametrize(
+    ("words", "count", "step"), RUNS, ids=["fsdp", "ddp_on_four", "pipeline", "alone"]
+)
 def test_a_trace_of_each_rank_has_every_step(words, count, step, tmp_path):
     words = shlex.split(words)
     result = call(["make", "trace", f"OUT={tmp_path}", *words])
