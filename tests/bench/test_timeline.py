@@ -1,5 +1,6 @@
 """Promise: a timeline shows what each rank does in a step, in order."""
 
+import json
 import shlex
 
 import pytest
@@ -36,3 +37,11 @@ def test_a_trace_of_each_rank_has_every_step(words, count, step, tmp_path):
         if rank == 0:
             assert " ".join(kinds).startswith(" ".join([step] * 5))
             assert kinds.count("evaluation") == 1
+
+
+def test_what_a_gpu_repeats_counts_once(tmp_path):
+    event = {"name": "forward", "ph": "X", "ts": 1.0, "dur": 2.0}
+    categories = "user_annotation", "gpu_user_annotation", "kernel"
+    events = [{**event, "cat": category} for category in categories]
+    (tmp_path / "0.json").write_text(json.dumps({"traceEvents": events}))
+    assert read_spans(tmp_path / "0.json", 3) == [(3, "forward", 1.0, 3.0)]
