@@ -140,9 +140,9 @@ notebooks: $(NOTEBOOKS)  ## the companion notebooks, in JupyterLab: copies, in w
 	@$(PY) -m tools.pages.open_notebooks $(ARGS)
 bench: $(STAGES)  ## how fast, and why: measures this machine for some minutes, and draws it
 	@$(PY) -m tools.bench.benchmark
-trace: $(STAGES)  ## a timeline of each device or process: stages 3 to 10, or S=04_ddp
+trace: $(STAGES)  ## what each rank does, and when: stages 4 and 5, or S=07_fsdp
 	@$(PY) -m tools.bench.timeline "$(S)"
-memory: $(STAGES)  ## the memory of each rank of each stage, in bytes, and a picture
+memory: $(STAGES)  ## the memory of each rank of each stage, in bytes
 	@$(PY) -m tools.bench.memory
 predict: $(STAGES)  ## training on many GPUs, by a formula: NODES=4 GPUS_PER_NODE=8
 	@$(PY) -m tools.bench.predict

@@ -2,94 +2,106 @@
 
 import json
 import os
-from concurrent.futures import ThreadPoolExecutor
+import re
+import shutil
 
 import pytest
 
-from tools.bench import benchmark, figures, tables
+from conftest import ROOT, call
+from tools.bench import benchmark, figures, runs, tables
+from tools.bench.benchmark_rank import timed
+from tools.lab import fake_cuda
 from tools.run import ranks
-from tools.run.stages import ROOT
 
 
-def test_processes_are_measured():
-    words = [ROOT / "tools/bench/benchmark_rank.py", "[[128, 64], [64, 32]]", 2]
-    one, _ = json.loads(ranks.run(words, 1).stdout)
-    two, other = json.loads(ranks.run(words, 2).stdout)
-    assert (one["processes"], two["processes"]) == (1, 2)
-    assert (other["hidden"], other["batch"]) == (64, 32)
-    assert set(one["samples"]) == {"step"}
-    assert set(two["samples"]) == {"step", "compute"}
+def test_ranks_share_a_batch_and_only_whole_steps_exchange_gradients():
+    """Each count of processes is started twice, in turns, for two rounds."""
+    one, two = benchmark.measure([1, 2], {8: [64]}, 2)
+    assert one["ranks"] == [{"images": 64, "device": "cpu", "averaged": {"step": True}}]
+    share = {"images": 32, "device": "cpu"}
+    share["averaged"] = {"step": True, "compute": False}
+    assert two["ranks"] == [share, share]
+    assert one["samples"].keys() == {"step"}
+    assert two["samples"].keys() == {"step", "compute"}
     for samples in *one["samples"].values(), *two["samples"].values():
-        assert len(samples) == 2
+        assert len(samples) == 4
         assert min(samples) > 0
+    figures.draw_speedups(figures.speedups({"scaling": [one, two]}), "a title")
 
 
-def test_tables_and_pictures_of_the_published_benchmark(tmp_path):
-    result = tables.published()
-    text = tables.report(result)
-    assert text.count("\n| 2048 | 1024 | ") == 2
-    assert "| 2048 | 4096 | 2 | 174.26 (169.15 to 185.62) | 1.96 | 98% | 8% |" in text
-    (path,) = figures.draw_benchmark(result, tmp_path)
-    assert path.name == "bench_speedup.png"
-    assert path.stat().st_size > 10_000
-    alone = [case for case in result["scaling"] if case["processes"] == 1]
-    assert figures.draw_benchmark({"scaling": alone}, tmp_path) == []
+def two_gpus(_):
+    fake_cuda.two_gpus(lambda *_, **__: None)
 
 
-def test_samples_of_all_starts_are_kept(monkeypatch, tmp_path, capsys):
-    """Each number of processes starts twice, in turns; on three GPUs, 1 and 2."""
-    started = []
-
-    def run(words, processes, **options):
-        started.append((processes, words[2]))
-        samples = {"step": [float(len(started))]}
-        if processes == 2:
-            samples["compute"] = [1.0]
-        case = {"processes": processes, "hidden": 8, "batch": 64, "samples": samples}
-        done = benchmark.ranks.subprocess.CompletedProcess(words, 0)
-        done.stdout = json.dumps([case])
-        return done
-
-    monkeypatch.setattr(benchmark.gpus, "count_gpus", lambda: 3)
-    monkeypatch.setattr(benchmark.ranks, "run", run)
-    monkeypatch.setattr(benchmark, "machine", lambda: tables.published()["machine"])
-    monkeypatch.setattr(os, "getloadavg", lambda: (0.84, 0, 0))
-    monkeypatch.setenv("OUT", str(tmp_path))
-    monkeypatch.delenv("GPUS", raising=False)
-    benchmark.main()
-    assert started == [(1, 4), (2, 4), (1, 4), (2, 4)]
-    found = json.loads((tmp_path / "bench.json").read_text())["scaling"]
-    assert [case["samples"]["step"] for case in found] == [[1, 3], [2, 4]]
-    told = capsys.readouterr().out
-    assert told.startswith("this machine is busy (load 0.84)")
-    two = "| 8 | 64 | 2 | 3000.00 (2000.00 to 4000.00) | 0.67 | 33% | 67% |"
-    assert two in told
+def test_each_rank_has_a_gpu_of_its_own(tmp_path):
+    words = [ROOT / "tools/bench/benchmark_rank.py", "[[8, 64]]", 1, tmp_path]
+    result = ranks.run(words, 2, prepare=(two_gpus,))
+    assert result.returncode == 0, result.stderr
+    records = [json.loads((tmp_path / f"{n}.json").read_text()) for n in range(2)]
+    assert [record["device"] for (record,) in records] == ["cuda:0", "cuda:1"]
 
 
-def test_speed_ups_and_shares():
-    assert tables.speedup({1: {"step": [2, 4, 9]}, 2: {"step": [1, 2, 3]}}, 2) == (
-        2,
-        2 / 3,
-        9,
-    )
-    assert tables.communication({"compute": [4], "step": [10]}) == pytest.approx(0.6)
-    assert tables.communication({"compute": [11], "step": [10]}) == 0
+def test_a_sample_is_the_time_of_one_call():
+    now = [0.0]
+
+    def takes_half_a_second():
+        now[0] += 0.5
+
+    assert timed(takes_half_a_second, 4, lambda: now[0]) == 0.5
 
 
-def test_gpus_are_those_that_launch_would_take(monkeypatch):
-    """As on a machine with four GPUs; what is started later counts them from 0."""
-    for name in "CUDA_VISIBLE_DEVICES", "GPUS":
-        monkeypatch.setenv(name, "1")  # to be restored afterwards
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    monkeypatch.setenv("GPUS", "3,1")
-    monkeypatch.setattr(benchmark.gpus, "count_gpus", lambda: 4)
-    here = lambda *_, **__: ThreadPoolExecutor(1)
-    monkeypatch.setattr(benchmark, "ProcessPoolExecutor", here)
-    benchmark.take_gpus()
-    assert (os.environ["CUDA_VISIBLE_DEVICES"], os.environ["GPUS"]) == ("3,1", "0,1")
+def test_the_table_has_means_over_ranks_and_medians_over_rounds():
+    facts = {"images": 1, "device": "cpu", "averaged": {}}
+    one = [{"step": [0.002, 0.004, 0.009]}]
+    two = [{"step": [0.001, 0.003, 0.008], "compute": [0.001, 0.001, 0.001]}]
+    two += [{"step": [0.003, 0.005, 0.012], "compute": [0.003, 0.002, 0.001]}]
+    cases = []
+    for samples in one, two:
+        case = {"processes": len(samples), "hidden": 8, "batch": 64}
+        records = [{**facts, "samples": of_rank} for of_rank in samples]
+        cases.append(benchmark.merged(case, records))
+    _, first, second = tables.steps({"scaling": cases})
+    assert first == [8, 64, 1, "4.00 (2.00 to 9.00)", 1, "100%", "–"]
+    assert second == [8, 64, 2, "4.00 (2.00 to 10.00)", "1.00", "50%", "62%"]
+    assert tables.communication({"step": [10], "compute": [11]}) == 0
+
+
+def test_a_process_that_may_use_one_cpu_measures_one(tmp_path):
+    if not shutil.which("taskset"):
+        pytest.skip("there is no taskset here: it comes with util-linux")
+    words = ["taskset", "-c", "0", "make", "bench", "QUICK=1", f"OUT={tmp_path}"]
+    result = call(words)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith("one process only: ")
+    found = json.loads((tmp_path / "bench.json").read_text())
+    assert found["machine"]["cpus"] == 1
+    assert {case["processes"] for case in found["scaling"]} == {1}
+    assert len(found["scaling"]) == result.stdout.count("100%") == 4
+
+
+def test_no_gpu_is_taken_where_none_is_wanted(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     monkeypatch.setenv("GPUS", "cpu")
-    benchmark.take_gpus()
-    assert (os.environ["CUDA_VISIBLE_DEVICES"], os.environ["GPUS"]) == ("", "cpu")
-    monkeypatch.setenv("GPUS", "7")
-    with pytest.raises(SystemExit, match="^GPUS=7"):
-        benchmark.take_gpus()
+    runs.take_gpus()
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("bench OUT=README.md/x", "cannot write to .*README.md/x: name a folder"),
+        ("trace OUT=README.md/x", "cannot write to .*README.md/x: name a folder"),
+        ("bench NPROC=3", "make bench measures 1, 2, 4 and more processes: "),
+        ("trace S=6 NPROC=4", "NPROC=4: 06_model_parallel runs on 1: leave NPROC out"),
+        ("trace S=9 NPROC=4", "NPROC=4: 09_pipeline runs on 2: leave NPROC out"),
+        ("memory GPUS=7", "GPUS=7: CUDA finds no GPU"),
+        ("trace NPROC=3", "04_ddp: --batch-size must be a multiple of 3"),
+        ("predict NODES=1.5", "NODES=1.5 must be a whole number above 0, such as "),
+        ("predict MB=inf", "MB=inf must be a number above 0, such as MB=102"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_in_a_line(words, line):
+    result = call(["make", *words.split()])
+    said, make_says = result.stderr.splitlines()
+    assert re.match(line, said)
+    assert make_says.startswith("make: *** ")

@@ -102,8 +102,7 @@ def test_pictures_show_what_is_so():
         end = max(start + length for _, start, length, *_ in pieces)
         work = sum(length for _, _, length, *_ in pieces)
         assert work / (2 * end) == pytest.approx(count / (count + 1))
-    rows = tables.steps_table(tables.published()).splitlines()
-    several = [row.split(" | ")[4] for row in rows if " | 2 | " in row]
+    several = [row[4] for row in tables.steps(tables.published()) if row[2] == 2]
     points = itertools.chain(*pictures.speedups()[0].values())
     shown = [f"{middle:.2f}" for _, middle, _, _ in points]
     assert shown == several

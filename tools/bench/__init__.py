@@ -1,10 +1,11 @@
 """How fast, and why: `make bench`, `trace`, `memory`, `predict`.
 
 benchmark       measures this machine; `benchmark_rank` is one of its processes
-timeline        what each process does, step by step; `timeline_rank` runs in each
-memory          the memory of each rank of each stage; `memory_rank` measures it there
+timeline        what each rank does, step by step; `timeline_rank` runs in each
+memory          the memory of each rank of each stage
 predict         formulas for training on many GPUs
-tables          what a benchmark holds, as Markdown; `figures` draws it
+runs            what they share: make's variables, and runs of a stage
+tables          what a benchmark holds, as tables; `figures` draws it
 measured.json   the benchmark that the pages show
 
 It imports `run`.

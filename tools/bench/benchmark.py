@@ -8,14 +8,15 @@ QUICK=1 makes few and short rounds, to try it out.
 import json
 import os
 import platform
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+import tempfile
 from pathlib import Path
+from statistics import fmean
 
 import torch
 
-from tools.bench import figures, tables
-from tools.run import data, gpus, ranks
+from tools.bench import figures, runs, tables
+from tools.run import gpus, ranks
+from tools.run.data import shown
 from tools.run.stages import ROOT, refuse
 
 BATCHES = {  # width of the hidden layer -> images per step of all processes
@@ -25,21 +26,14 @@ BATCHES = {  # width of the hidden layer -> images per step of all processes
     4096: [1024],
 }
 QUICK_BATCHES = {128: [64, 256], 512: [256, 1024]}
+FACTS = "images", "device", "averaged"  # of what a rank has measured
 
 
-def take_gpus():
-    """Have this process and those that it starts see the GPUs of GPUS= alone.
-
-    From then on GPUS counts these from 0. Another process asks CUDA which there are:
-    after the first question CUDA does not look at CUDA_VISIBLE_DEVICES again.
-    """
-    text = os.environ.get("GPUS")
-    if not text:
-        return
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as other:
-        chosen = other.submit(gpus.choose_gpus, text).result()
-    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(chosen)
-    os.environ["GPUS"] = ",".join(map(str, range(len(chosen)))) or "cpu"
+def count_cpus():
+    """Return on how many CPUs this process may run: `taskset` may leave it fewer."""
+    if hasattr(os, "sched_getaffinity"):  # not on macOS and Windows
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count()
 
 
 def machine():
@@ -49,70 +43,87 @@ def machine():
     if about.exists():
         model = about.read_text().partition("model name\t: ")[2]
         processor = model.partition("\n")[0] or processor
-    count = gpus.count_gpus()
+    names = [torch.cuda.get_device_name(gpu) for gpu in range(gpus.count_gpus())]
     return {
         "processor": processor,
-        "cpus": os.cpu_count(),
-        "gpus": [torch.cuda.get_device_name(gpu) for gpu in range(count)],
+        "cpus": count_cpus(),
+        "gpus": names,
         "python": platform.python_version(),
         "torch": torch.__version__,
     }
 
 
-def process_counts():
-    """Return the numbers of processes to measure: 1, 2, 4 … up to GPUs or CPUs."""
-    most = gpus.count_gpus() or os.cpu_count()
-    return [2**exponent for exponent in range(most.bit_length())]
+def merged(case, records):
+    """Return a case with the mean of its ranks' samples, and with the ranks' facts."""
+    samples = {}
+    for name in records[0]["samples"]:
+        rounds = zip(*[record["samples"][name] for record in records], strict=True)
+        samples[name] = [fmean(seconds) for seconds in rounds]
+    facts = [{name: record[name] for name in FACTS} for record in records]
+    return {**case, "ranks": facts, "samples": samples}
 
 
-def start(processes, cases, rounds):
-    """Return what tools/bench/benchmark_rank.py prints: a dict for each case."""
-    print(f"  {processes} of {process_counts()[-1]} processes", flush=True)
-    words = [ROOT / "tools/bench/benchmark_rank.py", json.dumps(cases), rounds]
-    result = ranks.run(words, processes, timeout=1800, gpus=True)
-    if result.returncode:
-        refuse(f"{processes} processes failed:\n{result.stderr[-2000:]}")
-    return json.loads(result.stdout)
-
-
-def measure_steps(batches, rounds):
-    """Return what `start` does, for all numbers of processes.
-
-    `batches` is {hidden: sizes}. The keys of a case: processes, hidden, batch, samples
-    ({name: seconds per step}). Each number of processes is started twice, in turns, for
-    so many rounds: a busy moment of the machine does not hit one of them alone.
-    """
+def start(processes, batches, rounds):
+    """Measure with so many processes; return what `merged` does, of each case."""
+    print(f"steps on {processes} processes ...", flush=True)
     cases = [(hidden, batch) for hidden in batches for batch in batches[hidden]]
+    with tempfile.TemporaryDirectory() as folder:
+        program = ROOT / "tools/bench/benchmark_rank.py"
+        words = [program, json.dumps(cases), rounds, folder]
+        result = ranks.run(words, processes, timeout=1800, gpus=True)
+        if result.returncode:
+            refuse(f"{processes} processes failed:\n{result.stderr[-2000:]}")
+        files = [Path(folder) / f"{rank}.json" for rank in range(processes)]
+        records = [json.loads(file.read_text()) for file in files]
     found = []
-    for processes in process_counts():
-        found += start(processes, cases, rounds)
+    for number, (hidden, batch) in enumerate(cases):
+        case = {"processes": processes, "hidden": hidden, "batch": batch}
+        found.append(merged(case, [of_rank[number] for of_rank in records]))
+    return found
+
+
+def measure(counts, batches, rounds):
+    """Return the cases of all counts of processes; `batches` is {hidden: sizes}.
+
+    Each count is started twice, in turns: a busy moment of the machine does not hit one
+    of them alone.
+    """
+    found = []
     again = []
-    for processes in process_counts():
-        again += start(processes, cases, rounds)
+    for cases in found, again:
+        for processes in counts:
+            cases.extend(start(processes, batches, rounds))
     for case, other in zip(found, again, strict=True):
         for name, samples in case["samples"].items():
-            samples += other["samples"][name]
+            samples.extend(other["samples"][name])
     return found
 
 
 def main():
-    os.chdir(ROOT)
-    out = Path(os.environ.get("OUT") or "runs")
-    take_gpus()
-    out.mkdir(parents=True, exist_ok=True)
+    runs.take_gpus()
+    out = runs.make_folder()
+    if os.environ.get("NPROC"):
+        refuse("make bench measures 1, 2, 4 and more processes: leave NPROC out")
+    about = machine()
+    most = len(about["gpus"]) or about["cpus"]
+    if most == 1:
+        print("one process only: on one GPU or CPU, several would wait for each other")
     load = os.getloadavg()[0]
     if load > 0.5:
         print(f"this machine is busy (load {load:.2f}): the spread will be large")
-    print("steps on 1, 2, 4 … processes ...", flush=True)
-    quick = bool(os.environ.get("QUICK"))
-    steps = measure_steps(QUICK_BATCHES, 1) if quick else measure_steps(BATCHES, 4)
-    result = {"machine": machine(), "scaling": steps}
-    part = out / ".bench.json"
-    part.write_text(json.dumps(result, indent=1))
-    part.replace(out / "bench.json")
-    print(f"\n{tables.report(result)}")
-    paths = [out / "bench.json", *figures.draw_benchmark(result, out)]
-    print(f"\nwritten: {', '.join(str(data.shown(path)) for path in paths)}")
+    counts = [2**exponent for exponent in range(most.bit_length())]
+    quick = os.environ.get("QUICK")
+    steps = measure(counts, QUICK_BATCHES, 1) if quick else measure(counts, BATCHES, 4)
+    result = {"machine": about, "scaling": steps}
+    (out / "bench.json").write_text(json.dumps(result, indent=1))
+    print(f"\n{tables.measured_on(about)}\n\n{tables.aligned(tables.steps(result))}")
+    written = [out / "bench.json"]
+    if most > 1:
+        written.append(out / "bench_speedup.png")
+        title = f"{counts[-1]} processes: median and range; below 1 they are slower"
+        figure = figures.draw_speedups(figures.speedups(result), title)
+        figure.savefig(written[-1], dpi=120)
+    print(f"\nwritten: {', '.join(str(shown(path)) for path in written)}")
 
 
 if __name__ == "__main__":

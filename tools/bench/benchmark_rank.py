@@ -1,39 +1,54 @@
-"""One process of the benchmark: measures steps of stage 4, and prints samples as JSON.
+"""One process of the benchmark: it measures steps of stage 4.
 
-Its words are the cases, [[hidden, batch of all processes]], and the rounds. For each
-case and round, in seconds per step: `step`, as in the stage; with several processes
-also `compute`, the same without the all-reduce (DDP's no_sync), the mean over the
-ranks. `tools.run.ranks` starts it.
+Its words are the cases, [[hidden, batch of all processes]], the rounds, and a folder:
+rank R writes R.json there, a record of each case. `tools.run.ranks` starts it.
 """
 
 import json
 import os
 import sys
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.utils.benchmark import Timer
+from torch.utils.benchmark import Timer, timer
 
-from tools.run.gpus import count_gpus
 from tools.run.stages import load
 
 SECONDS = 0.15  # a sample takes about so long
 
 
-def timed(function, count):
+def timed(function, count, clock=timer):
     """Return the seconds that a call takes, over `count` calls after a warm-up."""
-    return Timer("function()", globals={"function": function}).timeit(count).mean
+    options = {"timer": clock, "globals": {"function": function}}
+    return Timer("function()", **options).timeit(count).mean
 
 
-def measure(stage, hidden, batch, rounds, world_size):
-    """Return {name: samples in seconds} for one network and batch."""
+def have_equal_gradients(model):
+    """Return whether the gradients of all ranks have one sum."""
+    size = sum(weight.grad.double().abs().sum() for weight in model.parameters())
+    sizes = [torch.zeros_like(size, device="cpu") for _ in range(dist.get_world_size())]
+    dist.all_gather(sizes, size.cpu())
+    return len({one.item() for one in sizes}) == 1
+
+
+def measure(stage, hidden, batch, rounds):
+    """Return the record of one network and batch on this rank, a dict.
+
+    images    how many of the batch it takes in a step
+    device    where it computes
+    samples   {work: seconds per step, a list}: `step` is a step of the stage; with
+              several processes there is `compute`, too, without the all-reduce
+    averaged  {work: whether all ranks have equal gradients after it}
+    """
     torch.manual_seed(0)
     model = stage.Net(hidden).to(stage.DEVICE)
-    if world_size > 1:
+    if dist.get_world_size() > 1:
         model = nn.parallel.DistributedDataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    count = batch // world_size
+    torch.manual_seed(dist.get_rank())  # other images, so other gradients
+    count = batch // dist.get_world_size()
     images = torch.randint(256, (count, 28, 28), dtype=torch.uint8).to(stage.DEVICE)
     labels = torch.randint(10, (count,)).to(stage.DEVICE)
 
@@ -47,39 +62,34 @@ def measure(stage, hidden, batch, rounds, world_size):
         with model.no_sync():
             step()
 
-    for _ in range(3):  # memory, connections, DDP's buckets
-        step()
+    work = {"step": step}
+    if dist.get_world_size() > 1:
+        work["compute"] = compute
+    record = {"images": len(images), "device": str(images.device)}
+    record |= {"samples": {name: [] for name in work}, "averaged": {}}
+    for name, function in work.items():
+        for _ in range(3):  # memory, connections, DDP's buckets
+            function()
+        record["averaged"][name] = have_equal_gradients(model)
     # As many on each rank: one that took fewer steps would leave the others waiting.
     calls = torch.tensor(max(1, int(SECONDS / timed(step, 2))))
     dist.broadcast(calls, 0)
-    samples = {"step": []}
     for _ in range(rounds):
-        samples["step"].append(timed(step, calls.item()))
-        if world_size > 1:
-            seconds = torch.tensor(timed(compute, calls.item()))
-            dist.all_reduce(seconds)
-            samples.setdefault("compute", []).append(seconds.item() / world_size)
-    return samples
+        for name, function in work.items():
+            record["samples"][name].append(timed(function, calls.item()))
+    return record
 
 
 def main():
-    cases = json.loads(sys.argv[1])
-    rounds = int(sys.argv[2])
+    cases, rounds, folder = json.loads(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
     stage = load("04_ddp")
-    world_size = int(os.environ["WORLD_SIZE"])
-    gpus = count_gpus()
-    if gpus:
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % gpus)
-    # Counts and times stay on the CPU: gloo for them, NCCL for gradients.
-    backend = "cpu:gloo,cuda:nccl" if gpus >= world_size else "gloo"
+    backend = "gloo"
+    if stage.DEVICE == "cuda":
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        backend = "cpu:gloo,cuda:nccl"  # counts are on the CPU, gradients on GPUs
     dist.init_process_group(backend)
-    found = []
-    for hidden, batch in cases:
-        case = {"processes": world_size, "hidden": hidden, "batch": batch}
-        case["samples"] = measure(stage, hidden, batch, rounds, world_size)
-        found.append(case)
-    if dist.get_rank() == 0:
-        print(json.dumps(found), flush=True)
+    records = [measure(stage, hidden, batch, rounds) for hidden, batch in cases]
+    (folder / f"{dist.get_rank()}.json").write_text(json.dumps(records))
     dist.destroy_process_group()
 
 

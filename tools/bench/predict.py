@@ -2,19 +2,13 @@
 
 From make come NODES and GPUS_PER_NODE; STEP, the seconds of a step on one GPU; MB, its
 gradients; and NETWORK, Gbit/s between nodes. The defaults describe ResNet-50 in float32
-(https://arxiv.org/abs/1512.03385) on ImageNet; 7.2 s per step is an assumption that
-gives round numbers: a GPU of today takes a fraction of a second.
-
-A ring all-reduce of N devices takes 2 (N-1)/N * bytes / bandwidth + 2 (N-1) * latency:
-Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of
-workstations", 2009 (https://doi.org/10.1016/j.jpdc.2008.09.002). Nothing here is
-measured.
+on ImageNet. SCALING.md says where the formula comes from; nothing here is measured.
 """
 
 import math
 import os
 
-from tools.bench.tables import table
+from tools.bench.tables import aligned
 from tools.run.stages import refuse
 
 IMAGES = 1_280_000  # of ImageNet
@@ -44,63 +38,54 @@ def step(given, nodes, gpus_per_node):
     return given["STEP"] + inside + between
 
 
-def hours(seconds, gpus):
-    """Return the hours of EPOCHS epochs in steps of so many seconds."""
-    steps = IMAGES / (BATCH * gpus)
-    return EPOCHS * steps * seconds / 3600
-
-
 def doubled(most):
     """Return 1, 2, 4 and so on below `most`, then `most`."""
-    numbers = []
-    number = 1
-    while number < most:
-        numbers.append(number)
-        number *= 2
-    return [*numbers, most]
+    return [*(2**n for n in range((most - 1).bit_length())), most]
 
 
-def prediction(given=DEFAULTS):
-    """Return the times of the training on 1 GPU up to all, as Markdown."""
-    shapes = [(1, number) for number in doubled(given["GPUS_PER_NODE"])]
-    for nodes in doubled(given["NODES"])[1:]:
-        shapes.append((nodes, given["GPUS_PER_NODE"]))
-    rows = []
-    for nodes, gpus_per_node in shapes:
-        gpus = nodes * gpus_per_node
-        ideal = hours(given["STEP"], gpus)
-        predicted = hours(step(given, nodes, gpus_per_node), gpus)
-        times = [f"{time:,.4g}" for time in (ideal / EPOCHS, ideal, predicted)]
-        rows.append([nodes, gpus, *times, f"{ideal / predicted:.0%}"])
-    headings = ["nodes", "GPUs", "an epoch, hours", f"{EPOCHS} epochs, hours"]
-    headings += ["with the exchange, hours", "efficiency"]
-    assumed = (
+def assumptions(given=DEFAULTS):
+    """Return in a sentence what a prediction assumes."""
+    return (
         f"{IMAGES:,} images, {BATCH} per GPU and step; {given['STEP']:g} s per step on "
         f"one GPU, {given['MB']:g} MB of gradients; {INSIDE / 1e9:g} GB/s inside a "
         f"node, {given['NETWORK']:g} Gbit/s between nodes."
     )
-    return f"{assumed}\n\n{table('rrrrrr', headings, rows)}"
 
 
-def read(settings):
-    """Return make's variables as numbers, whole ones for counts of nodes and GPUs.
+def prediction(given=DEFAULTS):
+    """Return the rows of a table of the training on 1 GPU up to all, headings first."""
+    shapes = [(1, number) for number in doubled(given["GPUS_PER_NODE"])]
+    for nodes in doubled(given["NODES"])[1:]:
+        shapes.append((nodes, given["GPUS_PER_NODE"]))
+    rows = [["nodes", "GPUs", "an epoch, hours", f"{EPOCHS} epochs, hours"]]
+    rows[0] += ["with the exchange, hours", "efficiency"]
+    for nodes, gpus_per_node in shapes:
+        gpus = nodes * gpus_per_node
+        steps = IMAGES / (BATCH * gpus)
+        epoch = steps * given["STEP"] / 3600
+        predicted = EPOCHS * steps * step(given, nodes, gpus_per_node) / 3600
+        times = [f"{time:,.4g}" for time in (epoch, EPOCHS * epoch, predicted)]
+        rows.append([nodes, gpus, *times, f"{EPOCHS * epoch / predicted:.0%}"])
+    return rows
+
+
+def read(name):
+    """Return make's variable as a number of its default's type.
 
     Refuses what is no number above 0.
     """
-    found = {}
-    for name, default in DEFAULTS.items():
-        text = settings.get(name) or f"{default:g}"
-        kind = type(default)
-        try:
-            number = kind(text)
-        except ValueError:
-            number = 0
-        if not 0 < number < math.inf:
-            what = "a whole number" if kind is int else "a number"
-            refuse(f"{name}={text} must be {what} above 0, such as {name}={default:g}")
-        found[name] = number
-    return found
+    default = DEFAULTS[name]
+    text = os.environ.get(name) or f"{default:g}"
+    try:
+        number = type(default)(text)
+    except ValueError:
+        number = 0
+    if not 0 < number < math.inf:
+        what = "a whole number" if isinstance(default, int) else "a number"
+        refuse(f"{name}={text} must be {what} above 0, such as {name}={default:g}")
+    return number
 
 
 if __name__ == "__main__":
-    print(prediction(read(os.environ)))
+    given = {name: read(name) for name in DEFAULTS}
+    print(f"{assumptions(given)}\n\n{aligned(prediction(given))}")

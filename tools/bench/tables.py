@@ -1,4 +1,4 @@
-"""A benchmark's results as Markdown tables, for the terminal and for the pages."""
+"""What a benchmark holds: its numbers, and tables of them."""
 
 import json
 from statistics import median
@@ -12,17 +12,12 @@ def published():
 
 
 def by_case(result):
-    """Return {(hidden, batch): {processes: {name: samples}}}, in seconds per step."""
+    """Return {(hidden, batch): {processes: {work: samples}}}, in seconds per step."""
     found = {}
     for case in result["scaling"]:
         group = found.setdefault((case["hidden"], case["batch"]), {})
         group[case["processes"]] = case["samples"]
     return found
-
-
-def most_processes(result):
-    """Return the largest number of processes that was measured."""
-    return max(case["processes"] for case in result["scaling"])
 
 
 def communication(samples):
@@ -43,53 +38,47 @@ def speedup(group, processes):
     return middle, min(one) / max(several), max(one) / min(several)
 
 
+def measured_on(machine):
+    """Return a line about the machine of a benchmark."""
+    return (
+        f"Measured on {machine['cpus']} CPUs ({machine['processor']}), "
+        f"{', '.join(machine['gpus']) or 'no GPU'}; Python {machine['python']}, "
+        f"PyTorch {machine['torch']}. "
+        "Medians, and in brackets the smallest and largest."
+    )
+
+
+def steps(result):
+    """Return the rows of a table of steps, headings first."""
+    rows = [["hidden", "batch", "processes", "ms per step", "speed-up"]]
+    rows[0] += ["efficiency", "communication"]
+    for (hidden, batch), group in by_case(result).items():
+        for processes, samples in sorted(group.items()):
+            times = [1000 * seconds for seconds in samples["step"]]
+            spread = f"{median(times):.2f} ({min(times):.2f} to {max(times):.2f})"
+            shares = [1, "100%", "–"]
+            if processes > 1:
+                faster = speedup(group, processes)[0]
+                shares = [f"{faster:.2f}", f"{faster / processes:.0%}"]
+                shares.append(f"{communication(samples):.0%}")
+            rows.append([hidden, batch, processes, spread, *shares])
+    return rows
+
+
+def aligned(rows):
+    """Return a table for a terminal: rows of cells in columns, aligned to the right."""
+    texts = [[str(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    lines = []
+    for row in texts:
+        cells = [cell.rjust(width) for cell, width in zip(row, widths, strict=True)]
+        lines.append("  ".join(cells))
+    return "\n".join(lines)
+
+
 def table(alignment, headings, rows):
     """Return a Markdown table; `alignment` has l or r for each column."""
     rules = {"l": "---|", "r": "---:|"}
     lines = ["| " + " | ".join(map(str, row)) + " |" for row in [headings, *rows]]
     lines.insert(1, "|" + "".join(rules[letter] for letter in alignment))
     return "\n".join(lines)
-
-
-def spread(samples):
-    """Return a median, and in brackets the smallest and the largest sample, as text."""
-    return f"{median(samples):.2f} ({min(samples):.2f} to {max(samples):.2f})"
-
-
-def steps_table(result):
-    """Return the table of steps, over networks, batches and processes."""
-    rows = []
-    for (hidden, batch), group in by_case(result).items():
-        for processes, samples in sorted(group.items()):
-            milliseconds = [1000 * seconds for seconds in samples["step"]]
-            row = [hidden, batch, processes, spread(milliseconds)]
-            if processes == 1:
-                row += [1, "100%", "–"]
-            else:
-                faster = speedup(group, processes)[0]
-                row += [f"{faster:.2f}", f"{faster / processes:.0%}"]
-                row.append(f"{communication(samples):.0%}")
-            rows.append(row)
-    headings = ["hidden", "batch", "processes", "ms per step", "speed-up"]
-    headings += ["efficiency", "communication"]
-    return table("r" * len(headings), headings, rows)
-
-
-def report(result, picture=""):
-    """Return a benchmark as Markdown.
-
-    Where a page has a `picture` of the steps, their table is folded below the picture.
-    """
-    machine = result["machine"]
-    measured = (
-        f"Measured on {machine['cpus']} CPUs ({machine['processor']}), "
-        f"{', '.join(machine['gpus']) or 'no GPU'}; Python {machine['python']}, "
-        f"PyTorch {machine['torch']}. "
-        "Medians, and in brackets the smallest and largest."
-    )
-    steps = steps_table(result)
-    if picture:
-        count = len(result["scaling"])
-        fold = f"<details>\n<summary>The picture's {count} rows</summary>"
-        steps = f"{picture}\n\n{fold}\n\n{steps}\n\n</details>"
-    return f"{measured}\n\n{steps}"
