@@ -33,17 +33,24 @@ def test_every_stage_stores_what_the_page_says():
 
 
 def test_every_stage_sends_what_the_page_says():
-    """The bytes of the messages that tests/beyond counts, one rank's."""
-    weights = 785 * 128 + 129 * 10
+    """The bytes of the messages that tests/beyond counts, one rank's.
+
+    The copy of a batch from the CPU to a GPU is in no row. The images that stage 3
+    sends on from its first GPU to the second one are.
+    """
+    first = 785 * 128
+    last = 129 * 10
+    activations = 64 * 128
+    outputs = 64 * 10
     column = (785 * 64 + 65 * 10) / 2  # the half of half a network that a rank stores
     expected = {
         "01_cpu": 0,
-        "02_single_gpu": 64 * (784 + 8),
-        "03_dp": 4 * 2 * weights,
-        "04_ddp": 4 * weights,
-        "05_ddp_inference": 4 * weights,
-        "06_model_parallel": 4 * 2 * 64 * 128,
-        "07_fsdp": 4 * 3 * weights / 2,
+        "02_single_gpu": 0,
+        "03_dp": 4 * 2 * (first + last) + 32 * 784 + 4 * 2 * outputs / 2,
+        "04_ddp": 4 * (first + last),
+        "05_ddp_inference": 4 * (first + last),
+        "06_model_parallel": 4 * 2 * (activations + outputs),
+        "07_fsdp": 4 * 3 * (first + last) / 2,
         "08_tensor_parallel": 4 * 640,
         "09_pipeline": 4 * 64 * 128,
         "10_hybrid": 4 * (3 * column + 320),

@@ -22,14 +22,19 @@ GROUPS = {
 
 
 def first_sentence(text):
-    """Return the first whole sentence after what you see, without links."""
+    """Return the first whole sentence of a text in Markdown, without links."""
     text = re.sub(r"\[\^\w+\]", "", text)  # footnotes
     text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)  # links keep their names
     text = " ".join(text.split())
-    before, _, rest = text.partition(". ")
-    if text[0] in ".,:;" or text[0].islower():  # the end of what you see
-        before, _, rest = rest.partition(". ")
-    return before.strip().rstrip(".:") + "."
+    return text.partition(". ")[0].rstrip(".:") + "."
+
+
+def cause(seen, rest):
+    """Return the first sentence behind what you see, which may end behind the bold."""
+    rest = " ".join(rest.split())
+    if seen[-1] not in ".!" and (rest[0] in ",.:" or rest[0].islower()):
+        rest = rest.partition(". ")[2]
+    return first_sentence(rest)
 
 
 def symptoms(page):
@@ -40,12 +45,12 @@ def symptoms(page):
     found = []
     for chapter in CHAPTER.findall(page.read_text()):
         for seen, rest in ENTRY.findall(chapter):
-            seen = " ".join(seen.split()).rstrip(".")
+            seen = " ".join(seen.split())
             exercise = EXERCISE.search(rest)
             practice = "–"
             if exercise:
                 practice = f"[{exercise[2]}](exercises/{exercise[1]})"
-            found.append([seen, first_sentence(rest), fix, practice])
+            found.append([seen.rstrip("."), cause(seen, rest), fix, practice])
     return found
 
 
