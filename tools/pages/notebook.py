@@ -147,7 +147,7 @@ def run(stage, **settings):
     given |= {name: str(value) for name, value in settings.items()}
     plan = make_plan(stage, given)
     launch.check([plan])
-    launch.show(plan)
+    supervise.print_command(plan.environment, plan.command)
     stream(plan.command, **plan.environment)
 
 
