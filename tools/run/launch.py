@@ -47,11 +47,13 @@ def main():
         check(plans)
         if base:
             diffs.show(base, stage)
+            print()
     for plan in plans:
-        print()
         status = run(plan)
         if status:
             sys.exit(f"{plan.stage} failed with exit status {status}")
+        if target in SEVERAL:
+            print()
 
 
 def end_with_make():

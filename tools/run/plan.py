@@ -138,7 +138,8 @@ def parse_flags(stage, words):
     """
     path = script(stage)
     tree = ast.parse(path.read_text(), path)
-    tree.body = [node for node in tree.body if getattr(node, "name", "") == "parse_args"]
+    functions = {getattr(node, "name", ""): node for node in tree.body}
+    tree.body = [functions["parse_args"]]
     names = {"argparse": argparse, "Path": Path, "__doc__": "", "STAGE": stage}
     names["DEVICE"] = "cpu"  # of which only the default of --backend depends
     exec(compile(tree, path, "exec"), names)  # noqa: S102
