@@ -47,8 +47,8 @@ help-variables:
 	@sed -n 's/^#: \(.*\)/  \1/p' Makefile
 	@echo 'They are given to make. Of the shell, OMP_NUM_THREADS, PYTHON and TORCH_INDEX count.'
 
-#: GPUS=0,1     these GPUs, one process each; GPUS=cpu: none. Not given: every GPU,
-#:              or two processes on a single one, or on the CPU
+#: GPUS=0,1     these GPUs, one process each; GPUS=cpu: none. Not given: as many as can
+#:              share a batch, or two processes on a single one, or on the CPU
 #: NPROC=4      so many processes for ddp, ddp_inference and resume, which may share GPUs,
 #:              and for the other stages in beyond/, which may not
 #: EPOCHS=1     passes over the training set

@@ -121,7 +121,7 @@ def folder(tmp_path):
 
 @pytest.fixture
 def told(folder):
-    """Put a torchrun into `folder` that prints what it is told, and waits for `hold`."""
+    """Put a torchrun into `folder` that prints its words, and waits for `hold`."""
     (folder / ".venv").unlink()
     torchrun = folder / ".venv/bin/torchrun"
     torchrun.parent.mkdir(parents=True)

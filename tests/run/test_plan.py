@@ -33,6 +33,8 @@ def plan(monkeypatch):
         ("04_ddp", 1, {"GPUS": "0"}, "0", 1),
         ("04_ddp", 1, TWO_NODES, None, 1),
         ("04_ddp", 4, {}, None, 4),
+        ("04_ddp", 3, {}, None, 2),
+        ("10_hybrid", 3, {}, None, 2),
         ("04_ddp", 3, {"ARGS": "--batch-size 66"}, None, 3),
         ("05_ddp_inference", 3, {"ARGS": "--checkpoint model.pth"}, None, 3),
         ("04_ddp", 4, {"GPUS": "0,2"}, "0,2", 2),
@@ -65,7 +67,7 @@ def test_what_runs_where(plan, stage, count, settings, visible, processes):
 @pytest.mark.parametrize(
     ("stage", "settings", "line"),
     [
-        ("04_ddp", {}, "3 processes cannot share 64 images a step: use NPROC=2 or ARG"),
+        ("04_ddp", {"NPROC": "3"}, "3 processes cannot share 64 images a step: use N"),
         ("04_ddp", {"GPUS": "0,1,2"}, "3 processes cannot share 64 images a step: use"),
         ("07_fsdp", {"NPROC": "4"}, "4 processes need a GPU each: use NPROC=3, or any"),
         ("01_cpu", {"GPUS": "1"}, "GPUS=1: 01_cpu uses 0 at most"),

@@ -188,7 +188,8 @@ def plan_processes(row, given, count, nodes, batch):
     """Return how many processes run on this node, or refuse what cannot be.
 
     As many as NPROC says, or one for each of `count` GPUs, or as many as the stage
-    takes without GPUs. All nodes' processes have to share the batch.
+    takes without GPUs. All nodes' processes have to share the batch: where nobody asked
+    for a number, some GPUs may be left out for that.
     """
     wanted = row.only_processes or count or row.cpu_processes
     if "NPROC" in given:
@@ -198,6 +199,9 @@ def plan_processes(row, given, count, nodes, batch):
     if wanted > count > 0 and not row.shares_gpus:
         advice = f"NPROC={count}, or any number on the CPU, GPUS=cpu"
         refuse(f"{row.name}: {wanted} processes need a GPU each: use {advice}")
+    if "NPROC" not in given and "GPUS" not in given:
+        while wanted > 1 and not fits(row, wanted * nodes, batch):
+            wanted -= 1
     ranks = wanted * nodes
     if not fits(row, ranks, batch):
         others = [*range(wanted - 1, 0, -1), wanted + 1]
