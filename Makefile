@@ -1,5 +1,14 @@
 # Six scripts, one loss curve. `make` prints what there is.
 
+# Variables of the command line reach the recipes by themselves; `export` would hand on
+# empty ones that nobody gave. Those that are not named in here are refused.
+KNOWN := $(sort $(shell grep -oE '[A-Z_]+=' Makefile | tr -d =))
+GIVEN := $(foreach name,$(.VARIABLES),$(if $(filter command,$(origin $(name))),$(name)))
+# The shell's own BASE or WHO is not meant for this: only what make is given counts.
+OF_SHELL := $(filter-out $(GIVEN) OMP_NUM_THREADS PYTHON TORCH_INDEX,$(KNOWN))
+$(foreach name,$(OF_SHELL),$(eval $(name) :=))
+unexport $(OF_SHELL)
+
 PYTHON ?= python3
 PY := .venv/bin/python
 # what a target needs: the stages, compare and the lab; notebooks too; the tests too
@@ -19,10 +28,6 @@ else ifneq ($(VENV),)
 $(error VENV=$(VENV): take VENV=none, which uses the active Python, or leave it out)
 endif
 LAUNCH = @$(PY) -m tools.run.launch
-# Variables of the command line reach the recipes by themselves; `export` would hand on
-# empty ones that nobody gave. Those that are not named in here are refused.
-KNOWN := $(sort $(shell grep -oE '[A-Z_]+=' Makefile | tr -d =))
-GIVEN := $(foreach name,$(.VARIABLES),$(if $(filter command,$(origin $(name))),$(name)))
 UNKNOWN := $(firstword $(filter-out $(KNOWN),$(GIVEN)))
 MISSPELLED = $(shell $(PYTHON) -m tools.run.misspelled $(1) 2>/dev/null)
 ifneq ($(UNKNOWN),)
@@ -37,16 +42,18 @@ help:
 	@echo "Six scripts, one loss curve: parallel training in PyTorch, side by side."
 	@sed -n -e 's/^## \(.*\)/\1/p' -e 's/^\([a-z_ ]*\):.*  ## \(.*\)/\1|\2/p' Makefile | \
 	  awk -F'|' '!$$2 { print } $$2 { gsub(" ", ", ", $$1); printf "  make %-15s  %s\n", $$1, $$2 }'
-	@echo 'NPROC=3, DATA=data/sample, ARGS="--hidden 2048" and the like: make help-variables'
+	@echo 'NPROC=4, DATA=data/mnist, ARGS="--hidden 2048" and the like: make help-variables'
 help-variables:
 	@sed -n 's/^#: \(.*\)/  \1/p' Makefile
+	@echo 'They are given to make. Of the shell, OMP_NUM_THREADS, PYTHON and TORCH_INDEX count.'
 
-#: GPUS=0,1     these GPUs, one process each; GPUS=cpu: none. Not given: every GPU,
-#:              or two processes on a single one, or on the CPU
-#: NPROC=3      so many processes for ddp, ddp_inference and resume, which may share GPUs,
+#: GPUS=0,1     these GPUs, one process each; GPUS=cpu: none. Not given: as many as can
+#:              share a batch, or two processes on a single one, or on the CPU
+#: NPROC=4      so many processes for ddp, ddp_inference and resume, which may share GPUs,
 #:              and for the other stages in beyond/, which may not
 #: EPOCHS=1     passes over the training set
-#: DATA=DIR     another MNIST root, such as DATA=data/sample
+#: DATA=DIR     another MNIST root; not given: data/sample. DATA=data/mnist is all of
+#:              MNIST, which make data fetches
 #: OUT=DIR      where the results go (for all and compare: a folder per stage in it)
 #: BASE=STAGE   show the diff from another stage
 #: ARGS="..."   further flags of the script: ARGS="--hidden 2048 --batch-size 1024"
@@ -55,7 +62,7 @@ help-variables:
 #: RESTARTS=3   for the same two: when a process dies, start all again from that epoch,
 #:              three times at most
 #: NNODES=2 NODE_RANK=0 MASTER_ADDR=HOST  on several machines, one command on each;
-#:              MASTER_PORT=29500; WAIT=900 seconds for each other, at most
+#:              WAIT=300 seconds for each other, at most
 #: QUICK=1      for bench: few and short rounds
 #: NODES=4 GPUS_PER_NODE=8  for predict; STEP=0.1 MB=102: seconds of a GPU's step, and its
 #:              gradients; NETWORK=10 Gbit/s between nodes
@@ -79,6 +86,7 @@ help-variables:
 all: $(STAGES)  ## the six in order, then compare
 	$(LAUNCH) $@
 	@$(PY) -m tools.run.compare "$(or $(OUT),runs)"
+	@[ "$(DATA)" ] || echo "For all of MNIST instead of 5,000 digits: make data, then make all DATA=data/mnist"
 cpu: $(STAGES)  ## stage 1: one process on the CPU
 	$(LAUNCH) $@
 single_gpu: $(STAGES)  ## stage 2: on one GPU, and the diff from stage 1

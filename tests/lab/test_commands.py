@@ -21,10 +21,9 @@ HOW_MANY = len(names())
 def workshop(tmp_path, monkeypatch):
     """A workshop of its own, and a function that runs an action of the lab there."""
     environment = {**os.environ, "WORKSHOP": str(tmp_path / "workshop")}
-    environment["WHO"] = "Ada"
 
     def act(action, *words, **variables):
-        return call(["make", action, *words], env=environment | variables)
+        return call(["make", action, "WHO=Ada", *words], env=environment | variables)
 
     return tmp_path / "workshop", act
 

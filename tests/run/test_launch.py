@@ -1,17 +1,19 @@
 """Promise: `make` runs every stage on what there is, and says what it runs."""
 
 import re
+from pathlib import Path
 
 import pytest
 
-from conftest import ROOT, call
-from tools.run import data, diffs, launch, misspelled
-from tools.run.plan import make_plan
-from tools.run.stages import EVERY, STAGES
+from conftest import ENV, ROOT, call, rows
+from tools.run import diffs
+from tools.run.stages import EVERY
+
+FEW = "GPUS=cpu", "EPOCHS=1"
 
 
-def make(*words):
-    return call(["make", *words])
+def make(*words, **options):
+    return call(["make", *words], **options)
 
 
 def test_help_lists_every_target():
@@ -26,160 +28,128 @@ def test_help_lists_every_target():
     assert set(EVERY) < targets
 
 
-def test_make_runs_a_stage_and_shows_its_diff(tmp_path):
-    """Without an error: some versions of PyTorch abort after a run over gloo."""
-    settings = {"DATA": "data/sample", "OUT": str(tmp_path), "EPOCHS": "1"}
-    settings |= {"GPUS": "cpu", "OMP_NUM_THREADS": "1"}
-    result = make("ddp", *(f"{name}={text}" for name, text in settings.items()))
+def test_make_shows_the_diff_and_runs_a_stage(tmp_path):
+    """Into a new folder, without an error: PyTorch may abort after a run over gloo."""
+    out = tmp_path / "not" / "there"
+    result = make("ddp", *FEW, f"OUT={out}", "BASE=02_single_gpu")
     assert (result.returncode, result.stderr) == (0, "")
-    command = " ".join(make_plan("04_ddp", settings).command)
-    assert result.stdout.startswith(f"$ CUDA_VISIBLE_DEVICES= {command}\n04_ddp: 2 pro")
-    expected = diffs.diff("03_dp", "04_ddp")
+    diff, _, run = result.stdout.partition("\n\n$ ")
+    expected = diffs.diff("02_single_gpu", "04_ddp")
     assert len(expected) > 10
-    assert result.stdout.splitlines()[-len(expected) :] == expected
-    assert "\033" not in result.stdout  # a pipe gets no colors
+    assert diff.splitlines()[-len(expected) :] == expected
+    assert "\033" not in diff  # a pipe gets no colors
+    flags = f"04_ddp/mnist.py --out {out} --epochs 1"
+    torchrun = ".venv/bin/torchrun --standalone --nproc-per-node=2"
+    start = f"CUDA_VISIBLE_DEVICES= {torchrun} {flags}\n04_ddp: 2 processes on cpu "
+    assert run.startswith(start)
+    assert run.endswith(f"saved {out}/model.pth\n")
+    assert len(rows(out)) == 1
 
 
-@pytest.fixture
-def started(monkeypatch):
-    """The (stage, words) of each command that a launch starts; none of them runs."""
-    found = []
-
-    def run_command(stage, environment, words, lock):
-        found.append((stage, words))
-        return 7 if stage == "03_dp" else 0
-
-    monkeypatch.setattr(launch, "run_command", run_command)
-    return found
-
-
-@pytest.fixture
-def main(monkeypatch, tmp_path):
-    """A function that does what `make TARGET` does with such variables."""
-
-    def call_main(target, **settings):
-        for name, text in {"OUT": str(tmp_path), **settings}.items():
-            monkeypatch.setenv(name, text)
-        monkeypatch.setattr("sys.argv", ["launch", target])
-        monkeypatch.setattr(launch, "end_with_make", lambda: None)  # of `make test`
-        launch.main()
-
-    return call_main
+def test_the_shell_s_variables_do_not_count(tmp_path):
+    shell = {"BASE": str(Path.home()), "NPROC": "3", "EPOCHS": "x", "ARGS": "--wide"}
+    shell |= {"DATA": "nowhere", "MASTER_ADDR": "head", "NODE_RANK": "3", "VENV": "x"}
+    (advertised,) = re.findall(r"^NPROC=\d+", make().stdout, re.MULTILINE)
+    words = ["ddp", *FEW, advertised, f"OUT={tmp_path}"]
+    assert make(*words, env={**ENV, **shell}).returncode == 0
+    assert len(rows(tmp_path)) == 1
+    words = ["-n", "check", "exercises", "data", "compare"]
+    shell = {name: "nowhere" for name in ("E", "WHO", "FROM", "OUT")}
+    assert "nowhere" not in make(*words, env={**ENV, **shell}).stdout
+    assert "nowhere" in make(*words, "E=nowhere").stdout
 
 
-@pytest.mark.parametrize(
-    ("target", "settings", "pair"),
-    [
-        ("ddp", {"BASE": "1"}, ("01_cpu", "04_ddp")),
-        ("model_parallel", {}, ("02_single_gpu", "06_model_parallel")),
-    ],
-)
-def test_the_diff_follows_the_run(target, settings, pair, main, started, capsys):
-    main(target, DATA="data/sample", **settings)
-    expected = diffs.diff(*pair)
-    assert capsys.readouterr().out.splitlines()[-len(expected) :] == expected
+FIT = "processes cannot share 64 images a step: use NPROC=2"
+ONE = "is one process; torchrun starts others, such as make ddp"
+NUMBER = "must be a whole number of at least 1"
+NODES = "NNODES=2 NODE_RANK=0 MASTER_ADDR=HOST on that host, NODE_RANK=1 to 1 on the "
+WRONG = [  # what a user types, and the line that refuses it and says what works
+    ("cpu NPROC=4", f"NPROC=4: 01_cpu {ONE}"),
+    ("cpu EPOCHS=0", f"EPOCHS='0' {NUMBER}: EPOCHS=2, say"),
+    ("ddp NPROC=3", f"04_ddp: 3 {FIT} or ARGS='--batch-size 63'"),
+    ("pipeline NPROC=3", f"09_pipeline: 3 {FIT}"),
+    ("hybrid NPROC=3", f"10_hybrid: 3 {FIT}"),
+    ("all BASE=1", "BASE=1: one stage takes it, not make all"),
+    ("beyond NNODES=2", "NNODES=2: one stage takes it, not make beyond"),
+    ("all OUT=o ARGS='--out e'", "ARGS has --out e: name one folder for all, OUT=DIR"),
+    ("ddp GPUS=0", "GPUS=0: CUDA finds no GPU ('make doctor' says why): use GPUS=cpu"),
+    ("ddp BASE=13", f"there is no stage '13': take one of {', '.join(EVERY.values())}"),
+    ("cpu DATA=tests", "no MNIST in tests (tests/MNIST/raw/train-images-idx3-ubyte is"),
+    ("cpu OUT=Makefile/x", "cannot write to Makefile/x: name another folder, OUT=DIR"),
+    ("resume ARGS='--checkpoint no'", "there is no checkpoint no: a stage saves one "),
+    ("dp ARGS=--wide", "mnist.py: error: unrecognized arguments: --wide"),
+    ("dp ARGS='\"'", "ARGS='\"' cannot be split into words: No closing quotation"),
+    ("ddp RESTARTS=3", "RESTARTS=3: 04_ddp does not save its state: make resume RESTA"),
+    ("ddp NODE_RANK=1", "NODE_RANK=1: name the number of nodes too, NNODES=2"),
+    ("ddp NNODES=2 NODE_RANK=0", NODES),
+    ("ddp NNODES=2 NODE_RANK=2 MASTER_ADDR=a", NODES),
+    ("ddp NNODES=2 NODE_RANK=0 MASTER_ADDR=a WAIT=-1", f"WAIT='-1' {NUMBER}: WAIT=2, "),
+    ("resume RESTARTS=1 NNODES=2", "RESTARTS=1: on several nodes, start all again wit"),
+]
 
 
-@pytest.mark.parametrize(
-    ("target", "settings", "line"),
-    [
-        ("cpu", {"EPOCHS": "0"}, "EPOCHS='0' must be a whole number of at least 1"),
-        ("all", {"NPROC": "3"}, "3 processes cannot share a batch of 64 images: use "),
-        ("cpu", {"DATA": "tests"}, "no MNIST in tests ("),
-        ("cpu", {"ARGS": "--data tests"}, "no MNIST in tests ("),
-        ("cpu", {"OUT": "Makefile/x"}, "cannot write to Makefile/x"),
-        ("resume", {"ARGS": "--checkpoint no.pth"}, "there is no checkpoint no.pth"),
-        ("dp", {"ARGS": "--wide"}, "03_dp: unrecognized arguments: --wide; it has --e"),
-        ("dp", {"BASE": "13"}, "there is no stage '13': take one of 01_cpu, "),
-    ],
-)
-def test_a_launch_refuses_before_it_starts(target, settings, line, main, started):
-    with pytest.raises(SystemExit, match=f"^{re.escape(line)}"):
-        main(target, **{"DATA": "data/sample", **settings})
-    assert started == []
-
-
-@pytest.mark.parametrize(
-    ("words", "line"),
-    [
-        (["ddp", "NPROC=3"], "3 processes cannot share a batch of 64 images: use ARG"),
-        (["diff", "A=01_cpu"], "name two stages: make diff A=02_single_gpu B=04_ddp"),
-        (["diff", "A=01_cpu", "B=13"], "there is no stage '13': take one of 01_cpu, "),
-        (["compare", "OUT=tests"], "no stage has run yet in tests"),
-    ],
-)
-def test_make_refuses_in_one_line(words, line):
-    result = make(*words, "DATA=data/sample", "GPUS=cpu")
+@pytest.mark.parametrize(("words", "line"), WRONG, ids=[words for words, _ in WRONG])
+def test_what_cannot_work_is_refused_before_it_starts(words, line):
+    gpus = "" if "GPUS" in words else "GPUS=cpu"
+    result = call(["bash", "-c", f"make {words} {gpus}"])
     assert (result.returncode, result.stdout) == (2, "")
-    first, *others = result.stderr.splitlines()
-    assert first.startswith(line)
-    assert all(re.match(r"make(\[\d\])?: \*\*\*", text) for text in others)
+    *usage, refusal, _ = result.stderr.splitlines()
+    assert refusal.startswith(line)
+    assert not usage or usage[0].startswith("usage: ")
 
 
-def test_a_target_that_is_not_there_is_refused():
-    for name, meant in ("04_ddp", "did you mean ddp? "), ("README.md", ""):
-        result = make(name)  # the folder and the file are there
-        assert (result.returncode, result.stdout) == (2, "")
-        assert result.stderr.count("\n") == 1
-        assert f"there is no target {name}: {meant}'make' lists them" in result.stderr
-    assert "there is no target 04_ddp" in make("04_ddp", "PYTHON=nowhere").stderr
-    for name, meant in ("DDP", "ddp"), ("stage4", "ddp"), ("11", "resume"):
-        assert misspelled.meant("target", name, EVERY) == meant
+def test_what_failed_leaves_no_result_of_an_earlier_run(tmp_path):
+    """But a mark, which `make compare` reads, until a run ends well."""
+    words = ["ddp", *FEW, f"OUT={tmp_path}"]
+    results = tmp_path / "metrics.csv", tmp_path / "model.pth"
+    mark = tmp_path / "unfinished"
+    assert make(*words).returncode == 0
+    assert [path.exists() for path in (*results, mark)] == [True, True, False]
+    assert make(*words, "ARGS=--wide").returncode != 0  # which does not start
+    assert [path.exists() for path in (*results, mark)] == [True, True, False]
+    assert make(*words, "ARGS=--batch-size 0").returncode != 0
+    assert [path.exists() for path in (*results, mark)] == [False, False, True]
+    assert make(*words).returncode == 0
+    assert not mark.exists()
 
 
-STATES = {  # stage -> what a run saves, and the name of what is set aside
-    "11_resume": ("state.pth", "state.before.pth"),
-    "12_sharded_checkpoint": ("checkpoints/1/.metadata", "checkpoints.before"),
+def test_all_stops_at_a_stage_that_fails(tmp_path):
+    result = make("all", *FEW, f"OUT={tmp_path}", "ARGS=--batch-size 0", "NPROC=1")
+    assert result.returncode != 0
+    assert "01_cpu failed with exit status 1" in result.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["01_cpu"]
+
+
+def test_all_offers_all_of_mnist_in_its_last_line():
+    *_, last = make("-n", "all").stdout.splitlines()
+    assert (
+        "make data, then make all DATA=data/mnist" in call(["bash", "-c", last]).stdout
+    )
+    *_, last = make("-n", "all", "DATA=data/mnist").stdout.splitlines()
+    assert call(["bash", "-c", last]).stdout == ""
+
+
+STATES = {  # target -> what a run saves, and where it is when the next run has started
+    "resume": ("state.pth", "state.before.pth"),
+    "sharded_checkpoint": ("checkpoints", "checkpoints.before"),
 }
 
 
-@pytest.mark.parametrize("stage", STATES)
-def test_restarts_do_not_go_on_with_an_earlier_run(stage, tmp_path, started):
-    settings = {"DATA": "data/sample", "OUT": str(tmp_path), "RESTARTS": "3"}
-    name, before = STATES[stage]
-    state = tmp_path / name
-    for arguments, stays in ("", False), ("", False), ("--resume", True):
-        state.parent.mkdir(parents=True, exist_ok=True)
-        state.write_text("of an earlier run")
-        plan = make_plan(stage, {**settings, "ARGS": arguments})
-        assert "TORCH_DISABLE_SHARE_RDZV_TCP_STORE" in plan.environment
-        launch.run(plan)
-        _, words = started.pop()
-        assert "--max-restarts=3" in words
-        assert words.count("--resume") == 1
-        assert state.exists() == stays
-        assert (tmp_path / before).exists()
-
-
-@pytest.mark.parametrize("stage", STATES)
-def test_where_there_is_nothing_to_resume_from_it_is_said(
-    stage, tmp_path, capsys, started
-):
-    plan = make_plan(stage, {"OUT": str(tmp_path), "ARGS": "--resume"})
-    plan.state.with_suffix("").mkdir()  # a folder of checkpoints, none of them complete
-    launch.run(plan)
-    line = f"there is no {plan.state} to resume from: starting at epoch 1\n"
-    assert capsys.readouterr().out.startswith(line)
-    path = tmp_path / STATES[stage][0]
-    path.parent.mkdir(exist_ok=True)
-    path.touch()
-    launch.run(plan)
-    assert "resume from" not in capsys.readouterr().out
-    assert len(started) == 2
-
-
-def test_all_stops_at_a_stage_that_fails(started, main, tmp_path, monkeypatch, capsys):
-    """And names the sample that it trains on once."""
-    monkeypatch.setattr(data, "FULL", tmp_path / "mnist")
-    monkeypatch.setattr(data, "OFFLINE", tmp_path)  # a download has failed before
-    with pytest.raises(SystemExit, match="03_dp failed with exit status 7"):
-        main("all", DATA="")
-    assert [stage for stage, _ in started] == STAGES[:3]
-    assert capsys.readouterr().out.count("data/sample: 4000 training and 1000") == 1
-
-
-@pytest.mark.parametrize("name", ["NPROC", "BASE", "EPOCHS"])
-def test_a_bad_variable_is_refused_before_a_download(name, main, monkeypatch):
-    monkeypatch.setattr(data, "choose", lambda: pytest.fail("MNIST was downloaded"))
-    with pytest.raises(SystemExit, match="none"):
-        main("ddp", DATA="", **{name: "none"})
+@pytest.mark.parametrize("target", STATES)
+def test_only_resume_goes_on_with_an_earlier_run(target, tmp_path):
+    """RESTARTS alone does not, and an evaluation takes nothing away."""
+    words = [target, "GPUS=cpu", f"OUT={tmp_path}"]
+    state, before = (tmp_path / name for name in STATES[target])
+    assert make(*words, "EPOCHS=1", "RESTARTS=1").returncode == 0
+    assert (state.exists(), before.exists()) == (True, False)
+    result = make(*words, "EPOCHS=2", "ARGS=--resume", "RESTARTS=1")
+    assert "epoch 2/2" in result.stdout
+    assert "epoch 1/2" not in result.stdout
+    assert len(rows(tmp_path)) == 2
+    result = make(*words, "EPOCHS=1", "RESTARTS=1")
+    assert "epoch 1/1" in result.stdout
+    assert (state.exists(), before.exists()) == (True, True)
+    if target == "resume":
+        result = make(*words, f"ARGS=--checkpoint {tmp_path}/model.pth")
+        assert result.returncode == 0
+        assert len(rows(tmp_path)) == 1

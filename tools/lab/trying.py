@@ -10,6 +10,7 @@ import os
 import re
 import shlex
 import shutil
+import sys
 import textwrap
 from dataclasses import replace
 from itertools import zip_longest
@@ -85,7 +86,7 @@ def run_right(exercise, setting):
 def follow(path, setting, words):
     """Run the learner's script before the learner's eyes; return its exit status."""
     environment = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    command = [plan.python()]
+    command = [data.shown(sys.executable)]
     if setting.processes:
         command = [*plan.torchrun(), "--standalone"]
         command.append(f"--nproc-per-node={setting.processes}")

@@ -145,9 +145,9 @@ def run(stage, **settings):
     given = {name: os.environ[name] for name in INHERITED if os.environ.get(name)}
     given |= {"OUT": str(RUNS / stage), "DATA": str(mnist())}
     given |= {name: str(value) for name, value in settings.items()}
-    plan = make_plan(stage, given)
+    plan = make_plan(stage, given, several=True)  # which NPROC was inherited for
     launch.check([plan])
-    launch.show(plan)
+    supervise.print_command(plan.environment, plan.command)
     stream(plan.command, **plan.environment)
 
 

@@ -1,11 +1,9 @@
 """Running the stages: `make all`, `cpu`, `diff`, `compare`, `data`, `doctor`.
 
 stages      a row for each stage: what every tool has to know about it
-launch      `make ddp GPUS=0,1`: parses, plans, checks, runs and reports
+launch      `make ddp GPUS=0,1`: checks a plan, makes its folder ready, runs it
 plan        what a launch runs, made from make's variables without side effects
-gpus        which GPUs there are, and how many processes run on them
-flags       a stage's flags, read by the script's own parse_args
-rendezvous  lets the nodes of a run find each other before it starts
+gpus        which GPUs there are, and those that GPUS= means
 supervise   runs a command, and ends with it all that it has started
 edit        replaces texts of a script, each there exactly once
 diffs       the diff between two stages, which a launch shows

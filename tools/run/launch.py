@@ -1,27 +1,22 @@
 """Run a stage as the Makefile asks: `python -m tools.run.launch ddp`.
 
-`all` and `beyond` run several. What to run them on comes from the variables given to
-make: GPUS, NPROC, EPOCHS, DATA, OUT, ARGS, BASE, RESTARTS, NNODES, NODE_RANK,
-MASTER_ADDR, MASTER_PORT and WAIT.
+`all` and `beyond` run several. What to run them on comes from make's variables.
 """
 
 import fcntl
-import hashlib
 import json
 import os
 import shutil
 import signal
 import sys
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 
 from tools.run import data, diffs
 from tools.run.plan import make_plan
-from tools.run.rendezvous import rendezvous
 from tools.run.stages import (
     BEYOND,
+    BY_NAME,
     ROOT,
     TARGETS,
     end_at_a_closed_pipe,
@@ -29,7 +24,6 @@ from tools.run.stages import (
     previous,
     refuse,
     refuse_unwritable,
-    script,
 )
 from tools.run.supervise import end_with_parent, print_command, run_command
 
@@ -42,47 +36,24 @@ def main():
     os.chdir(ROOT)
     target = sys.argv[1]
     settings = dict(os.environ)
-    stages = SEVERAL[target].values() if target in SEVERAL else [find_stage(target)]
-    if not settings.get("DATA"):
-        refuse_before_download(stages, settings)
-        settings["DATA"] = str(data.choose())
     if target in SEVERAL:
-        run_several(stages, settings)
+        plans = plan_several(target, settings)
+        check(plans)
     else:
-        run_one(*stages, settings)
-
-
-def refuse_before_download(stages, settings):
-    """End the program now if a variable cannot work, before MNIST is downloaded."""
-    if settings.get("BASE"):
-        find_stage(settings["BASE"])
-    for stage in stages:
-        make_plan(stage, {**settings, "DATA": str(data.SAMPLE)})
-
-
-def run_one(stage, settings):
-    """Run a stage, then show the diff that leads to it."""
-    base = settings.get("BASE")
-    base = find_stage(base) if base else previous(stage)
-    plan = make_plan(stage, settings)
-    check([plan])
-    status = run(plan)
-    if status:
-        sys.exit(status)
-    if base:
-        diffs.show(base, stage)
-
-
-def run_several(stages, settings):
-    """Run stages in turn, each with a folder of its own in OUT."""
-    top = Path(settings.get("OUT") or "runs")
-    plans = [make_plan(name, {**settings, "OUT": str(top / name)}) for name in stages]
-    check(plans)
+        stage = find_stage(target)
+        base = settings.get("BASE")
+        base = find_stage(base) if base else previous(stage)
+        plans = [make_plan(stage, settings)]
+        check(plans)
+        if base:
+            diffs.show(base, stage)
+            print()
     for plan in plans:
         status = run(plan)
         if status:
             sys.exit(f"{plan.stage} failed with exit status {status}")
-        print()
+        if target in SEVERAL:
+            print()
 
 
 def end_with_make():
@@ -93,43 +64,48 @@ def end_with_make():
         end_with_parent()
 
 
+def plan_several(target, settings):
+    """Return the plans of `all` or `beyond`, each with a folder of its own in OUT."""
+    for name in "BASE", "NNODES":
+        if settings.get(name):
+            refuse(f"{name}={settings[name]}: one stage takes it, not make {target}")
+    plans = []
+    for stage in SEVERAL[target].values():
+        folder = Path(settings.get("OUT") or "runs") / stage
+        own = {"OUT": str(folder)} if settings.get("OUT") else {}
+        plan = make_plan(stage, settings | own, several=True)
+        if plan.args.out != folder:
+            refuse(f"ARGS has --out {plan.args.out}: name one folder for all, OUT=DIR")
+        plans.append(plan)
+    return plans
+
+
 def check(plans):
     """Refuse plans that cannot work with the files that are there."""
     for root in dict.fromkeys(plan.args.data for plan in plans):
         data.verify(root)
     for plan in plans:
-        if plan.checkpoint and not plan.checkpoint.is_file():
-            advice = "a stage saves one in runs/"
-            refuse(f"there is no checkpoint {plan.checkpoint}: {advice}")
+        checkpoint = getattr(plan.args, "checkpoint", None)
+        if checkpoint and not checkpoint.is_file():
+            refuse(f"there is no checkpoint {checkpoint}: a stage saves one in runs/")
         refuse_unwritable(plan.args.out, "name another folder, OUT=DIR")
 
 
 def run(plan):
     """Run a plan, and return its exit status."""
-    is_first = plan.nodes.rank == 0
-    # Only the first node writes. The others may see the same disk.
-    with run_lock(plan.args.out) if is_first else nullcontext() as lock:
-        if plan.nodes.count > 1:
-            plan = meet(plan)
-        if is_first:
+    with run_lock(plan.args.out) if plan.writes else nullcontext():
+        if plan.writes:
             prepare_folder(plan)
-        show(plan)
-        return run_command(plan.stage, plan.environment, plan.command, lock)
-
-
-def show(plan):
-    """Print what was chosen for a plan, and its command."""
-    for note in plan.notes:
-        print(note)
-    print_command(plan.environment, plan.command)
+        print_command(plan.environment, plan.command)
+        status = run_command(plan.stage, plan.environment, plan.command)
+        if plan.writes and status == 0:
+            (plan.args.out / "unfinished").unlink(missing_ok=True)
+    return status
 
 
 @contextmanager
 def run_lock(folder):
-    """Refuse a second run into a folder until the first, with all its processes, ends.
-
-    Yields the number of the open file that stands for that.
-    """
+    """Make a folder, and refuse a second run into it until the first has ended."""
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / ".lock", "w") as lock:
         try:
@@ -138,71 +114,27 @@ def run_lock(folder):
             refuse(f"another run writes to {folder}: name another folder, OUT=DIR")
         except OSError:  # some network disks have no locks
             pass
-        yield lock.fileno()
-
-
-def meet(plan):
-    """Wait until all nodes of a run are there; return the plan with what gloo needs.
-
-    Ends the program with one line if a node is missing or would run something else.
-    """
-    nodes = plan.nodes
-    place = nodes.rank, nodes.count, nodes.address, nodes.port, nodes.wait
-    found = rendezvous(*place, fingerprint(plan))
-    return replace(plan, environment={**plan.environment, **found})
-
-
-def digest(*paths):
-    """Return the beginning of the checksum of files, one after the other."""
-    whole = b"".join(path.read_bytes() for path in paths)
-    return f"SHA-256 {hashlib.sha256(whole).hexdigest()[:12]}"
-
-
-def fingerprint(plan):
-    """Return what must be the same on all nodes of a run: texts by name."""
-    raw = plan.args.data / "MNIST" / "raw"
-    found = {
-        "the number of nodes": f"--nnodes={plan.nodes.count}",
-        "the number of processes": f"--nproc-per-node={plan.processes}",
-        "the stage": plan.stage,
-        "its script": digest(script(plan.stage)),
-        "the data": digest(*(raw / name for name in data.FILES)),
-        "PyTorch": version("torch").partition("+")[0],
-    }
-    for name, value in vars(plan.args).items():
-        if name not in ("data", "out"):
-            value = digest(value) if isinstance(value, Path) else value
-            found[f"--{name.replace('_', '-')}"] = str(value)
-    return found
+        yield
 
 
 def prepare_folder(plan):
-    """Make a plan's folder ready: no state of an earlier run, and flags.json.
+    """Take an earlier run's results away, and mark the folder until this one ends well.
 
-    `make compare` reads the flags.
+    An earlier state is renamed; with --resume, all stays. `make compare` reads the mark
+    and the flags.
     """
-    state = plan.state
-    if plan.is_new:
-        set_aside(state)
-    elif state and plan.args.resume and not is_complete(state):
-        print(f"there is no {state} to resume from: starting at epoch 1")
-    if plan.checkpoint:
-        return
+    out = plan.args.out
+    state = BY_NAME[plan.stage].state
+    if not getattr(plan.args, "resume", False):
+        (out / "metrics.csv").unlink(missing_ok=True)
+        (out / "model.pth").unlink(missing_ok=True)
+        if state and (out / state).exists():
+            before = (out / state).with_suffix(f".before{Path(state).suffix}")
+            shutil.rmtree(before, ignore_errors=True)
+            (out / state).replace(before)
+    (out / "unfinished").touch()
     flags = {name: str(value) for name, value in vars(plan.args).items()}
-    (plan.args.out / "flags.json").write_text(json.dumps(flags))
-
-
-def set_aside(state):
-    """Rename an earlier run's state, if there is any: a restarted run would read it."""
-    before = state.with_name(f"{state.stem}.before{state.suffix}")
-    if state.exists():
-        shutil.rmtree(before, ignore_errors=True)
-        state.replace(before)
-
-
-def is_complete(state):
-    """Return whether a run can go on from a file or a folder of checkpoints."""
-    return state.is_file() or any(state.glob("*/.metadata"))
+    (out / "flags.json").write_text(json.dumps(flags))
 
 
 if __name__ == "__main__":

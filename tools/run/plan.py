@@ -1,49 +1,23 @@
 """A plan says what `make ddp GPUS=0,1` runs, on what, and with which flags.
 
-It is made from make's variables without side effects: nothing is printed, written,
-downloaded or started. A variable or flag that cannot work ends the program with one
-line that says what works.
+Nothing is printed, written or started here. A variable or flag that cannot work ends
+the program with a line that says what works.
 """
 
 import argparse
+import ast
 import shlex
 import sys
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from tools.run import data
-from tools.run.flags import parse_flags
-from tools.run.gpus import choose_processes, in_words, plan_gpus, positive
-from tools.run.stages import BY_NAME, CPU_PROCESSES, RESUMES, refuse, script, too_old
+from tools.run import gpus
+from tools.run.data import shown
+from tools.run.gpus import positive
+from tools.run.stages import BY_NAME, refuse, script, too_old
 
-MASTER_PORT = "29500"  # torchrun's own default
-WAIT = "900"  # seconds that nodes wait for each other
-
-
-@dataclass(frozen=True)
-class Nodes:
-    """The machines that a run uses, and which of them this one is."""
-
-    count: int = 1
-    rank: int = 0
-    address: str = ""  # of node 0
-    port: int = 0
-    wait: int = 0  # seconds that a node waits for the others
-
-    def options(self):
-        """Return torchrun's options, a list of words."""
-        if not self.address:
-            return ["--standalone"]
-        # torchrun waits twice as long as this when it connects
-        timeout = max(self.wait // 2, 1)
-        return [
-            f"--nnodes={self.count}",
-            f"--node-rank={self.rank}",
-            f"--rdzv-conf=timeout={timeout}",
-            f"--master-addr={self.address}",
-            f"--master-port={self.port}",
-        ]
+MOST_GPUS = {"01_cpu": 0, "02_single_gpu": 1}  # that a stage uses; others: all
 
 
 @dataclass(frozen=True)
@@ -51,83 +25,84 @@ class Plan:
     """One run of a stage."""
 
     stage: str
-    nodes: Nodes
     processes: int  # that torchrun starts on this node; 0: no torchrun, one process
     environment: dict  # variables that the command needs, texts by name
     launcher: list  # the words before the script: python, or torchrun and its options
     flags: list  # the words after the script
     args: argparse.Namespace  # the same flags as the script reads them
-    is_new: bool  # an earlier run's state is renamed, so that --resume does not read it
-    notes: list  # lines for the user about what was chosen
+    writes: bool  # trains, and makes the folder of its results ready
 
     @property
     def script(self):
         """The script as it stands in the command, such as `04_ddp/mnist.py`."""
-        return str(data.shown(script(self.stage)))
+        return str(shown(script(self.stage)))
 
     @property
     def command(self):
         """The words of the whole command."""
         return [*self.launcher, self.script, *self.flags]
 
-    @property
-    def state(self):
-        """The file or folder in which the stage saves its state, or None."""
-        name = BY_NAME[self.stage].state
-        return self.args.out / name if name else None
 
-    @property
-    def checkpoint(self):
-        """The file that it evaluates instead of training, or None."""
-        return getattr(self.args, "checkpoint", None)
-
-
-def make_plan(stage, settings):
+def make_plan(stage, settings, several=False):
     """Return the Plan of a stage for make's variables, texts by name.
 
-    An empty text stands for a variable that was not given.
+    An empty text stands for a variable that was not given. What the stage would ignore
+    is refused, unless it is for others of `several` stages.
     """
     wrong = too_old(version("torch"), [stage])
     if wrong:
         refuse(wrong)
+    row = BY_NAME[stage]
     given = {name: text for name, text in settings.items() if text}
-    visible, count, notes = plan_gpus(stage, given)
-    flags = plan_flags(stage, given)
-    args = parse_flags(stage, flags, "cuda" if count else "cpu")
-    check_values(args)
-    nodes = plan_nodes(stage, given)
-    environment = {}
+    for name, why in ignored(row, given, several).items():
+        if name in given and not several:
+            refuse(f"{name}={given[name]}: {why}")
+        given.pop(name, None)
+    flags = plan_flags(given)
+    args = parse_flags(stage, flags)
+    evaluates = bool(getattr(args, "checkpoint", None))
     # The kernels of this tutorial are tiny. More threads gain little on an idle
     # machine. On a busy one they spend most of their time waiting for each other.
-    if "OMP_NUM_THREADS" not in settings:
-        environment["OMP_NUM_THREADS"] = "1"
+    environment = {} if "OMP_NUM_THREADS" in given else {"OMP_NUM_THREADS": "1"}
+    visible, count = plan_gpus(row, given, several)
     if visible is not None:
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(visible)
-    variables, options = plan_restarts(stage, given)
-    environment |= variables
-    is_new = "RESTARTS" in given and not args.resume
-    if is_new:
-        flags.append("--resume")
-        args.resume = True
+    launcher = [str(shown(sys.executable))]
     processes = 0
-    launcher = [python()]
-    if stage in CPU_PROCESSES:
-        batch = 0 if getattr(args, "checkpoint", None) else args.batch_size
-        processes, more = choose_processes(stage, given, count, batch, nodes.count)
-        notes += more
-        if processes > count > 0:
-            why = f"{processes} processes share {in_words(count)}"
-            share_gpus(flags, args, why)
-        launcher = [*torchrun(), *nodes.options(), *options]
-        launcher.append(f"--nproc-per-node={processes}")
-    return Plan(
-        stage, nodes, processes, environment, launcher, flags, args, is_new, notes
-    )
+    if row.cpu_processes:
+        nodes, options = plan_nodes(given)
+        batch = 0 if evaluates else args.batch_size
+        processes = plan_processes(row, given, count, nodes, batch)
+        launcher = [*torchrun(), *options, f"--nproc-per-node={processes}"]
+        if processes > count > 0:  # which NCCL refuses
+            flags = ["--backend", "gloo", *flags]
+    if "RESTARTS" in given:
+        launcher.append(f"--max-restarts={positive('RESTARTS', given['RESTARTS'])}")
+        # Otherwise the new ranks may read the addresses of the dead ones, and hang:
+        # https://github.com/pytorch/pytorch/issues/135712
+        environment["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+        flags += [] if args.resume else ["--resume"]
+    writes = given.get("NODE_RANK", "0") == "0" and not evaluates
+    return Plan(stage, processes, environment, launcher, flags, args, writes)
 
 
-def python():
-    """Return this Python as a person types it: `.venv/bin/python`."""
-    return str(data.shown(sys.executable))
+def ignored(row, given, several):
+    """Return the variables that a stage has no use for: {name: why}."""
+    found = {}
+    if not row.cpu_processes:
+        why = f"{row.name} is one process; torchrun starts others, such as make ddp"
+        found = {"NPROC": why, "NNODES": why}
+    if several and row.only_processes:
+        found["NPROC"] = f"{row.name} runs on {row.only_processes} processes"
+    if not row.state:
+        why = f"{row.name} does not save its state: make resume RESTARTS=3 does"
+        found["RESTARTS"] = why
+    if "NNODES" in given:
+        found["RESTARTS"] = "on several nodes, start all again with ARGS=--resume"
+    else:
+        why = "name the number of nodes too, NNODES=2"
+        found |= dict.fromkeys(["NODE_RANK", "MASTER_ADDR", "WAIT"], why)
+    return found
 
 
 def torchrun():
@@ -137,15 +112,16 @@ def torchrun():
     """
     path = Path(sys.executable).with_name("torchrun")
     if path.exists():
-        return [str(data.shown(path))]
-    return [python(), "-m", "torch.distributed.run"]
+        return [str(shown(path))]
+    return [str(shown(sys.executable)), "-m", "torch.distributed.run"]
 
 
-def plan_flags(stage, given):
+def plan_flags(given):
     """Return the words after the script that make's variables ask for."""
-    root = Path(given["DATA"]) if "DATA" in given else data.FULL
-    flags = ["--data", str(data.shown(root))]
-    flags += ["--out", given.get("OUT", f"runs/{stage}")]
+    flags = []
+    for name in "DATA", "OUT":
+        if name in given:
+            flags += [f"--{name.lower()}", given[name]]
     if "EPOCHS" in given:
         flags += ["--epochs", str(positive("EPOCHS", given["EPOCHS"]))]
     try:
@@ -154,62 +130,92 @@ def plan_flags(stage, given):
         refuse(f"ARGS={given['ARGS']!r} cannot be split into words: {error}")
 
 
-def check_values(args):
-    """Refuse a value with which the script would fail, or train nothing."""
-    if args.epochs < 1:
-        refuse(f"--epochs {args.epochs}: a run has at least one epoch, EPOCHS=1")
-    for name in "batch_size", "hidden", "lr", "micro_batches":
-        value = getattr(args, name, 1)
-        if not value > 0:  # which nan is not, either
-            refuse(f"--{name.replace('_', '-')} {value} must be more than 0")
+def parse_flags(stage, words):
+    """Return the Namespace that the script's own parse_args makes of some words.
 
-
-def plan_nodes(stage, given):
-    """Return the Nodes that NNODES and the variables that go with it ask for."""
-    if "NNODES" not in given:  # a cluster may have the others in its environment
-        return Nodes()
-    usage = "such as NNODES=2 NODE_RANK=0 MASTER_ADDR=host, NODE_RANK=1 on the second"
-    if stage not in CPU_PROCESSES:
-        advice = "NNODES needs a stage that torchrun starts, such as ddp"
-        refuse(f"{stage} runs on one machine: {advice}")
-    absent = [name for name in ("NODE_RANK", "MASTER_ADDR") if name not in given]
-    if absent:
-        refuse(f"several nodes need {' and '.join(absent)} too, {usage}")
-    count = positive("NNODES", given["NNODES"])
-    rank = given["NODE_RANK"]
-    if rank not in [str(number) for number in range(count)]:
-        refuse(f"NODE_RANK={rank!r} must be one of 0 to {count - 1}, {usage}")
-    port = given.get("MASTER_PORT", MASTER_PORT)
-    if not port.isdecimal() or not 1 <= int(port) <= 65535:
-        refuse(f"MASTER_PORT={port!r} must be a port, such as {MASTER_PORT}")
-    wait = positive("WAIT", given.get("WAIT", WAIT))
-    return Nodes(count, int(rank), given["MASTER_ADDR"], int(port), wait)
-
-
-def plan_restarts(stage, given):
-    """Return (variables to add, torchrun's options) for what RESTARTS asks for."""
-    if "RESTARTS" not in given:
-        return {}, []
-    if "NNODES" in given:
-        advice = "on several, start all nodes again with ARGS=--resume"
-        refuse(f"RESTARTS works on one machine; {advice}")
-    if stage not in RESUMES:
-        refuse(f"{stage} does not save its state: `make resume RESTARTS=3` does")
-    # Otherwise the new ranks may read the addresses of the dead ones, and hang:
-    # https://github.com/pytorch/pytorch/issues/135712
-    environment = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-    return environment, [f"--max-restarts={positive('RESTARTS', given['RESTARTS'])}"]
-
-
-def share_gpus(flags, args, why):
-    """Add --backend gloo to flags and args: NCCL refuses two processes on one GPU.
-
-    Refuses another backend that the user asked for.
+    It refuses wrong ones, before anything starts. Nothing else of the script runs: its
+    imports would take seconds.
     """
-    if args.backend == "gloo":
-        return
-    if any(word.startswith("--backend") for word in flags):
-        advice = "leave the flag out"
-        refuse(f"--backend {args.backend}: {why}, which needs gloo; {advice}")
-    flags += ["--backend", "gloo"]
-    args.backend = "gloo"
+    path = script(stage)
+    tree = ast.parse(path.read_text(), path)
+    functions = {getattr(node, "name", ""): node for node in tree.body}
+    tree.body = [functions["parse_args"]]
+    names = {"argparse": argparse, "Path": Path, "__doc__": "", "STAGE": stage}
+    names["DEVICE"] = "cpu"  # of which only the default of --backend depends
+    exec(compile(tree, path, "exec"), names)  # noqa: S102
+    before = sys.argv
+    sys.argv = [str(shown(path)), *words]
+    try:
+        return names["parse_args"]()
+    finally:
+        sys.argv = before
+
+
+def plan_nodes(given):
+    """Return (the number of nodes, torchrun's options by which ranks find each other).
+
+    torchrun numbers the nodes by itself. NODE_RANK says whose folder is made ready.
+    """
+    if "NNODES" not in given:
+        return 1, ["--standalone"]
+    nodes = positive("NNODES", given["NNODES"])
+    ranks = [str(number) for number in range(nodes)]
+    if given.get("NODE_RANK") not in ranks or "MASTER_ADDR" not in given:
+        usage = f"NNODES={nodes} NODE_RANK=0 MASTER_ADDR=HOST"
+        refuse(f"{usage} on that host, NODE_RANK=1 to {ranks[-1]} on the others")
+    seconds = positive("WAIT", given.get("WAIT", "300"))
+    options = [f"--nnodes={nodes}", "--rdzv-backend=c10d"]
+    options.append(f"--rdzv-endpoint={given['MASTER_ADDR']}")
+    return nodes, [*options, f"--rdzv-conf=join_timeout={seconds}"]
+
+
+def plan_gpus(row, given, several):
+    """Return (texts for CUDA_VISIBLE_DEVICES or None for all, how many GPUs)."""
+    if "GPUS" in given:
+        chosen = gpus.choose_gpus(given["GPUS"])
+        most = MOST_GPUS.get(row.name, len(chosen))
+        if len(chosen) > most and not several:
+            refuse(f"GPUS={given['GPUS']}: {row.name} uses {most} at most")
+        return chosen[:most], len(chosen[:most])
+    count = gpus.count_gpus() if row.cpu_processes else 0
+    is_asked_for = "NPROC" in given or "NNODES" in given
+    if count == 1 and not row.shares_gpus and not is_asked_for:
+        return [], 0  # more than one process shows more, if on the CPU
+    return None, count
+
+
+def plan_processes(row, given, count, nodes, batch):
+    """Return how many processes run on this node, or refuse what cannot be.
+
+    As many as NPROC says, or one for each of `count` GPUs, or as many as the stage
+    takes without GPUs. All nodes' processes have to share the batch: where nobody asked
+    for a number, some GPUs may be left out for that.
+    """
+    wanted = row.only_processes or count or row.cpu_processes
+    if "NPROC" in given:
+        wanted = positive("NPROC", given["NPROC"])
+    elif count == nodes == 1 and "GPUS" not in given:
+        wanted = row.cpu_processes  # they share it
+    if wanted > count > 0 and not row.shares_gpus:
+        advice = f"NPROC={count}, or any number on the CPU, GPUS=cpu"
+        refuse(f"{row.name}: {wanted} processes need a GPU each: use {advice}")
+    if "NPROC" not in given and "GPUS" not in given:
+        while wanted > 1 and not fits(row, wanted * nodes, batch):
+            wanted -= 1
+    ranks = wanted * nodes
+    if not fits(row, ranks, batch):
+        others = [*range(wanted - 1, 0, -1), wanted + 1]
+        advice = [f"NPROC={n}" for n in others if fits(row, n * nodes, batch)][:1]
+        lower = max(batch // ranks, 1) * ranks
+        if fits(row, ranks, lower):
+            advice.append(f"ARGS='--batch-size {lower}'")
+        why = f"{ranks} processes cannot share {batch} images a step"
+        refuse(f"{row.name}: {why}: use {' or '.join(advice)}")
+    return wanted
+
+
+def fits(row, ranks, batch):
+    """Return whether a stage can share a batch between so many ranks."""
+    together = row.together or ranks
+    is_right = row.only_processes in (None, ranks) and ranks % together == 0
+    return is_right and batch % (ranks // together) == 0

@@ -40,19 +40,15 @@ grep -q torch.distributed "$script" || refuse "$stage runs on one machine: take 
   refuse "$SLURM_NTASKS tasks on $SLURM_NNODES nodes: --ntasks-per-node=1, a torchrun each"
 [[ " $*" != *" --o"* ]] ||
   refuse "--out is the job's name: sbatch --job-name=NAME tools/run/slurm.sh $stage"
+[[ -z ${SLURM_ARRAY_JOB_ID:-} || " $* " == *" --resume "* ]] ||
+  refuse "an --array continues one run: take 11_resume, with --resume at the end"
 resumes=
 grep -q '"--resume"' "$script" && resumes=yes
 [[ -n $resumes || " $*" != *" --resume"* ]] ||
   refuse "$stage does not save its state: take 11_resume"
 
-# One choice of data for all nodes.
-data=data/mnist
-if [[ " $* " =~ " --data"[=\ ]([^\ ]+) ]]; then
-  data=${BASH_REMATCH[1]}
-elif [[ ! -d $data/MNIST ]]; then
-  data=data/sample
-  echo "no MNIST in data/mnist ('make data' fetches it): this run takes $data"
-fi
+data=data/sample
+[[ ! " $* " =~ " --data"[=\ ]([^\ ]+) ]] || data=${BASH_REMATCH[1]}
 
 # In single quotes, here and below: for bash on each node.
 # shellcheck disable=SC2016
@@ -60,19 +56,19 @@ lacks=$(srun bash -c 'for file in .venv/bin/torchrun "$1" "$0/MNIST"; do
   [[ -e $file ]] || echo "$SLURMD_NODENAME lacks $file"; done' "$data" "$script" | sort)
 [[ -z $lacks ]] || refuse "${lacks//$'\n'/, } in $PWD: each node needs all of it"
 
-# When Slurm starts a job again, it continues if the stage can. A new job renames an
-# earlier run's state, so that it does not continue that run.
+# When Slurm starts a job again, it continues if the stage can. A new job takes away what
+# an earlier run left, so that nobody mistakes it for its own, and renames its state.
 out=runs/$SLURM_JOB_NAME
 [[ $SLURM_JOB_NAME != slurm.sh ]] || out=runs/$stage
-if [[ -n $resumes ]]; then
-  if ((${SLURM_RESTART_COUNT:-0})); then
-    set -- "$@" --resume
-  elif [[ " $* " != *" --resume "* ]]; then
-    [[ ! -e $out/state.pth ]] || mv "$out/state.pth" "$out/state.before.pth"
-    if [[ -e $out/checkpoints ]]; then
-      rm -rf "$out/checkpoints.before"
-      mv "$out/checkpoints" "$out/checkpoints.before"
-    fi
+[[ -z $resumes ]] || ((${SLURM_RESTART_COUNT:-0} == 0)) || set -- "$@" --resume
+mkdir -p "$out"
+touch "$out/unfinished"  # until the run ends well: make compare reads it
+if [[ " $* " != *" --resume "* ]]; then
+  rm -f "$out/metrics.csv" "$out/model.pth"
+  [[ ! -e $out/state.pth ]] || mv "$out/state.pth" "$out/state.before.pth"
+  if [[ -e $out/checkpoints ]]; then
+    rm -rf "$out/checkpoints.before"
+    mv "$out/checkpoints" "$out/checkpoints.before"
   fi
 fi
 
@@ -99,3 +95,4 @@ srun --kill-on-bad-exit=1 bash -c 'exec .venv/bin/torchrun --nnodes="$SLURM_NNOD
   --node-rank="$SLURM_NODEID" --nproc-per-node="$processes" \
   --master-addr="$head" --master-port="$port" "$script" "$@"' \
   bash --data "$data" --out "$out" "$@"
+rm -f "$out/unfinished"
