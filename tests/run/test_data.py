@@ -1,4 +1,4 @@
-"""Promise: MNIST where torchvision looks for it, or the sample; no damaged file."""
+"""Promise: all of MNIST where torchvision looks for it; no damaged file."""
 
 import gzip
 import hashlib
@@ -9,116 +9,90 @@ import pytest
 from torchvision.datasets import MNIST
 
 from conftest import ROOT, call
-from tools.run import data as tool
+from tools.run import data
 
-RAW = ROOT / "data/sample/MNIST/raw"
+RAW = data.SAMPLE / "MNIST" / "raw"
 
 
-def official(folder, monkeypatch):
-    """Make four .gz files of the sample that pass for the official ones."""
+@pytest.fixture
+def make_data(tmp_path, monkeypatch):
+    """Return a function that does what `make data FROM=DIR` does, without a network.
+
+    It fills an empty folder; four .gz files of the sample pass for the official ones.
+    """
+    folder = tmp_path / "gz"
     folder.mkdir()
+    (tmp_path / "data").mkdir()
     resources = []
-    for name in tool.FILES:
+    for name in data.FILES:
         content = gzip.compress((RAW / name).read_bytes(), mtime=0)
         (folder / f"{name}.gz").write_bytes(content)
         resources.append((f"{name}.gz", hashlib.md5(content).hexdigest()))
     monkeypatch.setattr(MNIST, "resources", resources)
-    return folder
+    monkeypatch.setattr(MNIST, "mirrors", ["http://127.0.0.1:9/"])
+    monkeypatch.setattr(data, "FULL", tmp_path / "data" / "mnist")
+
+    def make(source=folder):
+        monkeypatch.setattr("sys.argv", ["data", str(source)])
+        data.main()
+
+    return make
 
 
-@pytest.fixture
-def full(tmp_path, monkeypatch):
-    """Point the tool at an empty data folder; a download fails as without a network."""
-    monkeypatch.setattr(tool, "FULL", tmp_path / "data" / "mnist")
-    monkeypatch.setattr(tool, "OFFLINE", tmp_path / "data" / ".offline")
-
-    def download(self):
-        raise RuntimeError("no network")
-
-    monkeypatch.setattr(MNIST, "download", download)
-    (tmp_path / "data").mkdir()
-    return tmp_path / "data" / "mnist"
+def test_from_a_folder(make_data, capsys):
+    make_data()
+    assert data.check(data.FULL) == (4000, 1000)
+    assert len(MNIST(data.FULL)) == 4000
+    assert [path.name for path in data.FULL.parent.iterdir()] == ["mnist"]
+    assert "DATA=data/mnist" in capsys.readouterr().out
 
 
-def test_from_a_folder(full, tmp_path, monkeypatch):
-    tool.fetch(official(tmp_path / "gz", monkeypatch))
-    assert tool.check(full) == (4000, 1000)
-    assert len(MNIST(full)) == 4000
-    assert [path.name for path in full.parent.iterdir()] == ["mnist"]
-
-
-@pytest.mark.parametrize("damage", ["cut", "other", "missing"])
-def test_a_damaged_file_is_refused_by_name(full, tmp_path, monkeypatch, damage):
-    folder = official(tmp_path / "gz", monkeypatch)
-    path = folder / "t10k-images-idx3-ubyte.gz"
-    if damage == "cut":
+def damage(path, how):
+    if how == "cut":
         path.write_bytes(path.read_bytes()[:-100])
-    if damage == "other":
-        shutil.copy(folder / "train-labels-idx1-ubyte.gz", path)
-    if damage == "missing":
+    elif how == "other":
+        shutil.copy(path.with_name("train-labels-idx1-ubyte.gz"), path)
+    else:
         path.unlink()
-    with pytest.raises(ValueError, match=re.escape(str(path))):
-        tool.fetch(folder)
-    assert not full.exists()
-    assert list(full.parent.iterdir()) == []
 
 
-def test_a_set_that_is_there_stays_until_the_new_one_is_checked(
-    full, tmp_path, monkeypatch
+@pytest.mark.parametrize("was_there", [True, False])
+@pytest.mark.parametrize("how", ["cut", "other", "missing"])
+def test_a_file_that_is_not_the_official_one_is_refused(
+    how, was_there, make_data, tmp_path
 ):
-    folder = official(tmp_path / "gz", monkeypatch)
-    tool.fetch(folder)
-    path = folder / "t10k-labels-idx1-ubyte.gz"  # the last of the four
-    path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(ValueError, match=re.escape(str(path))):
-        tool.fetch(folder)
-    with pytest.raises(OSError, match="the download of MNIST failed"):
-        tool.fetch()
-    assert tool.check(full) == (4000, 1000)
-    assert [found.name for found in full.parent.iterdir()] == ["mnist"]
+    """What was there stays until the new set is complete and checked."""
+    if was_there:
+        make_data()
+    damage(tmp_path / "gz" / "t10k-labels-idx1-ubyte.gz", how)  # the last of the four
+    with pytest.raises(SystemExit, match="t10k-labels-idx1-ubyte.gz; FROM=DIR takes"):
+        make_data()
+    left = [path.name for path in data.FULL.parent.iterdir()]
+    assert left == (["mnist"] if was_there else [])
+    assert not was_there or data.check(data.FULL) == (4000, 1000)
 
 
-def test_without_a_network_the_sample_is_used_and_said(
-    full, monkeypatch, tmp_path, capsys
-):
-    assert tool.choose() == tool.SAMPLE
-    first = capsys.readouterr().out
-    assert "the download of MNIST failed" in first
-    assert tool.choose() == tool.SAMPLE  # no second attempt, but said again
-    line = capsys.readouterr().out
-    assert line.count("\n") == 1
-    assert "4000 training and 1000 test images" in line
-    assert "make data" in line
-    tool.fetch(official(tmp_path / "gz", monkeypatch))  # a later `make data`
-    assert tool.choose() == full
-    assert "sample" not in capsys.readouterr().out
+def test_a_folder_without_mnist_is_refused_before_a_download(tmp_path):
+    result = call(["make", "data", f"FROM={tmp_path}"])
+    assert result.returncode != 0
+    line = f"FROM={tmp_path}: there is no .gz file of MNIST\n"
+    assert result.stderr.startswith(line)
 
 
-def test_read_only_data_do_not_stop_a_run(tmp_path):
-    """A shared folder: what is there is used, and results go where OUT says."""
-    if tool.FULL.exists():
-        pytest.skip("data/mnist is there, so nothing has to be written")
-    alone = ["unshare", "--map-root-user", "--mount", "sh", "-c"]
-    only_read = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && "$@"'
-    if not shutil.which("unshare") or call([*alone, only_read, RAW, "true"]).returncode:
-        pytest.skip("nothing can be mounted here")
-    (ROOT / "data/.offline").unlink(missing_ok=True)
-    alone += [only_read, ROOT / "data", "make"]
-    result = call([*alone, "cpu", f"OUT={tmp_path}", "EPOCHS=1"])
-    assert result.returncode == 0, result.stderr
-    assert "4000 training and 1000 test images" in result.stdout
-    assert (tmp_path / "metrics.csv").exists()
-    result = call([*alone, "data"])
-    assert result.stderr.startswith(f"cannot write to {ROOT}/data: DATA=DIR names")
-    assert "Traceback" not in result.stderr
-
-
-def test_damaged_data_are_not_trained_on(full, monkeypatch, tmp_path):
-    tool.fetch(official(tmp_path / "gz", monkeypatch))
-    path = full / "MNIST" / "raw" / "train-images-idx3-ubyte"
-    path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(SystemExit, match=f"^no MNIST in .*{path} is damaged: 3136"):
-        tool.verify(tool.choose())
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda path: path.unlink(), " is missing"),
+        (lambda path: path.write_bytes(path.read_bytes()[:-1]), " is damaged: 1007 by"),
+        (lambda path: path.write_bytes(b"no"), " is damaged: 2 bytes instead of 8"),
+    ],
+)
+def test_damaged_data_are_not_trained_on(change, reason, tmp_path):
+    root = shutil.copytree(data.SAMPLE, tmp_path / "mnist")
+    path = root / "MNIST/raw/t10k-labels-idx1-ubyte"
+    change(path)
+    with pytest.raises(SystemExit, match=f"^no MNIST in .*{path}{reason}"):
+        data.verify(root)
 
 
 def test_sample_is_what_its_page_says():
@@ -127,23 +101,11 @@ def test_sample_is_what_its_page_says():
     assert len(listed) == 4
     for name, size, digest in listed:
         content = (RAW / name).read_bytes()
-        assert (len(content), hashlib.sha256(content).hexdigest()) == (
-            int(size),
-            digest,
-        )
-    assert sum(int(size) for _, size, _ in listed) < 5_000_000
+        assert len(content) == int(size)
+        assert hashlib.sha256(content).hexdigest() == digest
 
 
 def test_sample_has_every_class_equally_often():
     for train, count in (True, 400), (False, 100):
-        targets = MNIST(ROOT / "data/sample", train=train).targets
+        targets = MNIST(data.SAMPLE, train=train).targets
         assert targets.bincount().tolist() == [count] * 10
-
-
-def test_make_data_names_the_missing_file(tmp_path):
-    if tool.FULL.exists():
-        pytest.skip("data/mnist is there, so FROM= is not read")
-    result = call(["make", "data", f"FROM={tmp_path}"])
-    assert result.returncode != 0
-    assert f"{tmp_path}/train-images-idx3-ubyte.gz is missing" in result.stderr
-    assert "Traceback" not in result.stderr
