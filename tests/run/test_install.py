@@ -74,7 +74,8 @@ def checkout(tmp_path):
 
 def make(checkout, *words, **variables):
     """Run make in a checkout with the packages of its wheelhouse."""
-    environment = {**ENV, "WHEELHOUSE": "house", "PIP_FIND_LINKS": "", **variables}
+    nowhere = {"UV_DEFAULT_INDEX": "http://127.0.0.1:9/simple", "PIP_FIND_LINKS": ""}
+    environment = {**ENV, **nowhere, "WHEELHOUSE": "house", **variables}
     words = ["make", f"PYTHON={sys.executable}", ".venv/stages.ready", *words]
     return call(words, cwd=checkout, env=environment)
 
