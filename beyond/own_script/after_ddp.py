@@ -64,12 +64,14 @@ def train_epoch(model, loader, optimizer, scheduler, accumulate):
     """Take one step per `accumulate` batches; return the mean loss over all images."""
     model.train()
     loss_sum, count = 0, 0
-    for number, (images, labels) in enumerate(loader, start=1):
+    for number, (images, labels) in enumerate(loader):
         images, labels = images.to(DEVICE), labels.to(DEVICE)
-        last = number % accumulate == 0 or number == len(loader)
+        first = number - number % accumulate  # batch of this step
+        batches = min(accumulate, len(loader) - first)  # the last step may have fewer
+        last = number == first + batches - 1
         with nullcontext() if last else model.no_sync():
             loss = nn.functional.cross_entropy(model(images), labels)
-            (loss / accumulate).backward()
+            (loss / batches).backward()
         if last:
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, RandomSampler
+from torch.utils.data import DataLoader, Dataset
 from torchvision import datasets, transforms
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -62,11 +62,13 @@ def train_epoch(model, loader, optimizer, scheduler, accumulate):
     """Take one step per `accumulate` batches; return the mean loss over all images."""
     model.train()
     loss_sum, count = 0, 0
-    for number, (images, labels) in enumerate(loader, start=1):
+    for number, (images, labels) in enumerate(loader):
         images, labels = images.to(DEVICE), labels.to(DEVICE)
-        last = number % accumulate == 0 or number == len(loader)
+        first = number - number % accumulate  # batch of this step
+        batches = min(accumulate, len(loader) - first)  # the last step may have fewer
+        last = number == first + batches - 1
         loss = nn.functional.cross_entropy(model(images), labels)
-        (loss / accumulate).backward()
+        (loss / batches).backward()
         if last:
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
@@ -99,10 +101,9 @@ def main(args):
 
     train = Digits(args.data, train=True, augment=args.augment)
     test = Digits(args.data, train=False, augment=False)
-    sampler = RandomSampler(train, generator=torch.Generator())
     batch = args.batch_size // args.accumulate
     loader = DataLoader(
-        train, batch, sampler=sampler, num_workers=args.workers, drop_last=True
+        train, batch, shuffle=True, num_workers=args.workers, drop_last=True
     )
 
     torch.manual_seed(args.seed)
@@ -125,7 +126,7 @@ def main(args):
         scheduler.load_state_dict(state["scheduler"])
 
     for epoch in range(state["epoch"] + 1, args.epochs + 1):
-        sampler.generator.manual_seed(args.seed + epoch)
+        loader.sampler.generator = torch.Generator().manual_seed(args.seed + epoch)
         torch.manual_seed(args.seed + epoch)  # dropout, and the workers' augmentation
         loss = train_epoch(model, loader, optimizer, scheduler, args.accumulate)
         correct, total = evaluate(model, test)

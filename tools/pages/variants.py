@@ -35,11 +35,14 @@ LEFT_OUT = {
     "08_tensor_parallel": {
         # the sampler of stage 7
         "equal images": {
-            "RandomSampler(train, generator=torch.Generator())": (
-                "torch.utils.data.DistributedSampler(train, seed=args.seed)"
+            "    loader = DataLoader(train, args.batch_size, shuffle=True)": (
+                "    sampler = torch.utils.data.DistributedSampler(train)\n"
+                "    share = args.batch_size // world_size\n"
+                "    loader = DataLoader(train, share, sampler=sampler)"
             ),
-            "args.batch_size, drop_last": "args.batch_size // world_size, drop_last",
-            "generator.manual_seed(args.seed + epoch)": "set_epoch(epoch)",
+            "loader.sampler.generator = torch.Generator().manual_seed(args.seed + epoch)": (
+                "sampler.set_epoch(epoch)"
+            ),
         },
     },
     "09_pipeline": {
