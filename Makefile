@@ -18,6 +18,7 @@ DEV := .venv/dev.ready
 HOLDS_notebooks := $(STAGES)
 HOLDS_dev := $(STAGES) $(NOTEBOOKS)
 BIN := .venv/bin/
+UV := $(or $(wildcard .venv/bin/uv),uv)
 ifeq ($(VENV),none)
 PY := $(PYTHON)
 STAGES := active.stages
@@ -29,9 +30,8 @@ $(error VENV=$(VENV): take VENV=none, which uses the active Python, or leave it 
 endif
 LAUNCH = @$(PY) -m tools.run.launch
 UNKNOWN := $(firstword $(filter-out $(KNOWN),$(GIVEN)))
-MISSPELLED = $(shell $(PYTHON) -m tools.run.misspelled $(1) 2>/dev/null)
 ifneq ($(UNKNOWN),)
-$(error $(or $(call MISSPELLED,variable 'make help-variables' '$(UNKNOWN)' $(KNOWN)),there is no variable $(UNKNOWN)))
+$(error there is no variable $(UNKNOWN): 'make help-variables' lists them)
 endif
 
 .DEFAULT_GOAL := help
@@ -52,8 +52,7 @@ help-variables:
 #: NPROC=4      so many processes for ddp, ddp_inference and resume, which may share GPUs,
 #:              and for the other stages in beyond/, which may not
 #: EPOCHS=1     passes over the training set
-#: DATA=DIR     another MNIST root; not given: data/sample. DATA=data/mnist is all of
-#:              MNIST, which make data fetches
+#: DATA=DIR     another MNIST root: DATA=data/mnist is all of it, after make data
 #: OUT=DIR      where the results go (for all and compare: a folder per stage in it)
 #: BASE=STAGE   show the diff from another stage
 #: ARGS="..."   further flags of the script: ARGS="--hidden 2048 --batch-size 1024"
@@ -80,7 +79,7 @@ help-variables:
 #:              where no NVIDIA driver is; TORCH_INDEX=default: with it all the same
 #: WHEELHOUSE=DIR  for setup: all packages from there, without a network
 #: U=--upgrade  for lock
-#: TORCH=2.6.0  for compat: the other version of PyTorch
+#: TORCH=2.9.1  for compat: the other version of PyTorch
 
 ## The six stages
 all: $(STAGES)  ## the six in order, then compare
@@ -159,7 +158,7 @@ predict: $(STAGES)  ## training on many GPUs, by a formula: NODES=4 GPUS_PER_NOD
 setup: $(NOTEBOOKS)  ## all that a workshop needs, into .venv; the others install what they need
 doctor: $(STAGES)  ## is it ready? a table of what works and what to do
 	@$(PY) -m tools.run.doctor
-data: $(STAGES)  ## fetch MNIST; FROM=DIR takes the four official .gz files from there
+data: $(STAGES)  ## all of MNIST into data/mnist; FROM=DIR takes the four .gz files from there
 	@$(PY) -m tools.run.data "$(FROM)"
 wheelhouse: $(STAGES)  ## the packages of setup into a folder, OUT=DIR, for machines without network
 	@$(PY) -m tools.run.install wheelhouse
@@ -170,7 +169,7 @@ test: $(DEV)  ## the tests, on GPUs too where there are some
 site: $(DEV)  ## the pages and notebooks as a web site, in _site/
 	@$(BIN)sphinx-build -W --keep-going -q -c tools/site . _site
 	@echo "file://$(CURDIR)/_site/index.html"
-lint docs lock mutants answers compat: $(DEV)  ## ruff; pages; pins; bugs caught? an older PyTorch
+lint docs lock mutants answers compat: $(DEV)  ## style; pages; pins; bugs caught? other versions
 lint:
 	@$(BIN)ruff check . && $(BIN)ruff format --check .
 	@$(BIN)lint-imports --no-logo --no-cache
@@ -182,7 +181,7 @@ docs:
 	  $(BIN)jupytext --quiet --update --output notebooks/$$stage.ipynb notebooks/source/$$stage.py || exit 1; \
 	done
 lock:
-	@for size in dev notebooks stages; do .venv/bin/uv pip compile -q $(U) --universal --python-version 3.10 --no-annotate \
+	@for size in dev notebooks stages; do $(UV) pip compile -q $(U) --universal --python-version 3.10 --no-annotate \
 	  --custom-compile-command "make lock" $${constraint:-} pyproject.toml \
 	  $$(test $$size = stages || echo --group pyproject.toml:$$size) -o requirements/$$size.txt \
 	  && constraint="-c requirements/dev.txt" U= || exit 1; done
@@ -191,13 +190,16 @@ mutants:
 answers:
 	@ANSWERS=all OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadgroup tests/lab/test_exercise.py
 compat:
-	@$(PY) -m tools.run.compat "$(TORCH)"
+	@$(PYTHON) -m venv .venv-$(or $(TORCH),$(error make compat needs a version, such as TORCH=2.9.1))
+	@.venv-$(TORCH)/bin/pip install -q torch==$(TORCH) \
+	  $$($(PYTHON) -c "from tools.run.active import needed; print(*needed('stages')[1:])")
+	@$(MAKE) all beyond VENV=none PYTHON=.venv-$(TORCH)/bin/python GPUS=cpu OUT=runs/compat-$(TORCH)
 
 # VENV=none: look at the active Python instead.
 active.%:
 	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 10))" || \
 	  { echo "$(PYTHON) is not Python 3.10 or newer: activate another, or PYTHON=python3.11, say" >&2; exit 1; }
-	@$(PY) -m tools.run.active $* $(MAKECMDGOALS)
+	@$(PY) -m tools.run.active $*
 
 # Three sizes of installation, each pinned in requirements/. The larger hold the smaller.
 .venv/%.ready: requirements/%.txt
@@ -217,5 +219,6 @@ TARGETS := help help-variables all cpu single_gpu dp ddp ddp_inference model_par
 # `make 04_ddp` would find that folder, and have nothing to do.
 NOWHERE := $(firstword $(filter-out $(TARGETS) .venv/%,$(MAKECMDGOALS)))
 ifneq ($(NOWHERE),)
-$(error $(or $(call MISSPELLED,target make '$(NOWHERE)' $(TARGETS)),there is no target $(NOWHERE)))
+NUMBERS := $(shell seq 99) $(shell seq -w 99)
+$(error there is no target $(NOWHERE): $(if $(filter $(NUMBERS),$(NOWHERE)),is it E=$(NOWHERE)? ,)'make help' lists them)
 endif

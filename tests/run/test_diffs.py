@@ -90,34 +90,19 @@ def test_shared_sections_are_equal(pair):
     assert {name for name in old if old[name] != new[name]} == CHANGES[pair]
 
 
-def show_in_a_terminal(monkeypatch, capsys, **variables):
-    """Return the diff from stage 3 to 4 in a pipe and in a terminal: two strings."""
-    for name, text in {"NO_COLOR": "", "TERM": "xterm", **variables}.items():
+@pytest.mark.parametrize("plain", [{}, {"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_a_terminal_shows_colors_unless_it_asks_for_none(plain, monkeypatch, capsys):
+    for name, text in {"NO_COLOR": "", "TERM": "xterm", **plain}.items():
         monkeypatch.setenv(name, text)
     diffs.show("03_dp", "04_ddp")
     piped = capsys.readouterr().out
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     diffs.show("03_dp", "04_ddp")
-    return piped, capsys.readouterr().out
-
-
-def test_a_terminal_shows_colors(monkeypatch, capsys):
-    """Also of a removed line and an added one, each of them in one color."""
-    piped, shown = show_in_a_terminal(monkeypatch, capsys)
-    assert "\033" not in piped
+    shown = capsys.readouterr().out
     assert re.sub(r"\033\[[\d;]*m", "", shown) == piped
-    removed = re.findall(r"^\033\[([\d;]+)m-", shown, re.MULTILINE)
-    added = re.findall(r"^\033\[([\d;]+)m\+", shown, re.MULTILINE)
-    count = diffs.changed_lines("03_dp", "04_ddp")
-    assert len(removed) + len(added) == count + 2  # and --- and +++
-    assert len(set(removed)) == len(set(added)) == 1
-    assert {*removed} == {"91"} and {*added} == {"32"}
-
-
-@pytest.mark.parametrize("unwanted", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
-def test_a_terminal_without_colors(unwanted, monkeypatch, capsys):
-    piped, shown = show_in_a_terminal(monkeypatch, capsys, **unwanted)
-    assert shown == piped
+    count = diffs.changed_lines("03_dp", "04_ddp") + 2  # with --- and +++
+    colored = re.findall(r"^\033\[(?:91m-|32m\+)", shown, re.MULTILINE)
+    assert len(colored) == (0 if plain else count)
 
 
 def test_head_ends_it_in_silence():

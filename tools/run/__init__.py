@@ -8,13 +8,12 @@ supervise   runs a command, and ends with it all that it has started
 edit        replaces texts of a script, each there exactly once
 diffs       the diff between two stages, which a launch shows
 compare     are the curves equal? `plots` draws them
-data        MNIST, or the sample; `sample` made it, and cuts smaller sets from it
+data        fetches all of MNIST, and checks an MNIST root
+sample      cuts small MNIST roots from data/sample
 ranks       runs a script as the ranks of one torchrun, faster, for tests and the lab
-compat      do the six give the same curve with another PyTorch?
 doctor      is this machine ready? `probe` is what it starts on each rank
 active      looks whether the active Python will do instead of .venv
-install     makes .venv, and fills it or a wheelhouse; `preflight` checks that it can
-misspelled  names the target or variable of make that was meant
+install     makes .venv, and fills it or a wheelhouse
 
 It imports none of the other rooms.
 """

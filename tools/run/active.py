@@ -1,6 +1,6 @@
-"""Say what the active Python lacks: `python -m tools.run.active stages ddp`.
+"""Say what the active Python lacks, for VENV=none: `python -m tools.run.active stages`.
 
-That is for VENV=none. The words are a size, as in `install`, and the targets of make.
+The word is a size, as in `install`. It needs the standard library alone.
 """
 
 import re
@@ -9,24 +9,16 @@ from importlib import metadata
 
 from tools.run.stages import ROOT, STAGES, refuse, too_old
 
-IN_VENV = "wheelhouse", "lock", "compat"  # targets that install something
-LEAVE_OUT = "or leave VENV=none out, and make installs all into .venv"
+ADVICE = "or leave VENV=none out, and make installs all into .venv"
 
 
 def needed(size):
     """Return the names of the packages that a size needs, by pyproject.toml."""
     text = (ROOT / "pyproject.toml").read_text()
-    parts = [r"^dependencies = \[$(.*?)^\]"]
-    if size != "stages":
-        parts.append(r"^notebooks = \[(.*?)\]")
-    if size == "dev":
-        parts.append(r"^dev = \[$(.*?)^\]")
-    found = []
-    for part in parts:
-        lines = re.search(part, text, re.MULTILINE | re.DOTALL)[1]
-        lines = re.sub(r"\{.*?\}", "", lines)  # include-group
-        found += re.findall(r'"([a-z-]+)[^"]*"', lines)
-    return list(dict.fromkeys(found))
+    # each size holds the one before: the lists stand in this order
+    ends = {"stages": "[dependency-groups]", "notebooks": "site =", "dev": "[tool."}
+    listed = text[text.index("dependencies =") : text.index(ends[size])]
+    return list(dict.fromkeys(re.findall(r'(?<!= )"([a-z-]+)', listed)))
 
 
 def is_there(name):
@@ -39,17 +31,13 @@ def is_there(name):
 
 
 def main():
-    size, *targets = sys.argv[1:]
-    for target in targets:
-        if target in IN_VENV:
-            refuse(f"make {target} needs .venv: leave VENV=none out")
     python = sys.executable
     if not is_there("torch"):
-        refuse(f"{python} has no PyTorch: activate the one that has it, {LEAVE_OUT}")
-    missing = [name for name in needed(size) if not is_there(name)]
+        refuse(f"{python} has no PyTorch: activate the one that has it, {ADVICE}")
+    missing = [name for name in needed(sys.argv[1]) if not is_there(name)]
     if missing:
         names = " ".join(missing)
-        refuse(f"{python} lacks {names}: {python} -m pip install {names}, {LEAVE_OUT}")
+        refuse(f"{python} lacks {names}: {python} -m pip install {names}, {ADVICE}")
     old = too_old(metadata.version("torch"), STAGES)  # the others say so themselves
     if old:
         refuse(old)

@@ -10,49 +10,56 @@ import os
 import shutil
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
-from tools.run import preflight
+from tools.run.active import needed
+from tools.run.stages import ROOT, refuse
 
-UV = "uv==0.13.9"
 VENV = Path(".venv")
 PYTHON = VENV / "bin" / "python"
-CHOSEN = VENV / "torch-index"  # the index of the first size, for the larger ones too
-GPU_ONLY = "nvidia", "cuda", "triton"  # packages that torch for CPUs does not need
-QUIET = [] if sys.stderr.isatty() else ["-q"]
-PIP = [PYTHON, "-m", "pip", "--disable-pip-version-check"]
+PYTORCH = "https://download.pytorch.org/whl/cpu"
+DISK = {True: 6.2, False: 2.0}  # GB that .venv takes with CUDA, and without
 
 
-def succeeds(*words, **options):
+def succeeds(*words):
     """Run a command, and return whether its exit status is 0."""
-    return subprocess.run([str(word) for word in words], **options).returncode == 0
+    return subprocess.run(words).returncode == 0
 
 
-def choose_index():
-    """Return where torch comes from, an address or `default`, and print a choice."""
-    if os.environ.get("TORCH_INDEX"):
-        return os.environ["TORCH_INDEX"]
-    if CHOSEN.exists():
-        return CHOSEN.read_text().strip()
-    if sys.platform != "linux":
-        return "default"  # which has only one build, without CUDA
-    if preflight.has_driver():
-        print("NVIDIA driver found: torch with CUDA")
-        return "default"
-    if preflight.unreachable(f"{preflight.CPU}/torch/"):
-        print(f"no NVIDIA driver, but {preflight.CPU} does not answer: torch with CUDA")
-        return "default"
-    print(f"no NVIDIA driver: torch for CPUs, from {preflight.CPU}")
-    print("(TORCH_INDEX=default takes the one with CUDA)")
-    return preflight.CPU
+def answers(url):
+    """Return whether a package index answers within five seconds."""
+    try:
+        urllib.request.urlopen(url, timeout=5).close()
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def find_torch(uv):
+    """Return (options of uv or pip for a build of torch, whether it is one with CUDA).
+
+    Without options it is the build of the package index: on Linux, one with CUDA.
+    """
+    index = os.environ.get("TORCH_INDEX", "default" if sys.platform != "linux" else "")
+    if index == "default":
+        return [], sys.platform == "linux"
+    if index:
+        return ["--index-url", index], not index.endswith("/cpu")
+    if not answers(f"{PYTORCH}/torch/"):
+        print(f"{PYTORCH} does not answer: torch with CUDA, from the package index")
+        return [], True
+    has_driver = shutil.which("nvidia-smi") is not None
+    if not has_driver:
+        print("no NVIDIA driver: torch for CPUs (TORCH_INDEX=default: with CUDA)")
+    if uv:
+        return ["--torch-backend", "auto"], has_driver
+    return ([], True) if has_driver else (["--index-url", PYTORCH], False)
 
 
 def make_venv():
     """Make .venv. If that fails, remove it, but only if it was not there before."""
     was_there = VENV.exists()
-    has_pip = [PYTHON, "-c", "import pip"]
-    if PYTHON.exists() and succeeds(*has_pip, stderr=subprocess.DEVNULL):
-        return
     print(f"Making .venv with {sys.executable}", flush=True)
     try:
         made = succeeds(sys.executable, "-m", "venv", VENV)
@@ -61,91 +68,58 @@ def make_venv():
     if not made:
         if not was_there:
             shutil.rmtree(VENV, ignore_errors=True)
-        sys.exit(f"{sys.executable} could not make .venv: see above")
+        refuse(f"{sys.executable} could not make .venv: see above")
 
 
-def requirements(size, with_gpu_packages):
-    """Return the lines of a size's pins for torch, and all others."""
-    torch = []
-    others = []
-    for line in (Path("requirements") / f"{size}.txt").read_text().splitlines():
-        if line.startswith("torch"):
-            torch.append(line)
-        elif with_gpu_packages or not line.startswith(GPU_ONLY):
-            others.append(line)
-    return torch, others
+def get(command, size, torch, others):
+    """Have uv or pip get the packages of a size, as pinned; torch by its own options.
 
-
-def get(command, size, index, house=None, more=()):
-    """Have pip or uv get the pins of a size, and `more`, from an index or a folder."""
-    with_gpu_packages = has_cuda(house) if house else index == "default"
-    torch, others = requirements(size, with_gpu_packages)
-    others += more
-    if house:
-        parts = [(["--no-index", "--find-links", house], torch + others)]
-    else:
-        packages = preflight.pip_index(PYTHON)  # uv does not read pip's configuration
-        parts = [(["--index-url", index], torch), (["--index-url", packages], others)]
-        if index == "default":
-            parts = [(["--index-url", packages], torch + others)]
-    path = VENV / "requirements.txt"
-    for source, lines in parts:
-        path.write_text("\n".join(lines) + "\n")
-        if not succeeds(*command, *QUIET, *source, "-r", path):
-            sys.exit(f"could not get all of {size}.txt: see above, then try again")
-
-
-def has_cuda(house):
-    """Return whether a wheelhouse is one for torch with CUDA."""
-    return any(Path(house).glob("nvidia*"))
+    torch comes first, alone: a build without CUDA then asks for no package of CUDA.
+    """
+    pins = ["--constraint", f"requirements/{size}.txt"]
+    pins += [] if sys.stderr.isatty() else ["-q"]
+    done = succeeds(*command, *torch, *pins, "--no-deps", "torch", "torchvision")
+    if not done or not succeeds(*command, *others, *pins, *needed(size)):
+        advice = "TORCH_INDEX=default takes all of them from one index"
+        refuse(f"could not get all of {size}.txt: see above, then try again; {advice}")
 
 
 def setup(size):
     """Make .venv if there is none, and install a size into it."""
     house = os.environ.get("WHEELHOUSE")
-    if house and not list(Path(house).glob("torch-*.whl")):
-        sys.exit(f"WHEELHOUSE={house}: it has no torch; 'make wheelhouse' fills one")
-    index = "default" if house else choose_index()
-    cuda = has_cuda(house) if house else index != preflight.CPU
-    uv = VENV / "bin" / "uv"
-    if not uv.exists():
-        index_of_all = None if house else preflight.pip_index()
-        problem = preflight.find_problem(cuda, index_of_all)
-        if problem:
-            sys.exit(problem)
+    uv = shutil.which("uv")
+    if house:
+        torch = others = ["--no-index", "--find-links", house]
+        cuda = any(Path(house).glob("nvidia*"))
+        if not list(Path(house).glob("torch-*.whl")):
+            refuse(f"WHEELHOUSE={house}: it has no torch; 'make wheelhouse' fills one")
+    else:
+        torch, cuda = find_torch(uv)
+        others = []
+    if not PYTHON.exists():
+        free = shutil.disk_usage(ROOT).free / 1e9
+        if free < DISK[cuda]:
+            refuse(f"{ROOT} has {free:.1f} GB free, and .venv needs {DISK[cuda]}")
         make_venv()
-        source = ["--no-index", "--find-links", house] if house else []
-        if not succeeds(*PIP, "install", "-q", *source, UV):
-            sys.exit(f"pip could not install {UV}: see above, then try again")
-    size_of_all = "3 GB" if cuda else "0.4 GB"
-    load = f"from {house}" if house else f"up to {size_of_all} to download"
-    room = f"{preflight.DISK[cuda]:.0f} GB on disk"
-    print(f"Installing requirements/{size}.txt: {load}, {room}. Once.", flush=True)
-    get(
-        [uv, "pip", "install", "--compile-bytecode", "--python", VENV],
-        size,
-        index,
-        house,
-    )
-    if not house:
-        CHOSEN.write_text(index + "\n")
+    command = [PYTHON, "-m", "pip", "install"]
+    if uv:
+        command = [uv, "pip", "install", "--compile-bytecode", "--python", PYTHON]
+    print(f"Installing {size}: up to {DISK[cuda]} GB on disk. Once.", flush=True)
+    get(command, size, torch, others)
 
 
 def wheelhouse():
     """Download the wheels of `make setup`, for this system and this Python."""
     house = Path(os.environ.get("OUT") or "wheelhouse").resolve()
-    # The pins name all packages. Those of torch's index would come a second time.
-    download = [*PIP, "download", "--only-binary", ":all:"]
-    download += ["--no-deps", "--dest", house]
-    get(download, "notebooks", choose_index(), more=[UV])
-    sizes = [path.stat().st_size for path in house.glob("*.whl")]
-    like = f"{sys.platform} with Python {sys.version_info[0]}.{sys.version_info[1]}"
-    print(f"{house}: {len(sizes)} wheels, {sum(sizes) / 1e9:.1f} GB, for {like}")
-    print(f"on another machine, without a network: make setup WHEELHOUSE={house}")
+    command = [sys.executable, "-m", "pip", "download"]
+    command += ["--only-binary", ":all:", "--dest", house]
+    torch, _ = find_torch(uv=None)
+    get(command, "notebooks", torch, ["--find-links", house])
+    print(f"on machines like this, without a network: make setup WHEELHOUSE={house}")
 
 
 if __name__ == "__main__":
-    os.chdir(Path(__file__).resolve().parents[2])
+    os.chdir(ROOT)
     try:
         wheelhouse() if sys.argv[1] == "wheelhouse" else setup(sys.argv[1])
     except KeyboardInterrupt:
