@@ -22,7 +22,9 @@ class Setting:
 
     processes: int  # ranks; 0: one process, without torchrun
     images: tuple = ALL  # of training and of test
-    flags: tuple = ()  # of the script
+    batch: int = 64  # images per step, of all ranks together
+    epochs: int = 3  # with those before it resumes
+    flags: tuple = ()  # further ones of the script
     resume: int = 0  # epochs that a first run trains, before one with --resume
     keep: tuple = ()  # names of files that the second run gets; (): all of the first's
     fake: str = ""  # a key of FAKES
@@ -30,11 +32,10 @@ class Setting:
 
     def command_lines(self, *words):
         """Return each run's command line, which begins with words: two with resume."""
-        whole = [*words, *self.flags]
+        words = [*words, "--batch-size", self.batch, *self.flags, "--epochs"]
         if not self.resume:
-            return [whole]
-        first = [*words, *without(self.flags, "--epochs"), "--epochs", self.resume]
-        return [first, [*whole, "--resume"]]
+            return [[*words, self.epochs]]
+        return [[*words, self.resume], [*words, self.epochs, "--resume"]]
 
     def delete_others(self, out):
         """Delete what the second run does not get; return the names, as a list."""
@@ -45,25 +46,14 @@ class Setting:
                 deleted.append(path.name)
         return deleted
 
-    def value(self, flag, default):
-        """Return the number that follows a flag of the script, or the default."""
-        if flag not in self.flags:
-            return default
-        return int(self.flags[self.flags.index(flag) + 1])
-
-    @property
-    def epochs(self):
-        """Return how many epochs the script trains, with those before it resumes."""
-        return self.value("--epochs", 3)
-
     def described(self):
         """Return in words how a check runs a script."""
         text = f"on {self.processes} ranks" if self.processes > 1 else "in one process"
         if self.fake:
             text += f", with {FAKES[self.fake]}"
         train, test = self.images
-        batch = self.value("--batch-size", 64)
-        text += f": {train} training and {test} test images, {batch} images a step, "
+        text += f": {train} training and {test} test images, "
+        text += f"{self.batch} images a step, "
         text += f"{self.epochs} epochs" if self.epochs > 1 else "1 epoch"
         if self.resume:
             text += f", stopped and resumed after {self.resume}"
@@ -85,6 +75,7 @@ class Setting:
             words.append("DOUBLE=1")
         # `make try` has a checkpoint of its own
         flags = without(self.flags, "--checkpoint")
+        flags += ["--batch-size", str(self.batch), "--epochs", str(self.epochs)]
         return " ".join([*words, f'ARGS="{shlex.join(flags)}"'])
 
 

@@ -74,9 +74,7 @@ def run_right(exercise, setting):
     if record.hangs:
         refuse(f"this takes more than {MINUTES} minutes even if the script is right")
     if record.status:
-        errors = [text for text, _ in record.errors.values() if text]
-        errors += record.stderr.strip().splitlines()[-1:]
-        refuse(f"a right script cannot run so: {errors[0]}")
+        refuse(f"a right script cannot run so: {record.error()}")
     output = re.sub("saved .*\n", "", record.stdout)
     print(f"A right script prints:\n{textwrap.indent(output, '  ')}", flush=True)
     return record
