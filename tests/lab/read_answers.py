@@ -20,8 +20,8 @@ occurs once in the script; `@@` begins another hunk. `base` is what is edited: s
 not given, or solution. `says` is a regular expression that is found in what the check
 says of a wrong answer. Empty lines, and those with # in front, are for the reader.
 
-Each exercise has two right answers, in different styles, and a wrong one for each
-`raise` of its check.py that the script which a learner starts with does not reach.
+Each exercise has a right answer in another style than its solution, and a wrong one for
+each `raise` of its check.py that the script which a learner starts with does not reach.
 """
 
 import re

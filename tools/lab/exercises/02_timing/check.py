@@ -34,15 +34,10 @@ def check(run):
 def expect_time(told, work, steps):
     """Raise Wrong unless a script tells how long the GPU works on a step, in ms."""
     said = f"The script says {told:.2f} ms a step; the GPU works {work:.2f} ms on one"
-    if told < work / 2:
-        raise Wrong(
-            f"{said}. The clock was read while work was still in the queue, or the "
-            f"time was divided by more than the {steps} steps."
-        )
     if told < work - 0.01:
         raise Wrong(
-            f"{said}. Either the clock was read before the last step was over, or the "
-            f"time was not divided by the {steps} steps."
+            f"{said}. The clock was read while work was still in the queue, or the "
+            f"time was divided by something else than the {steps} steps."
         )
     if told > work + MOST:
         raise Wrong(f"{said}, and a wait or two add {MOST} ms at most.")

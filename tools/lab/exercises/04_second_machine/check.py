@@ -6,7 +6,6 @@ IMAGES = {"train": 480, "batch": 48}  # as many for each of three or four ranks
 MACHINES = [  # the name of a fake, ranks, GPUs of a machine
     ("two_gpus_each", 4, 2),
     ("three_gpus", 3, 3),
-    ("one_gpu_each", 3, 1),
 ]
 
 
