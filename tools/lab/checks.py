@@ -23,7 +23,12 @@ NO_STATE_DICT = "model.pth holds more than tensors: it is no state_dict."
 
 
 class Wrong(Exception):
-    """The script is still wrong: says what was seen, and what was expected."""
+    """The script is still wrong: says what was seen, and what was expected.
+
+    `setting` is that of the run that showed it, or None.
+    """
+
+    setting = None
 
 
 class Limit(Wrong):

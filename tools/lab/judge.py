@@ -22,14 +22,16 @@ def judge(exercise, text):
     """Judge the text of a script.
 
     Raises Wrong with what is still wrong, the run that showed it, and the command that
-    repeats this run.
+    repeats this run; its `setting` is that of the run.
     """
     runs = Runs(exercise, text)
     check = exercise.load_check().check
     try:
         check_or_limit(check, runs)
     except checks.Wrong as wrong:
-        raise type(wrong)(runs.with_latest(str(wrong))) from wrong
+        told = type(wrong)(runs.with_latest(str(wrong)))
+        told.setting = runs.latest and runs.latest.setting
+        raise told from wrong
 
 
 def check_or_limit(check, runs):
@@ -94,7 +96,7 @@ def run_script(
     processes=None,  # ranks; None: as many as the stage has on a CPU
     train=TRAIN,  # images
     test=TEST,  # images
-    batch=None,  # images per step, of all ranks together
+    batch=64,  # images per step, of all ranks together
     epochs=EPOCHS,
     fake=None,  # a function of tools.lab.fake_cuda
     reductions=False,  # record the reductions of DDP, too
@@ -102,12 +104,12 @@ def run_script(
     **options,  # of Setting
 ):
     """Run the text of a script of a stage, and return a RunRecord."""
-    if batch:
-        flags = (*flags, "--batch-size", str(batch))
     setting = Setting(
         processes=processes or CPU_PROCESSES.get(stage, 0),
         images=(train, test),
-        flags=(*flags, "--epochs", str(epochs)),
+        batch=batch,
+        epochs=epochs,
+        flags=flags,
         fake=next((name for name in FAKES if getattr(fake_cuda, name) is fake), ""),
         float64=float64,
         **options,

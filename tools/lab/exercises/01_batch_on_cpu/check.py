@@ -3,12 +3,12 @@ from tools.lab.fake_cuda import one_gpu
 
 TRY = {"fake": "one_gpu"}
 
-BATCH = "--batch-size", "100"  # leaves an incomplete one
+BATCH = {"batch": 100}  # leaves an incomplete one
 
 
 def check(run):
-    record = run(*BATCH, fake=one_gpu)
-    same_curve(record, run.solution(*BATCH, fake=one_gpu), "the solution")
+    record = run(**BATCH, fake=one_gpu)
+    same_curve(record, run.solution(**BATCH, fake=one_gpu), "the solution")
     where = sorted({event["device"] for event in record.of("backward")})
     if where != ["cuda:0"]:
         raise Wrong(

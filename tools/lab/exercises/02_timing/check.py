@@ -16,7 +16,7 @@ def steps_of(record):
 def check(run):
     # another GPU and another number of steps: what is told is what was measured
     for gpu, speed, batch in (one_gpu, 1, 64), (fast_gpu, FAST, 100):
-        record = run("--batch-size", str(batch), fake=gpu)
+        record = run(batch=batch, fake=gpu)
         learns(record)
         least = 5 * MATMUL / speed  # the work of a step
         times = [float(t) for t in re.findall(r"(\d[\d.]*) ms a step", record.stdout)]

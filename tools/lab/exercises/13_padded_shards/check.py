@@ -1,7 +1,7 @@
 from tools.lab.checks import Wrong, same_curve
 from tools.lab.image_checks import evaluation_partitioned
 
-TRY = {"processes": 3, "flags": ["--batch-size", "63"]}
+TRY = {"processes": 3, "batch": 63}
 
 RUNS = [  # ranks, test images: one too few for equal shares, two too few, just enough
     (2, 101),

@@ -1,7 +1,7 @@
 from tools.lab.checks import Wrong, curve, same_curve
 from tools.lab.image_checks import evaluation_partitioned
 
-TRY = {"processes": 3, "flags": ["--batch-size", "63"]}
+TRY = {"processes": 3, "batch": 63}
 
 RUNS = [(2, 3), (4, 2), (2, 100)]  # ranks, test images: two ranks of four have none
 

@@ -1,7 +1,7 @@
 from tools.lab.checks import Wrong, learns, wrapped
 from tools.lab.image_checks import flat, trained
 
-TRY = {"processes": 3, "flags": ["--batch-size", "129"]}
+TRY = {"processes": 3, "batch": 129}
 
 # Ranks, images, images of a step. Each run tells a mistake that the others do not.
 RUNS = [

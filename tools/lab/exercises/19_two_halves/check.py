@@ -3,12 +3,12 @@ from tools.lab.fake_cuda import two_gpus
 
 TRY = {"fake": "two_gpus"}
 
-BATCH = "--batch-size", "100"  # leaves an incomplete one
+BATCH = {"batch": 100}  # leaves an incomplete one
 
 
 def check(run):
-    record = run(*BATCH, fake=two_gpus)
-    still = run.solution(*BATCH, "--lr", "1e-12", fake=two_gpus)
+    record = run(**BATCH, fake=two_gpus)
+    still = run.solution("--lr", "1e-12", **BATCH, fake=two_gpus)
     ours = weights(record)
     first = weights(still)
     for key, value in ours.items():
@@ -20,4 +20,4 @@ def check(run):
         raise Wrong(
             f"All layers trained on {' and '.join(devices)}: expected one on each GPU."
         )
-    same_curve(record, run.solution(*BATCH, fake=two_gpus), "the solution")
+    same_curve(record, run.solution(**BATCH, fake=two_gpus), "the solution")

@@ -21,9 +21,8 @@ def steps(events):
 
 def check(run):
     for batch in 64, 100:  # the second leaves an incomplete one, of 12
-        flags = "--batch-size", str(batch)
-        record = run(*flags, fake=two_gpus)
-        same_curve(record, run.solution(*flags, fake=two_gpus), "the solution")
+        record = run(batch=batch, fake=two_gpus)
+        same_curve(record, run.solution(batch=batch, fake=two_gpus), "the solution")
         for events in steps(record.events[0])[: 512 // batch]:  # whole batches
             in_a_step(events, batch)
 

@@ -1,6 +1,6 @@
 from tools.lab.checks import Wrong, ended, same_curve, same_weights
 
-TRY = {"flags": ["--epochs", "6", "--target", "0.5"]}
+TRY = {"epochs": 6, "flags": ["--target", "0.5"]}
 
 EPOCHS = 4
 

@@ -9,7 +9,7 @@ from tools.lab.checks import (
 )
 from tools.lab.image_checks import partitioned
 
-TRY = {"resume": 1, "flags": ["--epochs", "3"]}
+TRY = {"resume": 1}
 
 
 def check(run):

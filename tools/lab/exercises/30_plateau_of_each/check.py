@@ -10,7 +10,7 @@ from tools.lab.checks import (
 )
 from tools.lab.image_checks import evaluation_partitioned, partitioned
 
-TRY = {"flags": ["--lr", "0.5", "--epochs", "6"]}
+TRY = {"epochs": 6, "flags": ["--lr", "0.5"]}
 
 EPOCHS = 6
 FLAGS = "--lr", "0.3"  # the counts go up and down

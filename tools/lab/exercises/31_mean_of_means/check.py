@@ -1,7 +1,7 @@
 from tools.lab.checks import ended, equal_weights, same_curve, wrapped
 from tools.lab.image_checks import partitioned
 
-TRY = {"processes": 3, "flags": ["--batch-size", "36", "--lr", "0.5"]}
+TRY = {"processes": 3, "batch": 36, "flags": ["--lr", "0.5"]}
 
 # The last batch of an epoch has three images for two ranks, or five for four.
 SETTINGS = (
