@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from conftest import ENV, ROOT, call
-from tools.lab import commands, progress
+from tools.lab import progress
 from tools.lab.exercise import along_the_path, find_exercise
 from tools.run.stages import EVERY, script
 
@@ -34,13 +34,14 @@ def test_the_way_of_a_learner(workshop):
     folder, act = workshop
     mine = folder / "08_local_loss" / "mnist.py"
     assert "done" not in act("exercises").stdout
+    act("exercise")  # the first of the path
     begun = act("exercise", "E=08", COLUMNS="50")
     assert begun.returncode == 0, begun.stderr
     task = begun.stdout.partition("\nRun it: make try E=08\n")[0]
     assert 40 < max(map(len, task.splitlines())) <= 50
     assert "Hints" not in mine.with_name("README.md").read_text()
     assert act("exercises", "WHO=Ada").stdout.endswith(
-        f"\nNext: make check E=08\nAda: 0 of {HOW_MANY} solved, begun: 08\n"
+        f"\nNext: make check E=01\nAda: 0 of {HOW_MANY} solved, begun: 01 08\n"
     )
 
     wrong = act("check")  # of the one that was begun last
@@ -67,7 +68,7 @@ def test_the_way_of_a_learner(workshop):
     assert "](" not in solved  # a link is its text and its address
     assert " (https://" in solved
     assert solved.endswith(
-        f"\nAda: 1 of {HOW_MANY} solved (08)\nNext: make exercise E=01\n"
+        f"\nAda: 1 of {HOW_MANY} solved (08), begun: 01\nNext: make check E=01\n"
     )
     assert "done " in act("exercises").stdout
     nothing = act("try", "LAST=1")
@@ -118,16 +119,9 @@ def test_watch_checks_what_is_saved(workshop):
             while said.count("Waiting until you save") < number:
                 said += watching.stdout.readline()
         watching.send_signal(signal.SIGINT)
-        rest, errors = watching.communicate(timeout=120)
+        _, errors = watching.communicate(timeout=120)
     assert said.count("Not yet. ") >= 2
     assert (errors, watching.returncode) == ("stopped\n", 1)
-
-
-def test_watch_ends_when_all_is_right(workshop, monkeypatch):
-    _, act = workshop
-    act("exercise", "E=08")
-    monkeypatch.setattr(commands, "check", lambda exercise, who: 0)
-    commands.watch(find_exercise("08"))
 
 
 ROOM = """\
@@ -152,15 +146,6 @@ def test_a_room_is_a_table(tmp_path):
     for name, said in (path, "no line says"), (tmp_path / "no.txt", "No such file"):
         result = call(["make", "room", f"FROM={name}"])
         assert said in result.stderr.splitlines()[0]
-
-
-def test_without_a_number_the_exercise_begun_last_is_meant(workshop):
-    folder, _ = workshop
-    for when, number in enumerate(["08", "31", "05", "06"]):
-        begun = find_exercise(number)
-        commands.begin(begun)
-        os.utime(folder / begun.name / "README.md", (when, when))
-    assert progress.last_begun().number == "06"
 
 
 @pytest.mark.parametrize("error", [KeyError, OSError])  # of Python 3.12, of 3.13

@@ -1,13 +1,13 @@
 """Promise: fake GPUs refuse what CUDA and NCCL refuse, in their words, and no more.
 
 The rules: https://docs.pytorch.org/docs/stable/notes/cuda.html, and the kernels of the
-installed PyTorch, of which the check of devices runs on any machine.
+installed PyTorch, whose checks of devices work without a GPU. tests/stages/test_devices
+has what NCCL refuses.
 """
 
 import importlib.util
 import json
 import mmap
-import os
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,6 @@ from tools.lab import fake_cuda
 from tools.lab.fake_cuda.devices import STATE
 from tools.lab.fake_cuda.parallel import BOUND, SHARED
 from tools.run import ranks
-from tools.run.stages import script
 
 MIXED = "Expected all tensors to be on the same device"
 LIMIT = "the lab's fake GPU does not have it"
@@ -27,22 +26,15 @@ LIMIT = "the lab's fake GPU does not have it"
 # and g1 are vectors on GPUs, c is one on the CPU; n0 and nc are numbers, i0 and ic are
 # indices.
 RULES = [
-    ("g0 + c", MIXED),
     ("g0 + g1", f"{MIXED}, but found at least two devices, cuda:0 and cuda:1!"),
     ("g0 + nc", "cuda:0"),
     ("nc + n0", "cuda:0"),
     ("c + n0", MIXED),
-    ("g1 * n0", MIXED),
     ("g0.add_(nc)", "cuda:0"),
-    ("nc.add_(n0)", MIXED),
     ("g0.copy_(c)", "cuda:0"),
-    ("c.copy_(g1)", "cpu"),
     ("g0.to(g1)", "cuda:1"),
     ("g0[ic]", "cuda:0"),
     ("c[i0]", MIXED),
-    ("g0.index_put_((ic,), g0[ic])", "cuda:0"),
-    ("torch.stack([g0, g0])", "cuda:0"),
-    ("torch.where(g0 > 0, g0, nc)", "cuda:0"),
     ("cross_entropy(g0.view(1, 2), ic[:1])", MIXED),
     ("cross_entropy(g0.view(1, 2), i0[:1])", "cuda:0"),
     ("torch.zeros_like(g1)", "cuda:1"),
@@ -51,19 +43,15 @@ RULES = [
     ("torch._foreach_add([g0, g1], [g0, g1])[1]", "cuda:1"),
     ("c.pin_memory().cuda(non_blocking=True)", "cuda:0"),
     ("next(iter(DataLoader(c, pin_memory=True)))", "cpu"),
-    ("c.to(1, non_blocking=True)", "cuda:1"),
     ("torch.nn.DataParallel(torch.nn.Linear(2, 2).cuda())(torch.ones(3, 2))", "cuda:0"),
     ("torch.set_default_device('cuda')", LIMIT),
     ("torch.cuda.Stream()", LIMIT),
     ("torch.cuda.mem_get_info()", LIMIT),
-    ("torch.cuda.is_available()", "True"),
     ("torch.cuda.device_count()", "2"),
     ("torch.cuda.set_device(1) or torch.cuda.current_device()", "1"),
     ("torch.cuda.get_device_name(1)", "a fake cuda:1"),
-    ("torch.accelerator.current_accelerator()", "cuda"),
     ("torch.accelerator.set_device_index(1) or c.cuda()", "cuda:1"),
     ("elapsed(torch.cuda.synchronize)", "True"),
-    ("elapsed(torch.cuda.current_stream().synchronize)", "True"),
     ("elapsed(torch.accelerator.synchronize)", "True"),
     ("elapsed(lambda: None)", "CUDA error: device not ready"),
     ("device_in_a_block()", "(1, 0)"),
@@ -174,40 +162,3 @@ def test_the_words_are_those_of_nccl():
         with open(library, "rb") as file:
             content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             assert content.find(text.encode()) > 0, f"{library} has no {text!r}"
-
-
-BACKEND = "dist.init_process_group(args.backend)"
-BINDINGS = [  # GPUs, what is put in place of BACKEND, and what is said
-    (2, BACKEND, ""),
-    (1, BACKEND, SHARED),
-    (2, "dist.init_process_group('nccl', device_id=torch.device('cuda:0'))", SHARED),
-    (3, "dist.init_process_group('nccl', device_id=1 + rank)", BOUND.split("{}")[0]),
-]
-
-
-def fake(rank, count):
-    fake_cuda.gpus(count, lambda *_, **__: None)
-
-
-@pytest.mark.parametrize(("count", "begin", "said"), BINDINGS)
-def test_nccl_binds_a_rank_to_a_gpu(tmp_path, data, count, begin, said):
-    text = script("04_ddp").read_text()
-    assert BACKEND in text
-    (tmp_path / "mnist.py").write_text(text.replace(BACKEND, begin))
-    words = [tmp_path / "mnist.py", "--data", data((56, 21)), "--out", tmp_path / "out"]
-    words += ["--epochs", 1, "--backend", "nccl"]
-    result = ranks.run(words, 2, prepare=(fake, count))
-    assert (result.returncode == 0) == (not said)
-    assert said in result.stderr
-
-
-@pytest.mark.parametrize(("rank", "machine", "local"), [(1, 0, 1), (2, 1, 0)])
-def test_ranks_of_several_machines(monkeypatch, rank, machine, local):
-    monkeypatch.setattr(os, "environ", {"RANK": str(rank)})
-    fake_cuda.machines(None, ranks=2)
-    assert os.environ == {
-        "RANK": str(rank),
-        "GROUP_RANK": str(machine),
-        "LOCAL_RANK": str(local),
-        "LOCAL_WORLD_SIZE": "2",
-    }
