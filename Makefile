@@ -61,9 +61,7 @@ help-variables:
 #:              gradients; NETWORK=10 Gbit/s between nodes
 #: A=STAGE B=STAGE  for diff; S=STAGE for trace and restore; E=04 for the lab;
 #:              FROM=DIR for data, FROM=FILE for room
-#: IMAGES=512,101 RESUME=1 FAKE=two_gpus DOUBLE=1  for try: so many training and test
-#:              images, epochs before a run with --resume, a fake machine, float64.
-#:              NPROC and ARGS replace what the page asks for
+#: LAST=1       for try: the run that the last check has judged, once more
 #: WHO=Ada      for check and exercises: your name in the line for the instructor
 #: OMP_NUM_THREADS=4  threads of each process; not given: 1
 #: PYTHON=...   the Python to make .venv with, 3.10 or newer
@@ -109,16 +107,16 @@ resume sharded_checkpoint: $(STAGES)  ## stages 11 and 12: continue after a run 
 
 ## The break-it lab: scripts with one mistake each, to be found
 exercises: $(STAGES)  ## the path through them, and how far you are
-	@$(PY) -m tools.lab.commands list
+	@$(PY) -m tools.lab.commands list "" "$(WHO)"
 exercise: $(STAGES)  ## begin one, in workshop/: E=04; without E: the next on the path
 	@$(PY) -m tools.lab.commands begin "$(E)"
 try: $(STAGES)  ## run your version as its page means it, beside a right one
-	@$(PY) -m tools.lab.commands try "$(E)"
+	@$(PY) -m tools.lab.commands try "$(E)" "$(LAST)"
 check watch: $(STAGES)  ## is it solved? what is still wrong? watch: again at every save
 check:
-	@$(PY) -m tools.lab.commands check "$(E)" || [ $$? = 3 ]
+	@$(PY) -m tools.lab.commands check "$(E)" "$(WHO)" || [ $$? = 3 ]
 watch:
-	@$(PY) -m tools.lab.commands watch "$(E)"
+	@$(PY) -m tools.lab.commands watch "$(E)" "$(WHO)"
 hint solution: $(STAGES)  ## the next of its three hints; the diff that solves it: E=04
 hint:
 	@$(PY) -m tools.lab.commands hint "$(E)"
@@ -133,7 +131,7 @@ handouts room: $(STAGES)  ## for instructors: pages to print; how far learners a
 room:
 	@$(PY) -m tools.lab.commands room "$(FROM)"
 handouts:
-	@$(PY) -m tools.lab.handouts
+	@$(PY) -m tools.lab.commands handouts
 
 ## A closer look
 notebooks: $(NOTEBOOKS)  ## the companion notebooks, in JupyterLab: copies, in workshop/
@@ -167,6 +165,9 @@ lint:
 	@$(BIN)ruff check . && $(BIN)ruff format --check .
 	@$(BIN)lint-imports --no-logo --no-cache
 docs:
+	@for script in 0*/mnist.py beyond/[01]*/mnist.py; do \
+	  echo "$$(basename $$(dirname $$script)) $$(git hash-object $$script)"; \
+	done > tools/lab/stages.txt
 	@$(PY) -m tools.pages.blocks
 	@$(PY) -m tools.pages.pictures
 	@$(PY) -m tools.pages.diagrams

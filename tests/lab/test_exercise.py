@@ -21,7 +21,7 @@ EXERCISES = exercises()
 HANGING = 6  # seconds, after which a script that has to hang is ended
 PATIENT = 120  # seconds, for those that have to end: the machine may be busy
 REASONS = {  # a part of what the check says of the broken script
-    "01": "same device, but found at least two devices, cuda:0 and cpu",
+    "01": "got mat1 is on cpu, different from other tensors on cuda:0",
     "02": "The clock was read while work was still in the queue",
     "03": "The keys of model.pth begin with 'module.layers.1.weight'",
     "04": "CUDA error: invalid device ordinal",
@@ -39,7 +39,7 @@ REASONS = {  # a part of what the check says of the broken script
     "16": "The run",  # hangs, or fails in the backend
     "17": "The run",
     "18": "Expected to have finished reduction in the prior iteration",
-    "19": "at least two devices, cuda:1 and cuda:0",
+    "19": "got mat1 is on cuda:0, different from other tensors on cuda:1",
     "20": "The optimizer took 62 steps, expected 16",
     "21": "After step 1 the weights of rank 1 differ from those",
     "22": "The first half gets 64 images at once",

@@ -1,7 +1,7 @@
 """How a script of the lab is run, by a check or by `make try`: `Setting`."""
 
-import shlex
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass
 
 ALL = 4000, 1000  # the training and test images of data/sample
 FAKES = {  # functions of tools.lab.fake_cuda, and what each is
@@ -30,6 +30,10 @@ class Setting:
     fake: str = ""  # a key of FAKES
     float64: bool = False  # other initial weights, too
 
+    def save(self, path):
+        """Write the setting to a file, for `make try LAST=1`."""
+        path.write_text(json.dumps(asdict(self), default=str))
+
     def command_lines(self, *words):
         """Return each run's command line, which begins with words: two with resume."""
         words = [*words, "--batch-size", self.batch, *self.flags, "--epochs"]
@@ -38,16 +42,17 @@ class Setting:
         return [[*words, self.resume], [*words, self.epochs, "--resume"]]
 
     def delete_others(self, out):
-        """Delete what the second run does not get; return the names, as a list."""
-        deleted = []
-        for path in sorted(out.iterdir()) if self.keep else []:
-            if path.name not in self.keep:
+        """Delete what the second run does not get."""
+        for path in out.iterdir():
+            if self.keep and path.name not in self.keep:
                 path.unlink()
-                deleted.append(path.name)
-        return deleted
+
+    def make_try(self, exercise):
+        """Return the command that repeats a run, once its check has ended."""
+        return f"make try E={exercise.number} LAST=1"
 
     def described(self):
-        """Return in words how a check runs a script."""
+        """Return in words how a script is run."""
         text = f"on {self.processes} ranks" if self.processes > 1 else "in one process"
         if self.fake:
             text += f", with {FAKES[self.fake]}"
@@ -61,27 +66,12 @@ class Setting:
             text += f" with {', '.join(self.keep)} alone"
         return f"{text}, in float64" if self.float64 else text
 
-    def make_try(self, exercise):
-        """Return the `make try` that runs the learner's script as a check does."""
-        words = ["make", "try", f"E={exercise.number}"]
-        if self.processes:
-            words.append(f"NPROC={self.processes}")
-        words.append(f"IMAGES={','.join(map(str, self.images))}")
-        if self.resume:
-            words.append(f"RESUME={self.resume}")
-        if self.fake:
-            words.append(f"FAKE={self.fake}")
-        if self.float64:
-            words.append("DOUBLE=1")
-        # `make try` has a checkpoint of its own
-        flags = without(self.flags, "--checkpoint")
-        flags += ["--batch-size", str(self.batch), "--epochs", str(self.epochs)]
-        return " ".join([*words, f'ARGS="{shlex.join(flags)}"'])
 
-
-def without(flags, name):
-    """Return flags without one of them and what follows it."""
-    if name not in flags:
-        return list(flags)
-    place = flags.index(name)
-    return [*flags[:place], *flags[place + 2 :]]
+def read_setting(path):
+    """Return the Setting that a check has saved, or None where there is none."""
+    if not path.exists():
+        return None
+    values = json.loads(path.read_text())
+    for name in "images", "flags", "keep":
+        values[name] = tuple(values[name])
+    return Setting(**values)
