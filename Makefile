@@ -67,9 +67,7 @@ help-variables:
 #:              gradients; NETWORK=10 Gbit/s between nodes
 #: A=STAGE B=STAGE  for diff; S=STAGE for trace and restore; E=04 for the lab;
 #:              FROM=DIR for data, FROM=FILE for room
-#: IMAGES=512,101 RESUME=1 FAKE=two_gpus DOUBLE=1  for try: so many training and test
-#:              images, epochs before a run with --resume, a fake machine, float64.
-#:              NPROC and ARGS replace what the page asks for
+#: LAST=1       for try: the run that the last check has judged, once more
 #: WHO=Ada      for check and exercises: your name in the line for the instructor
 #: OMP_NUM_THREADS=4  threads of each process; not given: 1
 #: PYTHON=...   the Python to make .venv with, 3.10 or newer
@@ -116,16 +114,16 @@ resume sharded_checkpoint: $(STAGES)  ## stages 11 and 12: continue after a run 
 
 ## The break-it lab: scripts with one mistake each, to be found
 exercises: $(STAGES)  ## the path through them, and how far you are
-	@$(PY) -m tools.lab.commands list
+	@$(PY) -m tools.lab.commands list "" "$(WHO)"
 exercise: $(STAGES)  ## begin one, in workshop/: E=04; without E: the next on the path
 	@$(PY) -m tools.lab.commands begin "$(E)"
 try: $(STAGES)  ## run your version as its page means it, beside a right one
-	@$(PY) -m tools.lab.commands try "$(E)"
+	@$(PY) -m tools.lab.commands try "$(E)" "$(LAST)"
 check watch: $(STAGES)  ## is it solved? what is still wrong? watch: again at every save
 check:
-	@$(PY) -m tools.lab.commands check "$(E)" || [ $$? = 3 ]
+	@$(PY) -m tools.lab.commands check "$(E)" "$(WHO)" || [ $$? = 3 ]
 watch:
-	@$(PY) -m tools.lab.commands watch "$(E)"
+	@$(PY) -m tools.lab.commands watch "$(E)" "$(WHO)"
 hint solution: $(STAGES)  ## the next of its three hints; the diff that solves it: E=04
 hint:
 	@$(PY) -m tools.lab.commands hint "$(E)"
@@ -140,7 +138,7 @@ handouts room: $(STAGES)  ## for instructors: pages to print; how far learners a
 room:
 	@$(PY) -m tools.lab.commands room "$(FROM)"
 handouts:
-	@$(PY) -m tools.lab.handouts
+	@$(PY) -m tools.lab.commands handouts
 
 ## A closer look
 notebooks: $(NOTEBOOKS)  ## the companion notebooks, in JupyterLab: copies, in workshop/
@@ -169,11 +167,14 @@ test: $(DEV)  ## the tests, on GPUs too where there are some
 site: $(DEV)  ## the pages and notebooks as a web site, in _site/
 	@$(BIN)sphinx-build -W --keep-going -q -c tools/site . _site
 	@echo "file://$(CURDIR)/_site/index.html"
-lint docs lock mutants answers compat: $(DEV)  ## style; pages; pins; bugs caught? other versions
+lint docs lock mutants compat: $(DEV)  ## style; pages; pins; bugs caught? other versions
 lint:
 	@$(BIN)ruff check . && $(BIN)ruff format --check .
 	@$(BIN)lint-imports --no-logo --no-cache
 docs:
+	@for script in 0*/mnist.py beyond/[01]*/mnist.py; do \
+	  echo "$$(basename $$(dirname $$script)) $$(git hash-object $$script)"; \
+	done > tools/lab/stages.txt
 	@$(PY) -m tools.pages.blocks
 	@$(PY) -m tools.pages.pictures
 	@$(PY) -m tools.pages.diagrams
@@ -187,8 +188,6 @@ lock:
 	  && constraint="-c requirements/dev.txt" U= || exit 1; done
 mutants:
 	@$(PY) tests/mutants.py
-answers:
-	@ANSWERS=all OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadgroup tests/lab/test_exercise.py
 compat:
 	@$(PYTHON) -m venv .venv-$(or $(TORCH),$(error make compat needs a version, such as TORCH=2.9.1))
 	@.venv-$(TORCH)/bin/pip install -q torch==$(TORCH) \
@@ -213,7 +212,7 @@ TARGETS := help help-variables all cpu single_gpu dp ddp ddp_inference model_par
   side_by_side notebooks exercises exercise try check watch room handouts hint solution reset restore \
   compare data \
   bench trace memory predict \
-  doctor setup wheelhouse test compat mutants answers lint docs lock site
+  doctor setup wheelhouse test compat mutants lint docs lock site
 .PHONY: $(TARGETS)
 
 # `make 04_ddp` would find that folder, and have nothing to do.

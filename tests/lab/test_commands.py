@@ -1,230 +1,160 @@
 """Promise: a learner can begin, check, get hints, see a solution, and begin anew."""
 
+import getpass
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 
 import pytest
 
-from conftest import ROOT, call
-from tools.lab import checks, commands, exercise, handouts, judge, progress
-from tools.lab.exercise import along_the_path, find_exercise, names
-from tools.lab.path import PARTS, PATH
-from tools.run import stages
+from conftest import ENV, ROOT, call
+from tools.lab import progress
+from tools.lab.exercise import along_the_path, find_exercise
+from tools.run.stages import EVERY, script
 
-HOW_MANY = len(names())
+HOW_MANY = len(along_the_path())
 
 
 @pytest.fixture
 def workshop(tmp_path, monkeypatch):
-    """A workshop of its own, and a function that runs an action of the lab there."""
-    environment = {**os.environ, "WORKSHOP": str(tmp_path / "workshop")}
+    """A workshop of its own, and a function that calls make there."""
+    folder = tmp_path / "workshop"
+    monkeypatch.setenv("WORKSHOP", str(folder))
 
-    def act(action, *words, **variables):
-        return call(["make", action, "WHO=Ada", *words], env=environment | variables)
+    def act(*words, **variables):
+        return call(["make", *words], env=os.environ | variables)
 
-    return tmp_path / "workshop", act
+    return folder, act
 
 
 def test_the_way_of_a_learner(workshop):
     folder, act = workshop
-    listed = act("exercises").stdout
-    numbers = re.findall(r"(?m)^(\d\d) ", listed)
-    assert numbers == [number for number, _, _ in PATH]
-    assert "done" not in listed
-    early = act("check", "E=08")
-    assert early.returncode != 0
-    assert early.stderr.startswith("exercise 08 has not begun: 'make exercise E=08'\n")
-
-    begun = act("exercise", "E=08")
+    mine = folder / "08_local_loss" / "mnist.py"
+    assert "done" not in act("exercises").stdout
+    act("exercise")  # the first of the path
+    begun = act("exercise", "E=08", COLUMNS="50")
     assert begun.returncode == 0, begun.stderr
-    assert "make try E=08" in begun.stdout
-    assert "make check E=08" in begun.stdout
-    assert act("exercises").stdout.endswith(
-        f"\nNext: make check E=08\nAda: 0 of {HOW_MANY} solved, begun: 08\n"
+    task = begun.stdout.partition("\nRun it: make try E=08\n")[0]
+    assert 40 < max(map(len, task.splitlines())) <= 50
+    assert "Hints" not in mine.with_name("README.md").read_text()
+    assert act("exercises", "WHO=Ada").stdout.endswith(
+        f"\nNext: make check E=01\nAda: 0 of {HOW_MANY} solved, begun: 01 08\n"
     )
-    script = folder / "08_local_loss" / "mnist.py"
-    page = (script.parent / "README.md").read_text()
-    assert "What you observe" in page
-    assert "Hints" not in page
 
     wrong = act("check")  # of the one that was begun last
-    assert wrong.returncode == 0  # no error of make's
-    assert wrong.stderr == ""
-    running, verdict, _, repeat = wrong.stdout.splitlines()
-    assert running.startswith(f"Running {script}")
+    assert (wrong.returncode, wrong.stderr) == (0, "")  # no error of make's
+    running, verdict, how, repeat = wrong.stdout.splitlines()
+    assert running.startswith(f"Running {mine}")
     assert verdict.startswith("Not yet. The loss of epoch 1 is given as")
-    assert repeat.startswith("Repeat it: make try E=08 NPROC=2 ")
+    assert repeat == "Repeat it: make try E=08 LAST=1"
+    repeated = act("try", "LAST=1").stdout
+    assert repeated.startswith(how.replace("That was", "Two runs"))
+    assert "  <- differs" in repeated
 
     hints = [act("hint", "E=8").stdout for _ in range(4)]
     assert [hint.count(" of 3: ") for hint in hints] == [1, 2, 3, 3]
-    solution = act("solution", "E=08").stdout
-    assert "+    dist.all_reduce(totals)" in solution
+    assert "+    dist.all_reduce(totals)" in act("solution", "E=08").stdout
+    right = find_exercise("08").script("solution")
+    mine.write_text(right)
+    again = act("exercise", "E=08", COLUMNS="50")
+    assert again.stdout.endswith(begun.stdout)  # the task
+    assert mine.read_text() == right
 
-    again = act("exercise", "E=08")
-    assert again.returncode != 0
-    assert "is there already, and yours" in again.stderr
-
-    script.write_text(find_exercise("08").script("solution"))
-    solved = act("check", "E=08_local_loss")
-    assert solved.returncode == 0, solved.stderr
-    assert "\nSolved: " in solved.stdout
-    assert "](" not in solved.stdout  # a link is its text and its address
-    assert " (https://" in solved.stdout
-    assert solved.stdout.endswith(
-        f"\nAda: 1 of {HOW_MANY} solved (08)\nNext: make exercise E=01\n"
+    solved = act("check", "E=08_local_loss", "WHO=Ada").stdout
+    assert "\nSolved: " in solved
+    assert "](" not in solved  # a link is its text and its address
+    assert " (https://" in solved
+    assert solved.endswith(
+        f"\nAda: 1 of {HOW_MANY} solved (08), begun: 01\nNext: make check E=01\n"
     )
     assert "done " in act("exercises").stdout
+    nothing = act("try", "LAST=1")
+    assert nothing.stderr.startswith("no check has a run of yours to repeat")
+    mine.write_text("def main(:\n")
+    act("check")
+    assert "done " not in act("exercises").stdout
 
 
-def test_a_reset_deletes_nothing_but_exercises(workshop):
+def test_a_reset_names_what_it_deletes_and_deletes_nothing_else(workshop):
     folder, act = workshop
     act("exercise", "E=08")
     mine = folder / "mine.txt"
     mine.touch()
+    assert act("reset").stderr.startswith("which exercise? E=04, say")
+    assert (folder / "08_local_loss/mnist.py").exists()
     assert act("reset", "E=all").stdout == "exercise 08 is new again\n"
     assert list(folder.iterdir()) == [mine]
-
-
-def test_the_path_names_each_exercise_once_after_those_it_builds_on():
-    assert sorted(number for number, _, _ in PATH) == sorted(
-        exercise.number_of(name) for name in names()
-    )
-    before = set()
-    parts = []
-    for one in along_the_path():
-        assert before.issuperset(one.after), one.number
-        before.add(one.number)
-        parts.append(one.part)
-    assert parts == sorted(parts)
-    assert set(parts) == set(PARTS)
 
 
 def test_what_does_not_parse_is_answered_without_pytorch(workshop):
     folder, act = workshop
     act("exercise", "E=08")
-    script = folder / "08_local_loss" / "mnist.py"
-    text = script.read_text()
-    said = {
-        "def main(:\n": "line 1: invalid syntax\n    def main(:\n",
-        "a = '\0'\n": "is not a Python script: ",
+    (folder / "torch.py").write_text("raise SystemExit('torch is imported')")
+    sources = {
+        b"def main(:\n": r"invalid syntax \(mnist.py, line 1\)",
+        b"a = '\0'\n": "null byte",
+        b"# caf\xe9\n": "can't decode byte 0xe9",
     }
-    for source, expected in said.items():
-        script.write_text(source)
-        blocked = {"PYTHONPATH": str(folder)}
-        (folder / "torch.py").write_text("raise SystemExit('torch is imported')")
-        result = act("check", "E=08", **blocked)
-        assert result.stdout.startswith("Not yet. "), result.stdout
-        assert expected in result.stdout
+    for source, said in sources.items():
+        (folder / "08_local_loss/mnist.py").write_bytes(source)
+        result = act("check", "E=08", PYTHONPATH=str(folder))
+        assert re.search(f"^Not yet. Python cannot read .*{said}", result.stdout)
         assert result.stderr == ""
-    script.write_bytes(text.encode() + b"# caf\xe9\n")
-    line = text.count("\n") + 1
-    assert f"Line {line} of {script} is not UTF-8" in act("check", "E=08").stdout
 
 
-def test_watch_checks_what_is_saved_until_it_is_right(tmp_path, monkeypatch):
-    monkeypatch.setenv("WORKSHOP", str(tmp_path))
-    begun = find_exercise("08")
-    commands.begin(begun)
-    script = tmp_path / begun.name / "mnist.py"
-    script.write_text("def main(:\n")  # told without a run
+def test_watch_checks_what_is_saved(workshop):
+    folder, act = workshop
+    act("exercise", "E=08")
     words = [sys.executable, "-m", "tools.lab.commands", "watch", "08"]
-    options = {"cwd": ROOT, "text": True, "stdout": subprocess.PIPE}
-    options["stderr"] = subprocess.PIPE
-    with subprocess.Popen(words, **options) as watching:
-        first = read_until(watching.stdout, "Waiting until you save")
-        assert "Not yet. " in first
-        script.write_text("def main(]:\n")
-        assert "line 1: " in read_until(watching.stdout, "Waiting until you save")
+    # a shell that starts the tests in the background has them ignore SIGINT
+    options = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
+    options |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(words, cwd=ROOT, **options) as watching:
+        said = ""
+        for number in 1, 2:
+            (folder / "08_local_loss/mnist.py").write_text(f"def main(: {number}\n")
+            while said.count("Waiting until you save") < number:
+                said += watching.stdout.readline()
         watching.send_signal(signal.SIGINT)
-        rest, errors = watching.communicate(timeout=120)
-    assert (rest, errors, watching.returncode) == ("", "stopped\n", 1)
-
-    monkeypatch.setattr(commands, "check", lambda exercise: 0)
-    assert commands.watch(begun) == 0  # solved: it ends
-
-
-def read_until(stream, text):
-    """Return the lines of a stream up to the one that has a text."""
-    found = ""
-    for line in stream:
-        found += line
-        if text in line:
-            return found
-    raise AssertionError(f"the stream ended without {text!r}: {found}")
+        _, errors = watching.communicate(timeout=120)
+    assert said.count("Not yet. ") >= 2
+    assert (errors, watching.returncode) == ("stopped\n", 1)
 
 
 ROOM = """\
 12:01 Ada: 3 of 31 solved (01 02 05), begun: 06
 Bob: 0 of 31 solved
 how do I begin?
-Ada: 4 of 31 solved (01 02 05 06)
 Cy: 1 of 31 solved (01), begun: 02 05
 12:09 Ada: 4 of 31 solved (01 02 05 06)
 """
 
 
-def test_a_room_is_a_table(tmp_path, capsys):
+def test_a_room_is_a_table(tmp_path):
     path = tmp_path / "lines.txt"
     path.write_text(ROOM)
-    progress.show_room(path)
-    table = capsys.readouterr().out
-    people, _, by_exercise = table.partition("\n\n")
+    told = call(["make", "room", f"FROM={path}"]).stdout
+    people, _, by_exercise = told.partition("\n\n")
     rows = [line.split() for line in people.splitlines()]
-    assert rows == [
-        ["who", "solved", "begun"],
-        ["Ada", "4"],
-        ["Cy", "1", "02", "05"],
-        ["Bob", "0"],
-    ]
-    assert by_exercise.startswith("Of 3 learners ")
+    assert rows[1:] == [["Ada", "4"], ["Cy", "1", "02", "05"], ["Bob", "0"]]
     assert "\n01   2 solved   0 begun  The batch" in by_exercise
     assert "\n02   1 solved   1 begun" in by_exercise
     path.write_text("nobody\n")
-    with pytest.raises(SystemExit, match="^no line says "):
-        progress.show_room(path)
-    with pytest.raises(SystemExit, match="^cannot read .*no.txt: "):
-        progress.show_room(tmp_path / "no.txt")
+    for name, said in (path, "no line says"), (tmp_path / "no.txt", "No such file"):
+        result = call(["make", "room", f"FROM={name}"])
+        assert said in result.stderr.splitlines()[0]
 
 
-def test_handouts_have_every_page_without_its_hints(tmp_path, monkeypatch):
-    monkeypatch.setattr(handouts, "ROOT", tmp_path)
-    handouts.main()
-    sheets = (tmp_path / "runs/handouts.html").read_text()
-    assert sheets.count('<section class="sheet">') == HOW_MANY
-    assert sheets.count("Your task</h2>") == HOW_MANY
-    assert "Hint" not in sheets
-    assert "Where people met it" not in sheets
-    told = (tmp_path / "runs/afterwards.html").read_text()
-    assert told.count("<section>") == HOW_MANY
+@pytest.mark.parametrize("error", [KeyError, OSError])  # of Python 3.12, of 3.13
+def test_a_user_without_a_name_is_a_number(monkeypatch, error):
+    def fail():
+        raise error("uid not found: 1234")
 
-
-def test_a_check_that_fails_takes_done_back(tmp_path, monkeypatch):
-    begun = find_exercise("08")
-    monkeypatch.setattr(progress, "workshop", lambda _: tmp_path)
-    (tmp_path / "mnist.py").write_text("learner = 1\n")
-    monkeypatch.setattr(judge, "judge", lambda exercise, text: None)
-    commands.check(begun)
-    assert (tmp_path / ".done").exists()
-
-    def fail(exercise, text):
-        assert text == "learner = 1\n"
-        raise checks.Wrong("It is wrong.")
-
-    monkeypatch.setattr(judge, "judge", fail)
-    assert commands.check(begun) == commands.NOT_YET
-    assert not (tmp_path / ".done").exists()
-
-
-def test_without_a_number_the_exercise_begun_last_is_meant(tmp_path, monkeypatch):
-    monkeypatch.setenv("WORKSHOP", str(tmp_path))
-    for when, number in enumerate(["08", "31", "05", "06"]):
-        begun = find_exercise(number)
-        commands.begin(begun)
-        os.utime(tmp_path / begun.name / "README.md", (when, when))
-    assert progress.last_begun().number == "06"
+    monkeypatch.setattr(getpass, "getuser", fail)
+    assert progress.progress().startswith(f"{os.getuid()}@")
 
 
 @pytest.mark.parametrize(
@@ -232,7 +162,9 @@ def test_without_a_number_the_exercise_begun_last_is_meant(tmp_path, monkeypatch
     [
         (["check"], "which exercise? E=04, say"),
         (["check", "E=99"], "there is no exercise '99': 'make exercises' lists them"),
-        (["hint", "E=1"], "exercise 01 has not begun"),
+        (["hint", "E=1"], "exercise 01 has not begun: 'make exercise E=01'"),
+        (["try", "E=1"], "exercise 01 has not begun"),
+        (["restore"], "which stage? S=4, say"),
     ],
 )
 def test_refusals(workshop, words, line):
@@ -242,46 +174,77 @@ def test_refusals(workshop, words, line):
     assert result.stderr.startswith(line)
 
 
-def test_the_workshop_is_ignored_by_git():
-    assert "workshop/" in (ROOT / ".gitignore").read_text().splitlines()
+def test_a_folder_that_cannot_be_written_is_named_in_a_line(workshop):
+    folder, act = workshop
+    folder.touch()  # so nothing can be made in there, whoever tries
+    error, _ = act("exercise", "E=08").stderr.splitlines()  # ours, and make's
+    assert error == f"{folder}/08_local_loss: Not a directory"
 
 
 @pytest.fixture
-def repository(tmp_path, monkeypatch):
-    """A folder with stage 4 alone, committed to git; returns its script's path."""
-    path = tmp_path / "04_ddp" / "mnist.py"
-    path.parent.mkdir()
-    path.write_text("as committed\n")
-    who = ["-c", "user.name=n", "-c", "user.email=e"]
-    for words in ["init", "-q"], ["add", "."], [*who, "commit", "-qm", "first"]:
-        subprocess.run(["git", *words], cwd=tmp_path, check=True)
-    monkeypatch.setattr(stages, "ROOT", tmp_path)
-    exercise.committed.cache_clear()
-    yield path
-    exercise.committed.cache_clear()
+def copy(tmp_path):
+    """Return a function that calls make in a copy of what the lab needs, and the copy.
+
+    It has no git, and of the stages only 04_ddp.
+    """
+    for name in "tools", "exercises", "requirements", "04_ddp":
+        leave = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=leave)
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    (tmp_path / ".venv").symlink_to(ROOT / ".venv")
+    alone = ENV | {"GIT_CEILING_DIRECTORIES": str(tmp_path.parent)}
+    return lambda *words: call(["make", *words], cwd=tmp_path, env=alone), tmp_path
 
 
-def test_an_edit_of_a_stage_does_the_lab_no_harm(repository, capsys):
-    repository.write_text("as edited\n")
-    assert exercise.stage_text("04_ddp") == "as committed\n"
-    for number in "", "2":
-        repository.write_text(f"as edited{number}\n")
-        commands.restore("4")
-        copy = repository.with_name(f"mnist_edited{number}.py")
-        assert capsys.readouterr().out.endswith(f"your version is {copy}\n")
-        assert copy.read_text() == f"as edited{number}\n"
-        assert repository.read_text() == "as committed\n"
-    commands.restore("ddp")
-    assert capsys.readouterr().out == f"{repository} is as it was\n"
-    repository.unlink()
-    commands.restore("4")
-    assert repository.read_text() == "as committed\n"
+def test_an_edited_stage_does_the_lab_no_harm_and_is_restored(copy):
+    act, root = copy
+    path = root / "04_ddp/mnist.py"
+    original = path.read_text()
+    edited = original.replace("sampler.set_epoch(epoch)", "pass")
+    git = ["git", "-c", "user.name=n", "-c", "user.email=e"]
+    for words in ["init", "-q"], ["add", "."], ["commit", "-qm", "first"]:
+        subprocess.run([*git, *words], cwd=root, check=True)
+    path.write_text(edited)
+    subprocess.run([*git, "commit", "-qam", "an edit"], cwd=root, check=True)
+    for number in "06", "08":
+        exercise = find_exercise(number)
+        assert act("exercise", f"E={number}").returncode == 0
+        begun = root / "workshop" / exercise.name / "mnist.py"
+        assert begun.read_text() == exercise.script("start")
+
+    restored = act("restore", "S=4").stdout
+    assert restored.endswith("your version is 04_ddp/mnist_edited.py\n")
+    assert path.read_text() == original
+    assert path.with_name("mnist_edited.py").read_text() == edited
+    assert act("restore", "S=ddp").stdout == "04_ddp/mnist.py is as it was\n"
+    path.write_text("a second edit")
+    assert "mnist_edited.py is there already" in act("restore", "S=4").stderr
+    assert path.read_text() == "a second edit"
 
 
-def test_without_git_the_lab_takes_the_file(repository, monkeypatch):
-    repository.write_text("as edited\n")
-    monkeypatch.setenv("GIT_DIR", "/nowhere")
-    assert exercise.stage_text("04_ddp") == "as edited\n"
-    with pytest.raises(SystemExit, match="^git has no .*mnist.py here"):
-        commands.restore("4")
-    assert repository.read_text() == "as edited\n"
+def test_without_git_an_edited_stage_is_named_in_a_line(copy):
+    act, root = copy
+    assert act("exercise", "E=06").returncode == 0
+    (root / "04_ddp/mnist.py").write_text("edited\n")
+    for words in ["exercise", "E=08"], ["restore", "S=4"]:
+        error, _ = act(*words).stderr.splitlines()  # ours, and make's
+        assert error.startswith("04_ddp/mnist.py was edited, and git has no copy")
+
+
+def test_handouts_have_every_page_without_its_hints(copy):
+    act, root = copy
+    assert act("handouts").stdout.count("file://") == 2
+    sheets = (root / "runs/handouts.html").read_text()
+    assert sheets.count("Your task</h2>") == HOW_MANY
+    assert "Hint" not in sheets
+    told = (root / "runs/afterwards.html").read_text()
+    assert told.count("<section") == HOW_MANY
+
+
+def test_the_lab_knows_the_stages_of_today():
+    known = (ROOT / "tools/lab/stages.txt").read_text()
+    paths = [script(stage) for stage in EVERY.values()]
+    blobs = call(["git", "hash-object", *paths]).stdout.split()
+    rows = zip(EVERY.values(), blobs, strict=True)
+    expected = "".join(f"{stage} {blob}\n" for stage, blob in rows)
+    assert known == expected, "a stage has changed: 'make docs' tells the lab"

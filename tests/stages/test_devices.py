@@ -21,7 +21,8 @@ CPU = '"cpu"'
 SAME = "Expected all tensors to be on the same device"
 SERIES = "Attempting to deserialize object on a CUDA"
 ORDINAL = "invalid device ordinal"
-DUPLICATE = "Duplicate GPU detected"
+DUPLICATE = "Multiple Ranks are using the same GPU"
+BOUND = "ProcessGroupNCCL is bound to device cuda:1 but an operation was issued on"
 NO_BACKEND = "No backend type associated with"
 AVAILABLE = r'"cuda" if torch.cuda.is_available\(\) else "cpu"'
 BACKEND = r'"nccl" if DEVICE == "cuda" else "gloo"'
@@ -49,7 +50,7 @@ EDITS = [
     (r'"cuda:1" if .* else DEVICE', "DEVICE", 2, "the header"),
     (r'if DEVICE == "cuda":', "if True:", 0, "modulo"),
     (r" % torch.cuda.device_count\(\)", "", 1, ORDINAL),
-    (r"torch.cuda.set_device\(.*", "pass", 2, DUPLICATE),
+    (r"torch.cuda.set_device\(.*", "pass", 2, BOUND),
     (BACKEND, '"nccl"', 0, "NCCL|nccl"),
     (BACKEND, '"gloo"', 2, "the header"),
     (r"\(args.backend\)", '("nccl")', 1, DUPLICATE),

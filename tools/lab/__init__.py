@@ -2,19 +2,19 @@
 
 commands    what a learner calls
 exercise    finds an exercise: its page, its scripts
-path        the order of the exercises, and what each builds on
+path        the table of the exercises, exercises/path.csv
 progress    what the learner has begun and solved
 trying      `make try`: a run of the learner's script beside a right one
 setting     how a script is run: by a check, or by `make try`
 handouts    the exercises to print, for instructors
 judge       runs a script as the check of its exercise asks, and judges it
 checks      what the exercises' own check.py share
-image_checks  the same, of which images each rank took
+image_run   the same, of which images each rank took
 recorder    what each rank writes down of a run
+image_recorder  the same, of the images of MNIST
 run_record  what the checks know of a run, once it has ended
 patches     what the lab replaces of PyTorch for that, and why
 fake_cuda   fake GPUs on a CPU, for mistakes that show only there
-fake        runs a script on them
 
 It imports `run`.
 """

@@ -9,15 +9,16 @@ import difflib
 import re
 import shutil
 import sys
+import textwrap
 import time
 
-from tools.lab.checks import Limit, Wrong
-from tools.lab.exercise import committed, exercises, find_exercise
+from tools.lab.exercise import along_the_path, find_exercise, stage_text
+from tools.lab.handouts import write_handouts
 from tools.lab.progress import (
     WHICH,
+    first_on_path,
     last_begun,
     list_exercises,
-    next_new,
     next_step,
     own_script,
     progress,
@@ -27,44 +28,58 @@ from tools.lab.progress import (
 from tools.lab.trying import try_script
 from tools.run import data, stages
 from tools.run.diffs import color
-from tools.run.stages import end_at_a_closed_pipe, refuse, refuse_unwritable
+from tools.run.stages import end_at_a_closed_pipe, refuse
 
 LINK = re.compile(r"\[([^\]]*)\]\(([^)]*)\)")  # of Markdown: text, address
+# the end of a line within a paragraph, or within an item of a list
+JOINED = re.compile(r"(?<=[^\n])\n {0,3}(?=[^\s|-])")
 NOT_YET = 3  # exit status of a check that finds a script wrong: no error of make's
 
 
+def wrapped(text):
+    """Return Markdown with paragraphs as wide as the terminal; code stays as it is."""
+    width = shutil.get_terminal_size().columns
+    lines = []
+    for part in re.split(r"(?s)(```.*?```)", text):
+        if part.startswith("```"):
+            lines.append(part)
+            continue
+        for line in JOINED.sub(" ", part.removeprefix("\n")).splitlines():
+            lines.append(textwrap.fill(line, width, break_long_words=False))
+    return "\n".join(lines)
+
+
 def begin(exercise):
-    """Put the broken script and its page into workshop/."""
+    """Put the broken script and its page into workshop/, and print the task."""
     number = exercise.number
-    folder = workshop(exercise.name)
+    folder = workshop(exercise)
     path = folder / "mnist.py"
     shown = data.shown(path)
     if path.exists():
-        away = f"throw it away by 'make reset E={number}'"
-        refuse(f"{shown} is there already, and yours: go on with it, or {away}")
-    refuse_unwritable(folder, "work in a copy of the repository of your own")
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "README.md").write_text(exercise.without_hints())
-    path.write_text(exercise.script("start"))
-    print(f"{exercise.title}\n\n{exercise.chapter('What you observe')}")
-    print(f"\n{exercise.chapter('Your task')}\n")
+        print(f"{shown} is as you left it. This was the task:\n")
+    else:
+        text = exercise.script("start")
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "README.md").write_text(exercise.without_hints())
+        path.write_text(text)
+    print(f"{exercise.title}\n\n{wrapped(exercise.chapter('What you observe'))}")
+    print(f"\n{wrapped(exercise.chapter('Your task'))}\n")
     print(f"Run it: make try E={number}")
     print(f"Edit {shown}, then: make check E={number}   (stuck? make hint E={number})")
 
 
-def check(exercise):
+def check(exercise, who=""):
     """Judge the learner's script, print the verdict, and remember it in .done.
 
     Returns the exit status: 0, or NOT_YET.
     """
     path = own_script(exercise)
-    shown = data.shown(path)
     done = path.with_name(".done")
-    source = path.read_bytes()
-    why = unreadable(source, shown)
-    if not why:
-        print(f"Running {shown}, to see what it does …", flush=True)
-        why = what_is_wrong(exercise, source.decode())
+    last = path.with_name(".last")
+    why, setting = what_is_wrong(exercise, path)
+    last.unlink(missing_ok=True)
+    if setting:
+        setting.save(last)
     if why:
         done.unlink(missing_ok=True)
         print(f"Not yet. {why}", flush=True)
@@ -72,61 +87,49 @@ def check(exercise):
     done.touch()
     print(f"Solved: {exercise.title}")
     met = LINK.sub(r"\1 (\2)", exercise.chapter("Where people met it"))
-    print(f"Where people met it: {met}")
-    print("", progress(), next_step(), sep="\n", flush=True)
+    print(wrapped(f"Where people met it: {met}"))
+    print("", progress(who), next_step(), sep="\n", flush=True)
     return 0
 
 
-def unreadable(source, shown):
-    """Return why Python cannot run a script, given as bytes, or ''.
+def what_is_wrong(exercise, path):
+    """Return in words what is wrong with a script, or '', and the Setting of that run.
 
-    This takes no second: nothing imports PyTorch.
+    That is None where no run has shown it.
     """
-    try:
-        ast.parse(source.decode())
-    except UnicodeDecodeError as error:
-        line = source.count(b"\n", 0, error.start) + 1
-        return f"Line {line} of {shown} is not UTF-8: save it so."
+    shown = data.shown(path)
+    source = path.read_bytes()
+    try:  # before PyTorch is imported, which takes a second or two
+        text = source.decode()
+        ast.parse(text, shown.name)
     except (SyntaxError, ValueError) as error:
-        if not getattr(error, "text", None):  # it has a null byte
-            return f"{shown} is not a Python script: {error}"
-        line = error.text.strip()
-        return f"{shown}, line {error.lineno}: {error.msg}\n    {line}"
-    return ""
-
-
-def what_is_wrong(exercise, text):
-    """Return in words what is wrong with the text of a script, or ''."""
-    from tools.lab.judge import judge  # imports PyTorch, which takes a second or two
+        return f"Python cannot read {shown}: {error}", None
+    print(f"Running {shown}, to see what it does …", flush=True)
+    from tools.lab.checks import Limit, Wrong
+    from tools.lab.judge import judge
 
     try:
         judge(exercise, text)
     except Limit as limit:
-        return f"{limit}\nThat is the lab's limit, and need not be your mistake."
+        own = "That is the lab's limit, and need not be your mistake."
+        return f"{limit}\n{own}", limit.setting
     except Wrong as wrong:
-        return str(wrong)
-    return ""
+        return str(wrong), wrong.setting
+    return "", None
 
 
-def watch(exercise):
+def watch(exercise, who=""):
     """Check the learner's script whenever it is saved, until it is right."""
     path = own_script(exercise)
     print(f"Save {data.shown(path)}, and it is checked. Ctrl-C ends this.")
     while True:
-        before = saved_at(path)
-        if check(exercise) != NOT_YET:
-            return 0
+        before = path.stat().st_mtime_ns
+        if check(exercise, who) != NOT_YET:
+            return
         print("\nWaiting until you save …", flush=True)
-        while saved_at(path) in (None, before):
+        # while an editor replaces it, there is no file
+        while not path.exists() or path.stat().st_mtime_ns == before:
             time.sleep(0.2)
-
-
-def saved_at(path):
-    """Return when a file was written, or None while an editor replaces it."""
-    try:
-        return path.stat().st_mtime_ns
-    except FileNotFoundError:
-        return None
 
 
 def hint(exercise):
@@ -136,7 +139,7 @@ def hint(exercise):
     given = len(counter.read_text()) if counter.exists() else 0
     counter.write_text("x" * min(given + 1, len(hints)))
     for number, text in enumerate(hints[: given + 1], start=1):
-        print(f"{number} of {len(hints)}: {text}")
+        print(wrapped(f"{number} of {len(hints)}: {text}"))
     if given >= len(hints):
         command = f"'make solution E={exercise.number}'"
         print(f"That was the last one; {command} shows the diff.")
@@ -153,80 +156,63 @@ def solution(exercise):
 
 def reset(exercise):
     """Throw the learner's folder for an exercise away."""
-    folder = workshop(exercise.name)
+    folder = workshop(exercise)
     if folder.exists():
         shutil.rmtree(folder)
         print(f"exercise {exercise.number} is new again")
 
 
-def reset_all():
-    """Throw the learner's folders for all exercises away."""
-    for exercise in exercises():
-        reset(exercise)
-
-
 def restore(name):
-    """Bring a stage's script back as committed; keep the edited one beside it."""
+    """Bring a stage's script back, and keep the edited one beside it."""
     stage = stages.find_stage(name)
     path = stages.script(stage)
     shown = data.shown(path)
-    text = committed(stage)
-    if text is None:
-        refuse(f"git has no {shown} here: download the repository again")
+    text = stage_text(stage)
     if not path.exists():
         path.write_text(text)
-        print(f"{shown} is as committed again")
+        print(f"{shown} is there again")
     elif path.read_bytes() == text.encode():
         print(f"{shown} is as it was")
     else:
-        copy = free_name(path)
+        copy = path.with_name("mnist_edited.py")
+        if copy.exists():
+            refuse(f"{data.shown(copy)} is there already: give it another name")
         path.replace(copy)
         path.write_text(text)
-        kept = f"your version is {data.shown(copy)}"
-        print(f"{shown} is as committed again; {kept}")
-
-
-def free_name(path):
-    """Return a path beside a script where no file is, such as mnist_edited2.py."""
-    copy = path.with_name("mnist_edited.py")
-    number = 2
-    while copy.exists():
-        copy = path.with_name(f"mnist_edited{number}.py")
-        number += 1
-    return copy
+        print(f"{shown} is as it was again; your version is {data.shown(copy)}")
 
 
 ACTIONS = {
-    "begin": begin,
     "try": try_script,
     "check": check,
     "watch": watch,
     "hint": hint,
     "solution": solution,
-    "reset": reset,
 }
 
 
 def main():
     end_at_a_closed_pipe()
-    action, *words = [word for word in sys.argv[1:] if word]
-    name = words[0] if words else None
+    action, name, *more = [*sys.argv[1:], ""]
+    more = [word for word in more if word]
     if action == "list":
-        list_exercises()
+        list_exercises(*more)
     elif action == "room":
         show_room(name)
+    elif action == "handouts":
+        write_handouts()
     elif action == "restore":
         restore(name or refuse("which stage? S=4, say"))
     elif action == "reset" and name == "all":
-        reset_all()
-    elif name:
-        sys.exit(ACTIONS[action](find_exercise(name)))
-    elif action == "begin":
-        begin(next_new())
+        for exercise in along_the_path():
+            reset(exercise)
     elif action == "reset":
-        refuse(WHICH)
+        reset(find_exercise(name or refuse(WHICH)))
+    elif action == "begin":
+        begin(find_exercise(name) if name else first_on_path("") or last_begun())
     else:
-        sys.exit(ACTIONS[action](last_begun()))
+        exercise = find_exercise(name) if name else last_begun()
+        sys.exit(ACTIONS[action](exercise, *more))
 
 
 if __name__ == "__main__":
@@ -234,3 +220,5 @@ if __name__ == "__main__":
         main()
     except KeyboardInterrupt:
         refuse("stopped")
+    except OSError as error:  # such as a folder that is not to be written
+        refuse(f"{error.filename}: {error.strerror}")

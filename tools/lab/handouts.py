@@ -1,4 +1,4 @@
-"""Write the exercises as hand-outs to print: `python -m tools.lab.handouts`.
+"""`make handouts` writes the exercises as pages to print.
 
 runs/handouts.html has one exercise per sheet, without the hints. runs/afterwards.html
 is for the instructor: what solves each exercise, and where people met the mistake.
@@ -8,60 +8,38 @@ from markdown_it import MarkdownIt
 
 from tools.lab.exercise import along_the_path
 from tools.lab.path import PARTS
-from tools.run.stages import ROOT, refuse
+from tools.run.stages import ROOT
 
-PAGE = """<!doctype html>
-<html lang="en"><meta charset="utf-8"><title>{title}</title>
+HEAD = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><title>Exercises</title>
 <style>
-@page {{ size: A4; margin: 20mm; }}
-body {{ font: 11pt/1.5 sans-serif; max-width: 44em; margin: auto; }}
-section {{ break-inside: avoid; }}
-.sheet {{ break-after: page; }}
-pre {{ white-space: pre-wrap; background: #eee; padding: 0.6em; }}
+@page { size: A4; margin: 20mm; }
+body { font: 11pt/1.5 sans-serif; max-width: 44em; margin: auto; }
+section { break-inside: avoid; }
+.sheet { break-after: page; }
+pre { white-space: pre-wrap; background: #eee; padding: 0.6em; }
 </style>
-{body}
-</html>
 """
-FOR_LEARNERS = """<section class="sheet">
-<p>Part {one.part}. {part}. Exercise {one.number}: make exercise E={one.number}</p>
-{html}</section>"""
 
 
-def render(text):
-    """Return Markdown as HTML."""
-    return MarkdownIt().enable("table").render(text)
-
-
-def handout(exercise):
-    """Return the sheet of an exercise: its page up to the hints."""
-    html = render(exercise.without_hints())
-    return FOR_LEARNERS.format(one=exercise, part=PARTS[exercise.part], html=html)
-
-
-def afterwards(exercise):
-    """Return what an instructor says after an exercise: its lines, and who met it."""
-    lines = exercise.hints()[-1]
-    met = exercise.chapter("Where people met it")
-    text = f"## {exercise.number}. {exercise.title}\n\n{lines}\n\n{met}\n"
-    return f"<section>{render(text)}</section>"
-
-
-def write(name, title, parts):
-    """Write a page of HTML to runs/, and print a link to it."""
+def write(name, kind, texts):
+    """Write Markdown to a page of HTML in runs/, each text a section of a kind."""
     path = ROOT / "runs" / name
-    try:
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(PAGE.format(title=title, body="\n".join(parts)))
-    except OSError as error:
-        refuse(f"cannot write {path}: {error.strerror}")
+    render = MarkdownIt().enable("table").render
+    sections = [f'<section class="{kind}">{render(text)}</section>' for text in texts]
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("\n".join([HEAD, *sections]))
     print(path.as_uri())
 
 
-def main():
-    exercises = along_the_path()
-    write("handouts.html", "Exercises", map(handout, exercises))
-    write("afterwards.html", "What to say afterwards", map(afterwards, exercises))
-
-
-if __name__ == "__main__":
-    main()
+def write_handouts():
+    """Write both pages."""
+    sheets = []
+    afterwards = []
+    for one in along_the_path():
+        head = f"Part {one.part}. {PARTS[one.part]}: make exercise E={one.number}"
+        sheets.append(f"{head}\n\n{one.without_hints()}")
+        met = one.chapter("Where people met it")
+        afterwards.append(f"## {one.number}. {one.title}\n\n{one.hints()[-1]}\n\n{met}")
+    write("handouts.html", "sheet", sheets)
+    write("afterwards.html", "told", afterwards)

@@ -1,7 +1,7 @@
 """How a script of the lab is run, by a check or by `make try`: `Setting`."""
 
-import shlex
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass
 
 ALL = 4000, 1000  # the training and test images of data/sample
 FAKES = {  # functions of tools.lab.fake_cuda, and what each is
@@ -22,48 +22,43 @@ class Setting:
 
     processes: int  # ranks; 0: one process, without torchrun
     images: tuple = ALL  # of training and of test
-    flags: tuple = ()  # of the script
+    batch: int = 64  # images per step, of all ranks together
+    epochs: int = 3  # with those before it resumes
+    flags: tuple = ()  # further ones of the script
     resume: int = 0  # epochs that a first run trains, before one with --resume
     keep: tuple = ()  # names of files that the second run gets; (): all of the first's
     fake: str = ""  # a key of FAKES
     float64: bool = False  # other initial weights, too
 
+    def save(self, path):
+        """Write the setting to a file, for `make try LAST=1`."""
+        path.write_text(json.dumps(asdict(self), default=str))
+
     def command_lines(self, *words):
         """Return each run's command line, which begins with words: two with resume."""
-        whole = [*words, *self.flags]
+        words = [*words, "--batch-size", self.batch, *self.flags, "--epochs"]
         if not self.resume:
-            return [whole]
-        first = [*words, *without(self.flags, "--epochs"), "--epochs", self.resume]
-        return [first, [*whole, "--resume"]]
+            return [[*words, self.epochs]]
+        return [[*words, self.resume], [*words, self.epochs, "--resume"]]
 
     def delete_others(self, out):
-        """Delete what the second run does not get; return the names, as a list."""
-        deleted = []
-        for path in sorted(out.iterdir()) if self.keep else []:
-            if path.name not in self.keep:
+        """Delete what the second run does not get."""
+        for path in out.iterdir():
+            if self.keep and path.name not in self.keep:
                 path.unlink()
-                deleted.append(path.name)
-        return deleted
 
-    def value(self, flag, default):
-        """Return the number that follows a flag of the script, or the default."""
-        if flag not in self.flags:
-            return default
-        return int(self.flags[self.flags.index(flag) + 1])
-
-    @property
-    def epochs(self):
-        """Return how many epochs the script trains, with those before it resumes."""
-        return self.value("--epochs", 3)
+    def make_try(self, exercise):
+        """Return the command that repeats a run, once its check has ended."""
+        return f"make try E={exercise.number} LAST=1"
 
     def described(self):
-        """Return in words how a check runs a script."""
+        """Return in words how a script is run."""
         text = f"on {self.processes} ranks" if self.processes > 1 else "in one process"
         if self.fake:
             text += f", with {FAKES[self.fake]}"
         train, test = self.images
-        batch = self.value("--batch-size", 64)
-        text += f": {train} training and {test} test images, {batch} images a step, "
+        text += f": {train} training and {test} test images, "
+        text += f"{self.batch} images a step, "
         text += f"{self.epochs} epochs" if self.epochs > 1 else "1 epoch"
         if self.resume:
             text += f", stopped and resumed after {self.resume}"
@@ -71,26 +66,12 @@ class Setting:
             text += f" with {', '.join(self.keep)} alone"
         return f"{text}, in float64" if self.float64 else text
 
-    def make_try(self, exercise):
-        """Return the `make try` that runs the learner's script as a check does."""
-        words = ["make", "try", f"E={exercise.number}"]
-        if self.processes:
-            words.append(f"NPROC={self.processes}")
-        words.append(f"IMAGES={','.join(map(str, self.images))}")
-        if self.resume:
-            words.append(f"RESUME={self.resume}")
-        if self.fake:
-            words.append(f"FAKE={self.fake}")
-        if self.float64:
-            words.append("DOUBLE=1")
-        # `make try` has a checkpoint of its own
-        flags = without(self.flags, "--checkpoint")
-        return " ".join([*words, f'ARGS="{shlex.join(flags)}"'])
 
-
-def without(flags, name):
-    """Return flags without one of them and what follows it."""
-    if name not in flags:
-        return list(flags)
-    place = flags.index(name)
-    return [*flags[:place], *flags[place + 2 :]]
+def read_setting(path):
+    """Return the Setting that a check has saved, or None where there is none."""
+    if not path.exists():
+        return None
+    values = json.loads(path.read_text())
+    for name in "images", "flags", "keep":
+        values[name] = tuple(values[name])
+    return Setting(**values)

@@ -1,15 +1,12 @@
 """Fake GPUs: `gpus` has this process believe in some.
 
-Tensors are where the script puts them, and operations refuse what CUDA and NCCL refuse.
-The CPU computes, so all numbers are right. Mixed precision is accepted, and computes as
-without it.
+Tensors are where the script puts them, and operations refuse what CUDA and NCCL refuse,
+in the words of PyTorch 2.15. The CPU computes, so all numbers are right.
 
-state       how many GPUs there are, which is current, what time it is
-clock       streams, events and Python's clocks
+devices     how many GPUs there are, what time it is, the names of torch.cuda
 placement   the fake device of each tensor
-operations  what CUDA and NCCL refuse
-parallel    nn.DataParallel and process groups
-api         the public names of torch.cuda and torch.accelerator
+operations  what CUDA refuses
+parallel    nn.DataParallel, and process groups with NCCL
 """
 
 import os
@@ -18,13 +15,11 @@ from functools import partial
 
 import torch
 
-from tools.lab.fake_cuda import api, clock, operations, parallel, placement
-from tools.lab.fake_cuda.clock import MATMUL
-from tools.lab.fake_cuda.state import STATE
+from tools.lab.fake_cuda import devices, operations, parallel, placement
+from tools.lab.fake_cuda.devices import MATMUL as MATMUL
+from tools.lab.fake_cuda.devices import STATE
 from tools.lab.patches import replace
 
-__all__ = ["FAST", "MATMUL", "fast_gpu", "gpus", "machines", "one_gpu", "one_gpu_each"]
-__all__ += ["slow_disk", "three_gpus", "two_gpus", "two_gpus_each"]
 FAST = 3.0  # times as fast as the other GPUs
 
 
@@ -42,11 +37,8 @@ def gpus(count, log, usable=True, speed=1.0):
     STATE.count = count
     STATE.log = log
     STATE.speed = speed
-    clock.install()
-    api.install()
-    placement.install()
-    parallel.install()
-    operations.install()
+    for part in devices, placement, parallel, operations:
+        part.install()
 
 
 one_gpu = partial(gpus, 1)

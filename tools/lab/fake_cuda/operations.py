@@ -4,22 +4,20 @@
 too. `Calls` sees what is called from Python, with its `device=`.
 """
 
-import os
-
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tools.lab.fake_cuda.clock import current_stream, start_matmul
+from tools.lab.fake_cuda.devices import STATE, device_name, synchronize
+from tools.lab.fake_cuda.parallel import check_collective
 from tools.lab.fake_cuda.placement import get_place, set_place, tensors_in
-from tools.lab.fake_cuda.state import STATE, device_name
 
 ANY_DEVICES = {"aten::copy_", "aten::set_", "aten::_has_same_storage_numel"}
 INDEXING = {"aten::index", "aten::index_put_"}
 MATMULS = {"aten::mm", "aten::addmm"}
 READS = {"aten::_local_scalar_dense", "aten::equal"}  # the CPU waits for the GPU
+SAME = "Expected all tensors to be on the same device, but"
 
 
 class Operations(TorchDispatchMode):
@@ -28,80 +26,73 @@ class Operations(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         name = func._schema.name
-        given = tensors_in((args, kwargs))
-        groups = groups_of_foreach(args) if "::_foreach" in name else [given]
+        given = named_tensors(func, args, kwargs)
         if name.startswith("c10d::"):
-            check_collective(given)
-        elif name not in ANY_DEVICES:
-            for group in groups:
-                check_devices(func, group)
-        places = [place for place in map(get_place, given) if place]
+            check_collective([tensor for _, tensor in given])
+        elif name not in ANY_DEVICES and "::_foreach" not in name:
+            check_devices(func, given)
+        places = [get_place(tensor) for _, tensor in given if get_place(tensor)]
         gpus = [place for place in places if place != "cpu"]
         if gpus and name in READS:
-            current_stream(gpus[0]).synchronize()
+            synchronize()
         if gpus and name in MATMULS:
-            start_matmul(gpus[0])
+            STATE.start_matmul()
         with torch._C.DisableTorchFunction():  # the script has not called this
             result = func(*args, **kwargs)
         made = tensors_in(result)
-        if len(made) == len(groups) > 1:
-            found = [get_place(group[0]) for group in groups]
-        else:
-            found = (gpus or places or [None])[:1] * len(made)
-        for tensor, place in zip(made, found, strict=True):
+        origins = tensors_in(args[:1])
+        for number, tensor in enumerate(made):
+            if len(made) == len(origins) > 1:  # of a torch._foreach_… on several GPUs
+                place = get_place(origins[number])
+            else:
+                place = (gpus or places or [None])[0]
             if place and get_place(tensor) is None:
                 set_place(tensor, place)
         return result
 
 
-def groups_of_foreach(args):
-    """Return the tensors that meet in torch._foreach_…: the n-th of each list."""
-    lists = [arg for arg in args if isinstance(arg, list | tuple)]
-    return [tensors_in(group) for group in zip(*lists, strict=False)]
+def named_tensors(func, args, kwargs):
+    """Return pairs of the tensors given to an operation: parameter's name, tensor."""
+    names = [argument.name for argument in func._schema.arguments]
+    values = [*zip(names, args, strict=False), *kwargs.items()]
+    found = []
+    for name, value in values:
+        found += [(name, tensor) for tensor in tensors_in(value)]
+    return found
 
 
 def check_devices(func, given):
-    """Raise RuntimeError where CUDA would, for the tensors given to an operation.
+    """Raise RuntimeError where CUDA would, for pairs as of `named_tensors`.
 
     They have to be on one device. Tensors of the CPU without dimensions are numbers,
     which may mix with a GPU's, except in the first place of what is changed.
     """
-    mutable = func._schema.is_mutable
-    if func._schema.name in INDEXING:  # indices may be on the CPU
-        given = [t for t in given if t is given[0] or get_place(t) != "cpu"]
-    placed = [tensor for tensor in given if get_place(tensor)]
-    found = set()
-    for number, tensor in enumerate(placed):
+    indexing = func._schema.name in INDEXING  # indices may be on the CPU
+    expected = None
+    for number, (name, tensor) in enumerate(given):
         place = get_place(tensor)
-        if place != "cpu" or tensor.dim() or (mutable and number == 0):
-            found.add(place)
-    if len(found) > 1:
-        first, second, *_ = sorted(found, reverse=True)
-        raise RuntimeError(
-            "Expected all tensors to be on the same device, but found at least two "
-            f"devices, {first} and {second}!"
-        )
+        is_target = func._schema.is_mutable and number == 0
+        may_mix = indexing and number > 0 or not tensor.dim() and not is_target
+        if place is None or (place == "cpu" and may_mix):
+            continue
+        expected = expected or place
+        if place != expected:
+            raise RuntimeError(f"{SAME} {told(func, name, place, expected)}")
 
 
-def check_collective(given):
-    """Raise RuntimeError where NCCL would: for the CPU, for a GPU of two ranks."""
-    places = {get_place(tensor) for tensor in given} - {None}
-    if not STATE.nccl or not places:
-        return
-    if "cpu" in places:
-        raise RuntimeError("No backend type associated with device type cpu")
-    store = dist.distributed_c10d._get_default_store()
-    rank = dist.get_rank()
-    place = min(places)
-    machine = os.environ.get("GROUP_RANK", "0")
-    store.set(f"gpu of {rank}", f"{machine} {place}")
-    for other in range(dist.get_world_size()):
-        other_place = store.get(f"gpu of {other}").decode()
-        if other != rank and other_place == f"{machine} {place}":
-            raise RuntimeError(
-                f"ncclInvalidUsage: Duplicate GPU detected : rank {rank} and rank "
-                f"{other} both on CUDA device {place}"
-            )
+def told(func, name, place, expected):
+    """Return the end of the message for a parameter on another device than expected.
+
+    Operations on each element for itself say less than others.
+    """
+    operation = func._schema.name.removeprefix("aten::")
+    if torch.Tag.pointwise in func.tags:
+        first, second = sorted([expected, place], key=lambda name: name == "cpu")
+        return f"found at least two devices, {first} and {second}!"
+    return (
+        f"got {name} is on {place}, different from other tensors on {expected} "
+        f"(when checking argument in method wrapper_CUDA_{operation})"
+    )
 
 
 class Calls(TorchFunctionMode):

@@ -1,27 +1,40 @@
 """What nn.DataParallel and torch.distributed do with GPUs, done with fake ones."""
 
-import torch
+import os
 
-from tools.lab.fake_cuda.placement import move
-from tools.lab.fake_cuda.state import STATE, current_device, device_name
+import torch
+import torch.distributed as dist
+
+from tools.lab.fake_cuda.devices import STATE, current_device, device_name
+from tools.lab.fake_cuda.placement import get_place, move
 from tools.lab.patches import replace
 
+# what NCCL 2.30 says of two ranks on a GPU, and PyTorch of a tensor on another GPU
+SHARED = (
+    "Multiple Ranks are using the same GPU/Partition. "
+    "Set NCCL_MULTI_RANK_GPU_ENABLE=1 to enable this configuration."
+)
+BOUND = "ProcessGroupNCCL is bound to device {} but an operation was issued on {}"
 
-def scatter(_, tensor, devices, chunk_sizes=None, dim=0, streams=None):
-    """Stand in for comm.scatter(): the parts of a tensor, one on each device."""
-    parts = tensor.chunk(len(devices), dim)
-    pairs = zip(parts, devices, strict=False)
-    return tuple(move(part, device_name(device)) for part, device in pairs)
+
+class Scatter:
+    """The parts of a tensor, one on each device."""
+
+    @staticmethod
+    def apply(devices, chunk_sizes, dim, tensor):
+        parts = tensor.chunk(len(devices), dim)
+        pairs = zip(parts, devices, strict=False)
+        return tuple(move(part, device_name(device)) for part, device in pairs)
 
 
 def gather(_, parts, dim=0, destination=None):
-    """Stand in for comm.gather(): the parts joined on a device."""
+    """Return parts joined on a device."""
     place = device_name(destination)
     return torch.cat([move(part, place) for part in parts], dim)
 
 
 def broadcast(_, tensors, devices, buffer_size=None):
-    """Stand in for comm.broadcast_coalesced(): the first device has the originals."""
+    """Return a list of copies for each device; the first one has the originals."""
     copies = []
     for device in devices:
         copies.append([move(tensor, device_name(device)) for tensor in tensors])
@@ -29,9 +42,9 @@ def broadcast(_, tensors, devices, buffer_size=None):
 
 
 def parallel_apply(_, replicas, inputs, kwargs=None, devices=None):
-    """Stand in for parallel_apply(): one replica after the other.
+    """Call one replica after the other, and return their outputs.
 
-    In its threads the modes of `operations` would see nothing.
+    In threads of their own the modes of `operations` would see nothing.
     """
     kwargs = kwargs or [{}] * len(inputs)
     devices = [device_name(device) for device in devices or range(len(inputs))]
@@ -44,14 +57,38 @@ def parallel_apply(_, replicas, inputs, kwargs=None, devices=None):
     return outputs
 
 
-def init_process_group(original, backend=None, **options):
-    """Begin with gloo in place of NCCL; `operations` refuses what NCCL does."""
-    STATE.nccl = backend == "nccl"
+def init_process_group(original, backend=None, device_id=None, **options):
+    """Begin with gloo; with "nccl" asked for, bind this process to a GPU.
+
+    As PyTorch 2.15 does, that is `device_id`, or the GPU LOCAL_RANK modulo their
+    number. Raises RuntimeError where another rank of this machine has it already.
+    """
     original("gloo", **options)
+    if backend != "nccl":
+        return
+    if device_id is None:
+        device_id = int(os.environ["LOCAL_RANK"]) % STATE.count
+    STATE.nccl = device_name(device_id)
+    place = f"{os.environ.get('GROUP_RANK')} {STATE.nccl}"  # on which machine
+    store = dist.distributed_c10d._get_default_store()
+    store.set(f"GPU of {dist.get_rank()}", place)
+    ranks = range(dist.get_world_size())
+    places = [store.get(f"GPU of {rank}").decode() for rank in ranks]
+    if places.count(place) > 1:
+        raise RuntimeError(f"Failed to initialize NCCL communicator: {SHARED}")
+
+
+def check_collective(given):
+    """Raise RuntimeError where NCCL would, for the tensors given to a collective."""
+    for place in map(get_place, given):
+        if STATE.nccl and place == "cpu":
+            raise RuntimeError("No backend type associated with device type cpu")
+        if STATE.nccl and place not in (None, STATE.nccl):
+            raise RuntimeError(BOUND.format(STATE.nccl, place))
 
 
 def object_device(original, group=None):
-    """Stand in for _get_object_coll_device(): where objects are sent from."""
+    """Return the device type that objects are sent from."""
     return "cuda" if STATE.nccl else original(group)
 
 
@@ -60,7 +97,7 @@ def install():
     replace("torch.cuda.nccl:is_available", lambda _, tensors: False)
     replace("torch.nn.parallel:parallel_apply", parallel_apply)
     replace("torch.nn.parallel.data_parallel:parallel_apply", parallel_apply)
-    replace("torch.nn.parallel.comm:scatter", scatter)
+    replace("torch.nn.parallel.scatter_gather:Scatter", Scatter)
     replace("torch.nn.parallel.comm:gather", gather)
     replace("torch.nn.parallel.comm:broadcast_coalesced", broadcast)
     replace("torch.distributed:init_process_group", init_process_group)

@@ -7,9 +7,7 @@ of the CPU, which computes with them.
 import torch
 from torch.utils._pytree import tree_leaves
 
-from tools.lab.fake_cuda.api import refused
-from tools.lab.fake_cuda.clock import current_stream
-from tools.lab.fake_cuda.state import STATE, device_name
+from tools.lab.fake_cuda.devices import STATE, device_name, refused, synchronize
 from tools.lab.patches import replace
 
 
@@ -55,7 +53,7 @@ def move(tensor, place, non_blocking=False):
     if place == origin:
         return tensor
     if place == "cpu" and not non_blocking:
-        current_stream(origin).synchronize()
+        synchronize()
     return Move.apply(tensor, place)
 
 
@@ -85,16 +83,6 @@ def cuda(_, tensor, device=None, non_blocking=False, **__):
     return move(tensor, device_name(device), non_blocking)
 
 
-def numpy(original, tensor, **options):
-    """Refuse what Tensor.numpy() refuses of a tensor on a GPU."""
-    if tensor.is_cuda:
-        raise TypeError(
-            f"can't convert {tensor.device} device type tensor to numpy. Use "
-            "Tensor.cpu() to copy the tensor to host memory first."
-        )
-    return original(tensor, **options)
-
-
 def location_to_save(storage):
     """Return the device that torch.save writes down for a storage, or None: the CPU."""
     place = getattr(storage, "place", None)
@@ -119,8 +107,6 @@ def install():
     replace("torch:Tensor.cpu", lambda _, tensor, **__: move(tensor, "cpu"))
     replace("torch:Tensor.cuda", cuda)
     replace("torch:Tensor.pin_memory", lambda _, tensor, *__: tensor.clone())
-    replace("torch:Tensor.record_stream", lambda _, tensor, stream: None)
-    replace("torch:Tensor.numpy", numpy)
     replace("torch:Tensor.tolist", lambda original, tensor: original(tensor.cpu()))
     replace("torch:set_default_device", refused("torch.set_default_device"))
     torch.serialization.register_package(5, location_to_save, restore)
