@@ -12,6 +12,8 @@ from tools.run.stages import EVERY, ROOT, folder
 CHAPTER = re.compile(r"^## What goes wrong\n(.*?)(?=^## |\Z)", re.DOTALL | re.MULTILINE)
 ENTRY = re.compile(r"^- \*\*(.+?)\*\*(.*?)(?=^- \*\*|\Z)", re.DOTALL | re.MULTILINE)
 EXERCISE = re.compile(r"\]\([./]*exercises/(0?(\d+)_\w+\.md)\)")
+# What you see goes on behind its bold letters where the text begins so.
+GOES_ON = re.compile(r"[,;:.]|(when|while|from|on|in|if|or|although) ")
 COLUMNS = ["what you see", "the usual cause", "how to fix it", "exercise"]
 # The groups of the page, by heading: a symptom is in the first one that it fits.
 GROUPS = {
@@ -26,10 +28,10 @@ def first_sentence(text):
     text = re.sub(r"\[\^\w+\]", "", text)  # footnotes
     text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)  # links keep their names
     text = " ".join(text.split())
-    before, _, rest = text.partition(". ")
-    if text[0] in ".,:;" or text[0].islower():  # the end of what you see
-        before, _, rest = rest.partition(". ")
-    return before.strip().rstrip(".:") + "."
+    first, _, rest = text.partition(". ")
+    if GOES_ON.match(text):
+        first = rest.partition(". ")[0]
+    return first.strip().rstrip(".:") + "."
 
 
 def symptoms(page):
