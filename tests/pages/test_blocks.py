@@ -108,32 +108,12 @@ def test_every_hunk_has_its_reason(pair):
         assert "<" not in re.sub("`.*?`", "", text)  # and not in a fold
 
 
-PAGE = """# Two hunks at once, then the first one
-
-<!-- generated: hunk 02_single_gpu 03_dp 2 3 | Use `b` and `c` -->
-(the diff)
-<!-- end -->
-
-We need both.
-
-<!-- generated: hunk 02_single_gpu 03_dp 1 | Import -->
-<!-- end -->
-For what follows.
-### Another heading
-No reason.
-"""
-
-
-def test_hunks_in_any_order_and_several_under_one_title(tmp_path, monkeypatch):
-    hunks = [diffs.Hunk([], "main", [f"@@ {n}", f"+{n}"]) for n in (1, 2, 3)]
-    monkeypatch.setattr(diffs, "hunks", lambda a, b: hunks)
+def test_a_hunk_that_no_page_explains_is_an_error(tmp_path, monkeypatch):
+    text = (ROOT / "03_dp" / "README.md").read_text()
     monkeypatch.setattr(reasons, "folder", lambda stage: tmp_path)
-    (tmp_path / "README.md").write_text(PAGE)
-    both = ("Use `b` and `c`", "We need both.")
-    expected = [("Import", "For what follows."), both, both]
-    assert reasons.reasons("02_single_gpu", "03_dp") == expected
-    for wrong in "1 2", "4":  # hunk 2 would be told twice; there is no hunk 4
-        (tmp_path / "README.md").write_text(PAGE.replace(" 1 |", f" {wrong} |"))
+    for wrong in "", "1 2", "3":  # none; hunk 2 told twice; there is no hunk 3
+        page = text.replace("03_dp 1 |", f"03_dp {wrong} |")
+        (tmp_path / "README.md").write_text(page)
         with pytest.raises(SystemExit, match="put each hunk N once"):
             reasons.reasons("02_single_gpu", "03_dp")
 
@@ -149,13 +129,6 @@ def test_stale_parts_are_noticed():
     assert not blocks.same(start + "loss 0.436164", start + "loss 0.446164")
     assert not blocks.same(start + "test 876/1000", start + "test 896/1000")
     assert not blocks.same(start, start.replace("3", "4"))
-
-
-def test_a_hunk_links_to_the_site_once_it_has_an_address(monkeypatch):
-    link = "(https://example.org/side_by_side.html#03_dp-04_ddp.3)"
-    assert link not in blocks.hunk("03_dp", "04_ddp", "3", title="A title")
-    monkeypatch.setattr(blocks, "SITE", "https://example.org/")
-    assert link in blocks.hunk("03_dp", "04_ddp", "3", title="A title")
 
 
 def test_stale_parts_are_written_anew(tmp_path, monkeypatch, capsys):

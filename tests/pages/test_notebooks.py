@@ -1,9 +1,6 @@
 """Promise: notebooks are as their sources, run anywhere, and fail loudly."""
 
-import os
 import re
-import signal
-import time
 
 import jupytext
 import nbformat
@@ -11,7 +8,7 @@ import pytest
 from mutants import copy
 from nbclient import NotebookClient
 
-from conftest import ENV, EVEN, ROOT, call, start
+from conftest import ENV, EVEN, ROOT, call
 from tools.pages import notebook as nb
 from tools.run.stages import STAGES
 
@@ -58,22 +55,6 @@ def test_a_notebook_is_what_its_source_says(name):
     assert len(said) >= 10
     assert outputs(notebook) == []
     assert all(cell.execution_count is None for cell in code(notebook))
-
-
-def test_cells_teach_begin_alike_and_end_their_process_groups():
-    notebooks = [read(stage) for stage in STAGES]
-    assert len({code(notebook)[0].source for notebook in notebooks}) == 1
-    on_ranks = 0
-    for notebook in notebooks:
-        answers = notebook.cells[-1].source
-        assert answers.count("<details>") == answers.count("</details>") > 0
-        for cell in code(notebook):
-            assert not re.search(r"\bplt\b|matplotlib|\baxis\b", cell.source)
-            assert len(cell.source.splitlines()) <= 45
-            if cell.source.startswith("%%ranks "):
-                on_ranks += 1  # gloo aborts the exit of a rank now and then, without
-                assert cell.source.endswith("\ndist.destroy_process_group()")
-    assert on_ranks == 3
 
 
 @pytest.fixture(scope="module")
@@ -181,53 +162,3 @@ def test_opening_keeps_copies_with_edits(tmp_path):
     assert "workshop/01_cpu.ipynb is as you left it" in again.stdout
     assert mine.read_text() == "edited"
     assert "workshop/" in (ROOT / ".gitignore").read_text().splitlines()
-
-
-@pytest.fixture
-def lab(tmp_path):
-    """JupyterLab by `make notebooks`, in a copy of the repository: (address, copy).
-
-    As a person starts it, perhaps as root, over ssh: ARGS says that no browser opens.
-    """
-    there = copy(tmp_path / "clone")
-    environment = {name: text for name, text in ENV.items() if name != "DATA"}
-    for name in "_CONFIG_DIR", "_DATA_DIR", "_RUNTIME_DIR", "LAB_WORKSPACES_DIR":
-        environment[f"JUPYTER{name}"] = str(tmp_path / "settings")
-    flags = "ARGS=--no-browser --port=0 --IdentityProvider.token=''"
-    server = start(["make", "notebooks", flags], cwd=there, env=environment)
-    try:
-        told = ""
-        while not (found := re.search(r"http://127\.0\.0\.1:\d+/", told)):
-            line = server.stderr.readline()
-            assert line, told
-            told += line
-        yield found[0], there
-    finally:
-        os.killpg(server.pid, signal.SIGTERM)
-        server.communicate()
-
-
-def test_a_person_can_open_and_run_one(browser, lab):
-    """In JupyterLab in a browser: a cell run, and saved, by the keyboard.
-
-    It is a copy: the notebook in the repository stays as it was.
-    """
-    address, there = lab
-    page = browser.new_page(viewport={"width": 1300, "height": 900})
-    page.set_default_timeout(120_000)
-    page.goto(address)
-    page.get_by_text("01_cpu.ipynb").first.dblclick()
-    page.get_by_text("Python 3 (ipykernel) | Idle").wait_for()
-    page.locator(".jp-Notebook h1").first.click()
-    page.keyboard.press("Shift+Enter")
-    page.keyboard.press("Shift+Enter")
-    page.get_by_text("4000 training, 1000 test images").first.wait_for()
-    page.keyboard.press("Control+s")
-    end = time.monotonic() + 60
-    path = there / "workshop" / "01_cpu.ipynb"
-    while "4000 training" not in printed(nbformat.read(path, 4)):
-        assert time.monotonic() < end
-        time.sleep(0.2)
-    page.get_by_role("link", name="01_cpu/mnist.py").click()
-    page.get_by_text("optimizer.zero_grad()").first.wait_for()  # the stage, in a tab
-    page.close()

@@ -1,5 +1,6 @@
 """Generated parts that run scripts: variants of the stages, hello.py, own scripts."""
 
+import json
 import re
 import tempfile
 from pathlib import Path
@@ -11,52 +12,9 @@ from tools.run.stages import CPU_PROCESSES, OWN, ROOT, refuse, script
 VARIANTS = ROOT / "tests" / "beyond" / "variants"  # a patch for each variant
 HELLO = ROOT / "04_ddp" / "hello.py"
 HEADING = "{:18}  epoch 1   epoch 2   epoch 3"
-SGD = "optimizer = torch.optim.SGD(model.parameters(), lr=args.lr)"
-SEEDED = "loader.sampler.generator = torch.Generator().manual_seed(args.seed + epoch)"
-# What a learner may leave out of a stage: its name, and the edits of the script that do
-# it, the text -> what stands there instead.
-LEFT_OUT = {
-    "04_ddp": {
-        # as one rank of one, it takes all images
-        "DistributedSampler": {
-            "DistributedSampler(train, seed": "DistributedSampler(train, 1, 0, seed"
-        },
-        "// world_size": {"args.batch_size // world_size": "args.batch_size"},
-        "the wrapper": {"nn.parallel.DistributedDataParallel(model)": "model"},
-        "all_reduce": {"    dist.all_reduce(totals)": "    #"},
-        "set_epoch": {"        sampler.set_epoch(epoch)": "        #"},
-    },
-    "07_fsdp": {
-        # the optimizer comes before fully_shard
-        "the right order": {
-            "    mesh = dist": f"    {SGD}\n    mesh = dist",
-            f"    {SGD}\n    sizes": "    sizes",
-        },
-        "sharded layers": {"(model.layers[1], model.layers[3], model)": "(model,)"},
-    },
-    "08_tensor_parallel": {
-        # the sampler of stage 7
-        "equal images": {
-            "    loader = DataLoader(train, args.batch_size, shuffle=True)": (
-                "    sampler = torch.utils.data.DistributedSampler(train)\n"
-                "    share = args.batch_size // world_size\n"
-                "    loader = DataLoader(train, share, sampler=sampler)"
-            ),
-            SEEDED: "sampler.set_epoch(epoch)",
-        },
-    },
-    "09_pipeline": {
-        "the batch's size": {"(loss / len(labels))": "(loss / len(target))"},
-        "broadcast": {"    dist.broadcast(loss_sum, 1)": "    #"},
-    },
-    "10_hybrid": {
-        # the sampler of stage 7
-        "pairs": {
-            "DistributedSampler(train, pairs, pair,": "DistributedSampler(train,",
-            "args.batch_size // pairs": "args.batch_size // world_size",
-        },
-    },
-}
+# What a learner may leave out of a stage: {stage: {its name: the edits of the script
+# that do it, {text: what stands there instead}}}.
+LEFT_OUT = json.loads((ROOT / "tools" / "pages" / "left_out.json").read_text())
 # The own scripts: their processes, and in which settings the page compares them.
 PROCESSES = {"before": None, "after_ddp": 2, "after_fsdp": 2}
 NOT_RANDOM = ["--dropout", "0", "--no-augment"]
