@@ -142,7 +142,13 @@ handouts:
 
 ## A closer look
 notebooks: $(NOTEBOOKS)  ## the companion notebooks, in JupyterLab: copies, in workshop/
-	@$(PY) -m tools.pages.open_notebooks $(ARGS)
+	@mkdir -p workshop
+	@for name in $(notdir $(wildcard notebooks/0*.ipynb)); do \
+	  if [ -e workshop/$$name ]; then echo "workshop/$$name is as you left it"; \
+	  else cp notebooks/$$name workshop/$$name || exit 1; fi; \
+	done
+	@exec $(PY) -m jupyterlab --ServerApp.root_dir="$(CURDIR)" --allow-root \
+	  --LabApp.default_url=/lab/tree/workshop $(ARGS)
 bench: $(STAGES)  ## how fast, and why: measures this machine for some minutes, and draws it
 	@$(PY) -m tools.bench.benchmark
 trace: $(STAGES)  ## what each rank does, and when: stages 4 and 5, or S=07_fsdp

@@ -109,11 +109,6 @@ worst = mistakes[sure[mistakes].argsort(descending=True)][:16]
 drawing.images(images[worst], [f"{labels[index]}, not {guess[index]}\n{sure[index]:.0%} sure"
                                for index in worst])
 
-# %%
-counts = torch.zeros(10, 10, dtype=torch.int64)
-counts.index_put_((labels, guess), torch.tensor(1), accumulate=True)
-drawing.mistakes(counts)
-
 # %% [markdown]
 # ## Questions
 #
@@ -122,7 +117,7 @@ drawing.mistakes(counts)
 # <details><summary>answer</summary>
 #
 # Each step has a fixed cost: it runs some Python code and starts a dozen small operations. A
-# batch pays this cost once. Run `nb.run("01_cpu", ARGS="--batch-size 16")` and compare the
+# batch pays this cost once. Run `nb.run("01_cpu", "--batch-size", 16)` and compare the
 # seconds.
 #
 # </details>

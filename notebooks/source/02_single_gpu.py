@@ -45,6 +45,7 @@ nb.curve("01_cpu", "02_single_gpu")
 # %%
 import torch
 from torch import nn
+from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 from tools.run.data import tensors
@@ -74,7 +75,12 @@ def profile_steps(hidden, batch, count):
     with profile(activities=activities) as profiler:
         for _ in range(count):
             step()
-    times, counted = nb.own_times(profiler.key_averages())
+    events = [one for one in profiler.key_averages() if one.device_type == DeviceType.CPU]
+    counted = "GPU"
+    times = {one.key: one.self_device_time_total / 1e3 for one in events}
+    if not any(times.values()):  # no GPU, or CUDA's profiler is not there
+        counted = "CPU"
+        times = {one.key: one.self_cpu_time_total / 1e3 for one in events}
     total = sum(times.values())
     print(f"{hidden} wide, batch of {batch}: {total / count:.2f} ms of the {counted} a step")
     for name in sorted(times, key=times.get, reverse=True)[:6]:

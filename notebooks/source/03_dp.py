@@ -47,7 +47,6 @@ import copy
 import torch
 from torch import nn
 
-from tools.pages import drawing
 from tools.run.data import tensors
 from tools.run.stages import load
 
@@ -74,14 +73,6 @@ print("scatter ", *[tuple(part.shape) for part in parts])
 print("apply   ", *[tuple(output.shape) for output in outputs])
 print("gather  ", tuple(result.shape))
 print("same as the model on the whole batch:", torch.allclose(result, model(batch), atol=1e-5))
-
-# %% [markdown]
-# In the picture, the first GPU is blue and the second is orange. The color of an image shows
-# where it is, and the color of a row of the output shows which GPU computed it. The rows of the
-# result are in the order of the images.
-
-# %%
-drawing.four_steps(batch, parts, outputs, result)
 
 # %% [markdown]
 # `scatter` cuts the batch as `chunk` does. If the number of GPUs does not divide the batch, the

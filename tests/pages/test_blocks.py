@@ -5,19 +5,14 @@ from itertools import pairwise
 
 import pytest
 
-from conftest import ROOT
+from conftest import ROOT, run
 from tools.lab.exercise import patched
-from tools.pages import blocks, variants
+from tools.pages import blocks, reasons, variants
 from tools.run import diffs
-from tools.run.stages import BEYOND, OWN, STAGES, folder, script
+from tools.run.stages import BEYOND, CPU_PROCESSES, OWN, STAGES, folder, script
 
 PAIRS = [*diffs.EXPLAINED, *pairwise(OWN)]  # the diffs that pages explain
-
-# Parts that show a run of their own take minutes: one of each kind is looked at.
-# `make docs` makes the others anew.
-RUNS = ["variants", "own_curves", "left_out", "hang", "hello"]
-LOOKED_AT = ["variants usual_loader", "left_out 09_pipeline"]
-LOOKED_AT += ["hang mistake", "hang tools", "hang report"]
+BY_THEMSELVES = ["variants", "own_curves", "left_out"]  # they run scripts for long
 
 
 def parts():
@@ -30,121 +25,97 @@ def parts():
     return found
 
 
-def assert_fresh(page, name, text):
-    """Assert that a generated part says what it would say if it was made now."""
-    fresh = blocks.make(name)
-    assert blocks.same(text, fresh), f"{page}: {name} is stale, run: make docs"
+def texts(kind):
+    """Return the parts of a kind: {name: text}."""
+    return {
+        name: text for (_, name), text in parts().items() if name.split()[0] == kind
+    }
 
 
-PRINTED_BEYOND = [f"printed {stage}" for stage in BEYOND.values()]
+def assert_same(old, new, name):
+    assert blocks.same(old, new), f"{name} is stale, run: make docs"
 
 
 def test_generated_parts_are_fresh():
+    beyond = [f"printed {stage}" for stage in BEYOND.values()]
     checked = 0
     for (page, name), text in parts().items():
-        if name.split()[0] not in RUNS and name not in PRINTED_BEYOND:
-            assert_fresh(page, name, text)  # `printed` and `verdict` run make all
+        if name.split()[0] not in BY_THEMSELVES and name not in beyond:
+            assert_same(text, blocks.make(name), f"{page}: {name}")
             checked += 1
-    hunks = len([name for _, name in parts() if name.startswith("hunk ")])
-    assert checked > hunks + len(STAGES) + 10
-    assert f"\n{len(STAGES)} scripts, one loss curve\n```" in blocks.output("all")
+    assert checked > len(texts("hunk")) + len(STAGES) + 10
+    line = f"\n{len(STAGES)} scripts, one loss curve\n```"
+    assert line in texts("verdict")["verdict all"]  # on the front page
+    assert {name.split()[0] for _, name in parts()} == blocks.BLOCKS.keys()
 
 
-@pytest.mark.xdist_group("make beyond")
-def test_what_the_stages_beyond_print_is_fresh():
-    found = [item for item in parts().items() if item[0][1] in PRINTED_BEYOND]
-    assert len(found) == len(BEYOND)
-    for (page, name), text in found:
-        assert_fresh(page, name, text)
-    line = f"\n{len(BEYOND)} scripts, one loss curve\n```"
-    assert line in blocks.output("beyond")
+@pytest.mark.parametrize("stage", BEYOND.values())
+def test_what_a_stage_beyond_prints_is_fresh(stage, tmp_path):
+    name = f"printed {stage}"
+    _, command, *shown = texts("printed")[name].splitlines()
+    path = script(stage).relative_to(ROOT)
+    assert f"--nproc-per-node={CPU_PROCESSES[stage]} {path}" in command
+    out = tmp_path / stage
+    result = run(stage, "--data", "data/sample", "--out", out)
+    printed = result.stdout.replace(f"{tmp_path}/", "runs/") + "```"
+    assert_same("\n".join(["```console", *shown]), f"```console\n{printed}", name)
 
 
-def looked_at():
-    """Return the parts of LOOKED_AT as parameters that any worker may take."""
-    found = []
-    for name in LOOKED_AT:
-        found.append(pytest.param(name, marks=pytest.mark.xdist_group(name)))
-    return found
+@pytest.mark.parametrize("stage", variants.LEFT_OUT)
+def test_what_breaks_without_a_line_is_fresh(stage):
+    name = f"left_out {stage}"
+    assert_same(texts("left_out")[name], blocks.make(name), name)
 
 
-@pytest.mark.parametrize("looked_at", looked_at())
-def test_a_part_that_shows_a_run_is_fresh(looked_at):
-    found = [item for item in parts().items() if item[0][1] == looked_at]
-    assert found
-    for (page, name), text in found:
-        assert_fresh(page, name, text)
+def test_the_curve_of_whole_batches_is_fresh():
+    name = "variants whole_batches"
+    assert_same(texts("variants")[name], blocks.make(name), name)
 
 
-def test_every_kind_of_part_is_used():
-    names = {name for _, name in parts()}
-    assert {name.split()[0] for name in names} == blocks.BLOCKS.keys()
-    assert set(LOOKED_AT) <= names
-    assert "verdict all" in names  # on the front page
+@pytest.mark.parametrize("name, title", zip(OWN, variants.SETTINGS, strict=True))
+def test_the_curve_of_an_own_script_is_fresh(name, title):
+    """Each script in one of the settings: all nine would take a minute."""
+    shown = texts("own_curves")["own_curves"]
+    old = re.search(rf"{name} .*", shown[shown.index(title) :])[0]
+    new = variants.own_curve(name, title)
+    assert_same(f"```console\n{old}", f"```console\n{new}", f"own_curves: {name}")
 
 
 def test_every_variant_is_shown_with_its_diff_and_its_curve():
-    found = parts()
-    curves = [text for (_, name), text in found.items() if name.startswith("variants ")]
+    diffs_shown = texts("variant")
+    curves = "\n".join(texts("variants").values())
     names = [path.stem for path in variants.VARIANTS.glob("*.patch")]
     assert len(names) > 5
     for name in names:
         stage = variants.variant_stage(name)
         original = script(stage).read_text()
         assert patched(original, variants.VARIANTS / f"{name}.patch", stage) != original
-        assert f"variant {name}" in [part for _, part in found]
-        row = rf"^{name} +\d\.\d{{6}}"
-        assert len(re.findall(row, "\n".join(curves), re.MULTILINE)) == 1
+        assert f"variant {name}" in diffs_shown
+        assert len(re.findall(rf"(?m)^{name} +\d\.\d{{6}}", curves)) == 1
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids="->".join)
 def test_every_hunk_has_its_reason(pair):
-    reasons = blocks.reasons(*pair)
-    assert len(reasons) == len(diffs.hunks(*pair)) > 0
+    found = reasons.reasons(*pair)
+    assert len(found) == len(diffs.hunks(*pair)) > 0
     page = folder(pair[1]) / "README.md"
     shown = page.read_text()
-    for number, (title, text) in enumerate(reasons, start=1):
+    for number, (title, text) in enumerate(found, start=1):
         assert f'<a id="{pair[1]}.{number}"></a>\n' in shown
         assert f"\n### {title}\n" in shown
-        words = len(text.split())
-        assert words >= 5, f"{page} gives no reason for hunk {number}"
+        assert len(text.split()) >= 5, f"{page} gives no reason for hunk {number}"
         assert "](../" not in text and "[^" not in text  # it is shown elsewhere too
         assert "<" not in re.sub("`.*?`", "", text)  # and not in a fold
 
 
-PAGE = """# Two hunks at once, then the first one
-
-<!-- generated: hunk 02_single_gpu 03_dp 2 3 | Use `b` and `c` -->
-(the diff)
-<!-- end -->
-
-We need both.
-
-<!-- generated: hunk 02_single_gpu 03_dp 1 | Import -->
-<!-- end -->
-For what follows.
-### Another heading
-No reason.
-"""
-
-
-def test_hunks_in_any_order_and_several_under_one_title(tmp_path, monkeypatch):
-    hunks = [diffs.Hunk([], "main", [f"@@ {n}", f"+{n}"]) for n in (1, 2, 3)]
-    monkeypatch.setattr(diffs, "hunks", lambda a, b: hunks)
-    monkeypatch.setattr(blocks, "folder", lambda stage: tmp_path)
-    (tmp_path / "README.md").write_text(PAGE)
-    both = ("Use `b` and `c`", "We need both.")
-    expected = [("Import", "For what follows."), both, both]
-    assert blocks.reasons("02_single_gpu", "03_dp") == expected
-    name = "hunk 02_single_gpu 03_dp 2 3 | Use `b` and `c`"
-    assert blocks.make(name) == (
-        '<a id="03_dp.2"></a>\n<a id="03_dp.3"></a>\n\n### Use `b` and `c`\n\n'
-        "```diff\n@@ 2\n+2\n@@ 3\n+3\n```"
-    )
-    for wrong in "1 2", "4":  # hunk 2 would be told twice; there is no hunk 4
-        (tmp_path / "README.md").write_text(PAGE.replace(" 1 |", f" {wrong} |"))
+def test_a_hunk_that_no_page_explains_is_an_error(tmp_path, monkeypatch):
+    text = (ROOT / "03_dp" / "README.md").read_text()
+    monkeypatch.setattr(reasons, "folder", lambda stage: tmp_path)
+    for wrong in "", "1 2", "3":  # none; hunk 2 told twice; there is no hunk 3
+        page = text.replace("03_dp 1 |", f"03_dp {wrong} |")
+        (tmp_path / "README.md").write_text(page)
         with pytest.raises(SystemExit, match="put each hunk N once"):
-            blocks.reasons("02_single_gpu", "03_dp")
+            reasons.reasons("02_single_gpu", "03_dp")
 
 
 def test_stale_parts_are_noticed():
@@ -160,26 +131,15 @@ def test_stale_parts_are_noticed():
     assert not blocks.same(start, start.replace("3", "4"))
 
 
-def test_a_hunk_links_to_the_site_once_it_has_an_address(monkeypatch):
-    link = "(https://example.org/side_by_side.html#03_dp-04_ddp.3)"
-    assert link not in blocks.hunk("03_dp", "04_ddp", "3", title="A title")
-    monkeypatch.setattr(blocks, "SITE", "https://example.org/")
-    assert link in blocks.hunk("03_dp", "04_ddp", "3", title="A title")
-
-
 def test_stale_parts_are_written_anew(tmp_path, monkeypatch, capsys):
     page = tmp_path / "page.md"
     start = "before\n<!-- generated: {} -->\n"
     monkeypatch.setattr(blocks, "ROOT", tmp_path)
     monkeypatch.setattr(blocks, "PAGES", ["page.md"])
     monkeypatch.setattr(blocks, "BLOCKS", {"twice": lambda word: f"{word} {word}"})
-    monkeypatch.setattr(diffs, "EXPLAINED", [])
     page.write_text(start.format("twice a") + "old\n<!-- end -->\nafter\n")
     blocks.write()
-    blocks.write()
     assert page.read_text() == start.format("twice a") + "a a\n<!-- end -->\nafter\n"
-    told = "page.md: twice a was stale\n" + 2 * "1 generated parts are fresh\n"
-    assert capsys.readouterr().out == told
     page.write_text(start.format("thrice") + "<!-- end -->\n")
     with pytest.raises(SystemExit, match=r"^page.md: .* makes no part 'thrice'$"):
         blocks.write()

@@ -52,13 +52,11 @@ def test_a_row_has_the_error_text_its_cause_and_an_exercise(tmp_path, monkeypatc
     page.write_text(
         "## What goes wrong\n\n- **`It\n  failed`**, or hangs. Rank 0 [is](x.md) "
         "late.[^a] Wait\n  ([a#1](https://a.b)). See [exercise 5]"
-        "(../exercises/05_late.md).\n\n## What to try\n\n- **not this**\n"
+        "(../exercises/05_late.md).\n- **Nobody comes.** gloo looks elsewhere. Wait.\n"
+        "\n## What to try\n\n- **not this**\n"
     )
+    fix = "[stage 4](04_ddp/README.md#what-goes-wrong)"
     assert symptoms.symptoms(page) == [
-        [
-            "`It failed`",
-            "Rank 0 is late.",
-            "[stage 4](04_ddp/README.md#what-goes-wrong)",
-            "[5](exercises/05_late.md)",
-        ]
+        ["`It failed`", "Rank 0 is late.", fix, "[5](exercises/05_late.md)"],
+        ["Nobody comes", "gloo looks elsewhere.", fix, "–"],
     ]

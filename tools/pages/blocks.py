@@ -2,9 +2,7 @@
 
 A generated part stands between `<!-- generated: NAME -->` and `<!-- end -->`. NAME is a
 key of BLOCKS, followed by arguments: `printed 04_ddp`. Hunks have a title, too, and one
-part may show several: `hunk 03_dp 04_ddp 1 2 | Import what is new`. What follows a part
-with hunks is their reason, up to the next part or heading or the end of a fold
-(`</details>`). Reasons are kept in the pages and nowhere else.
+part may show several: `hunk 03_dp 04_ddp 1 2 | Import what is new`.
 """
 
 import functools
@@ -14,17 +12,15 @@ import re
 import subprocess
 import tempfile
 from itertools import pairwise
-from typing import NamedTuple
 
 from tools.bench import predict
 from tools.bench.tables import measured_on, published, steps, table
 from tools.lab.exercise import along_the_path
 from tools.lab.path import PARTS
+from tools.pages import variants
 from tools.pages.essence import essence
-from tools.pages.hangs import hang, hello
-from tools.pages.own_script import own_curves
+from tools.pages.reasons import LESSONS, SITE, reasons
 from tools.pages.symptoms import symptoms_by_kind
-from tools.pages.variants import left_out, variant, variants
 from tools.run import diffs
 from tools.run.stages import (
     BEYOND,
@@ -40,45 +36,13 @@ from tools.run.stages import (
 
 PAGES = ["README.md", "SCALING.md", "SYMPTOMS.md", "CONTRIBUTING.md"]
 PAGES += ["exercises/README.md", "beyond/README.md"]
-PAGES += ["beyond/own_script/README.md", "04_ddp/HANGS.md"]
+PAGES += ["beyond/own_script/README.md"]
 PAGES += [f"{folder(stage).relative_to(ROOT)}/README.md" for stage in EVERY.values()]
 PART = re.compile(r"<!-- generated: (.+?) -->\n(.*?)<!-- end -->", re.DOTALL)
-REASON = re.compile(
-    r"<!-- generated: hunk (\S+) (\S+) ([\d ]+) \| (.+?) -->\n.*?<!-- end -->\n"
-    r"(.*?)(?=^<!-- generated|^##+ |^</details>|\Z)",
-    re.DOTALL | re.MULTILINE,
-)
 SPEEDUP = """![How many times as fast as one process two are, against the batch: a line
 with ranges for each width. Narrow networks with small batches are below 1, wide ones
 with large batches well above](tools/pages/svg/speedup.svg)"""
 NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e-\d+)?")
-
-ON_SAMPLE = (
-    "*On `data/sample`. All of MNIST gives another curve, the same for every stage.*"
-)
-
-# What each stage teaches, as the tables of the pages say it.
-LESSONS = {
-    "01_cpu": "the script itself: one process, on the CPU",
-    "02_single_gpu": "moving the model and each batch to the GPU",
-    "03_dp": "`nn.DataParallel`: one process drives several GPUs",
-    "04_ddp": "`DistributedDataParallel`: one process per GPU, on one or more machines",
-    "05_ddp_inference": "evaluating on every rank, with exact counts",
-    "06_model_parallel": "one model split between two GPUs",
-    "07_fsdp": "fully sharded: each rank keeps 1/*W* of every tensor",
-    "08_tensor_parallel": (
-        "each rank computes a part of every layer, for the same images"
-    ),
-    "09_pipeline": "each rank has some of the layers; micro-batches keep both busy",
-    "10_hybrid": "a grid of ranks: tensor parallel in a row, fully sharded in a column",
-    "11_resume": "continuing a stopped run after its last finished epoch",
-    "12_sharded_checkpoint": (
-        "each rank saves its own part; any number of ranks can load it"
-    ),
-}
-# The address where the site is published, with a slash at its end. While it is empty,
-# no page links there. After a change: make docs.
-SITE = ""
 
 
 def stages(targets=TARGETS):
@@ -97,34 +61,32 @@ def stages(targets=TARGETS):
 
 
 @functools.cache
-def output(target):
-    """Return what `make all` or `beyond` prints without a GPU, on the sample."""
+def run_all(target):
+    """Return what `make all` or `beyond` prints without a GPU."""
     environment = dict(os.environ, CUDA_VISIBLE_DEVICES="")
-    for name in "OMP_NUM_THREADS", "MAKEFLAGS", "MAKELEVEL", "ARGS", "GPUS", "NPROC":
+    for name in "OMP_NUM_THREADS", "MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES":
         environment.pop(name, None)
     with tempfile.TemporaryDirectory() as out:
-        words = ["make", target, "DATA=data/sample", f"OUT={out}"]
+        words = ["make", target, f"OUT={out}"]
         result = subprocess.run(
             words, cwd=ROOT, env=environment, capture_output=True, text=True
         )
     if result.returncode:
         refuse(f"make {target} failed, so the pages cannot show it:\n{result.stderr}")
-    text = result.stdout.replace(out, "runs").strip()
-    return f"```console\n$ make {target} DATA=data/sample\n{text}\n```\n\n{ON_SAMPLE}"
+    return result.stdout.replace(out, "runs").strip()
 
 
 def verdict(target):
-    """Return the end of `output`: the table of all curves, and whether they are one."""
-    *_, table, on_sample = output(target).split("\n\n")
-    command = f"$ make {target} DATA=data/sample"
-    return f"```console\n{command}\n…\n{table}\n\n{on_sample}"
+    """Return the end of `run_all`: the table of all curves, and if they are one."""
+    last = run_all(target).split("\n\n")[-1]
+    return f"```console\n$ make {target}\n…\n{last}\n```"
 
 
 def printed(stage):
-    """Return what a stage printed in the run of `output`, with its command."""
-    runs = output("all" if stage in TARGETS.values() else "beyond").split("\n\n")
-    (run,) = [part for part in runs if f"{stage}/mnist.py --data" in part]
-    return f"```console\n{run[run.index('$ OMP') :]}\n```\n\n{ON_SAMPLE}"
+    """Return what a stage printed in `run_all`, with its command."""
+    runs = run_all("all" if stage in TARGETS.values() else "beyond").split("\n\n")
+    (run,) = [part for part in runs if f"{stage}/mnist.py" in part]
+    return f"```console\n{run[run.index('$ OMP') :]}\n```"
 
 
 def hunk(a, b, *numbers, title):
@@ -139,38 +101,6 @@ def hunk(a, b, *numbers, title):
         view = f"{SITE}side_by_side.html#{a}-{b}.{numbers[0]}"
         shown += ["", f"[See it side by side]({view})"]
     return "\n".join(shown)
-
-
-class Reason(NamedTuple):
-    """Why a hunk is there: the heading it stands under, and the text below it."""
-
-    title: str
-    text: str  # Markdown
-
-
-def reasons(a, b):
-    """Return the Reason of each hunk of the diff from `a` to `b`, in the diff's order.
-
-    They stand in the page of `b`, in any order. Raises SystemExit where the page does
-    not have each hunk of the diff once.
-    """
-    text = (folder(b) / "README.md").read_text()
-    numbers = []
-    found = {}
-    for part in REASON.finditer(text):
-        if part.groups()[:2] == (a, b):
-            for number in map(int, part[3].split()):
-                numbers.append(number)
-                found[number] = Reason(part[4], part[5].strip())
-    needed = list(range(1, len(diffs.hunks(a, b)) + 1))
-    if sorted(numbers) != needed:
-        refuse(
-            f"{b}/README.md explains the hunks {numbers} of the diff from {a}, which "
-            f"has {len(needed)}: put each hunk N once into a part "
-            f"<!-- generated: hunk {a} {b} N | TITLE -->, its reason below it, "
-            "then run: make docs"
-        )
-    return [found[number] for number in needed]
 
 
 def bench():
@@ -209,19 +139,17 @@ BLOCKS = {
     "prediction": prediction,
     "stages": stages,
     "beyond": lambda: stages(BEYOND),
-    "output": output,
     "printed": printed,
     "verdict": verdict,
     "essence": essence,
     "hunk": hunk,
-    "own_curves": own_curves,
     "exercises": exercises,
     "symptoms": symptoms_by_kind,
-    "variant": variant,
-    "variants": variants,
-    "left_out": left_out,
-    "hello": hello,
-    "hang": hang,
+    "hello": variants.hello,
+    "variant": variants.variant,
+    "variants": variants.variants,
+    "left_out": variants.left_out,
+    "own_curves": variants.own_curves,
 }
 
 

@@ -39,63 +39,6 @@ def images(images, titles):
     return made
 
 
-def mistakes(counts):
-    """Draw which digit (row) is taken for which (column): counts (10, 10)."""
-    wrong = counts.clone().fill_diagonal_(0)
-    made, axis = figure(4.8, 4.4)
-    axis.imshow(wrong, cmap="Oranges", vmax=2 * wrong.max().item())
-    for digit, guess in wrong.nonzero().tolist():
-        count = wrong[digit, guess].item()
-        axis.text(guess, digit, count, ha="center", va="center")
-    axis.set(xlabel="classified as", ylabel="the digit is")
-    axis.set(xticks=range(10), yticks=range(10), title="mistakes on the test images")
-    return made
-
-
-def sheet(images):
-    """Return images (n, 28, 28) as one image that has eight of them in each row."""
-    rows = images.view(-1, 8, 28, 28).transpose(1, 2)
-    return rows.reshape(-1, 8 * 28)
-
-
-def paint(axis, rows, devices, title, **limits):
-    """Draw a matrix. Its rows are split evenly, each part in the color of a device.
-
-    `limits` are the values that are white and black: vmin and vmax.
-    """
-    axis.imshow(rows.detach().cpu(), cmap="Greys", aspect="auto", **limits)
-    height = len(rows) / len(devices)
-    for place, device in enumerate(devices):
-        top = place * height - 0.5
-        axis.axhspan(top, top + height, color=RANKS[device], alpha=0.5, linewidth=0)
-    axis.set(xticks=[], yticks=[], title=title)
-
-
-def four_steps(batch, parts, outputs, result):
-    """Draw how a batch of images is split, and how the outputs are joined.
-
-    `batch` is (n, 28, 28), and `parts` are its two halves. `outputs` are the outputs of
-    the parts, and `result` is (n, 10). An image is a row of the outputs.
-    """
-    made = Figure(figsize=(9, 4), layout="constrained")
-    axes = made.subplot_mosaic(
-        [["batch", "part0", "out0", "all"], ["batch", "part1", "out1", "all"]],
-        width_ratios=[1.2, 1.2, 1, 1],
-    )
-    limits = {"vmin": result.min().item(), "vmax": result.max().item()}
-    paint(axes["batch"], sheet(batch), [0, 1], f"batch {tuple(batch.shape)}")
-    for device in 0, 1:
-        part = parts[device]
-        output = outputs[device]
-        title = f"scatter {tuple(part.shape)}"
-        paint(axes[f"part{device}"], sheet(part), [device], title)
-        title = f"apply {tuple(output.shape)}"
-        paint(axes[f"out{device}"], output, [device], title, **limits)
-    title = f"gather {tuple(result.shape)}"
-    paint(axes["all"], result, [0, 1], title, **limits)
-    return made
-
-
 def assignments(maps):
     """Draw which rank gets which image, and in which step.
 

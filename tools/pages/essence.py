@@ -10,7 +10,7 @@ STEPS = {  # what some lines do -> what marks these lines, in the order of the l
     "Join the process group, each process with its own GPU": (
         r'"cuda":$|set_device|init_process_group'
     ),
-    "Give each process its own images": r"  sampler = |  batches = ",
+    "Give each process its own images": r"  sampler = |  loader = DataLoader",
     "Average the gradients": r"ddp_model = ",
     "Shuffle again in every epoch": r"manual_seed|set_epoch",
     "Train the wrapped model": r"loss = train_epoch",

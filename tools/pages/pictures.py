@@ -6,19 +6,15 @@ Each holds the data that it shows, as JSON, and has colors for light and for dar
 import io
 import json
 import re
-from html import unescape
 
 import matplotlib
 import torch
-from matplotlib.figure import Figure
 from torch import nn
 from torch.utils.data import DistributedSampler
 
 from tools.bench import figures
 from tools.bench.tables import published
 from tools.pages import drawing
-from tools.pages.blocks import PART
-from tools.run import plots
 from tools.run.data import SAMPLE, tensors
 from tools.run.stages import ROOT, load
 
@@ -26,56 +22,26 @@ FOLDER = ROOT / "tools" / "pages" / "svg"
 PAPER = "#ffffff"
 INK = "#1c2128"
 SOFT = "#57606a"
-LINE = "#d5dae0"
 DARK = {  # what each color becomes on a dark page
     PAPER: "#151b23",
     INK: "#dde3ea",
     SOFT: "#9aa5b1",
-    LINE: "#2f3742",
     drawing.RANKS[0]: "#194780",
     drawing.RANKS[1]: "#63390b",
-    "#453781": "#9d8bf0",  # the darkest two of the curves
-    "#440154": "#e3b8f5",
 }
 STYLE = {
+    **drawing.STYLE,
     "svg.fonttype": "none",
     "svg.hashsalt": "six scripts",
     "font.size": 10,
-    "figure.facecolor": PAPER,
-    "axes.facecolor": PAPER,
-    "legend.facecolor": PAPER,
+    "grid.alpha": 0.3,
     "text.color": INK,
     "axes.labelcolor": INK,
     "xtick.color": SOFT,
     "ytick.color": SOFT,
     "axes.edgecolor": SOFT,
-    "grid.color": LINE,
-    "legend.edgecolor": LINE,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
     "axes.titlesize": 10,
 }
-
-
-def curves():
-    """Return {stage: its curve}, as stage 1's page has them, in a list."""
-    parts = dict(PART.findall((ROOT / "01_cpu" / "README.md").read_text()))
-    found = {}
-    for line in parts["output all"].splitlines():
-        start = re.match(r"(\d\d_\w+): ", line)
-        epoch = re.match(r"epoch .*loss (\S+) +test (\d+)/(\d+)", line)
-        if start:
-            epochs = found.setdefault(start[1], [])
-        elif epoch:
-            epochs.append([float(epoch[1]), int(epoch[2]), int(epoch[3])])
-    return [found]
-
-
-def draw_curves(found):
-    """Draw losses and test accuracy; printed digits have no distance worth a panel."""
-    figure = Figure(figsize=(8.6, 3.8), layout="constrained")
-    plots.draw_curves(figure.subplots(1, 2), found)
-    return figure
 
 
 def who_gets_what():
@@ -134,7 +100,6 @@ def speedups():
 
 
 PICTURES = {  # name -> what returns the data, a list, and what draws a picture of them
-    "curves": (curves, draw_curves),
     "set_epoch": (who_gets_what, drawing.assignments),
     "gradients": (gradients, drawing.gradients),
     "bubble": (bubble, drawing.schedules),
@@ -161,28 +126,6 @@ def draw(name):
     return text.replace("</style>", only_dark + "</style>", 1)
 
 
-def held(svg):
-    """Return the data that a picture holds."""
-    found = re.search("<dc:description>(.*?)</dc:description>", svg)
-    return json.loads(unescape(found[1]))
-
-
-def words(svg):
-    """Return all that is written in a picture, in order."""
-    found = re.findall(r"<text.*?>(.*?)</text>", svg, re.DOTALL)
-    return [re.sub("<.*?>", "", text) for text in found]
-
-
-def write():
-    """Draw every picture anew, and say which were stale."""
-    for name in PICTURES:
-        path = FOLDER / f"{name}.svg"
-        new = draw(name)
-        if not path.exists() or new != path.read_text():
-            print(f"{path.relative_to(ROOT)} was stale")
-            path.write_text(new)
-    print(f"{len(PICTURES)} pictures are fresh")
-
-
 if __name__ == "__main__":
-    write()
+    for name in PICTURES:
+        (FOLDER / f"{name}.svg").write_text(draw(name))

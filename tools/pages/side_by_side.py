@@ -14,7 +14,7 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
 from tools.pages import words
-from tools.pages.blocks import LESSONS, reasons
+from tools.pages.reasons import LESSONS, reasons
 from tools.run import diffs
 from tools.run.stages import EVERY, ROOT, previous, refuse, script
 

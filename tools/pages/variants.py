@@ -1,62 +1,69 @@
-"""Generated parts that change a stage: their diffs, and what their scripts print."""
+"""Generated parts that run scripts: variants of the stages, hello.py, own scripts."""
 
+import json
+import re
 import tempfile
 from pathlib import Path
 
 from tools.lab.exercise import patched
-from tools.pages.hangs import edited
 from tools.run import compare, ranks
-from tools.run.stages import CPU_PROCESSES, ROOT, refuse, script
+from tools.run.stages import CPU_PROCESSES, OWN, ROOT, refuse, script
 
 VARIANTS = ROOT / "tests" / "beyond" / "variants"  # a patch for each variant
+HELLO = ROOT / "04_ddp" / "hello.py"
 HEADING = "{:18}  epoch 1   epoch 2   epoch 3"
-SGD = "optimizer = torch.optim.SGD(model.parameters(), lr=args.lr)"
-# What a learner may leave out of a stage: its name, and the edits of the script that do
-# it, the text -> what stands there instead.
-LEFT_OUT = {
-    "04_ddp": {
-        # as one rank of one, it takes all images
-        "DistributedSampler": {
-            "DistributedSampler(train, seed": "DistributedSampler(train, 1, 0, seed"
-        },
-        "// world_size": {"args.batch_size // world_size": "args.batch_size"},
-        "the wrapper": {"nn.parallel.DistributedDataParallel(model)": "model"},
-        "all_reduce": {"    dist.all_reduce(totals)": "    #"},
-        "set_epoch": {"        sampler.set_epoch(epoch)": "        #"},
-    },
-    "07_fsdp": {
-        # the optimizer comes before fully_shard
-        "the right order": {
-            "    mesh = dist": f"    {SGD}\n    mesh = dist",
-            f"    {SGD}\n    sizes": "    sizes",
-        },
-        "sharded layers": {"(model.layers[1], model.layers[3], model)": "(model,)"},
-    },
-    "08_tensor_parallel": {
-        # the sampler of stage 7
-        "equal images": {
-            "    loader = DataLoader(train, args.batch_size, shuffle=True)": (
-                "    sampler = torch.utils.data.DistributedSampler(train)\n"
-                "    share = args.batch_size // world_size\n"
-                "    loader = DataLoader(train, share, sampler=sampler)"
-            ),
-            "loader.sampler.generator = torch.Generator().manual_seed(args.seed + epoch)": (
-                "sampler.set_epoch(epoch)"
-            ),
-        },
-    },
-    "09_pipeline": {
-        "the batch's size": {"(loss / len(labels))": "(loss / len(target))"},
-        "broadcast": {"    dist.broadcast(loss_sum, 1)": "    #"},
-    },
-    "10_hybrid": {
-        # the sampler of stage 7
-        "pairs": {
-            "DistributedSampler(train, pairs, pair,": "DistributedSampler(train,",
-            "args.batch_size // pairs": "args.batch_size // world_size",
-        },
-    },
+# What a learner may leave out of a stage: {stage: {its name: the edits of the script
+# that do it, {text: what stands there instead}}}.
+LEFT_OUT = json.loads((ROOT / "tools" / "pages" / "left_out.json").read_text())
+# The own scripts: their processes, and in which settings the page compares them.
+PROCESSES = {"before": None, "after_ddp": 2, "after_fsdp": 2}
+NOT_RANDOM = ["--dropout", "0", "--no-augment"]
+SETTINGS = {
+    "GroupNorm, no dropout, no augmentation": ["--norm", "group", *NOT_RANDOM],
+    "BatchNorm, no dropout, no augmentation": NOT_RANDOM,
+    "BatchNorm, dropout, augmentation": [],
 }
+
+
+def console(*lines):
+    """Return lines of output as Markdown."""
+    return "\n".join(["```console", *lines, "```"])
+
+
+def edited(text, edits):
+    """Return a script with these edits. Raises SystemExit where one does not fit."""
+    for old, new in edits.items():
+        if text.count(old) != 1:
+            refuse(f"a page edits {old!r}, which is not in its script once")
+        text = text.replace(old, new)
+    return text
+
+
+def run(name, words, processes, **options):
+    """Run a script on the CPU; return its result. Raises SystemExit where it fails."""
+    result = ranks.run(words, processes, timeout=300, **options)
+    if result.returncode:
+        refuse(f"{name} failed, so its page cannot show it:\n{result.stderr}")
+    return result
+
+
+def losses(name, text, processes):
+    """Return a line with the losses of a script, a text, run on the sample."""
+    with tempfile.TemporaryDirectory() as out:
+        path = Path(out) / "mnist.py"
+        path.write_text(text)
+        run(name, [path, "--data", "data/sample", "--out", out], processes)
+        curve = compare.read(Path(out) / "metrics.csv")
+    numbers = [f"{loss:.6f}" for loss, *_ in curve]
+    return "  ".join([f"{name:18}", *numbers])
+
+
+def hello():
+    """Return hello.py and what its two ranks print."""
+    code = f"```python\n{HELLO.read_text()}```\n\n"
+    printed = run("hello.py", [HELLO], 2).stdout.splitlines()
+    command = "$ OMP_NUM_THREADS=1 .venv/bin/torchrun --standalone --nproc-per-node=2"
+    return code + console(f"{command} 04_ddp/hello.py", *sorted(printed))
 
 
 def variant(name):
@@ -69,20 +76,6 @@ def variant_stage(name):
     """Return the stage that a variant changes: its patch names it in the first line."""
     first = (VARIANTS / f"{name}.patch").read_text().splitlines()[0]
     return first.removeprefix("--- ").removesuffix("/mnist.py")
-
-
-def losses(name, text, processes):
-    """Return a line with the losses of a script, run on the CPU, on the sample."""
-    with tempfile.TemporaryDirectory() as out:
-        path = Path(out) / "mnist.py"
-        path.write_text(text)
-        words = [path, "--data", "data/sample", "--out", out]
-        result = ranks.run(words, processes, timeout=300)
-        if result.returncode:
-            refuse(f"{name} failed:\n{result.stderr}")
-        curve = compare.read(Path(out) / "metrics.csv")
-    numbers = [f"{loss:.6f}" for loss, *_ in curve]
-    return "  ".join([f"{name:18}", *numbers])
 
 
 def variants(*words):
@@ -102,15 +95,33 @@ def variants(*words):
             processes = int(number)
         changed = patched(text, VARIANTS / f"{name}.patch", stage)
         rows[name] = losses(name, changed, processes)
-    return "\n".join(["```console", HEADING.format(""), *rows.values(), "```"])
+    return console(HEADING.format(""), *rows.values())
 
 
 def left_out(stage):
     """Return the losses of a stage, and of the same script without one change each."""
     processes = CPU_PROCESSES[stage]
     text = script(stage).read_text()
-    rows = [HEADING.format("without")]
-    rows.append(losses("(nothing left out)", text, processes))
+    rows = [losses("(nothing left out)", text, processes)]
     for name, edits in LEFT_OUT[stage].items():
         rows.append(losses(name, edited(text, edits), processes))
-    return "\n".join(["```console", *rows, "```"])
+    return console(HEADING.format("without"), *rows)
+
+
+def own_curve(name, title):
+    """Return a line with the losses of an own script in a setting, in float64."""
+    with tempfile.TemporaryDirectory() as out:
+        words = [script(name), "--out", out, *SETTINGS[title]]
+        printed = run(name, words, PROCESSES[name], float64=True).stdout
+    found = re.findall(r"loss (\S+)", printed)
+    count = re.findall(r"test (\S+)", printed)[-1]
+    return "  ".join([f"{name:38}", *found, f"test {count}"])
+
+
+def own_curves():
+    """Return the losses of each own script in each setting."""
+    rows = []
+    for title in SETTINGS:
+        rows.append(f"{title:40}epoch 1   epoch 2   epoch 3")
+        rows += [own_curve(name, title) for name in OWN]
+    return console(*rows)

@@ -65,12 +65,19 @@ def frame(page):
     return FRAME.format(up=up_from(page), a=previous(stage), b=stage)
 
 
+def labels(diagram):
+    """Return the labels of a Mermaid diagram, as a text for those who do not see it."""
+    found = re.findall(r'"([^"]+)"', diagram) or re.findall(r": (.+)", diagram)
+    plain = [re.sub(r"<.*?>", " ", label).strip(" .…") for label in found]
+    return "Diagram: " + re.sub(r"[\[\]]", "", "; ".join(dict.fromkeys(plain)))
+
+
 def with_pictures(page, text):
     """Return a page's text with a picture in place of each Mermaid diagram."""
 
     def picture(found):
         path = diagrams.path(found[1]).relative_to(ROOT)
-        return f"![{diagrams.words(found[1])}]({up_from(page)}{path})"
+        return f"![{labels(found[1])}]({up_from(page)}{path})"
 
     return diagrams.BLOCK.sub(picture, text)
 

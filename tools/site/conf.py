@@ -11,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from tools.pages.blocks import SITE
+from tools.pages.reasons import SITE
 from tools.site import additions
 
 project = "Six scripts, one loss curve"

@@ -1,0 +1,71 @@
+"""What the pages say of the stages: a lesson for each, and a reason for every hunk.
+
+Reasons are kept in the pages and nowhere else. A reason is what follows a part with
+hunks, up to the next part or heading or the end of a fold (`</details>`).
+"""
+
+import re
+from typing import NamedTuple
+
+from tools.run import diffs
+from tools.run.stages import folder, refuse
+
+# The address where the site is published, with a slash at its end. While it is empty,
+# no page links there. After a change: make docs.
+SITE = ""
+# What each stage teaches, as the tables of the pages say it.
+LESSONS = {
+    "01_cpu": "the script itself: one process, on the CPU",
+    "02_single_gpu": "moving the model and each batch to the GPU",
+    "03_dp": "`nn.DataParallel`: one process drives several GPUs",
+    "04_ddp": "`DistributedDataParallel`: one process per GPU, on one or more machines",
+    "05_ddp_inference": "evaluating on every rank, with exact counts",
+    "06_model_parallel": "one model split between two GPUs",
+    "07_fsdp": "fully sharded: each rank keeps 1/*W* of every tensor",
+    "08_tensor_parallel": (
+        "each rank computes a part of every layer, for the same images"
+    ),
+    "09_pipeline": "each rank has some of the layers; micro-batches keep both busy",
+    "10_hybrid": "a grid of ranks: tensor parallel in a row, fully sharded in a column",
+    "11_resume": "continuing a stopped run after its last finished epoch",
+    "12_sharded_checkpoint": (
+        "each rank saves its own part; any number of ranks can load it"
+    ),
+}
+REASON = re.compile(
+    r"<!-- generated: hunk (\S+) (\S+) ([\d ]+) \| (.+?) -->\n.*?<!-- end -->\n"
+    r"(.*?)(?=^<!-- generated|^##+ |^</details>|\Z)",
+    re.DOTALL | re.MULTILINE,
+)
+
+
+class Reason(NamedTuple):
+    """Why a hunk is there: the heading it stands under, and the text below it."""
+
+    title: str
+    text: str  # Markdown
+
+
+def reasons(a, b):
+    """Return the Reason of each hunk of the diff from `a` to `b`, in the diff's order.
+
+    They stand in the page of `b`, in any order. Raises SystemExit where the page does
+    not have each hunk of the diff once.
+    """
+    text = (folder(b) / "README.md").read_text()
+    numbers = []
+    found = {}
+    for part in REASON.finditer(text):
+        if part.groups()[:2] == (a, b):
+            for number in map(int, part[3].split()):
+                numbers.append(number)
+                found[number] = Reason(part[4], part[5].strip())
+    needed = list(range(1, len(diffs.hunks(a, b)) + 1))
+    if sorted(numbers) != needed:
+        refuse(
+            f"{b}/README.md explains the hunks {numbers} of the diff from {a}, which "
+            f"has {len(needed)}: put each hunk N once into a part "
+            f"<!-- generated: hunk {a} {b} N | TITLE -->, its reason below it, "
+            "then run: make docs"
+        )
+    return [found[number] for number in needed]
