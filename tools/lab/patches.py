@@ -49,6 +49,7 @@ REPLACED = {  # "module:attribute" -> the first parameters, as relied on; why
     ),
     "torch.nn.parallel.data_parallel:parallel_apply": ("modules", "nn.DataParallel's"),
     "torch.nn.parallel.scatter_gather:Scatter": ("", "CUDA's part"),
+    "torch.nn.parallel._functions:Scatter": ("", "the same, backward"),
     "torch.nn.parallel.comm:gather": ("tensors dim destination", "the same"),
     "torch.nn.parallel.comm:broadcast_coalesced": ("tensors devices", "the same"),
     "torch.distributed:init_process_group": ("backend", "NCCL needs GPUs"),
