@@ -160,7 +160,7 @@ test: $(DEV)  ## the tests, on GPUs too where there are some
 site: $(DEV)  ## the pages and notebooks as a web site, in _site/
 	@$(BIN)sphinx-build -W --keep-going -q -c tools/site . _site
 	@echo "file://$(CURDIR)/_site/index.html"
-lint docs lock mutants answers compat: $(DEV)  ## ruff; pages; pins; bugs caught? an older PyTorch
+lint docs lock mutants compat: $(DEV)  ## ruff; pages; pins; bugs caught? an older PyTorch
 lint:
 	@$(BIN)ruff check . && $(BIN)ruff format --check .
 	@$(BIN)lint-imports --no-logo --no-cache
@@ -181,8 +181,6 @@ lock:
 	  && constraint="-c requirements/dev.txt" U= || exit 1; done
 mutants:
 	@$(PY) tests/mutants.py
-answers:
-	@ANSWERS=all OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadgroup tests/lab/test_exercise.py
 compat:
 	@$(PY) -m tools.run.compat "$(TORCH)"
 
@@ -204,7 +202,7 @@ TARGETS := help help-variables all cpu single_gpu dp ddp ddp_inference model_par
   side_by_side notebooks exercises exercise try check watch room handouts hint solution reset restore \
   compare data \
   bench trace memory predict \
-  doctor setup wheelhouse test compat mutants answers lint docs lock site
+  doctor setup wheelhouse test compat mutants lint docs lock site
 .PHONY: $(TARGETS)
 
 # `make 04_ddp` would find that folder, and have nothing to do.

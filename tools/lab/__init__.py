@@ -9,8 +9,9 @@ setting     how a script is run: by a check, or by `make try`
 handouts    the exercises to print, for instructors
 judge       runs a script as the check of its exercise asks, and judges it
 checks      what the exercises' own check.py share
-image_checks  the same, of which images each rank took
+image_run   the same, of which images each rank took
 recorder    what each rank writes down of a run
+image_recorder  the same, of the images of MNIST
 run_record  what the checks know of a run, once it has ended
 patches     what the lab replaces of PyTorch for that, and why
 fake_cuda   fake GPUs on a CPU, for mistakes that show only there

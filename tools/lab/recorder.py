@@ -1,19 +1,18 @@
-"""What a rank writes down while the lab runs it: one event per line, as JSON.
+"""What a rank writes down while it is watched: one event per line, as JSON.
 
 Each line is written at once, so that a run that hangs has told what it did.
-`tools.lab.run_record` reads the events.
+`tools.lab.run_record` reads the events. Nothing in here knows an exercise, or MNIST:
+`tools.lab.image_recorder` does.
 """
 
 import hashlib
 import json
-import resource
 import sys
 from inspect import signature
 from pathlib import Path
 from time import monotonic  # not the module's, which the fake GPUs replace
 
 import torch
-from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
@@ -22,23 +21,9 @@ from torch.optim.optimizer import (
 from tools.lab.patches import COLLECTIVES, replace
 
 array = torch._C.TensorBase.numpy  # the fake GPUs refuse Tensor.numpy
-PIXELS = 28 * 28
-CLASSES = 10
-LARGEST = 2**28  # bytes of a file: a script that prints for ever must not fill the disk
 WORKERS = ["num_workers", "prefetch_factor", "persistent_workers", "timeout"]
 WORKERS += ["multiprocessing_context"]
 FLOATS = {torch.float32, torch.float64}
-
-
-def image_fingerprints(images):
-    """Return which pixels of each image differ from its corner, as bytes.
-
-    They identify an image, whatever data set has it, and however it is scaled.
-    """
-    with torch._C.DisableTorchFunction():  # unseen by the fake GPUs
-        pixels = local_part(images).reshape(-1, PIXELS)
-        differ = pixels != pixels[:, :1]
-        return [array(row).tobytes() for row in differ]
 
 
 def local_part(tensor):
@@ -79,12 +64,6 @@ def state_of(optimizer):
     return held
 
 
-def images_in(values):
-    """Return the tensors among arguments that have images' shape, one row per image."""
-    batches = [v for v in values if isinstance(v, torch.Tensor) and v.dim() > 1]
-    return [batch for batch in batches if len(batch) * PIXELS == batch.numel() > 0]
-
-
 def with_dtype_of_weight(module, args):
     """Return a module's arguments, the first as float64 where its weight is.
 
@@ -99,16 +78,19 @@ def with_dtype_of_weight(module, args):
 
 
 class Recorder:
-    """Writes down what this process does: folder/rankN, with MNIST in folder/data."""
+    """Writes down what this process does, in the file folder/rankN.
 
-    def __init__(self, rank, folder, path, reductions):
+    `path` is the script's. Nothing that the script computes is changed by it, but for
+    `with_dtype_of_weight`, data loaders' workers and what `reduce` leaves undefined.
+    """
+
+    def __init__(self, rank, folder, path):
         self.rank = rank
         self.path = path
-        self.reductions = reductions
         self.events = open(folder / f"rank{rank}", "w", buffering=1)  # noqa: SIM115
         self.depth = 0  # of calls of modules
+        self.names = {}  # id of a parameter -> its name in the network
         self.pending = {}  # collectives that nobody has waited for
-        self.images = known_images(folder / "data")
 
     def log(self, kind, **facts):
         """Write an event. `time` is the same clock in all ranks, in seconds."""
@@ -131,9 +113,12 @@ class Recorder:
         weights = []
         for group in optimizer.param_groups:
             weights += group["params"]
+        digests = {}
+        for number, weight in enumerate(weights):
+            digests[self.names.get(id(weight), str(number))] = digest(weight)
         self.log(
             "step",
-            digest=[digest(weight) for weight in weights],
+            digest=digests,
             squares=sum(squares(weight.grad) for weight in weights),
             lr=float(optimizer.param_groups[0]["lr"]),
             state=state_of(optimizer),
@@ -143,62 +128,48 @@ class Recorder:
     def module_call(self, original, module, *args, **kwargs):
         """Around a call of a module; the outermost one is the network's."""
         if not self.depth:
-            self.forward_pass(module, [*args, *kwargs.values()])
-        if args and getattr(module, "out_features", None) == CLASSES:
-            self.units(args[0])
+            self.forward_pass(module, self.inputs([*args, *kwargs.values()]))
         self.depth += 1
         try:
             return original(module, *with_dtype_of_weight(module, args), **kwargs)
         finally:
             self.depth -= 1
 
-    def forward_pass(self, module, values):
-        """Before a forward pass of the network."""
-        fingerprints = []
-        for images in images_in(values):
-            fingerprints += image_fingerprints(images)
-        weights = dict(module.named_parameters())
-        if weights or fingerprints:
-            digests = None
-            if torch.is_grad_enabled():
-                digests = {name: digest(weight) for name, weight in weights.items()}
-            self.log(
-                "pass",
-                images=[self.images[f] for f in fingerprints if f in self.images],
-                grad=torch.is_grad_enabled(),
-                digest=digests,
-            )
+    def inputs(self, values):
+        """Return the facts to write down of a network's arguments, as a dict."""
+        return {}
 
-    def units(self, hidden):
-        """Before the layer that makes the scores: which units of each image are 0."""
-        with torch._C.DisableTorchFunction():  # unseen by the fake GPUs
-            zero = local_part(hidden) == 0
-            grad = torch.is_grad_enabled()
-            self.log(
-                "units",
-                grad=grad,
-                zeros=int(array(zero).sum()),  # item() would wait for a GPU
-                count=zero.numel(),
-                digests=[digest(row) for row in zero] if grad else [],
-            )
+    def forward_pass(self, module, facts):
+        """Before a forward pass of the network."""
+        weights = {}
+        for name, weight in module.named_parameters():
+            weights[name.removeprefix("module.")] = weight  # with DDP and without
+        if not weights and not any(facts.values()):
+            return
+        digests = None
+        if torch.is_grad_enabled():
+            digests = {name: digest(weight) for name, weight in weights.items()}
+            for name, weight in weights.items():
+                self.names.setdefault(id(weight), name)
+        self.log("pass", grad=torch.is_grad_enabled(), digest=digests, **facts)
 
     def wrapper_forward(self, original, wrapper, *args, **kwargs):
-        """Around the forward pass of DDP and nn.DataParallel."""
+        """Around the forward pass of DDP and nn.DataParallel.
+
+        With DDP it decides how many numbers the backward pass reduces: all or none.
+        """
         grad = torch.is_grad_enabled()
-        self.log("wrapper", name=type(wrapper).__name__, grad=grad)
+        reduced = 0
+        if grad and getattr(wrapper, "require_backward_grad_sync", False):
+            weights = [w for w in wrapper.parameters() if w.requires_grad]
+            reduced = sum(weight.numel() for weight in weights)
+        self.log("wrapper", name=type(wrapper).__name__, grad=grad, reduced=reduced)
         return original(wrapper, *args, **kwargs)
 
     def ddp_init(self, original, ddp, *args, **options):
         """Around the constructor of DDP."""
         original(ddp, *args, **options)
         self.log("ddp")
-        if self.reductions:
-            ddp.register_comm_hook(None, self.reduction)
-
-    def reduction(self, state, bucket):
-        """In place of DDP's own reduction of a bucket."""
-        self.log("reduction", numbers=bucket.buffer().numel())
-        return allreduce_hook(state, bucket)
 
     def loader_init(self, original, loader, *args, **options):
         """Around the constructor of a DataLoader: without workers, which cost time."""
@@ -224,6 +195,14 @@ class Recorder:
         if isinstance(f, str | Path):
             self.log("write", path=str(f))
         return original(obj, f, *args, **options)
+
+    def hash(self, original, value):
+        """Around hash: that of a text differs in each process that Python starts.
+
+        The ranks are forked from one process, and so would have the same.
+        """
+        is_text = isinstance(value, str | bytes)
+        return original((self.rank, value) if is_text else value)
 
     def backward(self, original, *args, **options):
         """Around Tensor.backward: with DDP it is a collective."""
@@ -257,12 +236,14 @@ class Recorder:
         receivers = given.get("dst"), given.get("group_dst")
         if name == "reduce" and self.rank not in receivers:
             given["tensor"].detach().fill_(-1)  # undefined: Gloo leaves partial sums
+            self.log("undefined")
 
     def install(self):
         """Put the methods above in place."""
         register_optimizer_step_pre_hook(self.before_step)
         register_optimizer_step_post_hook(self.step)
         sys.addaudithook(self.audit)
+        replace("builtins:hash", self.hash)
         replace("torch.nn:Module.__call__", self.module_call)
         replace("torch.utils.data:DataLoader.__init__", self.loader_init)
         replace("torch:save", self.save)
@@ -274,28 +255,3 @@ class Recorder:
         replace("torch.distributed:Work.wait", self.wait)
         for name in COLLECTIVES:
             replace(f"torch.distributed:{name}", self.collective)
-
-
-def known_images(root):
-    """Return {fingerprint: (is it for training?, its index)} of MNIST in a folder."""
-    from torchvision import datasets  # here: only a rank needs it at once
-
-    found = {}
-    for train in True, False:
-        images = datasets.MNIST(root, train).data
-        for index, fingerprint in enumerate(image_fingerprints(images)):
-            found[fingerprint] = (train, index)
-    return found
-
-
-def record(rank, folder, path, fake=None, reductions=False):
-    """Have this process write what it does to folder/rankN; MNIST is in folder/data.
-
-    `path` is the script's. `fake` is a function of tools.lab.fake_cuda, called with the
-    function that writes an event; `reductions` has DDP's own reductions written too.
-    """
-    recorder = Recorder(rank, folder, path, reductions)
-    recorder.install()
-    if fake:
-        fake(recorder.log)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (LARGEST, LARGEST))

@@ -1,19 +1,37 @@
-"""What the lab knows of a run that has ended: `RunRecord`, which the checks judge."""
+"""What is known of a watched run that has ended: `RunRecord`.
+
+Nothing in here knows an exercise, or MNIST: `tools.lab.checks` does.
+"""
 
 import re
 import signal
-from dataclasses import dataclass, field
+import subprocess
+from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 
-from tools.lab.setting import Setting
-
-# What a rank says when another one has gone: not the error to tell.
-GONE = r"(?i)Connection (closed|reset)|preamble|Broken pipe|Socket|timed? ?out|peer"
+# What a rank says when another one has ended: not the error to tell.
+OF_ANOTHERS_END = (
+    r"(?i)Connection (closed|reset)|preamble|Broken pipe|Socket|timed? ?out"
+)
+OF_ANOTHERS_END += "|peer"
 # PyTorch puts its own file, and what(), before a message from C++.
 NOISE = r"\[[^\]]*/[^\]]*\] *|what\(\): *"
 
 POINT_TO_POINT = "send", "recv", "isend", "irecv"
+
+
+class Wrong(Exception):
+    """The script is still wrong: says what was seen, and what was expected.
+
+    `setting` is that of the run that showed it, or None.
+    """
+
+    setting = None
+
+
+class Limit(Wrong):
+    """The lab cannot judge this script, which may be right: says why."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -21,67 +39,46 @@ class RunRecord:
     """What was recorded of a run of a script, on one rank or several."""
 
     events: list  # of each rank a list of dicts, as tools.lab.recorder writes them
-    status: int  # 0 where all ranks ended well
-    hangs: bool  # did it take too long?
-    statuses: list  # of each rank: its exit status; None where it had to be ended
-    errors: dict  # rank -> (text, line of the script or None), as tools.run.ranks says
-    places: dict  # rank -> line of the script that it was at when it was ended
-    setting: Setting  # how the script was run
-    stdout: str = ""
-    stderr: str = ""
-    rows: list = field(default_factory=list)  # metrics.csv: (loss, correct, total)
-    weights: dict | None = None  # model.pth
-    needs_gpu: bool = False  # is model.pth saved as on a GPU?
-    unread: dict = field(default_factory=dict)  # of those two: name -> why not read
-    out: Path | None = None  # where the run was told to write
-    path: str = ""  # of the script
-    text: str = ""  # of the script
+    result: object  # what tools.run.ranks.run returned, or the TimedOut that it raised
+    out: Path  # where the run was told to write
+    text: str  # of the script
 
     @property
-    def count(self):
-        """Return how many epochs the run was to train."""
-        return self.setting.epochs - self.setting.resume
+    def hangs(self):
+        """Return whether the run took too long."""
+        return isinstance(self.result, subprocess.TimeoutExpired)
+
+    @property
+    def status(self):
+        """Return 0 where all ranks ended well."""
+        return 1 if self.hangs else self.result.returncode
+
+    @property
+    def stdout(self):
+        """Return what the ranks printed."""
+        return self.result.stdout
+
+    @property
+    def ranks(self):
+        """Return the numbers of the ranks."""
+        return range(len(self.events))
 
     def of(self, kind, rank=0):
         """Return the events of a kind on a rank, in order."""
         return [event for event in self.events[rank] if event["kind"] == kind]
 
-    def passes(self, rank=0, train=True):
-        """Return the indices of the images that reached the network: a list per pass.
-
-        With `train`, the training images of passes with gradients. Otherwise the test
-        images of all passes.
-        """
-        found = []
-        for event in self.of("pass", rank):
-            if event["grad"] or not train:
-                images = [i for is_train, i in event["images"] if is_train == train]
-                if images:
-                    found.append(images)
-        return found
-
-    def epochs(self, rank=0, train=True):
-        """Return `passes` as one list per epoch: each epoch has as many passes.
-
-        The list is empty where a rank had no passes. It has another length than the
-        number of epochs where that does not divide the number of passes.
-        """
-        passes = self.passes(rank, train)
-        size = len(passes) // self.count or 1
-        return [passes[n : n + size] for n in range(0, len(passes), size)]
-
     def rates(self, rank=0):
         """Return the learning rate at each step of an optimizer."""
         return [event["lr"] for event in self.of("step", rank)]
 
-    def wrapped(self, rank=0):
+    def wrappers(self, rank=0):
         """Return the names of the wrappers that training passes went through."""
         return {event["name"] for event in self.of("wrapper", rank) if event["grad"]}
 
     def writers(self):
         """Return which ranks wrote a file below `out`: {name: sorted list of ranks}."""
         found = {}
-        for rank in range(len(self.events)):
+        for rank in self.ranks:
             for event in self.of("write", rank):
                 path = Path(event["path"])
                 if path.is_absolute() and path.is_relative_to(self.out):
@@ -98,12 +95,12 @@ class RunRecord:
     def whereabouts(self):
         """Return a line for each rank: where it was when the run was ended."""
         text = ""
-        for rank, status in enumerate(self.statuses):
-            if rank in self.errors:
-                _, line = self.errors[rank]
+        for rank, status in enumerate(self.result.statuses):
+            if rank in self.result.errors:
+                _, line = self.result.errors[rank]
                 what = f"failed at {self.at(line)}"
             elif status is None:
-                what = f"is at {self.at(self.places.get(rank))}"
+                what = f"is at {self.at(self.result.places.get(rank))}"
             else:
                 what = ending(status)
             text += f"\n  rank {rank} {what}"
@@ -132,12 +129,11 @@ class RunRecord:
         The backward pass is among them where the script uses DDP. Messages between two
         ranks are not: where one sends, the other receives.
         """
-        ranks = range(len(self.events))
         left_out = set(POINT_TO_POINT)
-        if not any(self.of("ddp", rank) for rank in ranks):
+        if not any(self.of("ddp", rank) for rank in self.ranks):
             left_out.add("backward")
         calls = []
-        for rank in ranks:
+        for rank in self.ranks:
             called = self.of("collective_call", rank)
             calls.append([call for call in called if call["name"] not in left_out])
         return calls
@@ -145,22 +141,24 @@ class RunRecord:
     def error(self):
         """Return in words why the run failed: an error and its line, or a status.
 
-        An error that only says that another rank has gone is left to `whereabouts`.
+        An error that only says that another rank has ended is left to `whereabouts`.
         """
-        own = {rank: error for rank, error in self.errors.items() if is_own(error)}
+        statuses = self.result.statuses
+        errors = self.result.errors
+        own = {rank: error for rank, error in errors.items() if is_own(error)}
         if own:
             # one that ended by itself, before those that were ended meanwhile
-            rank = min(own, key=lambda rank: (not self.statuses[rank], rank))
+            rank = min(own, key=lambda rank: (not statuses[rank], rank))
             text, line = own[rank]
-            if self.out:  # the lab's own folder says nothing to the learner
-                text = text.replace(f"{self.out.parent}/", "")
+            # the folder of the run says nothing to a person
+            text = text.replace(f"{self.out.parent}/", "")
             lines = re.sub(NOISE, "", text).splitlines()
             what = lines[0][:300] if lines else ""
             if not what:
-                what = f"rank {rank} {ending(self.statuses[rank])}"
+                what = f"rank {rank} {ending(statuses[rank])}"
             return f"{what}\n  at {self.at(line)}" if line else what
-        for rank, status in enumerate(self.statuses):
-            if status and rank not in self.errors:
+        for rank, status in enumerate(statuses):
+            if status and rank not in errors:
                 return f"rank {rank} {ending(status)}{self.whereabouts()}"
         return f"the ranks did not meet.{self.whereabouts()}"
 
@@ -185,7 +183,7 @@ def is_own(error):
     text, _ = error
     if text.startswith("torch.distributed.Dist"):
         return False
-    return not (text.startswith("RuntimeError") and re.search(GONE, text))
+    return not (text.startswith("RuntimeError") and re.search(OF_ANOTHERS_END, text))
 
 
 def ending(status):

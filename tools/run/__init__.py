@@ -7,6 +7,7 @@ gpus        which GPUs there are, and how many processes run on them
 flags       a stage's flags, read by the script's own parse_args
 rendezvous  lets the nodes of a run find each other before it starts
 supervise   runs a command, and ends with it all that it has started
+edit        replaces texts of a script, each there exactly once
 diffs       the diff between two stages, which a launch shows
 compare     are the curves equal? `plots` draws them
 data        MNIST, or the sample; `sample` made it, and cuts smaller sets from it

@@ -193,6 +193,7 @@ def torchrun_variables(processes, port):
         "TORCHELASTIC_USE_AGENT_STORE": "True",
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
+        "GROUP_RANK": "0",
         "WORLD_SIZE": str(processes),
         "LOCAL_WORLD_SIZE": str(processes),
     }

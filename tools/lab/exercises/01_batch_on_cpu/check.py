@@ -1,15 +1,13 @@
-from tools.lab.checks import Wrong, same_curve
-from tools.lab.fake_cuda import one_gpu
+from tools.lab.checks import Wrong
 
 TRY = {"fake": "one_gpu"}
 
-BATCH = {"batch": 100}  # leaves an incomplete one
-
 
 def check(run):
-    record = run(**BATCH, fake=one_gpu)
-    same_curve(record, run.solution(**BATCH, fake=one_gpu), "the solution")
-    where = sorted({event["device"] for event in record.of("backward")})
+    setting = {"batch": 100, "fake": "one_gpu"}  # leaves an incomplete batch
+    record = run(**setting)
+    record.expect_curve(run.solution(**setting), "the solution")
+    where = record.devices()
     if where != ["cuda:0"]:
         raise Wrong(
             f"The network trained on {' and '.join(where)}, not on the GPU, cuda:0."

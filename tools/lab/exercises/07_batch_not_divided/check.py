@@ -1,50 +1,43 @@
-from tools.lab.checks import (
-    OTHER,
-    Wrong,
-    close,
-    equal_weights,
-    learns,
-    same_curve,
-    wrapped,
-)
-from tools.lab.image_checks import partitioned, trained
+from tools.lab.checks import THREE_RANKS, Wrong, is_close
 
-USUAL = {"processes": 2, "batch": 64, "train": 512}
+TWO_RANKS = {"processes": 2, "batch": 64}
 
 
 def check(run):
-    for setting, rate in (USUAL, 0.1), (OTHER, 0.05):
+    for setting, rate in (TWO_RANKS, 0.1), (THREE_RANKS, 0.05):
         record = run("--lr", str(rate), **setting)
-        partitioned(record, setting["train"])
+        record.expect_partition()
         ranks = setting["processes"]
         batch = setting["batch"]
-        first, _ = zip(*trained(record), strict=True)  # of the two epochs
+        first, _ = zip(*record.trained(), strict=True)  # of the two epochs
         step = sum(len(passes[0]) for passes in first)
         if step not in (batch, ranks * batch):
             raise Wrong(
                 f"The {ranks} ranks together take {step} images a step. With "
                 f"--batch-size {batch} it has to be {batch}, or {batch} on each rank."
             )
-        equal_weights(record)
+        record.expect_equal_weights()
         fits = rate * step / batch
-        rates = record.rates()
-        same = {**setting, "batch": step}
-        try:  # whatever makes a step as long
-            same_curve(
-                record, run.solution("--lr", str(fits), **same), f"rate {fits:g}"
-            )
+        expected = run.solution("--lr", str(fits), **{**setting, "batch": step})
+        try:
+            record.expect_curve(expected, f"rate {fits:g}")  # by whatever means
         except Wrong:
-            off = [n for n, used in enumerate(rates) if not close(used, fits)]
-            if not off:
+            if all(is_close(used, fits) for used in record.rates()):
                 raise
-            last = rates[len(first[0]) :]  # a warm-up is over by then
-            if rates != sorted(rates) or not all(close(used, fits) for used in last):
-                number = off[-1]
-                where = f" in step {number + 1}" if rates[0] != rates[-1] else ""
-                raise Wrong(
-                    f"The {ranks} ranks together take {step} images a step, with a "
-                    f"learning rate of {rates[number]:g}{where}. The rate of {rate:g} "
-                    f"is meant for {batch} images."
-                ) from None
-            wrapped(record)
-            learns(record)
+            steps = len(first[0])
+            expect_warm_up(record, steps, fits, f"take {step} images a step")
+            record.expect_wrapper()
+            record.expect_learning()
+
+
+def expect_warm_up(record, steps, fits, taken):
+    """Raise Wrong unless the rates rise in the first epoch, of `steps`, to one fits."""
+    rates = record.rates()
+    if rates == sorted(rates) and all(is_close(used, fits) for used in rates[steps:]):
+        return
+    number = [n for n, used in enumerate(rates) if not is_close(used, fits)][-1]
+    where = f" in step {number + 1}" if rates[0] != rates[-1] else ""
+    raise Wrong(
+        f"The {len(record.ranks)} ranks together {taken}, with a learning rate of "
+        f"{rates[number]:g}{where}; expected {fits:g}."
+    ) from None

@@ -1,41 +1,25 @@
-from tools.lab.checks import (
-    OTHER,
-    TRAIN,
-    Wrong,
-    close,
-    curve,
-    equal_weights,
-    relative_error,
-    same_curve,
-)
-from tools.lab.image_checks import partitioned
+from tools.lab.checks import THREE_RANKS, Wrong
 
 
 def check(run):
-    for setting in {}, OTHER:
+    for setting in {}, THREE_RANKS:
         record = run(**setting)
-        expected = run.solution(**setting)
-        rows = curve(record)
-        for rank in range(len(record.events)):
-            begun = [
-                e for e in record.of("collective_call", rank) if e["name"] != "backward"
-            ]
-            names = [call["name"] for call in begun]
-            for call in record.of("collective", rank):
-                names.remove(call["name"])
-            if names:
-                raise Wrong(
-                    f"On rank {rank} nobody waited for {names[0]}: the loss may be "
-                    "printed before it is added up."
-                )
-        pairs = zip(rows, expected.rows, strict=True)
-        for epoch, ((ours, *_), (theirs, *_)) in enumerate(pairs, start=1):
-            if not close(ours, theirs):
-                raise Wrong(
-                    f"The loss of epoch {epoch} is given as {ours:.6f}; the mean over "
-                    f"the images of all {len(record.events)} ranks is {theirs:.6f}."
-                    f"{relative_error(ours, theirs)}"
-                )
-        partitioned(record, setting.get("train", TRAIN))
-        equal_weights(record)
-        same_curve(record, expected, "stage 1")
+        record.expect_partition()
+        record.expect_equal_weights()
+        for rank in record.ranks:
+            expect_all_waited_for(record, rank)
+        what = f"the images of all {len(record.ranks)} ranks"
+        record.expect_curve(run.solution(**setting), what)
+
+
+def expect_all_waited_for(record, rank):
+    """Raise Wrong where a rank does not wait for a collective that it has begun."""
+    begun = [call["name"] for call in record.of("collective_call", rank)]
+    for call in record.of("collective", rank):
+        begun.remove(call["name"])
+    left = [name for name in begun if name != "backward"]
+    if left:
+        raise Wrong(
+            f"On rank {rank} nobody waited for {left[0]}: the loss may be printed "
+            "before it is added up."
+        )

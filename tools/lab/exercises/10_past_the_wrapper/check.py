@@ -1,20 +1,12 @@
-from tools.lab.checks import (
-    OTHER,
-    TRAIN,
-    equal_weights,
-    reduced_by_ddp,
-    same_curve,
-    wrapped,
-)
-from tools.lab.image_checks import partitioned
+from tools.lab.checks import THREE_RANKS
 
 
 def check(run):
-    for setting in {}, OTHER:
-        record = run(reductions=True, **setting)
+    for setting in {}, THREE_RANKS:
+        record = run(**setting)
         # Weights that are averaged after each step are equal: what is wrong comes next.
-        equal_weights(record, "pass")
-        partitioned(record, setting.get("train", TRAIN))
-        same_curve(record, run.solution(**setting), "stage 1")
-        wrapped(record)
-        reduced_by_ddp(record)
+        record.expect_equal_weights("pass")
+        record.expect_partition()
+        record.expect_curve(run.solution(**setting), "stage 1")
+        record.expect_wrapper()
+        record.expect_one_reduction()

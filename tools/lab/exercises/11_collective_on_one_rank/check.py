@@ -1,29 +1,18 @@
-from tools.lab.checks import OTHER, Wrong, same_curve
-from tools.lab.fake_cuda import slow_disk
-from tools.lab.image_checks import trained
+from tools.lab.checks import THREE_RANKS, Wrong
 
 EPOCHS = 3
 
 
-def starts(record, rank):
-    """Return when a rank begins each epoch, in seconds: at its first training batch."""
-    passes = [
-        event["time"]
-        for event in record.of("pass", rank)
-        if event["grad"] and any(train for train, _ in event["images"])
-    ]
-    return passes[:: len(passes) // EPOCHS]
-
-
 def check(run):
-    for setting in {"train": 128}, {**OTHER, "train": 99}:
-        record = run(**setting, epochs=EPOCHS, fake=slow_disk)
-        same_curve(record, run.solution(**setting, epochs=EPOCHS), "stage 1")
-        trained(record, EPOCHS)
-        begun = [starts(record, rank) for rank in range(len(record.events))]
-        writes = [
-            e["time"] for e in record.of("write") if e["path"].endswith("model.pth")
-        ]
+    for setting in {"train": 128}, {**THREE_RANKS, "train": 99}:
+        record = run(**setting, epochs=EPOCHS, fake="slow_disk")
+        record.expect_curve(run.solution(**setting, epochs=EPOCHS), "stage 1")
+        record.trained()  # as many batches in each epoch
+        begun = [starts(record, rank) for rank in record.ranks]
+        writes = []
+        for event in record.of("write"):
+            if event["path"].endswith("model.pth"):
+                writes.append(event["time"])
         for epoch in range(1, EPOCHS):
             first, last = begun[0][epoch - 1 : epoch + 1]
             saved = max((time for time in writes if first < time < last), default=None)
@@ -35,3 +24,9 @@ def check(run):
                         f"Rank {rank} begins epoch {epoch + 1} before rank 0 has saved "
                         f"epoch {epoch} (here that takes 0.05 s): it does not wait."
                     )
+
+
+def starts(record, rank):
+    """Return when a rank begins each epoch, in seconds: at its first training batch."""
+    times = [event["time"] for event in record.training_passes(rank)]
+    return times[:: len(times) // EPOCHS]

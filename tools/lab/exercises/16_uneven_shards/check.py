@@ -1,5 +1,5 @@
-from tools.lab.checks import Wrong, learns, wrapped
-from tools.lab.image_checks import flat, trained
+from tools.lab.checks import Wrong
+from tools.lab.image_run import flat
 
 TRY = {"processes": 3, "batch": 129}
 
@@ -12,20 +12,11 @@ RUNS = [
 ]
 
 
-def digests(record, rank):
-    """Return the weights that each training pass begins with, a digest a pass."""
-    return [
-        event["digest"]
-        for event in record.of("pass", rank)
-        if event["grad"] and any(train for train, _ in event["images"])
-    ]
-
-
 def check(run):
     for processes, train, batch in RUNS:
         record = run(processes=processes, train=train, batch=batch)
-        found = trained(record)
-        wrapped(record)
+        found = record.trained()
+        record.expect_wrapper()
         for epoch in range(2):
             used = flat(flat(passes[epoch] for passes in found))
             distinct = len(set(used))
@@ -40,23 +31,32 @@ def check(run):
                     f"{len(used)} images. There are {train}, and an epoch may repeat "
                     f"images of one batch only, which is {batch}."
                 )
-        learns(record)
-        weights = [digests(record, rank) for rank in range(processes)]
-        for rank, passes in enumerate(found):
+        record.expect_learning()
+        for rank in record.ranks:
+            passes = record.training_passes(rank)
             steps = len(record.of("step", rank))
-            if steps < len(weights[rank]):
+            if steps < len(passes):
                 raise Wrong(
-                    f"Rank {rank} put {len(weights[rank])} batches through the "
-                    f"network, and took {steps} steps: all batches have to count."
+                    f"Rank {rank} put {len(passes)} batches through the network, and "
+                    f"took {steps} steps: all batches have to count."
                 )
-            for epoch in range(2):
-                size = len(passes[epoch])
-                first_size = len(found[0][epoch])
-                both = min(size, first_size)
-                ours = weights[rank][epoch * size :][:both]
-                theirs = weights[0][epoch * first_size :][:both]
-                if ours != theirs:
-                    raise Wrong(
-                        f"In epoch {epoch + 1} the weights of rank {rank} differ from "
-                        "those of rank 0: each trains a network of its own."
-                    )
+            expect_network_of_first(record, rank)
+
+
+def expect_network_of_first(record, rank):
+    """Raise Wrong unless a rank's weights are rank 0's, while both have batches."""
+    ours = by_epoch(record, rank)
+    theirs = by_epoch(record, 0)
+    for epoch, passes in enumerate(zip(ours, theirs, strict=True), start=1):
+        if any(one != other for one, other in zip(*passes, strict=False)):
+            raise Wrong(
+                f"In epoch {epoch} the weights of rank {rank} differ from those of "
+                "rank 0: each trains a network of its own."
+            )
+
+
+def by_epoch(record, rank):
+    """Return the digests that a rank's training passes begin with, in two lists."""
+    digests = [event["digest"] for event in record.training_passes(rank)]
+    half = len(digests) // 2
+    return digests[:half], digests[half:]

@@ -1,14 +1,11 @@
-import itertools
-
-from tools.lab.checks import OTHER, Wrong, same_curve, sharded, size_of_network
-from tools.lab.image_checks import trained
+from tools.lab.checks import THREE_RANKS, Wrong
+from tools.lab.image_run import flat
 
 
 def check(run):
-    for setting in {}, OTHER:
+    for setting in {}, THREE_RANKS:
         record = run(**setting)
-        first, *others = (itertools.chain(*passes) for passes in trained(record))
-        first = list(first)
+        first, *others = [flat(passes) for passes in record.trained()]
         for rank, theirs in enumerate(others, start=1):
             pairs = zip(first, theirs, strict=False)
             for step, (ours, images) in enumerate(pairs, start=1):
@@ -21,5 +18,5 @@ def check(run):
                         "all ranks."
                     )
         expected = run.original(**setting)
-        sharded(record, size_of_network(expected))
-        same_curve(record, expected, "stage 8")
+        record.expect_shards(expected.size())
+        record.expect_curve(expected, "stage 8")

@@ -1,5 +1,3 @@
-from tools.lab.checks import same_curve, same_weights, sharded, size_of_network
-
 FOUR = {"train": 136, "epochs": 1}
 # 3 pairs, and in the end 15 images; another seed
 SIX = {"processes": 6, "batch": 48, "train": 111, "epochs": 1}
@@ -10,6 +8,6 @@ def check(run):
         record = run(*flags, **setting)
         # one pair computes the same, in a third of the time
         expected = run.original(*flags, **setting | {"processes": 2})
-        same_curve(record, expected, "stage 10")
-        same_weights(record, expected, "stage 10")
-        sharded(record, size_of_network(expected))
+        record.expect_curve(expected, "stage 10")
+        record.expect_weights(expected, "stage 10")
+        record.expect_shards(expected.size())

@@ -1,7 +1,4 @@
-from tools.lab.checks import ended, equal_weights, same_curve, wrapped
-from tools.lab.image_checks import partitioned
-
-TRY = {"processes": 3, "batch": 36, "flags": ["--lr", "0.5"]}
+TRY = {"processes": 3, "batch": 36, "flags": ("--lr", "0.5")}
 
 # The last batch of an epoch has three images for two ranks, or five for four.
 SETTINGS = (
@@ -13,8 +10,7 @@ SETTINGS = (
 def check(run):
     for setting in SETTINGS:
         record = run(**setting)
-        ended(record)
-        wrapped(record)
-        partitioned(record, setting["train"])
-        equal_weights(record)
-        same_curve(record, run.solution(**setting), "stage 1")
+        record.expect_wrapper()
+        record.expect_partition()
+        record.expect_equal_weights()
+        record.expect_curve(run.solution(**setting), "stage 1")

@@ -1,31 +1,21 @@
-from tools.lab.checks import (
-    OTHER,
-    Wrong,
-    ended,
-    equal_weights,
-    same_curve,
-    same_weights,
-    weights,
-    wrapped,
-)
+from tools.lab.checks import THREE_RANKS, Wrong
 
 BLOCKS = 4  # tensors: the weights and biases of two layers
 
 
 def check(run):
-    for setting in {}, OTHER:
+    for setting in {}, THREE_RANKS:
         record = run(**setting)
         expected = run.solution(**setting | {"processes": 1})
-        ended(record)
-        wrapped(record)
-        for rank in range(len(record.events)):
-            computed_again(record, rank)
-        equal_weights(record)
-        same_curve(record, expected)
-        same_weights(record, expected)
+        record.expect_wrapper()
+        for rank in record.ranks:
+            expect_second_pass(record, rank)
+        record.expect_equal_weights()
+        record.expect_curve(expected)
+        record.expect_weights(expected)
 
 
-def computed_again(record, rank):
+def expect_second_pass(record, rank):
     """Raise Wrong unless each step computes both blocks a second time.
 
     In a backward pass they are called by themselves, which counts as another pass.
@@ -33,7 +23,7 @@ def computed_again(record, rank):
     steps = len(record.of("step", rank))
     passes = [event for event in record.of("pass", rank) if event["grad"]]
     computed = sum(len(event["digest"]) for event in passes)
-    again = computed - steps * len(weights(record))
+    again = computed - steps * len(record.state_dict())
     if again < BLOCKS * steps:
         blocks = 2 * again / BLOCKS / steps
         raise Wrong(
