@@ -43,7 +43,7 @@ RULES = [
     ("torch._foreach_add([g0, g1], [g0, g1])[1]", "cuda:1"),
     ("c.pin_memory().cuda(non_blocking=True)", "cuda:0"),
     ("next(iter(DataLoader(c, pin_memory=True)))", "cpu"),
-    ("torch.nn.DataParallel(torch.nn.Linear(2, 2).cuda())(torch.ones(3, 2))", "cuda:0"),
+    ("data_parallel(torch.ones(3, 2))", "cuda:0"),
     ("torch.set_default_device('cuda')", LIMIT),
     ("torch.cuda.Stream()", LIMIT),
     ("torch.cuda.mem_get_info()", LIMIT),
@@ -90,7 +90,14 @@ def device_in_a_block():
     return within, torch.cuda.current_device()
 
 
-HELPERS = (cross_entropy, DataLoader, elapsed, device_in_a_block)
+def data_parallel(images):
+    """Return the gradient of a layer that has worked on both GPUs."""
+    layer = torch.nn.Linear(2, 2).cuda()
+    torch.nn.DataParallel(layer)(images).sum().backward()
+    return layer.weight.grad
+
+
+HELPERS = (cross_entropy, DataLoader, elapsed, device_in_a_block, data_parallel)
 NAMES = {"torch": torch} | {helper.__name__: helper for helper in HELPERS}
 
 
