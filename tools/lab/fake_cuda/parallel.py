@@ -98,6 +98,7 @@ def install():
     replace("torch.nn.parallel:parallel_apply", parallel_apply)
     replace("torch.nn.parallel.data_parallel:parallel_apply", parallel_apply)
     replace("torch.nn.parallel.scatter_gather:Scatter", Scatter)
+    replace("torch.nn.parallel._functions:Scatter", Scatter)
     replace("torch.nn.parallel.comm:gather", gather)
     replace("torch.nn.parallel.comm:broadcast_coalesced", broadcast)
     replace("torch.distributed:init_process_group", init_process_group)
