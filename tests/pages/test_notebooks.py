@@ -57,21 +57,41 @@ def test_a_notebook_is_what_its_source_says(name):
     assert all(cell.execution_count is None for cell in code(notebook))
 
 
+FORKED = """
+import functools, os
+import tools.pages.notebook as nb
+from tools.run import ranks
+
+def stream(words, **environment):
+    words = [str(word) for word in words]
+    script = next(place for place, word in enumerate(words) if word.endswith(".py"))
+    processes = [word.partition("=")[2] for word in words[:script] if "=" in word]
+    result = ranks.run(words[script:], int(processes[0]) if processes else None)
+    print(result.stdout)
+    assert result.returncode == 0, result.stderr
+
+os.environ.update(RESULT=str(nb.RESULT), MNIST=str(nb.mnist()))
+nb.stream = stream
+nb.run = functools.cache(nb.run)
+"""
+
+
 @pytest.fixture(scope="module")
 def ran(data):
     """Return {stage: its notebook with outputs}: all six, run on few images.
 
-    One kernel runs one after the other, each with nothing of the one before: a kernel
-    of its own for each would import torch six times. The first starts in the root of
-    the repository, the others in their folder. No stage runs twice.
+    One kernel runs one after the other, each with nothing of the one before, and what
+    they start is forked: processes of their own would import torch twenty times. The
+    first starts in the root of the repository, the others in their folder. No stage
+    runs twice.
     """
     together = nbformat.v4.new_notebook()
     found = {stage: read(stage) for stage in STAGES}
-    once = "import functools\nimport tools.pages.notebook as nb\n"
-    once += "nb.run = functools.cache(nb.run)"
+    once = f"exec({FORKED!r}, {{}})"  # %reset takes no names away there
     for stage, notebook in found.items():
         folder = ROOT if stage == STAGES[0] else FOLDER
         begin = f"%reset -f\nimport os\nos.chdir({str(folder)!r})\n{once}\n%reset -f"
+        begin += "\n__spec__ = None"  # which multiprocessing reads
         together.cells += [nbformat.v4.new_code_cell(begin), *notebook.cells]
         once = ""
     with pytest.MonkeyPatch.context() as patch:
@@ -141,12 +161,11 @@ def test_notebooks_3_to_5_find_what_they_say(ran):
 def test_what_goes_wrong_stops_the_notebook(monkeypatch, capfd):
     """Where a program would end, a notebook needs an error: its next cell would run."""
     monkeypatch.chdir(ROOT)
-    monkeypatch.setenv("DATA", "data/sample")
     with pytest.raises(RuntimeError, match="exit status 1"):
-        nb.run("04_ddp", processes=3)
+        nb.run("01_cpu", "--data", "tests")
     with pytest.raises(RuntimeError, match="exit status 1"):
-        nb.ranks("2", "raise SystemExit(3)")
-    assert "--batch-size must be a multiple of 3" in capfd.readouterr().out
+        nb.ranks("1", "raise SystemExit(3)")
+    assert "no MNIST in tests" in capfd.readouterr().out
 
 
 def test_opening_keeps_copies_with_edits(tmp_path):

@@ -70,8 +70,12 @@ def test_pairs_show_both_scripts_whole(page):
 
 def test_changed_words_are_marked(page):
     show(page, "04_ddp")
-    marks = page.locator("main mark").all_text_contents()
-    assert " // world_size" in marks
+    marks = page.eval_on_selector_all(
+        ".text",
+        "all => all.map(one => [...one.querySelectorAll('mark')].map(part =>"
+        " part.textContent).join(''))",
+    )
+    assert "// world_size, sampler=sampler)" in marks
     assert not any("DataLoader" in words for words in marks)  # in both scripts
 
 
