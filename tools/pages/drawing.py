@@ -126,3 +126,28 @@ def schedules(found, unit):
         axis.tick_params(length=0)
     axis.set_xlabel(f"{unit}. Blue: forward, orange: backward; number: micro-batch")
     return made
+
+
+def leaving(curves, right):
+    """Draw losses by epoch, and how far each curve is from the right one.
+
+    `curves` are {what is left out: losses}, `right` the losses with nothing left out.
+    """
+    made, (left, distances) = figure(8.6, 3.6, 1, 2)
+    epochs = range(1, len(right) + 1)
+    left.plot(epochs, right, color=rcParams["text.color"], linewidth=4, alpha=0.35)
+    for number, (name, losses) in enumerate(curves.items()):
+        style = {"color": f"C{number}", "marker": "o", "markersize": 3}
+        left.plot(epochs, losses, **style)
+        pairs = zip(losses, right, strict=True)
+        apart = [abs(loss - expected) / expected for loss, expected in pairs]
+        distances.plot(epochs, apart, label=name, **style)
+    distances.axhspan(1e-8, 1e-5, color=BLUE, alpha=0.18)
+    distances.text(1.05, 1.6e-7, "rounding: the stages of this tutorial")
+    distances.set(yscale="log", ylim=(1e-8, 10), xticks=epochs, xlabel="epoch")
+    distances.set_title("distance from it, relative", loc="left")
+    left.set(xticks=epochs, xlabel="epoch")
+    left.set_title("loss; broad: nothing left out", loc="left")
+    labels = distances.get_legend_handles_labels()
+    made.legend(*labels, loc="outside lower center", ncols=5, frameon=False)
+    return made

@@ -93,6 +93,22 @@ def bubble():
     return [found, "time"]
 
 
+def left_out():
+    """Return the losses of stage 4 without one line each, and with all of them.
+
+    They are those of the table on its page, which a command writes.
+    """
+    page = (ROOT / "04_ddp" / "README.md").read_text()
+    table = re.search(
+        r"<!-- generated: left_out 04_ddp -->(.*?)<!-- end -->", page, re.DOTALL
+    )
+    curves = {}
+    for name, numbers in re.findall(r"(?m)^(\S.*?)  +(\d\.\d{6}.*)$", table[1]):
+        curves[name] = [float(number) for number in numbers.split()]
+    right = curves.pop("(nothing left out)")
+    return [curves, right]
+
+
 def speedups():
     """Return the speed-ups of the published benchmark, and a title."""
     title = "Two processes on two cores: median and range; below 1 they are slower"
@@ -103,6 +119,7 @@ PICTURES = {  # name -> what returns the data, a list, and what draws a picture 
     "set_epoch": (who_gets_what, drawing.assignments),
     "gradients": (gradients, drawing.gradients),
     "bubble": (bubble, drawing.schedules),
+    "left_out": (left_out, drawing.leaving),
     "speedup": (speedups, figures.draw_speedups),
 }
 
