@@ -145,6 +145,8 @@ def leaving(curves, right):
     distances.axhspan(1e-8, 1e-5, color=BLUE, alpha=0.18)
     distances.text(1.05, 1.6e-7, "rounding: the stages of this tutorial")
     distances.set(yscale="log", ylim=(1e-8, 10), xticks=epochs, xlabel="epoch")
+    ticks = {1e-8: "1e-8", 1e-6: "1e-6", 1e-4: "1e-4", 0.01: "1 %", 1: "100 %"}
+    distances.set_yticks(list(ticks), labels=ticks.values())
     distances.set_title("distance from it, relative", loc="left")
     left.set(xticks=epochs, xlabel="epoch")
     left.set_title("loss; broad: nothing left out", loc="left")
