@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 import tempfile
+import textwrap
 from itertools import pairwise
 
 from tools.bench import predict
@@ -103,6 +104,19 @@ def hunk(a, b, *numbers, title):
     return "\n".join(shown)
 
 
+def piece(stage, name):
+    """Return a piece of a script: the function `name`, or main's block `# The name:`.
+
+    A piece ends at the next blank line. Raises SystemExit where there is none such.
+    """
+    text = script(stage).read_text()
+    begin = rf"(?:def {name}\(|    # The {name}:)"
+    found = re.search(rf"(?ms)^{begin}.*?(?=\n\n)", text)
+    if not found:
+        refuse(f"{stage}/mnist.py has no piece {name!r}")
+    return f"```python\n{textwrap.dedent(found[0])}\n```"
+
+
 def bench():
     """Return the published benchmark: the picture, and its table folded below."""
     result = published()
@@ -143,9 +157,11 @@ BLOCKS = {
     "verdict": verdict,
     "essence": essence,
     "hunk": hunk,
+    "piece": piece,
     "exercises": exercises,
     "symptoms": symptoms_by_kind,
     "hello": variants.hello,
+    "gathered": variants.gathered,
     "variant": variants.variant,
     "variants": variants.variants,
     "left_out": variants.left_out,

@@ -1,16 +1,18 @@
-"""Generated parts that run scripts: variants of the stages, hello.py, own scripts."""
+"""Generated parts that run scripts: variants, hello.py, gathered.py, own scripts."""
 
 import json
 import re
 import tempfile
 from pathlib import Path
 
+from tools.lab import fake_cuda
 from tools.lab.exercise import patched
 from tools.run import compare, ranks
 from tools.run.stages import CPU_PROCESSES, OWN, ROOT, refuse, script
 
 VARIANTS = ROOT / "tests" / "beyond" / "variants"  # a patch for each variant
 HELLO = ROOT / "04_ddp" / "hello.py"
+GATHERED = ROOT / "03_dp" / "gathered.py"
 HEADING = "{:18}  epoch 1   epoch 2   epoch 3"
 # What a learner may leave out of a stage: {stage: {its name: the edits of the script
 # that do it, {text: what stands there instead}}}.
@@ -66,6 +68,19 @@ def hello():
     return code + console(f"{command} 04_ddp/hello.py", *sorted(printed))
 
 
+def two_gpus(rank):
+    """Have a rank believe in two GPUs."""
+    fake_cuda.two_gpus(lambda *_, **__: None)
+
+
+def gathered():
+    """Return gathered.py and what it prints on two fake GPUs."""
+    code = f"```python\n{GATHERED.read_text()}```\n\n"
+    printed = run("gathered.py", [GATHERED], None, prepare=(two_gpus,)).stdout
+    command = "$ .venv/bin/python 03_dp/gathered.py"
+    return code + console(command, *printed.splitlines())
+
+
 def variant(name):
     """Return the diff from a stage to the variant."""
     text = (VARIANTS / f"{name}.patch").read_text()
@@ -100,7 +115,7 @@ def variants(*words):
 
 def left_out(stage):
     """Return the losses of a stage, and of the same script without one change each."""
-    processes = CPU_PROCESSES[stage]
+    processes = CPU_PROCESSES.get(stage)
     text = script(stage).read_text()
     rows = [losses("(nothing left out)", text, processes)]
     for name, edits in LEFT_OUT[stage].items():
