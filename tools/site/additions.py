@@ -5,14 +5,27 @@ import shutil
 from pathlib import Path
 
 from tools.pages import diagrams, side_by_side
-from tools.run.stages import BEYOND, EVERY, ROOT, STAGES, previous
+from tools.run.stages import BEYOND, EVERY, ROOT, STAGES, folder, previous
+
+
+
+def pages_of(stages):
+    """Return the pages of stages: each one's lesson, below it its details."""
+    pages = []
+    for stage in stages:
+        path = folder(stage).relative_to(ROOT)
+        pages.append(f"{path}/README")
+        if (ROOT / path / "DETAILS.md").exists():
+            pages.append(f"{path}/DETAILS")
+    return pages
+
 
 CONTENTS = {  # caption -> the pages below it, in the table of contents
     "Begin": ["tools/site/learn", "SETUP"],
-    "Six stages": [f"{stage}/README" for stage in STAGES],
+    "Six stages": pages_of(STAGES),
     "Beyond": [
         "beyond/README",
-        *(f"beyond/{stage}/README" for stage in BEYOND.values()),
+        *pages_of(BEYOND.values()),
         "beyond/own_script/README",
     ],
     "Look closer": [
