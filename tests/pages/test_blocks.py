@@ -44,7 +44,7 @@ def test_generated_parts_are_fresh():
             assert_same(text, blocks.make(name), f"{page}: {name}")
             checked += 1
     assert checked > len(texts("hunk")) + len(STAGES) + 10
-    line = f"\n{len(STAGES)} scripts, one loss curve\n```"
+    line = f"\n{len(STAGES)} scripts, one loss curve\n"
     assert line in texts("verdict")["verdict all"]  # on the front page
     assert {name.split()[0] for _, name in parts()} == blocks.BLOCKS.keys()
 
