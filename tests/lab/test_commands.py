@@ -48,7 +48,7 @@ def test_the_way_of_a_learner(workshop):
     assert (wrong.returncode, wrong.stderr) == (0, "")  # no error of make's
     running, verdict, how, repeat = wrong.stdout.splitlines()
     assert running.startswith(f"Running {mine}")
-    assert verdict.startswith("Not yet. The loss of epoch 1 is given as")
+    assert verdict.startswith("Not yet. The loss of epoch 1 is ")
     assert repeat == "Repeat it: make try E=08 LAST=1"
     repeated = act("try", "LAST=1").stdout
     assert repeated.startswith(how.replace("That was", "Two runs"))

@@ -8,6 +8,7 @@ from pathlib import Path
 from tools.lab import fake_cuda
 from tools.lab.exercise import patched
 from tools.run import compare, ranks
+from tools.run.edit import edit
 from tools.run.stages import CPU_PROCESSES, OWN, ROOT, refuse, script
 
 VARIANTS = ROOT / "tests" / "beyond" / "variants"  # a patch for each variant
@@ -30,15 +31,6 @@ SETTINGS = {
 def console(*lines):
     """Return lines of output as Markdown."""
     return "\n".join(["```console", *lines, "```"])
-
-
-def edited(text, edits):
-    """Return a script with these edits. Raises SystemExit where one does not fit."""
-    for old, new in edits.items():
-        if text.count(old) != 1:
-            refuse(f"a page edits {old!r}, which is not in its script once")
-        text = text.replace(old, new)
-    return text
 
 
 def run(name, words, processes, **options):
@@ -119,7 +111,7 @@ def left_out(stage):
     text = script(stage).read_text()
     rows = [losses("(nothing left out)", text, processes)]
     for name, edits in LEFT_OUT[stage].items():
-        rows.append(losses(name, edited(text, edits), processes))
+        rows.append(losses(name, edit(text, *edits.items()), processes))
     return console(HEADING.format("without"), *rows)
 
 

@@ -8,7 +8,6 @@ from tools.pages import diagrams, side_by_side
 from tools.run.stages import BEYOND, EVERY, ROOT, STAGES, folder, previous
 
 
-
 def pages_of(stages):
     """Return the pages of stages: each one's lesson, below it its details."""
     pages = []
