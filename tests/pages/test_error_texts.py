@@ -22,7 +22,9 @@ PAGES = "*.md", "0*/*.md", "beyond/**/*.md", "exercises/*.md"
 UNWRITTEN = r"(?ms)^(<!-- generated: | *```).*?^(<!-- end -->| *```$)"
 COMMAND = re.compile(r"[-.<]|(make|sudo|sbatch|scontrol|ps|py-spy|diff) |[A-Z_]+=")
 PREFIX = re.compile(r"^(\w+Error|error|CUDA error): ")
-PLACEHOLDER = re.compile(r"\"[^\"]*\"|'[^']*'|--\S+|\b(?:RANK|cpu)\b|\S*[\d…]\S*")
+PLACEHOLDER = re.compile(
+    r"\"[^\"]*\"|'[^']*'|--\S+|wrapper_\w+|\b(?:RANK|cpu)\b|\S*[\d…]\S*"
+)
 ELSEWHERE = {  # who else prints a text that is in no installed package
     "Duplicate GPU detected": "an older NCCL",
     "No space left on device": "the kernel",
