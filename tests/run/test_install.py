@@ -72,12 +72,11 @@ def checkout(tmp_path):
     return tmp_path
 
 
-def make(checkout, *words, **variables):
+def make(checkout, house="house", **variables):
     """Run make in a checkout with the packages of its wheelhouse."""
     nowhere = {"UV_DEFAULT_INDEX": "http://127.0.0.1:9/simple", "PIP_FIND_LINKS": ""}
-    environment = {**ENV, **nowhere, "WHEELHOUSE": "house", **variables}
-    words = ["make", f"PYTHON={sys.executable}", ".venv/stages.ready", *words]
-    return call(words, cwd=checkout, env=environment)
+    words = [f"PYTHON={sys.executable}", f"WHEELHOUSE={house}", ".venv/stages.ready"]
+    return call(["make", *words], cwd=checkout, env={**ENV, **nowhere, **variables})
 
 
 @pytest.mark.parametrize("is_there", [True, False])
@@ -114,7 +113,7 @@ def test_a_wheelhouse_is_enough(checkout, tool):
     result = make(checkout, PATH=path)
     assert "could not get all of stages.txt: see above, then try" in result.stderr
     assert not (checkout / ".venv/stages.ready").exists()
-    result = make(checkout, PATH=path, WHEELHOUSE="tools")
+    result = make(checkout, "tools", PATH=path)
     assert result.stderr.startswith("WHEELHOUSE=tools: it has no torch")
 
 

@@ -73,11 +73,6 @@ def tensors(root, train=True):
     return TensorDataset(part.data, part.targets)
 
 
-def choose():
-    """Return data/sample, for callers that give no root of their own."""
-    return SAMPLE
-
-
 def main():
     """Fill data/mnist. Whatever goes wrong, it is complete afterwards, or as before."""
     from torchvision.datasets import MNIST
