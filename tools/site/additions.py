@@ -7,12 +7,24 @@ from pathlib import Path
 from tools.pages import diagrams, side_by_side
 from tools.run.stages import BEYOND, EVERY, ROOT, STAGES, previous
 
+
+
+def of_stages(folders):
+    """Return the pages of stages: each lesson, and below it its details where it has."""
+    pages = []
+    for folder in folders:
+        pages.append(f"{folder}/README")
+        if (ROOT / folder / "DETAILS.md").exists():
+            pages.append(f"{folder}/DETAILS")
+    return pages
+
+
 CONTENTS = {  # caption -> the pages below it, in the table of contents
     "Begin": ["tools/site/learn", "SETUP"],
-    "Six stages": [f"{stage}/README" for stage in STAGES],
+    "Six stages": of_stages(STAGES),
     "Beyond": [
         "beyond/README",
-        *(f"beyond/{stage}/README" for stage in BEYOND.values()),
+        *of_stages(f"beyond/{stage}" for stage in BEYOND.values()),
         "beyond/own_script/README",
     ],
     "Look closer": [
