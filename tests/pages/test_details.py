@@ -1,4 +1,4 @@
-"""Promise: stage 4 with a diff of 04_ddp/DETAILS.md prints what the page shows of it."""
+"""Promise: stage 4 with a diff of 04_ddp/DETAILS.md prints what the page shows."""
 
 import re
 
