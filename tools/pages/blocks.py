@@ -162,6 +162,7 @@ BLOCKS = {
     "symptoms": symptoms_by_kind,
     "hello": variants.hello,
     "gathered": variants.gathered,
+    "in_order": variants.in_order,
     "variant": variants.variant,
     "variants": variants.variants,
     "left_out": variants.left_out,

@@ -14,6 +14,7 @@ from tools.run.stages import CPU_PROCESSES, OWN, ROOT, refuse, script
 VARIANTS = ROOT / "tests" / "beyond" / "variants"  # a patch for each variant
 HELLO = ROOT / "04_ddp" / "hello.py"
 GATHERED = ROOT / "03_dp" / "gathered.py"
+IN_ORDER = ROOT / "05_ddp_inference" / "in_order.py"
 HEADING = "{:18}  epoch 1   epoch 2   epoch 3"
 # What a learner may leave out of a stage: {stage: {its name: the edits of the script
 # that do it, {text: what stands there instead}}}.
@@ -71,6 +72,14 @@ def gathered():
     printed = run("gathered.py", [GATHERED], None, prepare=(two_gpus,)).stdout
     command = "$ .venv/bin/python 03_dp/gathered.py"
     return code + console(command, *printed.splitlines())
+
+
+def in_order():
+    """Return in_order.py and what rank 0 of three prints."""
+    code = f"```python\n{IN_ORDER.read_text()}```\n\n"
+    printed = run("in_order.py", [IN_ORDER], 3).stdout.splitlines()
+    command = "$ OMP_NUM_THREADS=1 .venv/bin/torchrun --standalone --nproc-per-node=3"
+    return code + console(f"{command} 05_ddp_inference/in_order.py", *printed)
 
 
 def variant(name):
