@@ -1,0 +1,72 @@
+"""Which collectives a rank calls, and where two ranks part."""
+
+from inspect import signature
+from itertools import zip_longest
+
+import torch
+
+from tools.watch.replace import replace
+
+COLLECTIVES = ["barrier", "monitored_barrier", "all_reduce", "broadcast", "reduce"]
+COLLECTIVES += ["all_gather", "all_gather_object", "broadcast_object_list"]
+COLLECTIVES += ["all_gather_into_tensor", "reduce_scatter", "reduce_scatter_tensor"]
+COLLECTIVES += ["gather", "scatter", "gather_object", "scatter_object_list"]
+COLLECTIVES += ["all_to_all", "all_to_all_single"]
+SENDER = "src", "group_src"
+
+
+class Collectives:
+    """Has a log get an event for each call of a collective of the default group."""
+
+    def __init__(self, log):
+        self.log = log
+        self.depth = 0  # of collectives that call others
+
+    def install(self):
+        for name in COLLECTIVES:
+            replace(f"torch.distributed:{name}", self.around)
+
+    def around(self, original, *args, **options):
+        """Around a collective."""
+        given = signature(original).bind(*args, **options).arguments
+        if self.depth == 0 and self.is_of_all(given.get("group")):
+            self.log.write(
+                "collective",
+                name=original.__name__,
+                line=self.log.line(),
+                numbers=numbers_of(given),
+            )
+        self.depth += 1
+        try:
+            return original(*args, **options)
+        finally:
+            self.depth -= 1
+
+    def is_of_all(self, group):
+        """Return whether a group is that of all ranks."""
+        whole = torch.distributed.group.WORLD
+        return group is None or group is whole
+
+
+def numbers_of(given):
+    """Return how many numbers a collective moves, by its arguments; None: unknown."""
+    for name in "tensor", "input_tensor", "input", "output_tensor":
+        if isinstance(given.get(name), torch.Tensor):
+            return given[name].numel()
+    return None
+
+
+def first_difference(calls):
+    """Return (number, rank, call of rank 0, call of that rank) where ranks part.
+
+    `calls` has a list of events for each rank. One that has no such call is None. None
+    where all ranks make the same calls in the same order.
+    """
+    for rank in range(1, len(calls)):
+        pairs = zip_longest(calls[0], calls[rank])
+        for number, (first, other) in enumerate(pairs, start=1):
+            if first is None or other is None:
+                return number, rank, first, other
+            if (first["name"], first["numbers"]) != (other["name"], other["numbers"]):
+                return number, rank, first, other
+    return None
