@@ -173,7 +173,7 @@ class Hooks:
         parallel = "torch.distributed.tensor.parallel"
         replace(f"{parallel}:parallelize_module", self.split_model)
         for name in "send", "recv", "isend", "irecv":
-            replace(f"torch.distributed:{name}", self.split_model)
+            replace(f"torch.distributed:{name}", self.message)
         for name in "clip_grad_norm_", "clip_grad_value_":
             replace(f"torch.nn.utils:{name}", self.clip)
 
@@ -185,6 +185,12 @@ class Hooks:
     def split_model(self, original, *args, **options):
         """Around what splits a model among ranks, which then share their samples."""
         self.log.write("split", line=self.log.line())
+        return original(*args, **options)
+
+    def message(self, original, *args, **options):
+        """Around a message to one rank: a pipeline's ranks have other weights, too."""
+        self.log.write("split", line=self.log.line())
+        self.log.write("pipeline", line=self.log.line())
         return original(*args, **options)
 
     # The data

@@ -1,7 +1,7 @@
 """What rank 0 prints under a condition, and what the other ranks would print there.
 
-A rank that does not take the branch evaluates what the branch prints all the same, at
-the `if`, from what it has in its variables. Only names, attributes, items, arithmetic
+A rank that does not take the branch evaluates what the branch hands to functions all
+the same, at the `if`, from what it has in its variables. Only names, attributes, items, arithmetic
 and calls that change nothing are evaluated.
 """
 
@@ -15,7 +15,6 @@ import torch
 
 from tools.watch.events import place
 
-PRINTERS = {"print", "info", "log", "add_scalar", "write", "set_postfix", "warning"}
 HARMLESS = {"float", "int", "len", "round", "sum", "min", "max", "abs", "item", "mean"}
 ALLOWED = ast.Name, ast.Attribute, ast.Subscript, ast.BinOp, ast.UnaryOp, ast.Constant
 ALLOWED += ast.operator, ast.unaryop, ast.expr_context, ast.Call, ast.Slice
@@ -64,24 +63,16 @@ class Inlined(ast.NodeTransformer):
         return self.assigned.get(node.id, node)
 
 
-def printed(statement, assigned):
-    """Return the expressions that a statement prints, as syntax trees."""
+def given(call, assigned):
+    """Return the expressions that a call is given, as syntax trees, f-strings apart."""
     found = []
-    for call in ast.walk(statement):
-        if not isinstance(call, ast.Call):
-            continue
-        name = getattr(call.func, "id", getattr(call.func, "attr", ""))
-        if name not in PRINTERS:
-            continue
-        values = [*call.args, *(keyword.value for keyword in call.keywords)]
-        for value in values:
-            parts = [
-                one for one in ast.walk(value) if isinstance(one, ast.FormattedValue)
-            ]
-            for one in [part.value for part in parts] or [value]:
-                one = Inlined(assigned).visit(ast.parse(ast.unparse(one), mode="eval"))
-                if harmless(one.body):
-                    found.append(one.body)
+    for value in [*call.args, *(keyword.value for keyword in call.keywords)]:
+        fields = [one for one in ast.walk(value) if isinstance(one, ast.FormattedValue)]
+        for one in [field.value for field in fields] or [value]:
+            copy = ast.parse(ast.unparse(one), mode="eval")
+            inlined = Inlined(assigned).visit(copy).body
+            if harmless(inlined):
+                found.append(inlined)
     return found
 
 
@@ -94,8 +85,10 @@ def branches(text):
         assigned = {}
         expressions = []
         for statement in node.body:
-            if isinstance(statement, ast.Expr):
-                expressions += printed(statement, assigned)
+            if isinstance(statement, ast.Expr) and isinstance(
+                statement.value, ast.Call
+            ):
+                expressions += given(statement.value, assigned)
             elif isinstance(statement, ast.Assign) and len(statement.targets) == 1:
                 target = statement.targets[0]
                 if isinstance(target, ast.Name) and harmless(statement.value):

@@ -32,6 +32,8 @@ def finding_lines(finding):
 def fine(seen, found, compared):
     """Return a line for each thing that was looked at and is right."""
     wrong = " ".join(one.what for one in found)
+    if "never meet" in wrong:
+        return []
     lines = []
     steps = len(seen.of("step"))
     if steps and "weights differ" not in wrong and "learning rates" not in wrong:
@@ -64,17 +66,20 @@ def information(seen):
     return []
 
 
-def text(name, ranks, seen, seconds, found, compared, not_told, folder):
-    """Return the whole report."""
-    lines = [headline(name, ranks, seen, seconds), ""]
+def text(name, inspection, seconds, folder):
+    """Return the whole report on a script of that name."""
+    seen = inspection.seen
+    found = inspection.findings
+    lines = [headline(name, len(seen.ranks), seen, seconds), ""]
     for finding in sorted(found, key=lambda one: LEVELS.index(one.level)):
         lines += finding_lines(finding)
     if found:
         lines.append("")
-    lines += fine(seen, found, compared)
+    lines += fine(seen, found, inspection.compared)
     lines += information(seen)
-    unchecked = [NOT_CHECKED, *not_told]
+    unchecked = [NOT_CHECKED, *inspection.not_told]
     lines.append(f"not checked: {'; '.join(unchecked)}")
     errors = sum(finding.level == "ERROR" for finding in found)
-    lines.append(f"{errors} errors. Whole log: {folder}")
+    told = {0: "No errors", 1: "1 error"}.get(errors, f"{errors} errors")
+    lines.append(f"{told}. Whole log: {folder}")
     return "\n".join(lines)

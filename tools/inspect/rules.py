@@ -465,7 +465,12 @@ def findings(seen):
     found = list(alone(seen))
     if found:
         return found
-    rules = [rule for rule in RULES if not seen.of("split") or rule not in SHARE]
+    left_out = []
+    if seen.of("split"):
+        left_out += SHARE
+    if seen.of("pipeline"):
+        left_out += [weights_differ, gradients_differ]
+    rules = [rule for rule in RULES if rule not in left_out]
     for rule in rules:
         found += rule(seen)
     return found
