@@ -14,7 +14,7 @@ NUMBERS += ["max_memory_reserved"]
 
 
 class OnCpu(TorchFunctionMode):
-    """A mode in which "cuda" is another name of the CPU for all of torch's functions."""
+    """A mode in which "cuda" is a name of the CPU for all of torch's functions."""
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         args = [on_cpu(value) for value in args]
@@ -47,12 +47,12 @@ def zero(original, *args, **options):
 
 def local_rank(original):
     """In place of torch.cuda.current_device."""
-    return int(os.environ.get("LOCAL_RANK", 0))
+    return int(os.environ.get("LOCAL_RANK", "0"))
 
 
 def local_world_size(original):
     """In place of torch.cuda.device_count."""
-    return int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
 
 
 def init_process_group(original, backend=None, *args, **options):

@@ -44,7 +44,7 @@ def digest_of(*values):
 
 
 def rows_of(value, found):
-    """Add digests of the rows of the tensors in a batch to `found`, tensor by tensor."""
+    """Add the digests of each tensor's rows in a batch to `found`, a list of lists."""
     if isinstance(value, torch.Tensor):
         if value.dim() and value.numel():
             found.append([digest(row) for row in value])

@@ -1,11 +1,12 @@
 """What rank 0 prints under a condition, and what the other ranks would print there.
 
-A rank that does not take the branch evaluates what the branch hands to functions all
-the same, at the `if`, from what it has in its variables. Only names, attributes, items, arithmetic
+A rank that does not take the branch evaluates all the same what the branch hands to
+functions, at the `if`, from what it has in its variables. Only names, attributes, items, arithmetic
 and calls that change nothing are evaluated.
 """
 
 import ast
+import contextlib
 import sys
 import threading
 import time
@@ -151,8 +152,8 @@ class Numbers:
         told = self.branches_of(path).get(frame.f_lineno)
         passed = self.inside.pop(id(frame), None)
         if passed:
-            (texts, first), line, times = passed
-            if first <= frame.f_lineno and frame.f_lineno == first:
+            first, line, times = passed
+            if frame.f_lineno == first:
                 self.log.write("taken", branch=line, times=times)
         if told:
             self.evaluate(frame, told)
@@ -166,15 +167,15 @@ class Numbers:
         if times > MOST:
             return
         numbers = {}
-        for text in told[0]:
-            try:
+        texts, first = told
+        for text in texts:
+            # a name that there is not yet, say: the branch itself would tell
+            with contextlib.suppress(Exception):
                 value = number(eval(text, frame.f_globals, frame.f_locals))
-            except Exception:  # noqa: BLE001, S112: a name that there is not yet
-                continue
-            if value is not None:
-                numbers[text] = value
+                if value is not None:
+                    numbers[text] = value
         self.log.write("numbers", line=where, times=times, numbers=numbers)
-        self.inside[id(frame)] = told, where, times
+        self.inside[id(frame)] = first, where, times
 
 
 def clock(original):

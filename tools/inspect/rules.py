@@ -334,7 +334,8 @@ def judge_evaluation(line, shares):
         yield Finding("ERROR", what, line, [], see)
     elif padding and size % (len(lists) + 1):
         extra = -size % (len(lists) + 1)
-        what = f"on {len(lists) + 1} ranks DistributedSampler evaluates {extra} samples twice"
+        more = len(lists) + 1
+        what = f"on {more} ranks DistributedSampler evaluates {extra} samples twice"
         yield Finding(
             "LOOK", what, line, [f"{size} samples; {len(lists)} ranks are exact"]
         )
