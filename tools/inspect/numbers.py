@@ -1,8 +1,8 @@
 """What rank 0 prints under a condition, and what the other ranks would print there.
 
 A rank that does not take the branch evaluates all the same what the branch hands to
-functions, at the `if`, from what it has in its variables. Only names, attributes, items, arithmetic
-and calls that change nothing are evaluated.
+functions, at the `if`, from what it has in its variables. Only names, attributes,
+items, arithmetic and calls that change nothing are evaluated.
 """
 
 import ast
