@@ -1,17 +1,22 @@
 """The gradients of several ranks, and those of one that is handed the same batches.
 
-The several ranks write down the batches that they take, and before each step the
-gradients; after it, the weights. The one rank takes the ranks' batches merged. After
-each step it takes over the weights of the several: each step is compared by itself.
+The several ranks write down the batches that they take, what they draw at random for
+them, and before each step the gradients; after it, the weights. The one rank takes all
+that merged. After each step it takes over the weights of the several: each step is
+compared by itself.
 """
 
 import math
 from pathlib import Path
 
 import torch
+from torch.utils.data import get_worker_info
 
-from tools.inspect.exact import in_double
-from tools.inspect.hooks import Hooks, generator_states, named
+from tools.inspect.data import named
+from tools.inspect.exact import InDouble, as_read, in_double
+from tools.inspect.hooks import Hooks
+from tools.inspect.merge import CannotTell, merged, merged_numbers
+from tools.inspect.samples import changed, generator_states
 
 STEPS = 6  # that are compared
 NUMBERS = 2_000_000  # of a step's gradients that are kept, evenly spaced
@@ -25,18 +30,43 @@ class Steps(Hooks):
     def __init__(self, log, end, folder):
         super().__init__(log, end)
         self.folder = Path(folder)
-        self.states = None  # of the generators, when the latest batch had come
-
-    def install(self):
-        super().install()
+        self.taken_count = 0  # batches, and random numbers, since the latest step
+        self.draws = {}  # line -> how many times random numbers were drawn there
+        self.lost = False  # whether some of them could not be merged
 
     def next_batch(self, original, reading):
         """Around the reading of a batch."""
-        batch = in_double(super().next_batch(original, reading))
-        name = batch_name(reading)
-        torch.save(batch, self.folder / name)
-        self.states = generator_states()
+        with as_read():
+            batch = in_double(super().next_batch(original, reading))
+        sizes = reading.loader.sizes
+        known = reading.batches <= len(sizes)
+        count = sizes[reading.batches - 1] if known else reading.loader.batch_size
+        try:
+            torch.save((batch, count), self.folder / batch_name(reading))
+        except Exception as error:  # noqa: BLE001, whatever a batch makes of it
+            self.cannot_tell(f"its batches cannot be saved: {error}")
         return batch
+
+    def batch_came(self, reading, batch):
+        """Count a batch."""
+        super().batch_came(reading, batch)
+        self.taken_count += 1
+
+    def drawn(self, numbers):
+        """Keep random numbers that the script draws between batch and step."""
+        if numbers.dim() == 0 or InDouble.reading or get_worker_info():
+            return numbers
+        line = str(self.log.line()).replace("/", "_")
+        self.draws[line] = self.draws.get(line, 0) + 1
+        self.taken_count += 1
+        numbers = self.exchange_numbers(f"draw-{line}-{self.draws[line]}.pt", numbers)
+        self.states = generator_states()
+        return numbers
+
+    def exchange_numbers(self, name, numbers):
+        """Keep random numbers for the run on one rank."""
+        torch.save(numbers, self.folder / name)
+        return numbers
 
     def before_step(self, optimizer, args, kwargs):
         """Before a step: keep the gradients."""
@@ -44,16 +74,18 @@ class Steps(Hooks):
         if self.stepping > 1:
             return
         gradients = {}
+        weights = {}
         for name, parameter in self.parameters(optimizer):
+            weights[name] = thinned(whole(parameter))
             if parameter.grad is not None:
                 gradients[name] = thinned(whole(parameter.grad))
-        drawn = self.states is not None and self.states != generator_states()
         facts = {
             "gradients": gradients,
-            "drawn": drawn,
-            "batch": self.states is not None,
+            "weights": weights,
+            "taken": self.taken_count,
+            "lost": self.lost or bool(changed(self.states or {}, generator_states())),
+            "line": self.log.line(),
         }
-        facts["line"] = self.log.line()
         torch.save(facts, self.folder / f"gradients{self.steps}.pt")
 
     def after_step(self, optimizer, args, kwargs):
@@ -61,6 +93,8 @@ class Steps(Hooks):
         super().after_step(optimizer, args, kwargs)
         if self.stepping:
             return
+        self.taken_count = 0
+        self.lost = False
         weights = [whole(parameter) for _, parameter in self.parameters(optimizer)]
         self.exchange_weights(optimizer, weights)
         if self.steps >= STEPS:
@@ -70,6 +104,11 @@ class Steps(Hooks):
         """Keep the weights for the run on one rank."""
         torch.save(weights, self.folder / f"weights{self.steps}.pt")
 
+    def cannot_tell(self, why):
+        """End this process: why is in its log."""
+        self.log.write("cannot_tell", why=why)
+        self.end()
+
 
 class Merged(Steps):
     """The same on one rank: batches of all ranks merged, and their weights."""
@@ -78,35 +117,51 @@ class Merged(Steps):
         super().__init__(log, end, folder)
         self.sources = [Path(source) for source in sources]
 
+    def theirs(self, name):
+        """Return what the ranks have kept under a name: of those that have it."""
+        paths = [source / name for source in self.sources]
+        with as_read():
+            return [torch.load(p, weights_only=False) for p in paths if p.exists()]
+
     def next_batch(self, original, reading):
-        """Around the reading of a batch: those of all ranks, where they have some."""
-        batch = super().next_batch(original, reading)
-        paths = [source / batch_name(reading) for source in self.sources]
-        if all(path.exists() for path in paths):
-            parts = [torch.load(path, weights_only=False) for path in paths]
-            batch = merged(parts)
+        """In place of the reading of a batch: those of all ranks, while they last."""
+        reading.batches += 1
+        kept = self.theirs(batch_name(reading))
+        reading.batches -= 1
+        if not kept and reading.batches == 0:
+            return super().next_batch(original, reading)  # they have no such loader
+        if not kept:
+            self.reading_ends(reading, cut=True)
+            raise StopIteration
+        try:
+            with as_read():
+                counts = [count for _, count in kept]
+                batch = merged([batch for batch, _ in kept], counts)
+                self.batch_came(reading, batch)
+        except CannotTell as error:
+            self.cannot_tell(str(error))
         return batch
+
+    def exchange_numbers(self, name, numbers):
+        """Take over what the ranks have drawn."""
+        parts = self.theirs(name)
+        found = merged_numbers(numbers.detach(), parts) if parts else None
+        if found is None:
+            self.lost = True
+            return numbers
+        return numbers.detach().copy_(found)
 
     def exchange_weights(self, optimizer, weights):
         """Take over the weights that the ranks had after this step."""
-        path = self.sources[0] / f"weights{self.steps}.pt"
-        if not path.exists():
+        kept = self.theirs(f"weights{self.steps}.pt")
+        if not kept:
             return
-        theirs = torch.load(path)
         with torch.no_grad():
-            for (_, parameter), value in zip(
-                self.parameters(optimizer), theirs, strict=True
-            ):
-                own = (
-                    parameter.to_local()
-                    if hasattr(parameter, "to_local")
-                    else parameter
-                )
+            pairs = zip(self.parameters(optimizer), kept[0], strict=True)
+            for (_, parameter), value in pairs:
+                local = getattr(parameter, "to_local", None)  # of a DTensor
+                own = local() if local else parameter
                 own.copy_(value)
-
-
-class CannotMerge(Exception):
-    """Batches of several ranks are no batch of one: says why."""
 
 
 def batch_name(reading):
@@ -114,40 +169,6 @@ def batch_name(reading):
     one = named(reading.loader)
     where = str(one["line"]).replace("/", "_")
     return f"{where}-{one['made']}-{one['number']}-{reading.batches}.pt"
-
-
-def merged(parts):
-    """Return batches, one for each rank, as one. Raises CannotMerge."""
-    first = parts[0]
-    if isinstance(first, torch.Tensor):
-        return merged_tensors(parts)
-    if isinstance(first, dict):
-        return {name: merged([part[name] for part in parts]) for name in first}
-    if isinstance(first, tuple) and hasattr(first, "_fields"):
-        return type(first)(*(merged(list(each)) for each in zip(*parts, strict=True)))
-    if isinstance(first, list | tuple):
-        same = len({len(part) for part in parts}) == 1
-        if same and all(
-            isinstance(one, torch.Tensor | dict | list | tuple) for one in first
-        ):
-            return type(first)(merged(list(each)) for each in zip(*parts, strict=True))
-        return type(first)(one for part in parts for one in part)
-    if all(part == first for part in parts):
-        return first
-    raise CannotMerge(f"a batch holds {type(first).__name__}s that differ by rank")
-
-
-def merged_tensors(parts):
-    """Return tensors of several ranks as one. Raises CannotMerge."""
-    shapes = {tuple(part.shape[1:]) for part in parts}
-    if parts[0].dim() == 0:
-        if all(bool(part == parts[0]) for part in parts):
-            return parts[0]
-        raise CannotMerge("a batch holds numbers that differ by rank")
-    if len(shapes) > 1:
-        told = " and ".join(str(list(shape)) for shape in sorted(shapes))
-        raise CannotMerge(f"the ranks' samples have the shapes {told}")
-    return torch.cat(parts)
 
 
 def whole(tensor):
@@ -168,7 +189,7 @@ def compare(several, one):
     """Compare the steps in two folders.
 
     Returns (number of steps that were compared, what differs or None, why it cannot be
-    told or None). What differs is a dict: step, line, cosine, ratio, names.
+    told or None). What differs is a dict: line, cosine, ratio, names, of.
     """
     count = 0
     while True:
@@ -178,13 +199,25 @@ def compare(several, one):
         ours, theirs = (torch.load(path, weights_only=False) for path in paths)
         difference = differing(ours["gradients"], theirs["gradients"])
         if difference:
-            difference |= {"step": count + 1, "line": ours["line"]}
-            if not ours["batch"]:
-                return count, None, "it takes its samples without a DataLoader"
-            if ours["drawn"]:
-                return count, None, "it draws random numbers between batch and step"
-            return count + 1, difference, None
+            why = why_not(ours, theirs)
+            if why:
+                return count, None, why
+            return count, difference | {"line": ours["line"]}, None
         count += 1
+
+
+def why_not(ours, theirs):
+    """Return why a step of several ranks and of one cannot be compared, or None."""
+    if not ours["taken"]:
+        return "it takes its samples without a DataLoader"
+    if ours["taken"] != theirs["taken"]:
+        numbers = f"{ours['taken']} on several ranks, {theirs['taken']} on one"
+        return f"a step takes another number of batches: {numbers}"
+    if ours["lost"] or theirs["lost"]:
+        return "it draws random numbers between batch and step"
+    if differing(ours["weights"], theirs["weights"]):
+        return "the ranks begin with other weights than one rank does"
+    return None
 
 
 def differing(ours, theirs):
@@ -194,8 +227,9 @@ def differing(ours, theirs):
         return {"cosine": None, "ratio": None, "names": missing, "of": len(theirs)}
     names = []
     for name in ours:
-        scale = theirs[name].norm() + 1e-300
-        if (ours[name] - theirs[name]).norm() > CLOSE * scale + 1e-12:
+        if ours[name].shape != theirs[name].shape:
+            return {"cosine": None, "ratio": None, "names": [name], "of": len(ours)}
+        if (ours[name] - theirs[name]).norm() > CLOSE * theirs[name].norm() + 1e-12:
             names.append(name)
     if not names:
         return None

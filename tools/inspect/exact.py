@@ -16,15 +16,50 @@ SHORT = {torch.float32, torch.float16, torch.bfloat16}
 DROPOUTS = ["dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout"]
 DROPOUTS += ["feature_alpha_dropout"]
 CASTS = ["float", "half", "bfloat16"]
+DRAWS = {torch.rand, torch.randn, torch.randint, torch.normal, torch.bernoulli}
+DRAWS |= {torch.rand_like, torch.randn_like, torch.randint_like}
+DRAWS |= {torch.Tensor.normal_, torch.Tensor.uniform_, torch.Tensor.bernoulli_}
 
 
 class InDouble(TorchFunctionMode):
-    """A mode in which float64 is meant by every other floating-point type."""
+    """A mode in which float64 is meant by every other floating-point type.
+
+    `drawn` is called with what a function of DRAWS returns; its result stands for it.
+    """
+
+    reading = False  # while a file or a batch is read, types mean what they say
+
+    def __init__(self, drawn):
+        super().__init__()
+        self.drawn = drawn
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if InDouble.reading:
+            return function(*args, **kwargs)
         args = [double(value) for value in args]
-        kwargs = {name: double(value) for name, value in (kwargs or {}).items()}
-        return function(*args, **kwargs)
+        kwargs = {name: double(value) for name, value in kwargs.items()}
+        result = function(*args, **kwargs)
+        if function in DRAWS and torch.is_grad_enabled():
+            return self.drawn(result)
+        return result
+
+
+@contextlib.contextmanager
+def as_read():
+    """Leave the types of numbers alone for a while."""
+    before = InDouble.reading
+    InDouble.reading = True
+    try:
+        yield
+    finally:
+        InDouble.reading = before
+
+
+def load(original, *args, **options):
+    """Around torch.load."""
+    with as_read():
+        return in_double(original(*args, **options))
 
 
 def double(value):
@@ -60,9 +95,11 @@ def no_dropout(original, input, *args, **options):
     return input
 
 
-def attention(original, *args, dropout_p=0.0, **options):
+def attention(original, query, key, value, mask=None, dropout_p=0, *rest, **options):
     """Around attention: without dropout."""
-    return original(*args[:4], **options)
+    if "attn_mask" in options:
+        mask = options.pop("attn_mask")
+    return original(query, key, value, mask, 0.0, *rest, **options)
 
 
 def batch_norm(original, input, mean, variance, weight=None, bias=None, *rest, **more):
@@ -83,8 +120,11 @@ def policy(original, policy, *args, **options):
     original(policy)
 
 
-def install():
-    """Put the functions above in place; the default type is set by who starts us."""
+def install(drawn):
+    """Put the functions above in place; the default type is set by who starts us.
+
+    `drawn` is for InDouble.
+    """
     for name in DROPOUTS:
         replace(f"torch.nn.functional:{name}", no_dropout)
     replace("torch:dropout", no_dropout)
@@ -97,4 +137,5 @@ def install():
     replace("torch.amp:autocast", no_autocast)
     replace("torch.cuda.amp:autocast", no_autocast)
     replace("torch.distributed.fsdp:MixedPrecisionPolicy.__init__", policy)
-    InDouble().__enter__()
+    replace("torch:load", load)
+    InDouble(drawn).__enter__()

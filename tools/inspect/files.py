@@ -1,8 +1,9 @@
 """What a script writes goes to a folder of the run's own, and is read from there.
 
-Nothing of the user's is overwritten, renamed or deleted. A path outside of the
-temporary folders has a twin below `shadow`: what is written goes to the twin, and what
-is read comes from it, where there is one.
+Nothing of the user's is overwritten, renamed or deleted. A path outside of the run's
+own folders has a twin below `shadow`: what is written goes to the twin, and what is
+read comes from it, where there is one. What another program writes, or a library by
+code that is not Python's (torch.save apart), is not seen here.
 """
 
 import os
@@ -19,17 +20,16 @@ OURS = ("/dev/", "/proc/", "/sys/")
 class Files:
     """Redirects what this process writes; `log` gets an event for each file."""
 
-    def __init__(self, shadow, log, folders):
-        """`folders` are the script's: redirected even where they are temporary."""
+    def __init__(self, shadow, log):
         self.shadow = shadow
         self.log = log
-        self.folders = tuple(f"{folder}/" for folder in folders)
-        self.left_alone = (*OURS, f"{Path(tempfile.gettempdir()).resolve()}/")
+        self.left_alone = (*OURS, f"{shadow.parent}/", f"{tempfile.gettempdir()}/")
 
     def install(self):
         """Put the methods below in place."""
         for name in "builtins:open", "io:open":
             replace(name, self.open)
+        replace("os:open", self.os_open)
         for name in "mkdir", "remove", "unlink", "rmdir":
             replace(f"os:{name}", self.change)
         for name in "rename", "replace":
@@ -42,12 +42,10 @@ class Files:
 
     def twin(self, path):
         """Return the path of a path's twin, or None where the path is left alone."""
-        if not isinstance(path, str | Path):
+        if not isinstance(path, str | os.PathLike):
             return None  # a file descriptor, or a file
         full = os.path.abspath(path)
-        if full.startswith(f"{self.shadow.parent}/"):
-            return None
-        if full.startswith(self.left_alone) and not full.startswith(self.folders):
+        if full.startswith(self.left_alone):
             return None
         return self.shadow / full.lstrip("/")
 
@@ -56,15 +54,20 @@ class Files:
         twin = self.twin(path)
         return twin if twin and os.path.lexists(twin) else path
 
-    def prepared(self, path, keep=False):
-        """Return where a file is to be written; with `keep`, what it has is there."""
+    def prepared(self, path, keep=False, quiet=False):
+        """Return where a file is to be written; with `keep`, what it has is there.
+
+        There is an event for it, unless it is `quiet`.
+        """
         twin = self.twin(path)
         if twin is None:
             return path
         twin.parent.mkdir(parents=True, exist_ok=True)
         if keep and not twin.exists() and os.path.isfile(path):
             shutil.copyfile(path, twin)
-        self.log.write("file", path=str(path), line=self.log.line(), appended=keep)
+        if not quiet:
+            line = self.log.line()
+            self.log.write("file", path=str(path), line=line, appended=keep)
         return twin
 
     def open(self, original, file, mode="r", *args, **options):
@@ -74,6 +77,12 @@ class Files:
         else:
             file = self.existing(file)
         return original(file, mode, *args, **options)
+
+    def os_open(self, original, path, flags, *args, **options):
+        """Around os.open."""
+        if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+            path = self.prepared(path, keep=True, quiet=True)  # locks, mostly
+        return original(path, flags, *args, **options)
 
     def change(self, original, path, *args, **options):
         """Around what makes or removes a file or a folder."""

@@ -1,165 +1,37 @@
 """What is written down of a run as it is: the events that the rules read."""
 
-import hashlib
-import random
 from itertools import islice
 
-import numpy
 import torch
-from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
-from torch.utils.data import IterableDataset, Subset, get_worker_info
 
 from tools.inspect.cpu import UnsyncedBatchNorm
-from tools.watch.events import digest, local_part
+from tools.inspect.data import Data
+from tools.inspect.samples import changed, generator_states, rows
+from tools.watch.events import digest
 from tools.watch.replace import replace
 
-MOST_INDICES = 2_000_000  # of an epoch that are looked at
-LOADER_BATCHES = 6  # of an evaluation
-LOADER_STEPS = 4  # of an epoch
-TRAINING_EPOCHS = 2
 MOST_STEPS = 24  # of a script that has no epochs
 
 
-def generator_states():
-    """Return a digest of the state of each of Python's, NumPy's and PyTorch's."""
-    return {
-        "random": digest_of(random.getstate()),
-        "numpy": digest_of(*numpy.random.get_state()[2:], legacy_state()),
-        "torch": digest(torch.get_rng_state()),
-    }
-
-
-def legacy_state():
-    """Return the numbers of NumPy's global generator as bytes."""
-    return numpy.random.get_state()[1].tobytes()
-
-
-def digest_of(*values):
-    """Return a short digest of values by their texts; the same in all processes."""
-    return hashlib.sha256(repr(values).encode()).hexdigest()[:12]
-
-
-def rows_of(value, found):
-    """Add the digests of each tensor's rows in a batch to `found`, a list of lists."""
-    if isinstance(value, torch.Tensor):
-        if value.dim() and value.numel():
-            found.append([digest(row) for row in value])
-    elif isinstance(value, dict):
-        for one in value.values():
-            rows_of(one, found)
-    elif isinstance(value, list | tuple):
-        for one in value:
-            rows_of(one, found)
-
-
-def rows(value):
-    """Return a digest of each row of the first tensor in a batch that has rows."""
-    found = []
-    rows_of(value, found)
-    return found[0] if found else []
-
-
-def base_of(dataset, indices):
-    """Return the data set that subsets are of, and the indices in it."""
-    while isinstance(dataset, Subset):
-        indices = [dataset.indices[index] for index in indices]
-        dataset = dataset.dataset
-    return dataset, [int(index) for index in indices]
-
-
-def flat(indices):
-    """Return the integers in what a sampler gives, however deep."""
-    if getattr(indices, "ndim", None) == 0:
-        return [int(indices)]
-    if isinstance(indices, list | tuple | torch.Tensor | numpy.ndarray):
-        return [number for one in indices for number in flat(one)]
-    return [int(indices)]
-
-
-def identity(dataset):
-    """Return a digest of some samples of a map-style data set; the generators stay."""
-    before = random.getstate(), numpy.random.get_state(), torch.get_rng_state()
-    random.seed(0)
-    numpy.random.seed(0)
-    torch.manual_seed(0)
-    try:
-        found = []
-        for index in sorted({0, len(dataset) // 2, len(dataset) - 1}):
-            rows_of(torch.utils.data.default_convert(dataset[index]), found)
-        return digest_of(found)
-    except Exception:  # noqa: BLE001, whatever a data set makes of it
-        return None
-    finally:
-        random.setstate(before[0])
-        numpy.random.set_state(before[1])
-        torch.set_rng_state(before[2])
-
-
-def named(loader):
-    """Return which loader it is, and which of its epochs this is."""
-    return {"line": loader.line, "made": loader.made, "number": loader.readings}
-
-
-class Listed:
-    """A sampler whose indices of an epoch are known before the first is taken."""
-
-    def __init__(self, sampler, told):
-        self.sampler = sampler
-        self.told = told  # called with the list
-
-    def __len__(self):
-        return len(self.sampler)
-
-    def __iter__(self):
-        taken = []
-        numbers = 0
-        iterator = iter(self.sampler)
-        for one in iterator:
-            taken.append(one)
-            numbers += len(one) if hasattr(one, "__len__") else 1
-            if numbers > MOST_INDICES:
-                break
-        self.told(taken, complete=numbers <= MOST_INDICES)
-        yield from taken
-        yield from iterator
-
-
-class Hooks:
-    """Writes down what a rank does; ends it after some epochs or steps.
-
-    `end` is called, without arguments, when enough has been seen.
-    """
+class Hooks(Data):
+    """Writes down what a rank does; ends it after some epochs or steps."""
 
     def __init__(self, log, end):
-        self.log = log
-        self.end = end
+        super().__init__(log, end)
         self.ddps = []
         self.depth = 0  # of calls of modules
         self.stepping = 0  # an optimizer may call the step of another
-        self.steps = 0
-        self.backwards = 0
         self.in_backward = False
-        self.optimizers = {}
+        self.optimizers = {}  # id of an optimizer -> its number
         self.names = {}  # id of a parameter -> its name
-        self.identities = {}  # id of a data set -> (digest, the data set)
-        self.made = {}  # line -> how many loaders were made there
-        self.trained = {}  # line -> how many epochs trained with loaders made there
 
     def install(self):
         """Put the methods below in place."""
-        loading = "torch.utils.data.dataloader"
-        replace("torch.utils.data:DataLoader._index_sampler", self.listing_sampler())
-        replace("torch.utils.data:DataLoader.__init__", self.loader_init)
-        replace(f"{loading}:_BaseDataLoaderIter.__init__", self.first_reading)
-        replace(f"{loading}:_BaseDataLoaderIter._reset", self.next_reading)
-        replace(f"{loading}:_BaseDataLoaderIter.__next__", self.next_batch)
-        fetchers = "torch.utils.data._utils.fetch"
-        replace(f"{fetchers}:_MapDatasetFetcher.fetch", self.fetch)
-        replace(f"{fetchers}:_IterableDatasetFetcher.fetch", self.fetch)
+        super().install()
         register_optimizer_step_pre_hook(self.before_step)
         register_optimizer_step_post_hook(self.after_step)
         replace("torch.nn:Module.__call__", self.module_call)
@@ -167,8 +39,12 @@ class Hooks:
         ddp = "torch.nn.parallel:DistributedDataParallel"
         replace(f"{ddp}.__init__", self.ddp_init)
         replace(f"{ddp}.forward", self.ddp_forward)
+        replace("torch.distributed.fsdp:fully_shard", self.shard)
         replace("torch.optim:Optimizer.zero_grad", self.zero_grad)
         replace("torch.nn:Module.zero_grad", self.module_zero_grad)
+        schedulers = "torch.optim.lr_scheduler"
+        replace(f"{schedulers}:LRScheduler.step", self.schedule)
+        replace(f"{schedulers}:ReduceLROnPlateau.step", self.schedule_by)
         replace("torch.distributed:init_process_group", self.join)
         parallel = "torch.distributed.tensor.parallel"
         replace(f"{parallel}:parallelize_module", self.split_model)
@@ -193,128 +69,6 @@ class Hooks:
         self.log.write("pipeline", line=self.log.line())
         return original(*args, **options)
 
-    # The data
-
-    def listing_sampler(self):
-        """Return a property in place of the loaders' `_index_sampler`."""
-        original = torch.utils.data.DataLoader._index_sampler.fget
-
-        def get(loader):
-            sampler = original(loader)
-            if isinstance(loader.dataset, IterableDataset):
-                return sampler
-            return Listed(
-                sampler, lambda taken, complete: self.taken(loader, taken, complete)
-            )
-
-        return property(get)
-
-    def taken(self, loader, taken, complete):
-        """Write down the indices of an epoch, one list for each batch."""
-        sizes = [len(flat(one)) for one in taken]
-        dataset, indices = base_of(loader.dataset, flat(taken))
-        key = id(dataset)
-        if key not in self.identities:
-            self.identities[key] = identity(dataset), dataset
-        sampler = getattr(loader, "sampler", None)
-        self.log.write(
-            "indices",
-            **named(loader),
-            size=len(dataset),
-            identity=self.identities[key][0],
-            indices=indices,
-            sizes=sizes,
-            complete=complete,
-            replacement=bool(getattr(sampler, "replacement", False)),
-            sampler=type(sampler).__name__,
-        )
-
-    def loader_init(self, original, loader, *args, **options):
-        """Around the constructor of a loader."""
-        original(loader, *args, **options)
-        loader.line = self.log.line()
-        self.made[loader.line] = self.made.get(loader.line, 0) + 1
-        loader.made = self.made[loader.line]
-        loader.readings = 0
-
-    def first_reading(self, original, reading, loader):
-        """Around the constructor of what iterates over a loader."""
-        self.reading_begins(reading, loader)
-        original(reading, loader)
-
-    def next_reading(self, original, reading, loader, first_iter=False):
-        """Around a new epoch of what stays when workers do."""
-        if not first_iter:
-            self.reading_begins(reading, loader)
-        original(reading, loader, first_iter)
-
-    def reading_begins(self, reading, loader):
-        """Before an epoch of a loader; ends all where enough epochs were trained."""
-        if self.trained.get(loader.line, 0) >= TRAINING_EPOCHS:
-            self.end()
-        loader.readings += 1
-        reading.loader = loader
-        reading.batches = 0
-        reading.steps_before = self.steps
-        reading.backwards_before = self.backwards
-        self.log.write(
-            "reading",
-            **named(loader),
-            stream=isinstance(loader.dataset, IterableDataset),
-            grad=torch.is_grad_enabled(),
-        )
-
-    def next_batch(self, original, reading):
-        """Around the reading of a batch; ends an epoch after some steps."""
-        loader = reading.loader
-        steps = self.steps - reading.steps_before
-        trains = self.backwards > reading.backwards_before
-        if steps >= LOADER_STEPS or (not trains and reading.batches >= LOADER_BATCHES):
-            self.reading_ends(reading, cut=True)
-            raise StopIteration
-        try:
-            batch = original(reading)
-        except StopIteration:
-            self.reading_ends(reading, cut=False)
-            raise
-        reading.batches += 1
-        self.log.write(
-            "batch",
-            **named(loader),
-            batch=reading.batches,
-            rows=rows(batch),
-        )
-        return batch
-
-    def reading_ends(self, reading, cut):
-        """Write down the end of an epoch; after some of training it is enough."""
-        loader = reading.loader
-        trained = self.steps > reading.steps_before
-        if trained:
-            self.trained[loader.line] = self.trained.get(loader.line, 0) + 1
-        self.log.write(
-            "read",
-            **named(loader),
-            batches=reading.batches,
-            trained=trained,
-            cut=cut,
-        )
-
-    def fetch(self, original, fetcher, indices):
-        """Around the reading of samples, in this process or in a worker."""
-        before = generator_states()
-        batch = original(fetcher, indices)
-        after = generator_states()
-        drawn = {name: before[name] for name in before if before[name] != after[name]}
-        worker = get_worker_info()
-        self.log.write(
-            "fetch",
-            worker=worker.id if worker else None,
-            drawn=drawn,
-            indices=flat(indices) if not hasattr(fetcher, "dataset_iter") else [],
-        )
-        return batch
-
     # The network
 
     def module_call(self, original, module, *args, **kwargs):
@@ -322,30 +76,29 @@ class Hooks:
         if self.depth or not any(True for _ in islice(module.parameters(), 1)):
             return original(module, *args, **kwargs)
         self.depth += 1
+        self.passes += 1
         self.learn_names(module)
-        inside = any(ddp.module is module for ddp in self.ddps)
-        grad = torch.is_grad_enabled()
         before = generator_states()
         try:
             return original(module, *args, **kwargs)
         finally:
             self.depth -= 1
             after = generator_states()
-            drawn = {n: before[n] for n in before if before[n] != after[n]}
             facts = {}
-            if not grad:
-                facts = {"buffers": self.buffers(module), "weights": weights(module)}
+            if not torch.is_grad_enabled():
+                facts["buffers"] = self.buffers(module)
             self.log.write(
                 "pass",
                 line=self.log.line(),
-                grad=grad,
-                drawn=drawn,
+                grad=torch.is_grad_enabled(),
+                drawn=changed(before, after),
+                drawn_before=changed(self.states or before, before),
                 training=module.training,
-                wrapped=isinstance(module, DistributedDataParallel),
-                inside=inside,
+                inside=any(ddp.module is module for ddp in self.ddps),
                 rows=rows([*args, *kwargs.values()]),
                 **facts,
             )
+            self.states = after
 
     def learn_names(self, module):
         """Remember the names of a module's parameters."""
@@ -367,6 +120,11 @@ class Hooks:
         self.ddps.append(ddp)
         self.learn_names(ddp.module)
         self.log.write("ddp", line=self.log.line())
+
+    def shard(self, original, *args, **options):
+        """Around fully_shard."""
+        self.log.write("shard", line=self.log.line())
+        return original(*args, **options)
 
     def ddp_forward(self, original, ddp, *args, **options):
         """Around a forward pass through DDP."""
@@ -413,6 +171,16 @@ class Hooks:
 
     # The optimizer
 
+    def schedule(self, original, scheduler, *args, **options):
+        """Around the step of a scheduler."""
+        self.log.write("schedule", line=self.log.line(), metric=None)
+        return original(scheduler, *args, **options)
+
+    def schedule_by(self, original, scheduler, metrics, *args, **options):
+        """Around the step of a scheduler that goes by a number."""
+        self.log.write("schedule", line=self.log.line(), metric=float(metrics))
+        return original(scheduler, metrics, *args, **options)
+
     def before_step(self, optimizer, args, kwargs):
         """Before a step of an optimizer."""
         self.stepping += 1
@@ -452,6 +220,7 @@ class Hooks:
         )
         for ddp in self.ddps_of(optimizer):
             ddp.exchanges = 0
+        self.states = generator_states()
         if self.steps >= MOST_STEPS:
             self.end()
 
@@ -468,23 +237,17 @@ class Hooks:
 
     def parameters(self, optimizer):
         """Return (name, parameter) of what an optimizer changes."""
-        found = []
+        found = {}
         for group in optimizer.param_groups:
             for parameter in group["params"]:
-                name = self.names.get(id(parameter), f"parameter {len(found)}")
-                found.append((name, parameter))
-        return found
+                name = self.names.get(id(parameter), "parameter")
+                if name in found:  # of another module
+                    name = f"{name}, number {len(found)}"
+                found[name] = parameter
+        return list(found.items())
 
 
 def is_replicated(parameter):
     """Return whether each rank has the whole parameter."""
     placements = getattr(parameter, "placements", ())
     return all(placement.is_replicate() for placement in placements)
-
-
-def weights(module):
-    """Return a digest of what this rank has of all parameters of a module."""
-    parts = [local_part(one).double().sum() for one in module.parameters()]
-    if any(not is_replicated(one) for one in module.parameters()):
-        return None
-    return digest(torch.stack(parts))

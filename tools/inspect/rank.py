@@ -2,6 +2,7 @@
 
 import os
 import sys
+import tempfile
 import threading
 import time
 from dataclasses import dataclass
@@ -12,7 +13,8 @@ from tools.watch.collectives import Collectives
 from tools.watch.events import Log, place
 
 STALLED = 7  # exit status of a rank that found that no rank goes on
-PATIENCE = 20  # seconds in which no rank has written an event
+PATIENCE = 20  # seconds in which no rank has computed or written an event
+IDLE = 0.02  # of a processor: a rank that takes less waits
 TOGETHER = 10  # seconds that a rank waits for the others to have seen enough
 
 
@@ -25,6 +27,7 @@ class Task:
     folder: str  # where the ranks write what they see
     ranks: int
     kind: str  # watch, several or one
+    scratch: str  # for temporary files
 
 
 def prepare(rank, task):
@@ -32,6 +35,7 @@ def prepare(rank, task):
     folder = Path(task.folder)
     script = Path(task.path)
     os.chdir(task.working)
+    tempfile.tempdir = task.scratch
     sys.path.insert(0, str(script.parent))
     roots = {str(script.parent), task.working}
     log = Log(folder / f"rank{rank}", roots)
@@ -44,15 +48,14 @@ def prepare(rank, task):
         hooks.Hooks(log, end).install()
         numbers.Numbers(log).install()
     else:
-        exact.install()
-        if task.kind == "several":
-            equal.Steps(log, end, own).install()
-        else:
-            parent = folder.parent / "several"
-            sources = sorted(parent.glob("steps*"))
-            equal.Merged(log, end, own, sources).install()
-    files.Files(folder / "files", log, roots).install()
-    watcher = threading.Thread(target=watch, args=(folder, log), daemon=True)
+        steps = equal.Steps(log, end, own)
+        if task.kind == "one":
+            sources = sorted(folder.parent.glob("several/steps*"))
+            steps = equal.Merged(log, end, own, sources)
+        exact.install(steps.drawn)
+        steps.install()
+    files.Files(folder / "files", log).install()
+    watcher = threading.Thread(target=watch, args=(log, folder), daemon=True)
     watcher.start()
 
 
@@ -80,11 +83,15 @@ class Ending:
         os._exit(0)
 
 
-def watch(folder, log):
-    """End this process when no rank has written anything for a while."""
+def watch(log, folder):
+    """End this process when no rank has done anything for a while."""
     main = threading.main_thread().ident
+    own = Path(log.file.name)
     while True:
+        computed = time.process_time()
         time.sleep(0.5)
+        if time.process_time() - computed > IDLE * 0.5:
+            os.utime(own)
         latest = max(path.stat().st_mtime for path in folder.glob("rank*"))
         if time.time() - latest < PATIENCE:
             continue
@@ -92,5 +99,5 @@ def watch(folder, log):
         while frame and not log.is_script(frame):
             frame = frame.f_back
         log.write("stalled", line=frame and place(frame))
-        time.sleep(0.5)  # until the others have found the same
+        time.sleep(1)  # until the others have found the same
         os._exit(STALLED)

@@ -16,7 +16,10 @@ SENDER = "src", "group_src"
 
 
 class Collectives:
-    """Has a log get an event for each call of a collective of the default group."""
+    """Has a log get an event for each call of a collective.
+
+    It is `collective` for the group of all ranks, `grouped` for another.
+    """
 
     def __init__(self, log):
         self.log = log
@@ -29,9 +32,9 @@ class Collectives:
     def around(self, original, *args, **options):
         """Around a collective."""
         given = signature(original).bind(*args, **options).arguments
-        if self.depth == 0 and self.is_of_all(given.get("group")):
+        if self.depth == 0:
             self.log.write(
-                "collective",
+                "collective" if self.is_of_all(given.get("group")) else "grouped",
                 name=original.__name__,
                 line=self.log.line(),
                 numbers=numbers_of(given),
