@@ -61,6 +61,7 @@ help-variables:
 #:              gradients; NETWORK=10 Gbit/s between nodes
 #: A=STAGE B=STAGE  for diff; S=STAGE for trace and restore; E=04 for the lab;
 #:              FROM=DIR for data, FROM=FILE for room
+#: SCRIPT=train.py  for inspect; NPROC=3 ranks, ARGS="..." its flags
 #: IMAGES=512,101 RESUME=1 FAKE=two_gpus DOUBLE=1  for try: so many training and test
 #:              images, epochs before a run with --resume, a fake machine, float64.
 #:              NPROC and ARGS replace what the page asks for
@@ -135,6 +136,10 @@ room:
 handouts:
 	@$(PY) -m tools.lab.handouts
 
+## Your own script
+inspect: $(STAGES)  ## known mistakes in it, and whether it computes on two ranks what it does on one: SCRIPT=train.py
+	@$(PY) -m tools.inspect --ranks "$(or $(NPROC),2)" "$(SCRIPT)" $(ARGS)
+
 ## A closer look
 notebooks: $(NOTEBOOKS)  ## the companion notebooks, in JupyterLab: copies, in workshop/
 	@$(PY) -m tools.pages.open_notebooks $(ARGS)
@@ -202,7 +207,7 @@ TARGETS := help help-variables all cpu single_gpu dp ddp ddp_inference model_par
   beyond fsdp tensor_parallel pipeline hybrid resume sharded_checkpoint \
   side_by_side notebooks exercises exercise try check watch room handouts hint solution reset restore \
   compare data \
-  bench trace memory predict \
+  bench trace memory predict inspect \
   doctor setup wheelhouse test compat mutants answers lint docs lock site
 .PHONY: $(TARGETS)
 

@@ -21,21 +21,25 @@ def parse_args():
     """Return the command line; all after the script is the script's."""
     parser = argparse.ArgumentParser(prog="make inspect", description=__doc__)
     parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("script", type=Path)
+    parser.add_argument("script")
     parser.add_argument("flags", nargs=argparse.REMAINDER)
     return parser.parse_args()
 
 
 def main():
     args = parse_args()
-    if not args.script.is_file():
-        refuse(f"there is no script {args.script}: SCRIPT=train.py names it")
+    path = Path(args.script).resolve()
+    if not args.script:
+        refuse("which script? make inspect SCRIPT=train.py")
+    if not path.is_file():
+        refuse(f"there is no script {args.script}: make inspect SCRIPT=train.py")
+    if args.ranks < 2:
+        refuse(f"{args.ranks} rank has none to differ from: NPROC=2 or more")
     begun = time.monotonic()
-    folder = LOGS / args.script.stem
-    path = args.script.resolve()
+    folder = LOGS / path.stem
     inspection = inspect((path, args.flags, args.ranks), folder)
     seconds = time.monotonic() - begun
-    print(report.text(args.script.name, inspection, seconds, folder))
+    print(report.text(path.name, inspection, seconds, folder))
     sys.exit(any(one.level == "ERROR" for one in inspection.findings))
 
 

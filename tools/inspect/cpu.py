@@ -1,6 +1,9 @@
 """A script that asks for GPUs and NCCL gets CPUs and gloo."""
 
 import os
+import sys
+from collections import defaultdict
+from types import SimpleNamespace
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -18,6 +21,8 @@ class OnCpu(TorchFunctionMode):
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         args = [on_cpu(value) for value in args]
+        if function is torch.Tensor.to and len(args) > 1 and type(args[1]) is int:
+            args[1] = "cpu"  # it was the number of a GPU
         kwargs = {name: on_cpu(value) for name, value in (kwargs or {}).items()}
         return function(*args, **kwargs)
 
@@ -36,6 +41,23 @@ def same(original, tensor_or_module, *args, **options):
     return tensor_or_module
 
 
+def move(original, module, *args, **options):
+    """In place of a module's `to`: the number of a GPU is the CPU, too."""
+    places = ["cpu" if type(value) is int else on_cpu(value) for value in args]
+    options = {name: on_cpu(value) for name, value in options.items()}
+    return original(module, *places, **options)
+
+
+def for_script(answer):
+    """Return a substitute that answers the script so; PyTorch gets the truth."""
+
+    def substitute(original, *args, **options):
+        asker = sys._getframe(2).f_code.co_filename
+        return original(*args, **options) if "site-packages" in asker else answer()
+
+    return substitute
+
+
 def nothing(original, *args, **options):
     """In place of what only a GPU needs."""
 
@@ -45,12 +67,22 @@ def zero(original, *args, **options):
     return 0
 
 
-def local_rank(original):
+def statistics(original, *args, **options):
+    """In place of torch.cuda.memory_stats."""
+    return defaultdict(int)
+
+
+def properties(original, *args, **options):
+    """In place of torch.cuda.get_device_properties."""
+    return SimpleNamespace(name="CPU", total_memory=0, major=0, minor=0)
+
+
+def local_rank(original=None):
     """In place of torch.cuda.current_device."""
     return int(os.environ.get("LOCAL_RANK", "0"))
 
 
-def local_world_size(original):
+def local_world_size(original=None):
     """In place of torch.cuda.device_count."""
     return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
 
@@ -82,7 +114,7 @@ def init_device_mesh(original, device_type, *args, **options):
 def spawn(original, function, args=(), nprocs=1, *rest, **options):
     """In place of torch.multiprocessing.spawn: this rank is one of those processes."""
     os.environ.pop("TORCHELASTIC_USE_AGENT_STORE", None)  # it names an address itself
-    function(local_rank(None), *args)
+    function(local_rank(), *args)
 
 
 def compiled(original, model=None, *args, **options):
@@ -107,9 +139,20 @@ def install():
         replace(f"torch.cuda:{name}", nothing)
     for name in NUMBERS:
         replace(f"torch.cuda:{name}", zero)
+    replace("torch.cuda:memory_stats", statistics)
+    replace("torch.cuda:get_device_properties", properties)
     replace("torch.cuda:current_device", local_rank)
     replace("torch.cuda:device_count", local_world_size)
+    accelerator = "torch.accelerator"
+    replace(f"{accelerator}:is_available", for_script(lambda: True))
+    replace(f"{accelerator}:device_count", for_script(local_world_size))
+    gpu = torch.device("cuda")
+    replace(f"{accelerator}:current_accelerator", for_script(lambda: gpu))
+    replace(f"{accelerator}:set_device_index", nothing)
+    replace(f"{accelerator}:synchronize", nothing)
     replace("torch:Tensor.cuda", same)
+    replace("torch:Tensor.pin_memory", same)
+    replace("torch.nn:Module.to", move)
     replace("torch.nn:Module.cuda", same)
     replace("torch.distributed:init_process_group", init_process_group)
     replace("torch.distributed:new_group", new_group)

@@ -33,6 +33,7 @@ class Steps(Hooks):
         self.taken_count = 0  # batches, and random numbers, since the latest step
         self.draws = {}  # line -> how many times random numbers were drawn there
         self.lost = False  # whether some of them could not be merged
+        self.unclipped = {}  # id of a parameter -> its gradient before clipping
 
     def next_batch(self, original, reading):
         """Around the reading of a batch."""
@@ -68,6 +69,16 @@ class Steps(Hooks):
         torch.save(numbers, self.folder / name)
         return numbers
 
+    def clip(self, original, parameters, *args, **options):
+        """Around clipping: it hides a factor, so that what is clipped is kept."""
+        if isinstance(parameters, torch.Tensor):
+            parameters = [parameters]
+        parameters = list(parameters)
+        for one in parameters:
+            if one.grad is not None:
+                self.unclipped[id(one)] = thinned(whole(one.grad))
+        return super().clip(original, parameters, *args, **options)
+
     def before_step(self, optimizer, args, kwargs):
         """Before a step: keep the gradients."""
         super().before_step(optimizer, args, kwargs)
@@ -79,6 +90,8 @@ class Steps(Hooks):
             weights[name] = thinned(whole(parameter))
             if parameter.grad is not None:
                 gradients[name] = thinned(whole(parameter.grad))
+            if id(parameter) in self.unclipped:
+                gradients[f"{name} before clipping"] = self.unclipped[id(parameter)]
         facts = {
             "gradients": gradients,
             "weights": weights,
@@ -95,6 +108,7 @@ class Steps(Hooks):
             return
         self.taken_count = 0
         self.lost = False
+        self.unclipped = {}
         weights = [whole(parameter) for _, parameter in self.parameters(optimizer)]
         self.exchange_weights(optimizer, weights)
         if self.steps >= STEPS:

@@ -109,10 +109,17 @@ def batch_norm(original, input, mean, variance, weight=None, bias=None, *rest, *
     return functional.batch_norm.__wrapped__(input, mean, variance, weight, bias)
 
 
-@contextlib.contextmanager
-def no_autocast(original, *args, **options):
+class Uncast(contextlib.ContextDecorator):
     """In place of torch.autocast."""
-    yield
+
+    def __init__(self, *args, **options):
+        pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        return None
 
 
 def policy(original, policy, *args, **options):
@@ -133,9 +140,9 @@ def install(drawn):
     for name in CASTS:
         replace(f"torch:Tensor.{name}", cast)
         replace(f"torch.nn:Module.{name}", keep)
-    replace("torch:autocast", no_autocast)
-    replace("torch.amp:autocast", no_autocast)
-    replace("torch.cuda.amp:autocast", no_autocast)
+    replace("torch:autocast", Uncast)
+    replace("torch.amp:autocast", Uncast)
+    replace("torch.cuda.amp:autocast", Uncast)
     replace("torch.distributed.fsdp:MixedPrecisionPolicy.__init__", policy)
     replace("torch:load", load)
     InDouble(drawn).__enter__()

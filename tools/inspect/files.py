@@ -8,9 +8,11 @@ code that is not Python's (torch.save apart), is not seen here.
 
 import os
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 
+from tools.run import ranks
 from tools.watch.replace import replace
 
 WRITES = set("wax+")
@@ -45,9 +47,18 @@ class Files:
         if not isinstance(path, str | os.PathLike):
             return None  # a file descriptor, or a file
         full = os.path.abspath(path)
-        if full.startswith(self.left_alone):
+        if full.startswith(self.left_alone) or self.is_ours():
             return None
         return self.shadow / full.lstrip("/")
+
+    def is_ours(self):
+        """Return whether it is not the script that asks, but what runs it."""
+        frame = sys._getframe(1)
+        while frame and not self.log.is_script(frame):
+            if frame.f_code.co_filename == ranks.__file__:
+                return True
+            frame = frame.f_back
+        return False
 
     def existing(self, path):
         """Return a path's twin where there is one, else the path."""

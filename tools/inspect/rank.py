@@ -93,11 +93,13 @@ def watch(log, folder):
         if time.process_time() - computed > IDLE * 0.5:
             os.utime(own)
         latest = max(path.stat().st_mtime for path in folder.glob("rank*"))
-        if time.time() - latest < PATIENCE:
+        others = any(folder.glob("stalled*"))
+        if not others and time.time() - latest < PATIENCE:
             continue
         frame = sys._current_frames().get(main)
         while frame and not log.is_script(frame):
             frame = frame.f_back
         log.write("stalled", line=frame and place(frame))
-        time.sleep(1)  # until the others have found the same
+        (folder / f"stalled{own.name}").mkdir(exist_ok=True)
+        time.sleep(2)  # until the others have seen that
         os._exit(STALLED)

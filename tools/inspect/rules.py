@@ -48,7 +48,7 @@ def alike(events, name, what):
             same[generator] += all(one[name].get(generator) == state for one in each)
     details = []
     for generator, count in same.items():
-        if count * 2 > times:
+        if count * 3 > times:
             details.append(f"generator {generator}: {count} of {times} times")
     if details:
         see = "exercise 34: seed them by the rank: seed + rank"
@@ -68,6 +68,17 @@ def collectives_differ(seen):
         what = f"the ranks part at collective call {number}"
         line = (first or other)["line"]
         yield Finding("ERROR", what, line, details, "every rank calls each collective")
+
+
+def gradient_cut(seen):
+    """Gathered features through which no gradient flows back."""
+    for event in seen.of("collective"):
+        if event["cuts"] and event["name"].startswith("all_gather"):
+            what = f"no gradient flows back through {event['name']}"
+            details = ["on one rank neither: the gradients of 1 and more ranks agree"]
+            see = "torch.distributed.nn.functional.all_gather lets it flow"
+            yield Finding("LOOK", what, event["line"], details, see)
+            return
 
 
 def one_file(seen):
@@ -149,6 +160,7 @@ RULES = [
     shares.evaluated_twice,
     steps.evaluated_network,
     collectives_differ,
+    gradient_cut,
     one_file,
     numbers_of_rank_0,
 ]

@@ -95,7 +95,8 @@ def sharded_exchanges(seen):
     count = 0
     line = None
     for event in seen.events[0]:
-        if event["kind"] == "grouped" and "reduce_scatter" in event["name"]:
+        exchanged = event["kind"] in ("collective", "grouped")
+        if exchanged and "reduce_scatter" in event["name"]:
             count += 1
         if event["kind"] == "backward":
             line = line or event["line"]

@@ -12,6 +12,7 @@ COLLECTIVES += ["all_gather", "all_gather_object", "broadcast_object_list"]
 COLLECTIVES += ["all_gather_into_tensor", "reduce_scatter", "reduce_scatter_tensor"]
 COLLECTIVES += ["gather", "scatter", "gather_object", "scatter_object_list"]
 COLLECTIVES += ["all_to_all", "all_to_all_single"]
+COLLECTIVES += ["all_gather_single", "reduce_scatter_single"]  # from 2.15 on
 SENDER = "src", "group_src"
 
 
@@ -27,7 +28,8 @@ class Collectives:
 
     def install(self):
         for name in COLLECTIVES:
-            replace(f"torch.distributed:{name}", self.around)
+            if hasattr(torch.distributed, name):
+                replace(f"torch.distributed:{name}", self.around)
 
     def around(self, original, *args, **options):
         """Around a collective."""
@@ -38,6 +40,7 @@ class Collectives:
                 name=original.__name__,
                 line=self.log.line(),
                 numbers=numbers_of(given),
+                cuts=cuts_gradient(given),
             )
         self.depth += 1
         try:
@@ -57,6 +60,17 @@ def numbers_of(given):
         if isinstance(given.get(name), torch.Tensor):
             return given[name].numel()
     return None
+
+
+def cuts_gradient(given):
+    """Return whether a collective is handed several numbers that have a gradient.
+
+    What it gives back has none.
+    """
+    tensor = given.get("tensor", given.get("input_tensor"))
+    if not isinstance(tensor, torch.Tensor) or tensor.numel() < 2:
+        return False
+    return torch.is_grad_enabled() and tensor.requires_grad
 
 
 def first_difference(calls):
