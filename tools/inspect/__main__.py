@@ -6,6 +6,7 @@ on one rank that is handed the same batches. Exit status 1 where an error was fo
 """
 
 import argparse
+import os
 import sys
 import time
 from pathlib import Path
@@ -39,7 +40,8 @@ def main():
     folder = LOGS / path.stem
     inspection = inspect((path, args.flags, args.ranks), folder)
     seconds = time.monotonic() - begun
-    print(report.text(path.name, inspection, seconds, folder))
+    shown = os.path.relpath(folder)
+    print(report.text(path.name, inspection, seconds, shown))
     sys.exit(any(one.level == "ERROR" for one in inspection.findings))
 
 

@@ -8,11 +8,17 @@ NOT_CHECKED = "resuming, the end of an epoch, GPUs and NCCL, means of ranks' met
 
 def headline(name, ranks, seen, seconds):
     """Return the first line: what ran."""
-    steps = len(seen.of("step"))
-    epochs = len(seen.readings(0, True))
-    evaluations = len(seen.readings(0, False))
-    told = [f"{steps} steps", f"{epochs} epochs begun", f"{evaluations} evaluations"]
-    return f"{name} on {ranks} CPU ranks: {', '.join(told)}   {seconds:.0f} s"
+    told = [
+        counted(len(seen.of("step")), "step"),
+        counted(len(seen.readings(0, True)), "epoch"),
+        counted(len(seen.readings(0, False)), "evaluation"),
+    ]
+    return f"{name} on {ranks} CPU ranks: {', '.join(told)}   {seconds:.1f} s"
+
+
+def counted(number, word):
+    """Return a number of things, such as "1 step" or "2 steps"."""
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
 def finding_lines(finding):
@@ -35,9 +41,8 @@ def fine(seen, found, compared):
     lines = []
     steps = len(seen.of("step"))
     if steps and "weights differ" not in wrong and "learning rates" not in wrong:
-        lines.append(
-            f"weights and learning rates are equal after each of {steps} steps"
-        )
+        told = "weights and learning rates are equal"
+        lines.append(f"{told} after each of {counted(steps, 'step')}")
     epochs = [epoch for epoch in seen.readings(0, True) if epoch["indices"]]
     shared = seen.of("split") or re.search("samples|shares", wrong)
     if epochs and not shared:
@@ -49,7 +54,9 @@ def fine(seen, found, compared):
     if calls and "collective" not in wrong:
         lines.append(f"{calls} collective calls, the same on every rank")
     if compared:
-        lines.append(f"the gradients of {compared} steps are those of one process")
+        lines.append(
+            f"the gradients of {counted(compared, 'step')} are those of one process"
+        )
     return [f"ok     {line}" for line in lines]
 
 
@@ -78,6 +85,6 @@ def text(name, inspection, seconds, folder):
     unchecked = [NOT_CHECKED, *inspection.not_told]
     lines.append(f"not checked: {'; '.join(unchecked)}")
     errors = sum(finding.level == "ERROR" for finding in found)
-    told = {0: "No errors", 1: "1 error"}.get(errors, f"{errors} errors")
-    lines.append(f"{told}. Whole log: {folder}")
+    told = counted(errors, "error") if errors else "No errors"
+    lines.append(f"{told}. Whole log: {folder}/")
     return "\n".join(lines)

@@ -87,7 +87,7 @@ def compare_gradients(command, folder):
         return [], count, [f"gradients: cannot compare, since {why}"]
     if difference:
         return [gradient_finding(command[2], difference)], 0, []
-    return [], count, [] if count else ["gradients: no step was taken"]
+    return [], count, [] if count else ["gradients: on one rank, it takes no step"]
 
 
 def gradient_finding(count, difference):

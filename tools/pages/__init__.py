@@ -6,6 +6,7 @@ symptoms         the page of symptoms: every "What goes wrong", by what you see
 own_script       the curves of the scripts in beyond/own_script/
 variants         variants of a stage: their diffs, and their curves
 hangs            the first ranks, and a run that hangs, for 04_ddp
+inspected        what make inspect says of a script with mistakes
 diagrams         the Mermaid diagrams as SVG, for the site
 pictures         the pictures of the pages, in svg/
 side_by_side     any two stages in the browser, one HTML file

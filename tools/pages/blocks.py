@@ -22,6 +22,7 @@ from tools.lab.exercise import along_the_path
 from tools.lab.path import PARTS
 from tools.pages.essence import essence
 from tools.pages.hangs import hang, hello
+from tools.pages.inspected import inspected
 from tools.pages.own_script import own_curves
 from tools.pages.symptoms import symptoms_by_kind
 from tools.pages.variants import left_out, variant, variants
@@ -206,6 +207,7 @@ BLOCKS = {
     "left_out": left_out,
     "hello": hello,
     "hang": hang,
+    "inspected": inspected,
 }
 
 
