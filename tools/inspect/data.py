@@ -1,5 +1,8 @@
 """What is written down of a script's loaders: indices, batches, random generators."""
 
+import dis
+import sys
+
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
@@ -11,6 +14,7 @@ from tools.inspect.samples import (
     identity,
     rows,
 )
+from tools.watch.events import TOOLS
 from tools.watch.replace import replace
 
 MOST_INDICES = 2_000_000  # of an epoch that are looked at
@@ -22,6 +26,14 @@ TRAINING_EPOCHS = 2
 def named(loader):
     """Return which loader it is, and which of its epochs this is."""
     return {"line": loader.line, "made": loader.made, "number": loader.readings}
+
+
+def in_loop():
+    """Return whether a loop asks for the next batch, which may end: not next()."""
+    frame = sys._getframe(1)
+    while frame.f_code.co_filename.startswith(TOOLS):
+        frame = frame.f_back
+    return dis.opname[frame.f_code.co_code[frame.f_lasti]] == "FOR_ITER"
 
 
 class Listed:
@@ -161,7 +173,7 @@ class Data:
 
     def next_batch(self, original, reading):
         """Around the reading of a batch; ends an epoch after some steps."""
-        if self.enough(reading):
+        if self.enough(reading) and in_loop():
             self.reading_ends(reading, cut=True)
             raise StopIteration
         self.reading_line = reading.loader.line

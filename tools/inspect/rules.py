@@ -11,6 +11,7 @@ from tools.inspect.seen import Finding
 from tools.watch.collectives import first_difference
 
 TIME_WORDS = {"time", "seconds", "sec", "secs", "elapsed", "eta", "dt", "speed", "rank"}
+NO_MORE = "no more"  # of the collectives that others call
 SMALL = 1e-6  # relative: numbers that are closer are equal
 
 
@@ -63,7 +64,7 @@ def collectives_differ(seen):
         number, rank, first, other = found
         details = []
         for one, call in (0, first), (rank, other):
-            told = f"{call['name']} at {call['line']}" if call else "no more"
+            told = f"{call['name']} at {call['line']}" if call else NO_MORE
             details.append(f"rank {one}: {told}")
         what = f"the ranks part at collective call {number}"
         line = (first or other)["line"]

@@ -126,6 +126,8 @@ def inspect(command, folder, gradients=True):
     found = rules.findings(seen)
     problem = failure(result, seen, command[0])
     if problem:
+        if result.returncode != STALLED:  # the others were ended before their time
+            found = [one for one in found if rules.NO_MORE not in str(one.details)]
         return Inspection(seen, [problem, *found])
     if result.returncode == TOO_SLOW:
         steps = len(seen.of("step"))
