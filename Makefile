@@ -68,6 +68,7 @@ help-variables:
 #: A=STAGE B=STAGE  for diff; S=STAGE for trace and restore; E=04 for the lab;
 #:              FROM=DIR for data, FROM=FILE for room
 #: LAST=1       for try: the run that the last check has judged, once more
+#: SCRIPT=train.py  for inspect; NPROC=3 ranks, ARGS="..." its flags
 #: WHO=Ada      for check and exercises: your name in the line for the instructor
 #: OMP_NUM_THREADS=4  threads of each process; not given: 1
 #: PYTHON=...   the Python to make .venv with, 3.10 or newer
@@ -139,6 +140,10 @@ room:
 	@$(PY) -m tools.lab.commands room "$(FROM)"
 handouts:
 	@$(PY) -m tools.lab.commands handouts
+
+## Your own script
+inspect: $(STAGES)  ## known mistakes in it, and whether it computes on two ranks what it does on one: SCRIPT=train.py
+	@$(PY) -m tools.inspect --ranks "$(or $(NPROC),2)" "$(SCRIPT)" $(ARGS)
 
 ## A closer look
 notebooks: $(NOTEBOOKS)  ## the companion notebooks, in JupyterLab: copies, in workshop/
@@ -217,7 +222,7 @@ TARGETS := help help-variables all cpu single_gpu dp ddp ddp_inference model_par
   beyond fsdp tensor_parallel pipeline hybrid resume sharded_checkpoint \
   side_by_side notebooks exercises exercise try check watch room handouts hint solution reset restore \
   compare data \
-  bench trace memory predict \
+  bench trace memory predict inspect \
   doctor setup wheelhouse test compat mutants lint docs lock site
 .PHONY: $(TARGETS)
 

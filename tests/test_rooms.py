@@ -6,7 +6,7 @@ import pytest
 
 from conftest import ENV, ROOT, call
 
-ROOMS = ["pages", "bench", "lab", "run"]
+ROOMS = ["pages", "bench", "lab", "inspect", "watch", "run"]
 PROGRAMS = ["tools.run.probe"]  # at work as soon as imported
 UNCHANGED = """
 import importlib, os, signal, sys

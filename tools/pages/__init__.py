@@ -6,6 +6,7 @@ essence          the diff of the front page
 symptoms         the page of symptoms: every "What goes wrong", by what you see
 variants         parts that run scripts: variants, hello.py, gathered.py, own scripts
 hangs            runs that hang, for 04_ddp/HANGS.md
+inspected        what make inspect says of a script with mistakes
 diagrams         the Mermaid diagrams as SVG, for the site
 pictures         the pictures of the pages, in svg/
 side_by_side     any two stages in the browser, one HTML file

@@ -20,6 +20,7 @@ from tools.lab.exercise import along_the_path
 from tools.lab.path import PARTS
 from tools.pages import variants
 from tools.pages.essence import essence
+from tools.pages.inspected import inspected
 from tools.pages.reasons import LESSONS, SITE, reasons
 from tools.pages.symptoms import symptoms_by_kind
 from tools.run import diffs
@@ -167,6 +168,7 @@ BLOCKS = {
     "variants": variants.variants,
     "left_out": variants.left_out,
     "own_curves": variants.own_curves,
+    "inspected": inspected,
 }
 
 
