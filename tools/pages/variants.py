@@ -1,4 +1,4 @@
-"""Generated parts that run scripts: variants, hello.py, gathered.py, own scripts."""
+"""Generated parts that run scripts: variants, hello.py and its like, own scripts."""
 
 import json
 import re
