@@ -136,18 +136,17 @@ room:
 handouts:
 	@$(PY) -m tools.lab.handouts
 
-## Your own script
-inspect: $(STAGES)  ## known mistakes in it, and whether it computes on two ranks what it does on one: SCRIPT=train.py
-	@$(PY) -m tools.inspect --ranks "$(or $(NPROC),2)" "$(SCRIPT)" $(ARGS)
-
 ## A closer look
+inspect: $(STAGES)  ## your own script: the known silent mistakes in it, SCRIPT=train.py
+	@$(PY) -m tools.inspect --ranks "$(or $(NPROC),2)" "$(SCRIPT)" $(ARGS)
 notebooks: $(NOTEBOOKS)  ## the companion notebooks, in JupyterLab: copies, in workshop/
 	@$(PY) -m tools.pages.open_notebooks $(ARGS)
 bench: $(STAGES)  ## how fast, and why: measures this machine for some minutes, and draws it
 	@$(PY) -m tools.bench.benchmark
-trace: $(STAGES)  ## a timeline of each device or process: stages 3 to 10, or S=04_ddp
+trace memory: $(STAGES)  ## a timeline of each device, of stages 3 to 10 or S=04_ddp; its memory
+trace:
 	@$(PY) -m tools.bench.timeline "$(S)"
-memory: $(STAGES)  ## the memory of each rank of each stage, in bytes, and a picture
+memory:
 	@$(PY) -m tools.bench.memory
 predict: $(STAGES)  ## training on many GPUs, by a formula: NODES=4 GPUS_PER_NODE=8
 	@$(PY) -m tools.bench.predict
