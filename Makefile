@@ -141,11 +141,9 @@ room:
 handouts:
 	@$(PY) -m tools.lab.commands handouts
 
-## Your own script
-inspect: $(STAGES)  ## known mistakes in it, and whether it computes on two ranks what it does on one: SCRIPT=train.py
-	@$(PY) -m tools.inspect --ranks "$(or $(NPROC),2)" "$(SCRIPT)" $(ARGS)
-
 ## A closer look
+inspect: $(STAGES)  ## your own script: the known silent mistakes in it, SCRIPT=train.py
+	@$(PY) -m tools.inspect --ranks "$(or $(NPROC),2)" "$(SCRIPT)" $(ARGS)
 notebooks: $(NOTEBOOKS)  ## the companion notebooks, in JupyterLab: copies, in workshop/
 	@mkdir -p workshop
 	@for name in $(notdir $(wildcard notebooks/0*.ipynb)); do \

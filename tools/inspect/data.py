@@ -29,11 +29,12 @@ def named(loader):
 
 
 def in_loop():
-    """Return whether a loop asks for the next batch, which may end: not next()."""
+    """Return whether a loop asks for the next batch, which may end, and not next()."""
     frame = sys._getframe(1)
     while frame.f_code.co_filename.startswith(TOOLS):
         frame = frame.f_back
-    return dis.opname[frame.f_code.co_code[frame.f_lasti]] == "FOR_ITER"
+    instruction = dis.opname[frame.f_code.co_code[frame.f_lasti]]
+    return not instruction.startswith(("CALL", "PRECALL"))
 
 
 class Listed:

@@ -197,6 +197,7 @@ class Hooks(Data):
             line=self.log.line(),
             optimizer=number,
             gradients=gradients,
+            without=all(one.grad is None for _, one in self.parameters(optimizer)),
             exchanges=max(exchanges, default=0),
             wrapped=[name for name, p in self.parameters(optimizer) if self.in_ddp(p)],
         )

@@ -147,6 +147,7 @@ def differing_numbers(tables):
 RULES = [
     steps.weights_differ,
     steps.gradients_differ,
+    steps.no_gradients,
     steps.rates_differ,
     steps.schedules_differ,
     shares.samples_shared,

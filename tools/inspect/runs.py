@@ -47,6 +47,11 @@ def run_kind(command, kind, folder):
     return result, [read_events(place / f"rank{rank}") for rank in range(count)]
 
 
+def victim(error):
+    """Return whether a rank failed only since another had ended before."""
+    return "gloo" in error[0]
+
+
 def failure(result, seen, path):
     """Return a Finding for a run that did not end well, or None."""
     if result.returncode in (0, TOO_SLOW):
@@ -61,7 +66,7 @@ def failure(result, seen, path):
             details.append(f"rank {rank} is at {where or 'a line of a library'}")
         return Finding("ERROR", "the run hangs", None, details)
     if result.errors:
-        rank = min(result.errors)
+        rank = min(result.errors, key=lambda one: victim(result.errors[one]))
         error, line = result.errors[rank]
         where = f"{path.name}:{line}" if line else None
         return Finding("ERROR", f"rank {rank} fails: {error[:300]}", where)

@@ -46,6 +46,16 @@ def gradients_differ(seen):
             return
 
 
+def no_gradients(seen):
+    """An optimizer of which no parameter ever has a gradient."""
+    steps = seen.of("before_step")
+    if steps and all(step["without"] for step in steps):
+        what = "no parameter of the optimizer has a gradient"
+        details = ["it holds tensors that the model does not use any more"]
+        see = "exercise 23: wrap or shard the model, then create the optimizer"
+        yield Finding("ERROR", what, steps[0]["line"], details, see)
+
+
 def rates_differ(seen):
     """The learning rates are not equal on all ranks."""
     for number, steps in enumerate(seen.together("step"), start=1):

@@ -1,5 +1,6 @@
 """Which collectives a rank calls, and where two ranks part."""
 
+import threading
 from inspect import signature
 from itertools import zip_longest
 
@@ -32,7 +33,9 @@ class Collectives:
                 replace(f"torch.distributed:{name}", self.around)
 
     def around(self, original, *args, **options):
-        """Around a collective."""
+        """Around a collective; those of other threads come at any time."""
+        if threading.current_thread() is not threading.main_thread():
+            return original(*args, **options)
         given = signature(original).bind(*args, **options).arguments
         if self.depth == 0:
             self.log.write(
