@@ -120,6 +120,7 @@ class Data:
             "indices",
             **named(loader),
             size=len(dataset),
+            offered=len(loader.dataset),
             identity=self.identities[key][0],
             indices=indices,
             sizes=sizes,

@@ -46,8 +46,8 @@ def fine(seen, found, compared):
     epochs = [epoch for epoch in seen.readings(0, True) if epoch["indices"]]
     shared = seen.of("split") or re.search("samples|shares", wrong)
     if epochs and not shared:
-        size = epochs[0]["indices"]["size"]
-        lines.append(f"{size} samples an epoch, each on one rank")
+        counts = [len(indices["indices"]) for indices in first_epochs(seen)]
+        lines.append(f"{sum(counts)} samples an epoch, none on two ranks")
     if len(epochs) > 1 and "same order" not in wrong and "shuffled" not in wrong:
         lines.append("a new order in each epoch")
     calls = len(seen.of("collective"))
@@ -58,6 +58,12 @@ def fine(seen, found, compared):
             f"the gradients of {counted(compared, 'step')} are those of one process"
         )
     return [f"ok     {line}" for line in lines]
+
+
+def first_epochs(seen):
+    """Return the indices of each rank's first epoch of training, events."""
+    readings = [seen.readings(rank, True) for rank in seen.ranks]
+    return [epochs[0]["indices"] for epochs in readings if epochs]
 
 
 def information(seen):

@@ -4,6 +4,8 @@ from collections import Counter
 
 from tools.inspect.seen import Finding, key
 
+MOST = 0.75  # of the samples: some scripts leave out what fills no batch
+
 
 def sliced_by_hand(seen):
     """Return whether the ranks put different samples through the network.
@@ -56,6 +58,9 @@ def shares(seen, epochs):
         what = "the ranks' shares of an epoch overlap"
         see = "04_ddp: DistributedSampler, or [rank::world_size] of one order for all"
         yield Finding("ERROR", what, line, details, see)
+    elif not drawn_again and len(counts) < MOST * first["offered"]:
+        what = f"{len(counts)} of {first['offered']} samples are taken by a rank"
+        yield Finding("LOOK", what, line, [], "is the sampler told how many ranks are?")
 
 
 def stream_shared(seen):
