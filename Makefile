@@ -154,9 +154,10 @@ notebooks: $(NOTEBOOKS)  ## the companion notebooks, in JupyterLab: copies, in w
 	  --LabApp.default_url=/lab/tree/workshop $(ARGS)
 bench: $(STAGES)  ## how fast, and why: measures this machine for some minutes, and draws it
 	@$(PY) -m tools.bench.benchmark
-trace: $(STAGES)  ## what each rank does, and when: stages 4 and 5, or S=07_fsdp
+trace memory: $(STAGES)  ## what each rank does, and when, S=07_fsdp; what it holds, in bytes
+trace:
 	@$(PY) -m tools.bench.timeline "$(S)"
-memory: $(STAGES)  ## the memory of each rank of each stage, in bytes
+memory:
 	@$(PY) -m tools.bench.memory
 predict: $(STAGES)  ## training on many GPUs, by a formula: NODES=4 GPUS_PER_NODE=8
 	@$(PY) -m tools.bench.predict

@@ -104,4 +104,4 @@ def test_what_cannot_be_done_is_refused_in_a_line(words, line):
     result = call(["make", *words.split()])
     said, make_says = result.stderr.splitlines()
     assert re.match(line, said)
-    assert make_says.startswith("make: *** ")
+    assert make_says.startswith("make")  # make[1] below another make
