@@ -63,7 +63,8 @@ def fine(seen, found, compared):
 def first_epochs(seen):
     """Return the indices of each rank's first epoch of training, events."""
     readings = [seen.readings(rank, True) for rank in seen.ranks]
-    return [epochs[0]["indices"] for epochs in readings if epochs]
+    indices = [epochs[0]["indices"] for epochs in readings if epochs]
+    return [one for one in indices if one]
 
 
 def information(seen):
