@@ -20,7 +20,7 @@ from conftest import ROOT
 
 PAGES = "*.md", "0*/*.md", "beyond/**/*.md", "exercises/*.md"
 UNWRITTEN = r"(?ms)^(<!-- generated: | *```).*?^(<!-- end -->| *```$)"
-COMMAND = re.compile(r"[-.<]|(make|sudo|sbatch|scontrol|ps|py-spy|diff) |[A-Z_]+=")
+COMMAND = re.compile(r"[-.<]|(make|python|sudo|sbatch|scontrol|ps|py-spy|diff) |[A-Z_]+=")
 PREFIX = re.compile(r"^(\w+Error|error|CUDA error): ")
 PLACEHOLDER = re.compile(
     r"\"[^\"]*\"|'[^']*'|--\S+|wrapper_\w+|\b(?:RANK|cpu)\b|\S*[\d…]\S*"
@@ -29,6 +29,7 @@ ELSEWHERE = {  # who else prints a text that is in no installed package
     "Duplicate GPU detected": "an older NCCL",
     "No space left on device": "the kernel",
     "certificate verify failed": "OpenSSL",
+    "unsupported format string passed to DTensor.__format__": "Python, in C",
 }
 
 
