@@ -5,7 +5,8 @@ import resource
 import torch
 
 from tools.lab import fake_cuda
-from tools.lab.recorder import Recorder, array, digest, local_part
+from tools.lab.recorder import Recorder, array, digest
+from tools.watch.events import local_part
 
 PIXELS = 28 * 28
 CLASSES = 10

@@ -1,8 +1,6 @@
 """Run a learner's script as the check of its exercise asks, and judge it."""
 
-import contextlib
 import functools
-import json
 import tempfile
 from pathlib import Path
 
@@ -16,6 +14,7 @@ from tools.lab.setting import Setting
 from tools.run import compare, ranks
 from tools.run.sample import cut
 from tools.run.stages import CPU_PROCESSES
+from tools.watch.events import read_events
 
 
 def judge(exercise, text):
@@ -150,17 +149,6 @@ def run_until_one_fails(commands, setting, limit, prepare, out):
         if words is not commands[-1]:
             setting.delete_others(out)
     return result
-
-
-def read_events(path):
-    """Return the events that a rank has written; the last line may be torn."""
-    if not path.exists():
-        return []
-    found = []
-    for line in path.read_text().splitlines():
-        with contextlib.suppress(ValueError):
-            found.append(json.loads(line))
-    return found
 
 
 def read_results(out):

@@ -18,20 +18,14 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from tools.lab.patches import COLLECTIVES, replace
+from tools.lab.patches import COLLECTIVES
+from tools.watch.events import local_part
+from tools.watch.replace import replace
 
 array = torch._C.TensorBase.numpy  # the fake GPUs refuse Tensor.numpy
 WORKERS = ["num_workers", "prefetch_factor", "persistent_workers", "timeout"]
 WORKERS += ["multiprocessing_context"]
 FLOATS = {torch.float32, torch.float64}
-
-
-def local_part(tensor):
-    """Return what this rank has of a tensor: all, a shard of a DTensor, or nothing."""
-    tensor = tensor.detach()
-    if hasattr(tensor, "to_local"):
-        tensor = tensor.to_local()
-    return torch.empty(0) if tensor.is_meta else tensor
 
 
 def digest(weight):

@@ -18,7 +18,7 @@ import torch
 from tools.lab.fake_cuda import devices, operations, parallel, placement
 from tools.lab.fake_cuda.devices import MATMUL as MATMUL
 from tools.lab.fake_cuda.devices import STATE
-from tools.lab.patches import replace
+from tools.watch.replace import replace
 
 FAST = 3.0  # times as fast as the other GPUs
 

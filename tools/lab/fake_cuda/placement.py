@@ -8,7 +8,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from tools.lab.fake_cuda.devices import STATE, device_name, refused, synchronize
-from tools.lab.patches import replace
+from tools.watch.replace import replace
 
 
 def get_place(tensor):
