@@ -84,3 +84,11 @@ def test_pictures_show_what_is_so():
         end = max(start + length for _, start, length, *_ in pieces)
         work = sum(length for _, _, length, *_ in pieces)
         assert work / (2 * end) == pytest.approx(count / (count + 1))
+
+
+def test_the_page_of_fsdp_names_the_peaks_that_its_picture_shows():
+    page = (pictures.ROOT / "beyond" / "07_fsdp" / "README.md").read_text()
+    for steps in pictures.memory()[0].values():
+        assert len(steps) == 18  # before, forward, backward and step
+        peak = max(sum(stored.values()) for _, stored in steps)
+        assert f"{peak / 1e6:.1f} MB" in page

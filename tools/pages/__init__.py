@@ -13,6 +13,7 @@ side_by_side     any two stages in the browser, one HTML file
 words            the words that changed in a line, for side_by_side
 notebook         what the notebooks import
 drawing          what they draw
+sketches         what only pages show
 
 It imports every other room, and none of them imports it.
 """

@@ -18,6 +18,7 @@ STYLE = {  # for matplotlib's rcParams: opaque, to be read on a dark page too
 BLUE = "#1f6fb4"
 ORANGE = "#d9731a"
 RANKS = "#b9d9ff", "#ffd0a0"  # light: black text is on them
+NARROW = 5.4  # inches, about 520 pixels: to be read on a phone, too
 ON_BARS = {"color": "#fefefe", "weight": "bold"}  # letters that stay white in the dark
 
 
@@ -45,7 +46,7 @@ def assignments(maps):
     `maps` has a row for each epoch under each title: [rank, step] of each image.
     """
     height = sum(0.32 * len(epochs) + 0.6 for epochs in maps.values())
-    made, panels = figure(8.6, height, len(maps))
+    made, panels = figure(NARROW, height, len(maps))
     for axis, (title, epochs) in zip(panels, maps.items(), strict=True):
         for epoch, images in enumerate(epochs, start=1):
             for image, (rank, step) in enumerate(images):
@@ -58,7 +59,7 @@ def assignments(maps):
         axis.invert_yaxis()
         axis.spines[:].set_visible(False)
         axis.tick_params(length=0)
-    label = "image (blue: rank 0 gets it, orange: rank 1; the number is the step)"
+    label = "image (blue: rank 0 gets it, orange: rank 1; number: the step)"
     axis.set_xlabel(label)
     return made
 
@@ -69,20 +70,20 @@ def gradients(before, after, whole):
     `before` and `after` are pairs of ten numbers. `whole` are the ten gradients that
     one process computes from all images.
     """
-    made, (left, right) = figure(8.6, 3.2, 1, 2, sharey=True)
-    for axis, pair in (left, before), (right, after):
+    made, (upper, lower) = figure(NARROW, 4.4, 2, sharex=True, sharey=True)
+    for axis, pair in (upper, before), (lower, after):
         for rank, color in enumerate((BLUE, ORANGE)):
             places = [digit - 0.2 + 0.4 * rank for digit in range(10)]
             axis.bar(places, pair[rank], 0.38, color=color, label=f"rank {rank}")
         axis.axhline(0, color=rcParams["axes.edgecolor"], linewidth=0.8)
-        axis.set(xticks=range(10), xlabel="bias of digit")
+        axis.set(xticks=range(10), ylabel="gradient")
     color = rcParams["text.color"]
     label = "one process with the whole batch"
-    right.plot(range(10), whole, "_", color=color, markersize=16, label=label)
-    left.set(ylabel="gradient")
-    left.set_title("before the all-reduce", loc="left")
-    right.set_title("after: the mean, on both ranks", loc="left")
-    labels = right.get_legend_handles_labels()
+    lower.plot(range(10), whole, "_", color=color, markersize=16, label=label)
+    lower.set_xlabel("bias of digit")
+    upper.set_title("before the all-reduce", loc="left")
+    lower.set_title("after: the mean, on both ranks", loc="left")
+    labels = lower.get_legend_handles_labels()
     made.legend(*labels, loc="outside lower center", ncols=3, frameon=False)
     return made
 
@@ -109,7 +110,7 @@ def schedule(parts, count):
 
 def schedules(found, unit):
     """Draw when each half works: {number of micro-batches: result of `schedule`}."""
-    made, panels = figure(8, 4.2, len(found), sharex=True)
+    made, panels = figure(NARROW, 4.2, len(found), sharex=True)
     colors = {"forward": BLUE, "backward": ORANGE}
     for axis, (count, pieces) in zip(panels, found.items(), strict=True):
         for half, start, length, kind, micro in pieces:
@@ -124,7 +125,7 @@ def schedules(found, unit):
         axis.set(yticks=[0, 1], yticklabels=["first half", "second half"])
         axis.invert_yaxis()
         axis.tick_params(length=0)
-    axis.set_xlabel(f"{unit}. Blue: forward, orange: backward; number: micro-batch")
+    axis.set_xlabel(f"{unit} (blue: forward, orange: backward, number: micro-batch)")
     return made
 
 
@@ -133,7 +134,7 @@ def leaving(curves, right):
 
     `curves` are {what is left out: losses}, `right` the losses with nothing left out.
     """
-    made, (left, distances) = figure(8.6, 3.6, 1, 2)
+    made, (left, distances) = figure(NARROW, 5.6, 2)
     epochs = range(1, len(right) + 1)
     left.plot(epochs, right, color=rcParams["text.color"], linewidth=4, alpha=0.35)
     for number, (name, losses) in enumerate(curves.items()):
@@ -151,5 +152,5 @@ def leaving(curves, right):
     left.set(xticks=epochs, xlabel="epoch")
     left.set_title("loss; broad: nothing left out", loc="left")
     labels = distances.get_legend_handles_labels()
-    made.legend(*labels, loc="outside lower center", ncols=5, frameon=False)
+    made.legend(*labels, loc="outside lower center", ncols=3, frameon=False)
     return made

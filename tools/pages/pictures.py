@@ -14,7 +14,8 @@ from torch.utils.data import DistributedSampler
 
 from tools.bench import figures
 from tools.bench.tables import published
-from tools.pages import drawing
+from tools.pages import drawing, sketches
+from tools.run import ranks
 from tools.run.data import SAMPLE, tensors
 from tools.run.stages import ROOT, load
 
@@ -28,6 +29,7 @@ DARK = {  # what each color becomes on a dark page
     SOFT: "#9aa5b1",
     drawing.RANKS[0]: "#194780",
     drawing.RANKS[1]: "#63390b",
+    sketches.BOTH: "#3d4650",
 }
 STYLE = {
     **drawing.STYLE,
@@ -115,11 +117,31 @@ def speedups():
     return [figures.speedups(published()), title]
 
 
+def memory():
+    """Return what rank 0 of two stores in a step, under DDP and under FSDP."""
+    script = ROOT / "tools" / "bench" / "memory_step.py"
+    return [json.loads(ranks.run([script], 2).stdout)]
+
+
+def matrices():
+    """Return the sizes of the two layers' matrices: images, inputs, hidden, outputs."""
+    layers = load("08_tensor_parallel").Net(128).layers
+    return [64, layers[1].in_features, layers[1].out_features, layers[3].out_features]
+
+
+def grid():
+    """Return the number of pairs."""
+    return [2]
+
+
 PICTURES = {  # name -> what returns the data, a list, and what draws a picture of them
     "set_epoch": (who_gets_what, drawing.assignments),
     "gradients": (gradients, drawing.gradients),
     "bubble": (bubble, drawing.schedules),
     "left_out": (left_out, drawing.leaving),
+    "memory": (memory, sketches.memory),
+    "matrices": (matrices, sketches.matrices),
+    "grid": (grid, sketches.grid),
     "speedup": (speedups, figures.draw_speedups),
 }
 
