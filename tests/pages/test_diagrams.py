@@ -4,7 +4,6 @@ import re
 from xml.etree import ElementTree
 
 from tools.pages import diagrams
-from tools.run.stages import EVERY
 
 LABEL = re.compile(r'"([^"\n]+)"|->>?[+-]?\w+: (.+)')
 
