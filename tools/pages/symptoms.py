@@ -1,8 +1,8 @@
 """The page of symptoms: what goes wrong on all stages' pages, by what you see.
 
 An entry of a chapter `## What goes wrong` is `- <a id="NAME"></a>` and, in the next
-line, `**What you see.** The cause. The fix.` No two entries share a NAME, to which links
-lead. An entry may link to an exercise in which a learner finds that cause.
+line, `**What you see.** The cause. The fix.` Links lead to NAME, which no two entries
+share. An entry may link to an exercise in which a learner finds that cause.
 """
 
 import re
