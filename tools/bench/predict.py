@@ -17,7 +17,7 @@ EPOCHS = 100
 INSIDE = 300e9  # bytes per second between the GPUs of a node
 INSIDE_LATENCY = 5e-6  # seconds per message
 LATENCY = 20e-6  # the same between nodes
-DEFAULTS = {"NODES": 4, "GPUS_PER_NODE": 8, "STEP": 7.2, "MB": 102.0, "NETWORK": 10.0}
+DEFAULTS = {"NODES": 4, "GPUS_PER_NODE": 8, "STEP": 0.1, "MB": 102.0, "NETWORK": 10.0}
 
 
 def ring(size, number, bandwidth, latency):

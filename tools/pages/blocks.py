@@ -19,7 +19,7 @@ from tools.bench.tables import measured_on, published, steps, table
 from tools.lab.exercise import along_the_path
 from tools.lab.path import PARTS
 from tools.pages import variants
-from tools.pages.essence import essence
+from tools.pages.essence import PAIR, essence
 from tools.pages.inspected import inspected
 from tools.pages.reasons import LESSONS, SITE, reasons
 from tools.pages.symptoms import symptoms_by_kind
@@ -48,11 +48,14 @@ NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e-\d+)?")
 
 
 def stages(targets=TARGETS):
-    """Return the table of the six stages, or of those beyond."""
+    """Return the table of the six stages, or of those beyond.
+
+    Stage 4 is compared with stage 2, as in the front page's diff.
+    """
     rows = []
     for target, stage in targets.items():
         length = len(script(stage).read_text().splitlines())
-        before = previous(stage)
+        before = PAIR[0] if stage == PAIR[1] else previous(stage)
         changed = "–"
         if before:
             changed = f"{diffs.changed_lines(before, stage)} from {before[:2]}"

@@ -1,7 +1,8 @@
 """The page of symptoms: what goes wrong on all stages' pages, by what you see.
 
-An entry of a chapter `## What goes wrong` is `- **What you see.** The cause. The fix.`
-It may link to an exercise in which a learner finds that cause.
+An entry of a chapter `## What goes wrong` is `- <a id="NAME"></a>` and, in the next
+line, `**What you see.** The cause. The fix.` Links lead to NAME, which no two entries
+share. An entry may link to an exercise in which a learner finds that cause.
 """
 
 import re
@@ -10,7 +11,10 @@ from tools.bench.tables import table
 from tools.run.stages import EVERY, ROOT, folder
 
 CHAPTER = re.compile(r"^## What goes wrong\n(.*?)(?=^## |\Z)", re.DOTALL | re.MULTILINE)
-ENTRY = re.compile(r"^- \*\*(.+?)\*\*(.*?)(?=^- \*\*|\Z)", re.DOTALL | re.MULTILINE)
+ENTRY = re.compile(
+    r"""^- <a id="([^"]+)"></a>\n  \*\*(.+?)\*\*(.*?)(?=^- |\Z)""",
+    re.DOTALL | re.MULTILINE,
+)
 EXERCISE = re.compile(r"\]\([./]*exercises/(0?(\d+)_\w+\.md)\)")
 COLUMNS = ["what you see", "the usual cause", "how to fix it", "exercise"]
 # The groups of the page, by heading: a symptom is in the first one that it fits.
@@ -41,11 +45,11 @@ def symptoms(page):
     """Return a row of COLUMNS, in Markdown, for each symptom of a page, a path."""
     stage = page.parent.name
     number = stage.partition("_")[0].lstrip("0")
-    fix = f"[stage {number}]({page.relative_to(ROOT)}#what-goes-wrong)"
     found = []
     for chapter in CHAPTER.findall(page.read_text()):
-        for seen, rest in ENTRY.findall(chapter):
+        for name, seen, rest in ENTRY.findall(chapter):
             seen = " ".join(seen.split())
+            fix = f"[stage {number}]({page.relative_to(ROOT)}#{name})"
             exercise = EXERCISE.search(rest)
             practice = "–"
             if exercise:
