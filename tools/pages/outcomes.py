@@ -111,7 +111,7 @@ def lane(record, rank):
 
 
 def first_error(record):
-    """Return the last line of the error of the first rank that fails by itself."""
+    """Return the first line of the error of the first rank that fails by itself."""
     aborted = re.findall(r"what\(\): .+", record.result.stderr)  # of C++
     errors = record.result.errors
     own = [rank for rank in sorted(errors) if is_own(errors[rank])]
@@ -122,7 +122,7 @@ def first_error(record):
     else:
         text = record.error()
     text = re.sub(NOISE, "", text.replace(f"{record.out.parent}/", ""))
-    return text.strip().splitlines()[-1].strip()
+    return text.strip().splitlines()[0]
 
 
 def outcome(switch, processes, right, limit=LIMIT):
