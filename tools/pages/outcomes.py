@@ -111,18 +111,20 @@ def lane(record, rank):
 
 
 def first_error(record):
-    """Return the first line of the error of the first rank that fails by itself."""
-    aborted = re.findall(r"what\(\): .+", record.result.stderr)  # of C++
+    """Return the error of the first rank that fails by itself, in one line."""
     errors = record.result.errors
     own = [rank for rank in sorted(errors) if is_own(errors[rank])]
+    aborted = re.findall(r"what\(\): .+", record.result.stderr)  # of C++
+    text = "Connection closed by peer"  # all that the others say of a rank that is gone
     if aborted:
         text = aborted[0]
     elif own:
         text, _ = errors[own[0]]
-    else:
-        text = record.error()
-    text = re.sub(NOISE, "", text.replace(f"{record.out.parent}/", ""))
-    return text.strip().splitlines()[0]
+    text = text.replace(f"{record.out.parent}/", "")
+    first, *more = re.sub(NOISE, "", text).splitlines()
+    if first.endswith(":") and more:  # a heading
+        first += f" {more[0].strip()}"
+    return first
 
 
 def outcome(switch, processes, right, limit=LIMIT):
