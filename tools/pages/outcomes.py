@@ -76,7 +76,9 @@ def run(stage, text, processes, limit=LIMIT, fake=""):
         for flags in commands:
             asked = prepare, folder, fake
             try:
-                result = ranks.run([*words, *flags], count, timeout=limit, prepare=asked)
+                result = ranks.run(
+                    [*words, *flags], count, timeout=limit, prepare=asked
+                )
             except ranks.TimedOut as error:
                 result = error
             if getattr(result, "returncode", None) != 0:
@@ -107,7 +109,12 @@ def lane(record, rank):
     steps_of_an_epoch = math.ceil(IMAGES / batch_size(len(record.events)))
     line = record.result.places.get(rank)
     code = record.text.splitlines()[line - 1].strip() if line else None
-    return {"rank": rank, "epochs": steps // steps_of_an_epoch, "line": line, "code": code}
+    return {
+        "rank": rank,
+        "epochs": steps // steps_of_an_epoch,
+        "line": line,
+        "code": code,
+    }
 
 
 def first_error(record):
@@ -171,7 +178,9 @@ def layout(value, depth, indent=""):
     inner = indent + " "
     rows = []
     for name in sorted(value):
-        rows.append(f"{inner}{json.dumps(name)}: {layout(value[name], depth - 1, inner)}")
+        rows.append(
+            f"{inner}{json.dumps(name)}: {layout(value[name], depth - 1, inner)}"
+        )
     return "{\n" + ",\n".join(rows) + f"\n{indent}}}"
 
 
