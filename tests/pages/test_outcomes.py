@@ -42,8 +42,8 @@ def test_a_switch_applies_and_has_an_outcome_on_each_of_its_ranks(name, switch):
     compile(text, name, "exec")
     found = STORED["switches"][name]
     assert list(found) == [str(number) for number in switch["ranks"]]
+    assert found.keys() <= STORED["right"][switch["stage"]].keys()
     for number, one in found.items():
-        assert number in STORED["right"][switch["stage"]]
         if switch["gpus"]:
             assert one["kind"] == "nothing"
         if one["kind"] == "hangs":
@@ -58,7 +58,6 @@ def test_a_switch_applies_and_has_an_outcome_on_each_of_its_ranks(name, switch):
 def test_the_file_holds_the_switches_of_today_and_nothing_of_this_machine():
     assert STORED["recorded"] == outcomes.RECORDED, "record again: make outcomes"
     assert STORED["switches"].keys() == SWITCHES.keys()
-    assert len(SWITCHES) == len(outcomes.SWITCHES)
     text = outcomes.STORED.read_text()
     assert text == outcomes.layout(STORED, 3) + "\n"
     assert not re.search(r"127\.0|/tmp|NaN|Infinity|0x", text)
