@@ -75,6 +75,8 @@ def lane(record, rank):
     images, _ = record.setting.images
     steps = math.ceil(images / record.setting.batch)  # of an epoch
     epochs = len(record.of("step", rank)) // steps
+    if "--resume" in record.result.cmd:  # the record is of this second run alone
+        epochs += record.setting.resume
     line = record.result.places.get(rank)
     code = record.text.splitlines()[line - 1].strip() if line else None
     return {"rank": rank, "epochs": epochs, "line": line, "code": code}
