@@ -1,0 +1,212 @@
+"""What happens with lines left out or wrong: `python -m tools.pages.outcomes [STAGE]`.
+
+switches.json has the edits, by hand, and outcomes.json what happened in a run of each:
+on CPUs, with gloo, on data/sample. The command runs all of them, or those of some
+stages, and writes outcomes.json; with `--check` it says what has changed instead.
+"""
+
+import json
+import math
+import re
+import sys
+
+import torch
+
+from tools.lab.judge import record_run
+from tools.lab.run_record import NOISE, is_own
+from tools.lab.setting import Setting
+from tools.run import compare
+from tools.run.edit import edit
+from tools.run.stages import (
+    CPU_PROCESSES,
+    EVERY,
+    RESUMES,
+    ROOT,
+    find_stage,
+    refuse,
+    script,
+)
+
+FOLDER = ROOT / "tools" / "pages"
+SWITCHES = json.loads((FOLDER / "switches.json").read_text())
+STORED = FOLDER / "outcomes.json"
+RECORDED = {
+    "torch": torch.__version__.partition("+")[0],
+    "backend": "gloo",
+    "data": "data/sample",
+}
+LIMIT = 15  # seconds; a run that takes longer hangs
+
+
+def key(switch):
+    """Return the name of a switch in outcomes.json: `04_ddp/set_epoch`."""
+    return f"{switch['stage']}/{switch['name']}"
+
+
+def edited(switch):
+    """Return the script of its stage with a switch's edits. Raises ValueError."""
+    return edit(script(switch["stage"]).read_text(), *switch["edits"].items())
+
+
+def run(stage, text, processes, fake="", limit=LIMIT):
+    """Run the text of a script on so many ranks: return its OUTCOME, whose kind is "".
+
+    A stage that can resume is stopped after the first epoch, and resumed.
+    """
+    setting = Setting(
+        processes=processes if processes > 1 else 0,
+        batch=64 - 64 % processes,  # what the ranks can share
+        resume=int(stage in RESUMES),
+        fake=fake,
+    )
+    record = record_run(text, stage, setting, limit)
+    found = {"kind": "", "curve": [list(row) for row in record.rows]}
+    if record.hangs:
+        lanes = [lane(record, rank) for rank in record.ranks]
+        return {**found, "kind": "hangs", "lanes": lanes}
+    if record.status:
+        error = first_error(record)
+        return {**found, "kind": "crashes", "error": error, "exit": record.status}
+    return found
+
+
+def lane(record, rank):
+    """Return how many epochs a rank has trained, and the line at which it waits."""
+    images, _ = record.setting.images
+    steps = math.ceil(images / record.setting.batch)  # of an epoch
+    epochs = len(record.of("step", rank)) // steps
+    if "--resume" in record.result.cmd:  # the record is of this second run alone
+        epochs += record.setting.resume
+    line = record.result.places.get(rank)
+    code = record.text.splitlines()[line - 1].strip() if line else None
+    return {"rank": rank, "epochs": epochs, "line": line, "code": code}
+
+
+def first_error(record):
+    """Return the error of the first rank that fails by itself, in one line."""
+    errors = record.result.errors
+    own = [rank for rank in sorted(errors) if is_own(errors[rank])]
+    aborted = re.findall(r"what\(\): .+", record.result.stderr)  # of C++
+    text = "Connection closed by peer"  # all that the others say of a rank that is gone
+    if aborted:
+        text = aborted[0]
+    elif own:
+        text, _ = errors[own[0]]
+    text = text.replace(f"{record.out.parent}/", "")
+    first, *more = re.sub(NOISE, "", text).splitlines()
+    if first.endswith(":") and more:  # a heading
+        first += f" {more[0].strip()}"
+    return first
+
+
+def right_curve(stage, processes):
+    """Return the curve of a stage's script as it is. Refuses where it does not end."""
+    found = run(stage, script(stage).read_text(), processes)
+    if found["kind"]:
+        refuse(f"{stage} on {processes} ranks, with nothing left out: {found}")
+    return found["curve"]
+
+
+def outcome(switch, processes, right, limit=LIMIT):
+    """Return the OUTCOME of a switch; `right` is the curve of the script as it is."""
+    fake = switch.get("fake", "")
+    found = run(switch["stage"], edited(switch), processes, fake, limit)
+    if not found["kind"]:
+        found["kind"] = "nothing" if equal(found["curve"], right) else "moves"
+    return found
+
+
+def equal(curve, other):
+    """Return whether two curves are as long as each other, and equal to rounding."""
+    _, near = compare.judge(curve, other)
+    return near and len(curve) == len(other)
+
+
+def record_all(stages):
+    """Return the outcomes of all switches of stages, as in outcomes.json."""
+    found = {"recorded": RECORDED, "right": {}, "switches": {}}
+    for switch in SWITCHES:
+        stage = switch["stage"]
+        if stage not in stages:
+            continue
+        right = found["right"].setdefault(stage, {})
+        outcomes = found["switches"].setdefault(key(switch), {})
+        for processes in switch["ranks"]:
+            ranks = str(processes)
+            if ranks not in right:
+                right[ranks] = right_curve(stage, processes)
+            outcomes[ranks] = outcome(switch, processes, right[ranks])
+            print(f"{key(switch)} on {ranks}: {outcomes[ranks]['kind']}", flush=True)
+    return found
+
+
+def read():
+    """Return what outcomes.json holds."""
+    return json.loads(STORED.read_text())
+
+
+def layout(value, depth, indent=""):
+    """Return JSON: a line for each key of the objects in a value, down to a depth."""
+    if depth == 0 or not isinstance(value, dict):
+        return json.dumps(value, sort_keys=True, ensure_ascii=False)
+    inner = indent + " "
+    rows = []
+    for name in sorted(value):
+        rows.append(
+            f"{inner}{json.dumps(name)}: {layout(value[name], depth - 1, inner)}"
+        )
+    return "{\n" + ",\n".join(rows) + f"\n{indent}}}"
+
+
+def same(old, new):
+    """Return whether two OUTCOMEs are the same, the curves up to rounding."""
+    if not equal(old["curve"], new["curve"]):
+        return False
+    return {**old, "curve": None} == {**new, "curve": None}
+
+
+def changes(old, new):
+    """Return a line for each outcome that differs from the stored one."""
+    found = []
+    for name, outcomes in new["switches"].items():
+        for processes, one in outcomes.items():
+            stored = old["switches"].get(name, {}).get(processes)
+            if stored is None or not same(stored, one):
+                found.append(f"{name} on {processes}: {stored}, now {one}")
+    return found
+
+
+def left_out(stage):
+    """Return a stage's losses, and those of its switches that are in the page's table.
+
+    They are {name: losses}; without anything left out, the name is "".
+    """
+    stored = read()
+    processes = str(CPU_PROCESSES.get(stage, 1))
+    curves = {"": stored["right"][stage][processes]}
+    for switch in SWITCHES:
+        if switch["stage"] == stage and switch.get("table"):
+            found = stored["switches"][key(switch)]
+            curves[switch["name"]] = found[processes]["curve"]
+    return {name: [loss for loss, *_ in curve] for name, curve in curves.items()}
+
+
+def main():
+    words = [word for word in sys.argv[1:] if word != "--check"]
+    stages = [find_stage(word) for word in words] or list(EVERY.values())
+    old = read()
+    new = record_all(stages)
+    if "--check" in sys.argv:
+        found = changes(old, new)
+        if found:
+            refuse("\n".join([*found, "outcomes.json is stale: make outcomes"]))
+        return
+    for switch in SWITCHES:  # what was recorded of other stages stays
+        if switch["stage"] not in stages and key(switch) in old["switches"]:
+            new["switches"][key(switch)] = old["switches"][key(switch)]
+    new["right"] = {**old["right"], **new["right"]}
+    STORED.write_text(layout(new, 3) + "\n")
+
+
+if __name__ == "__main__":
+    main()
