@@ -38,6 +38,7 @@ from tools.run.stages import (
 
 PAGES = ["README.md", "SCALING.md", "SYMPTOMS.md", "CONTRIBUTING.md"]
 PAGES += ["exercises/README.md", "beyond/README.md"]
+PAGES += ["04_ddp/DETAILS.md", "beyond/07_fsdp/DETAILS.md"]
 PAGES += ["beyond/own_script/README.md"]
 PAGES += [f"{folder(stage).relative_to(ROOT)}/README.md" for stage in EVERY.values()]
 PART = re.compile(r"<!-- generated: (.+?) -->\n(.*?)<!-- end -->", re.DOTALL)
