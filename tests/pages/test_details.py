@@ -1,4 +1,4 @@
-"""Promise: stage 4 with a diff of 04_ddp/DETAILS.md prints what the page shows."""
+"""Promise: the code of pages of details, run, prints what the pages show."""
 
 import re
 
@@ -6,41 +6,127 @@ import pytest
 
 from conftest import ROOT, call, command, run
 from tools.pages.hangs import patched
-from tools.run.stages import script
+from tools.run import ranks
+from tools.run.stages import folder, script
 
-PAGE = (ROOT / "04_ddp" / "DETAILS.md").read_text()
 DATA = "--data", "data/sample"
+OWN = (ROOT / "beyond" / "own_script" / "DETAILS.md").read_text()
+BEGIN, *PIECES = re.findall(r"(?s)```python\n(.*?)```", OWN)
 
 
-def written(heading, tmp_path):
-    """Write stage 4 with the diff below a heading; return its path and that section."""
-    section = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+def section_of(stage, heading):
+    """Return what a stage's details have below a heading."""
+    page = (folder(stage) / "DETAILS.md").read_text()
+    return page.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+
+
+def written(stage, heading, tmp_path):
+    """Write a stage with the diff below a heading; return its path and that section."""
+    section = section_of(stage, heading)
     (diff,) = re.findall(r"(?s)```diff\n(.*?)```", section)
-    path = tmp_path / "04_ddp" / "mnist.py"
+    path = tmp_path / stage / "mnist.py"
     path.parent.mkdir()
-    path.write_text(patched(script("04_ddp").read_text(), diff))
+    path.write_text(patched(script(stage).read_text(), diff))
     return path, section
+
+
+def epochs(text):
+    """Return the losses that are printed in a text, to four digits."""
+    return re.findall(r"epoch \d/\d  loss \d+\.\d{4}", text)
 
 
 @pytest.mark.parametrize(
     "heading", ["A sampler of your own", "Workers and pinned memory"]
 )
 def test_a_diff_gives_the_curve_that_is_shown(heading, tmp_path):
-    path, section = written(heading, tmp_path)
+    path, section = written("04_ddp", heading, tmp_path)
     result = run("04_ddp", *DATA, "--out", tmp_path, path=path)
-    epochs = r"epoch \d/3  loss \d+\.\d{4}"
-    shown = re.findall(epochs, section)
-    assert len(shown) == 3
-    assert re.findall(epochs, result.stdout) == shown, result.stderr
+    assert len(epochs(section)) == 3
+    assert epochs(result.stdout) == epochs(section), result.stderr
+
+
+@pytest.mark.parametrize(
+    ("stage", "heading"),
+    [
+        ("04_ddp", "`torch.compile` and DDP"),
+        ("07_fsdp", "`torch.compile` and FSDP"),
+    ],
+)
+def test_a_compiled_stage_prints_what_is_shown(stage, heading, tmp_path):
+    path, section = written(stage, heading, tmp_path)
+    text = path.read_text()
+    quick = text.replace(".compile()", '.compile(backend="aot_eager")')
+    assert quick != text
+    path.write_text(quick)  # without a C++ compiler
+    result = run(stage, *DATA, "--epochs=1", "--out", tmp_path, path=path)
+    (shown, *_) = epochs(section)
+    assert epochs(result.stdout) == [shown.replace("/3", "/1")], result.stderr
+
+
+def test_a_grid_saves_what_other_grids_read(tmp_path):
+    path, section = written(
+        "10_hybrid", "Save on one grid, go on with another", tmp_path
+    )
+    printed = ""
+    for stage, processes, *flags in (
+        ("10_hybrid", 4, "--epochs=1"),
+        ("10_hybrid", 2, "--epochs=2", "--resume=1"),
+        ("12_sharded_checkpoint", 2, "--epochs=3", "--resume"),
+    ):
+        own = path if stage == "10_hybrid" else None
+        flags += [*DATA, "--out", tmp_path]
+        result = run(stage, *flags, processes=processes, path=own)
+        assert result.returncode == 0, result.stderr
+        printed += result.stdout
+    assert len(epochs(section)) == 3
+    assert epochs(printed) == epochs(section)
+
+
+@pytest.mark.parametrize("stage", ["04_ddp", "07_fsdp"])
+def test_autocast_gives_the_curve_that_is_shown(stage, tmp_path):
+    (diff,) = re.findall(r"(?s)```diff\n(.*?)```", OWN)
+    before = re.findall(r"(?m)^-(.*\n)", diff)
+    after = re.findall(r"(?m)^\+(.*\n)", diff)
+    text = script(stage).read_text()
+    assert text.count("".join(before)) == 1
+    path = tmp_path / stage / "mnist.py"
+    path.parent.mkdir()
+    path.write_text(text.replace("".join(before), "".join(after)))
+    result = run(stage, *DATA, "--epochs=1", "--out", tmp_path, path=path)
+    (shown, *_) = epochs(OWN)
+    assert epochs(result.stdout) == [shown.replace("/3", "/1")], result.stderr
+
+
+def printed_by_two_ranks(path, code):
+    """Write a script, run it, and return what it prints."""
+    path.write_text(code)
+    result = ranks.run([path], 2)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def test_gradients_come_through_all_gather(tmp_path):
+    section = section_of("04_ddp", "Gradients through `all_gather`")
+    (code,) = re.findall(r"(?s)```python\n(.*?)```", section)
+    (shown,) = re.findall(r"(?s)```console\n(.*?)```", section)
+    assert printed_by_two_ranks(tmp_path / "gather.py", code) == shown
+
+
+@pytest.mark.parametrize("number", range(len(PIECES)))
+def test_a_piece_for_own_scripts_prints_what_is_shown(number, tmp_path):
+    _, after = OWN.split(PIECES[number])
+    shown = re.match(r"```\n\n```console\n(.*?)```", after, re.DOTALL)[1]
+    code = f"{BEGIN}\n{PIECES[number]}\ndist.barrier()\ndist.destroy_process_group()\n"
+    assert printed_by_two_ranks(tmp_path / "piece.py", code) == shown
 
 
 def test_the_lines_for_tensorboard_fit(tmp_path):
-    path, _ = written("Log from one rank", tmp_path)
+    path, _ = written("04_ddp", "Log from one rank", tmp_path)
     compile(path.read_text(), path, "exec")  # TensorBoard is not installed here
 
 
 def test_the_debugger_stops_one_rank(tmp_path):
-    path, section = written("Stop one rank in the debugger", tmp_path)
+    path, section = written("04_ddp", "Stop one rank in the debugger", tmp_path)
     words = command("04_ddp", *DATA, "--epochs=1", "--out", tmp_path, path=path)
     typed = re.findall(r"\(Pdb\) (.+)", section)
     result = call(words, input="\n".join([*typed, ""]))

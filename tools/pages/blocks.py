@@ -38,7 +38,8 @@ from tools.run.stages import (
 
 PAGES = ["README.md", "SCALING.md", "SYMPTOMS.md", "CONTRIBUTING.md"]
 PAGES += ["exercises/README.md", "beyond/README.md"]
-PAGES += ["beyond/own_script/README.md"]
+PAGES += ["04_ddp/DETAILS.md", "beyond/07_fsdp/DETAILS.md"]
+PAGES += ["beyond/own_script/README.md", "beyond/own_script/DETAILS.md"]
 PAGES += [f"{folder(stage).relative_to(ROOT)}/README.md" for stage in EVERY.values()]
 PART = re.compile(r"<!-- generated: (.+?) -->\n(.*?)<!-- end -->", re.DOTALL)
 SPEEDUP = """![How many times as fast as one process two are, against the batch: a line

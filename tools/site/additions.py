@@ -26,14 +26,16 @@ CONTENTS = {  # caption -> the pages below it, in the table of contents
         "beyond/README",
         *pages_of(BEYOND.values()),
         "beyond/own_script/README",
+        "beyond/own_script/DETAILS",
     ],
     "Look closer": [
         "tools/site/side_by_side",
         "tools/site/notebooks",
         "exercises/README",
+        "exercises/WORKSHOP",
     ],
     "Find help": ["SYMPTOMS", "04_ddp/HANGS", "04_ddp/CLUSTERS", "SCALING"],
-    "Contribute": ["CONTRIBUTING", "data/sample/README"],
+    "Contribute": ["CONTRIBUTING", "exercises/AUTHORS", "data/sample/README"],
 }
 LISTS = {  # page -> the pages that its own table of contents holds
     "exercises/README": "[0-9]*",
