@@ -193,7 +193,7 @@ function main({ ranks, batch_size, lr, hidden, epochs, off }, train, test) {
     }
     if (!off.includes("all_reduce")) all_reduce(totals, 1);
     const [loss_sum, count] = totals[0];
-    postMessage({ row: [loss_sum / count, evaluate(models[0], test), test.labels.length] });
+    postMessage({ row: [loss_sum / count, evaluate(models[0], test)] });
   }
 }
 

@@ -1,0 +1,307 @@
+// The page around training.js: it starts runs in a worker, draws them and judges them.
+
+const by = (id) => document.getElementById(id);
+const data = JSON.parse(by("data").textContent);
+const controls = by("settings").elements;
+const switches = [...document.querySelectorAll("[role=switch]")];
+const FLAGS = { ranks: 2, batch_size: 64, lr: 0.1, hidden: 128, epochs: 3 };
+const IMAGES = 4000;
+const TESTED = 1000;
+const PHASES = 4;  // of a step that is slowed down
+const references = {};  // flags -> the run of stage 1 with them
+
+let digits;  // { train, test }, each { images: rows in [0, 1], labels }
+let settings;
+let reference;  // stage 1's run, and stage 4's: { steps, rows }, what main() has posted
+let run;
+let worker;
+let phase = PHASES;  // how far the step that is shown has come
+let playing = 0;  // the time of the last frame; 0: nothing moves
+
+async function unpack() {
+  const packed = Uint8Array.from(atob(data.digits), (letter) => letter.charCodeAt(0));
+  const unzip = new DecompressionStream("gzip");
+  const stream = new Blob([packed]).stream().pipeThrough(unzip);
+  const bytes = new Uint8Array(await new Response(stream).arrayBuffer());
+  let at = 0;
+  const next = (count) => bytes.subarray(at, (at += count));
+  const part = (count) => {
+    const pixels = Float32Array.from(next(count * 784), (byte) => byte / 255);
+    const labels = Array.from(next(count));
+    const images = labels.map((_, n) => pixels.subarray(n * 784, (n + 1) * 784));
+    return { images, labels };
+  };
+  return { train: part(IMAGES), test: part(TESTED) };
+}
+
+// The address has what differs from stage 4: #ranks=4&off=set_epoch,all_reduce
+function readAddress() {
+  const given = new URLSearchParams(location.hash.slice(1));
+  const off = (given.get("off") || "").split(",");
+  for (const one of switches) one.checked = !off.includes(one.id);
+  for (const name of Object.keys(FLAGS)) {
+    controls[name].value = given.get(name) || FLAGS[name];
+    if (!controls[name].value) controls[name].value = FLAGS[name];  // no such choice
+  }
+}
+
+function readControls() {
+  const off = switches.filter((one) => !one.checked).map((one) => one.id);
+  settings = { off };
+  const parts = off.length ? [`off=${off}`] : [];
+  for (const name of Object.keys(FLAGS)) {
+    settings[name] = Number(controls[name].value);
+    if (settings[name] !== FLAGS[name]) parts.push(`${name}=${settings[name]}`);
+  }
+  history.replaceState(null, "", `#${parts.join("&")}`);
+  by("init_sync").disabled = off.includes("ddp");
+}
+
+// Stage 1 trains first, unless it has before with these flags; then stage 4.
+function start() {
+  worker?.terminate();
+  stopPlaying();
+  readControls();
+  const key = JSON.stringify({ ...settings, ranks: 1, off: [] });
+  const known = references[key];
+  reference = known || { steps: [], rows: [] };
+  run = { steps: [], rows: [] };
+  const trainStage4 = () => {
+    references[key] = reference;
+    train(settings, run, () => { by("which").value = 1; });
+  };
+  if (known) trainStage4();
+  else train(JSON.parse(key), reference, trainStage4);
+  drawSoon();
+}
+
+function train(flags, into, then) {
+  const code = new Blob([by("training").textContent], { type: "text/javascript" });
+  worker = new Worker(URL.createObjectURL(code));
+  worker.onmessage = ({ data: posted }) => {
+    if (posted.row) into.rows.push(posted.row);
+    else into.steps.push(posted);
+    if (into.rows.length === flags.epochs) then();
+    drawSoon();
+  };
+  worker.postMessage({ settings: flags, ...digits });
+}
+
+// The mean of all ranks, as the script prints it; rank 0's without the all-reduce.
+function lossOf(step) {
+  if (settings.off.includes("all_reduce")) return step.losses[0];
+  return step.losses.reduce((sum, loss) => sum + loss) / step.losses.length;
+}
+
+// What stage 1 had when it had seen as many images.
+function lossOfReference(at) {
+  const epoch = Math.ceil(at - 1e-9);
+  const seen = (at - epoch + 1) * IMAGES;
+  const before = (epoch - 1) * Math.ceil(IMAGES / settings.batch_size);
+  const step = before + Math.ceil(seen / settings.batch_size - 1e-6);
+  return reference.steps[step - 1].losses[0];
+}
+
+function apart(loss, other) {
+  return Math.abs(loss - other) / (Math.abs(other) || 1);
+}
+
+function judge(rows, others) {  // as `make compare` does, in its words
+  const number = (value, places) =>
+    value.toExponential(places).replace(/-(\d)$/, "-0$1").replace(/\+(\d)$/, "+0$1");
+  const errors = rows.map(([loss], n) => apart(loss, others[n][0]));
+  const images = rows.map(([, correct], n) => Math.abs(correct - others[n][1]));
+  const error = Math.max(...errors);
+  const many = Math.max(...images);
+  if (!rows.every(([loss]) => Number.isFinite(loss)))
+    return "DIFFERENT: a loss is not a number";
+  if (error === 0 && many === 0) return "equal";
+  for (const n of rows.keys()) {
+    if (errors[n] > data.allowed[n])
+      return `DIFFERENT: a loss is off by ${number(error, 1)}` +
+        (error < data.small ? `; ${data.causes}` : "");
+    if (images[n] > data.counts * TESTED)
+      return `DIFFERENT: ${many} more or fewer images are right`;
+  }
+  return `equal to rounding (${number(error, 0)})`;
+}
+
+let waits = false;
+function drawSoon() {
+  if (!waits) requestAnimationFrame(draw);
+  waits = true;
+}
+
+function draw() {
+  waits = false;
+  const verdict = run.rows.length ? judge(run.rows, reference.rows) : "";
+  const done = run.rows.length === settings.epochs;
+  by("curve").classList.toggle("different", verdict.startsWith("DIFFERENT"));
+  by("curve").dataset.done = done;
+  const [name, rows] = run.steps.length
+    ? [`stage 4 on ${settings.ranks} ranks`, run.rows] : ["stage 1", reference.rows];
+  by("progress").textContent = done ? "" : `${name}, epoch ${rows.length + 1}`;
+  by("verdict").textContent = verdict || "…";
+  drawLoss();
+  drawDistance();
+  drawRows();
+  if (!playing) showStep(done ? Number(by("which").value) : run.steps.length);
+}
+
+// The grid of a chart, and the function that says where a number of epochs stands.
+function frame(svg, height, ticks, y) {
+  const width = svg.clientWidth;
+  const x = (at) => 44 + (at / settings.epochs) * (width - 52);
+  svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+  const grid = ticks.map((value) => `<path class="grid" d="M44 ${y(value)}H${width - 8}"/>
+    <text x="38" y="${y(value) + 4}" text-anchor="end">${value}</text>`);
+  for (let n = 0; n < settings.epochs; n++)
+    grid.push(`<path class="grid" d="M${x(n + 1)} 0V${height - 20}"/>
+      <text x="${x(n + 0.5)}" y="${height - 4}" text-anchor="middle">${n + 1}</text>`);
+  return [grid.join(""), x];
+}
+
+function drawLoss() {
+  const highest = Math.max(2.4, ...reference.rows.map(([loss]) => loss));
+  const y = (loss) => 6 + (1 - Math.min(loss / highest, 1)) * 190;
+  const [grid, x] = frame(by("loss"), 216, [0, 0.5, 1, 1.5, 2], y);
+  const lines = ({ steps, rows }, loss, kind) => {
+    const points = steps.map((step) => `${x(step.at)},${y(loss(step))}`);
+    const means = rows.map(([mean], n) => `M${x(n)} ${y(mean)}H${x(n + 1)}`);
+    return `<polyline class="${kind}" points="${points.join(" ")}"/>
+      <path class="${kind} mean" d="${means.join("")}"/>`;
+  };
+  by("loss").innerHTML = grid + lines(reference, (step) => step.losses[0], "one") +
+    lines(run, lossOf, "ours");
+  const printed = run.rows.map(([loss]) => loss.toFixed(6)).join(", ");
+  by("loss").setAttribute("aria-label", `Loss of each step; of each epoch: ${printed}`);
+}
+
+function drawDistance() {
+  const y = (error) => 4 - (Math.log10(Math.min(Math.max(error, 1e-9), 1)) / 9) * 140;
+  const [grid, x] = frame(by("distance"), 166, [1, 1e-2, 1e-4, 1e-6, 1e-8], y);
+  const bands = data.allowed.slice(0, settings.epochs).map((allowed, n) => {
+    const place = `x="${x(n)}" width="${x(n + 1) - x(n)}"`;
+    return `<rect class="bug" ${place} y="4" height="${y(allowed) - 4}"/>
+      <rect class="rounding" ${place} y="${y(allowed)}" height="${144 - y(allowed)}"/>`;
+  });
+  const dots = run.steps.map((step) => {
+    const error = apart(lossOf(step), lossOfReference(step.at));
+    return `<circle class="dot" cx="${x(step.at)}" cy="${y(error)}" r="1.5"/>`;
+  });
+  const errors = run.rows.map(([loss], n) => apart(loss, reference.rows[n][0]));
+  const means = errors.map((error, n) =>
+    `<circle class="${error > data.allowed[n] ? "far" : "near"}" r="6"
+      cx="${x(n + 0.5)}" cy="${y(error)}"/>`);
+  const names = `<text class="name" x="52" y="20">a bug</text>
+    <text class="name" x="52" y="138">rounding</text>`;
+  by("distance").innerHTML = [...bands, grid, ...dots, ...means, names].join("");
+  const read = errors.map((error) => error.toExponential(1)).join(", ");
+  by("distance").setAttribute("aria-label", `Distance of each epoch's loss: ${read}`);
+}
+
+function drawRows() {
+  by("ours").textContent = `stage 4, ${settings.ranks} ranks`;
+  by("rows").innerHTML = reference.rows.map(([loss], n) => {
+    const right = loss.toFixed(6);
+    const [ours, correct] = run.rows[n] || [];
+    const printed = ours === undefined ? "" : ours.toFixed(6);
+    let same = apart(ours, loss) > data.allowed[n] ? 0 : printed.length;
+    while (same < printed.length && printed[same] === right[same]) same++;
+    return `<tr><th scope="row">${n + 1}</th><td>${right}</td>
+      <td>${printed.slice(0, same)}<mark>${printed.slice(same)}</mark></td>
+      <td>${correct === undefined ? "" : `${correct}/${TESTED}`}</td></tr>`;
+  }).join("");
+}
+
+function drawDigits(canvas, indices, share) {
+  canvas.height = Math.ceil(indices.length / 16) * 28;
+  const context = canvas.getContext("2d");
+  for (const [n, index] of indices.slice(0, Math.ceil(share * indices.length)).entries()) {
+    const image = new ImageData(28, 28);
+    const pixels = digits.train.images[index];
+    for (const [p, ink] of pixels.entries()) image.data[p * 4 + 3] = ink * 255;
+    context.putImageData(image, (n % 16) * 28, Math.floor(n / 16) * 28);
+  }
+  const names = indices.map((index) => digits.train.labels[index]).join(" ");
+  canvas.setAttribute("aria-label", `The digits ${names}`);
+}
+
+function drawBars(svg, before, after, scale) {
+  const slot = svg.clientWidth / 10;
+  svg.setAttribute("viewBox", `0 0 ${slot * 10} 120`);
+  const bar = (x, value, kind) => {
+    const height = Math.abs(value / scale) * 48;
+    const top = value > 0 ? 52 - height : 52;
+    return `<rect class="${kind}" x="${x}" y="${top}" width="${slot * 0.36}"
+      height="${height}"/>`;
+  };
+  const grown = Math.min(Math.max(phase - 1, 0), 1);
+  const exchanged = Math.min(Math.max(phase - 2, 0), 1);
+  const bars = Array.from(before, (own, n) => {
+    const mean = own + (after[n] - own) * exchanged;
+    return bar((n + 0.1) * slot, own * grown, "own") +
+      (phase > 2 ? bar((n + 0.5) * slot, mean, "mean") : "") +
+      `<text x="${(n + 0.48) * slot}" y="116" text-anchor="middle">${n}</text>`;
+  });
+  svg.innerHTML = `<path class="grid" d="M0 52H${slot * 10}"/>${bars.join("")}`;
+  const read = (grads) => Array.from(grads, (grad) => grad.toFixed(3)).join(" ");
+  svg.setAttribute("aria-label", `Its own: ${read(before)}; then: ${read(after)}`);
+}
+
+function showStep(number) {
+  const step = run.steps[number - 1];
+  if (!step) return;
+  by("which").max = run.steps.length;
+  by("which").value = number;
+  by("where").textContent = `${number} of ${run.steps.length}`;
+  by("exchange").textContent = settings.off.includes("ddp")
+    ? "is missing: each keeps its own" : "leaves the mean on all";
+  for (const [n, item] of [...by("phases").children].entries())
+    item.classList.toggle("now", playing > 0 && Math.floor(phase) === n);
+  const figures = by("ranks").children;
+  if (figures.length !== settings.ranks)
+    by("ranks").innerHTML = step.indices.map((_, rank) => `<figure><figcaption>rank
+      ${rank}</figcaption><canvas role="img" width="448"></canvas><svg role="img"></svg>
+      </figure>`).join("");
+  const scale = Math.max(...step.before.flatMap((grads) => Array.from(grads, Math.abs)));
+  for (const [rank, indices] of step.indices.entries()) {
+    const [caption, canvas, svg] = figures[rank].children;
+    caption.textContent = `rank ${rank}: ${indices.length} digits`;
+    drawDigits(canvas, indices, Math.min(phase, 1));
+    drawBars(svg, step.before[rank], step.after[rank], scale);
+  }
+}
+
+function stopPlaying() {
+  playing = 0;
+  phase = PHASES;
+  by("play").textContent = "Play slowly";
+}
+
+function play(now) {
+  if (!playing) return;
+  phase += (now - playing) / 1200;
+  playing = now;
+  const number = Number(by("which").value);
+  showStep(phase < PHASES ? number : (number % run.steps.length) + 1);
+  phase %= PHASES;
+  requestAnimationFrame(play);
+}
+
+by("play").onclick = () => {
+  if (playing) return stopPlaying();
+  phase = 0;
+  playing = performance.now();
+  by("play").textContent = "Stop";
+  requestAnimationFrame(play);
+};
+by("which").oninput = () => showStep(Number(by("which").value));
+by("again").onclick = start;
+by("settings").onchange = start;
+by("lines").onchange = start;
+addEventListener("hashchange", () => { readAddress(); start(); });
+digits = await unpack();
+readAddress();
+start();
+new ResizeObserver(drawSoon).observe(by("curve"));
