@@ -1,8 +1,8 @@
 """Write the playground, one HTML page that trains stage 4: `make playground`.
 
 The page needs no network and no server. playground/ has its parts: training.js trains,
-page.js is the page around it. The lines of code come from the scripts, and the words of
-the verdict from `make compare`.
+page.js is the page around it. The lines of code come from the scripts, what is left out
+from switches.json, and the limits of the verdict from `make compare`.
 """
 
 import base64
@@ -13,71 +13,42 @@ import re
 from html import escape
 from pathlib import Path
 
+from markdown_it import MarkdownIt
+
 from tools.run import compare, diffs
 from tools.run.edit import edit
 from tools.run.stages import ROOT, refuse, script
 
 PARTS = Path(__file__).with_name("playground")
+STORED = ROOT / "tools" / "pages" / "switches.json"
 PAIR = "02_single_gpu", "04_ddp"
 EPOCHS = 10  # that the page trains at most
-SWITCHES = [  # `shows` finds the lines in the diff; `edits` leave them out of stage 4
-    {
-        "name": "sampler",
-        "title": "Each rank takes its own images",
-        "shows": r"  sampler = |^-    loader = DataLoader",
-        "edits": {"DistributedSampler(train, seed": "DistributedSampler(train, 1, 0, seed"},
-        "says": "Every rank trains on all images: more steps in an epoch, and a loss that "
-        "falls faster, which looks like success.",
+# A switch's name in training.js, its title, what finds its lines in the diff, and its
+# row in switches.json
+SWITCHES = [
+    (
+        "sampler",
+        "Each rank takes its own images",
+        r"  sampler = |^-    loader = DataLoader",
+        "DistributedSampler",
+    ),
+    ("batch_size", "The ranks share a batch", r"^\+    loader = ", "// world_size"),
+    ("seed", "Every rank draws the same weights", None, "seed"),
+    ("ddp", "DDP averages the gradients", "ddp_model = ", "the wrapper"),
+    ("init_sync", "DDP copies the weights of rank 0", "ddp_model = ", "init_sync"),
+    ("set_epoch", "Each epoch has a new order", "manual_seed|set_epoch", "set_epoch"),
+    ("all_reduce", "The loss is that of all images", "totals", "all_reduce"),
+]
+HARMLESS = {  # one at a time; together they move the curve
+    "seed": {
+        "edits": {"manual_seed(args.seed)": "manual_seed(args.seed + rank)"},
+        "says": "No effect, as long as DDP copies the weights of rank 0 to the others.",
     },
-    {
-        "name": "batch_size",
-        "title": "The ranks share a batch",
-        "shows": r"^\+    loader = DataLoader",
-        "edits": {"args.batch_size // world_size": "args.batch_size"},
-        "says": "The batch grows with the number of ranks, at the old learning rate, and an "
-        "epoch has fewer steps.",
-    },
-    {
-        "name": "seed",
-        "title": "Every rank draws the same weights",
-        "shows": "",
-        "edits": {"torch.manual_seed(args.seed)": "torch.manual_seed(args.seed + rank)"},
-        "says": "No effect, as long as DDP copies the weights of rank 0 to all the others.",
-    },
-    {
-        "name": "ddp",
-        "title": "DDP averages the gradients",
-        "shows": "ddp_model = ",
-        "edits": {"nn.parallel.DistributedDataParallel(model)": "model"},
-        "says": "Each rank trains a model of its own on its share of the images. The script "
-        "saves that of rank 0 and throws the others away.",
-    },
-    {
-        "name": "init_sync",
-        "title": "DDP copies the weights of rank 0",
-        "shows": "ddp_model = ",
+    "init_sync": {
         "edits": {"DataParallel(model)": "DataParallel(model, init_sync=False)"},
         "says": "No effect, as long as every rank has drawn the same weights.",
     },
-    {
-        "name": "set_epoch",
-        "title": "Each epoch has a new order",
-        "shows": r"manual_seed\(args.seed \+|set_epoch",
-        "edits": {"        sampler.set_epoch(epoch)": "        #"},
-        "says": "Every epoch has the same order. The loss comes so close to the right one "
-        "that only the distance shows the bug.",
-    },
-    {
-        "name": "all_reduce",
-        "title": "The loss is that of all images",
-        "shows": "totals",
-        "edits": {"    dist.all_reduce(totals)": "    #"},
-        "says": "The training is right. What rank 0 prints is the loss of its own share of "
-        "the images.",
-    },
-]
-
-
+}
 SWITCH = """
     <article>
       <label><input type="checkbox" role="switch" id="{name}" checked>{title}</label>
@@ -87,6 +58,12 @@ SWITCH = """
 """
 
 
+def stored():
+    """Return what can be left out of stage 4: {name: {"edits", "says", …}}."""
+    rows = json.loads(STORED.read_text())
+    return HARMLESS | {row["name"]: row for row in rows if row["stage"] == PAIR[1]}
+
+
 def without(edits):
     """Return the lines that edits take out of stage 4, and those that stand instead."""
     text = script(PAIR[1]).read_text()
@@ -94,7 +71,7 @@ def without(edits):
     changed = list(difflib.ndiff(text.splitlines(), left.splitlines()))
     out = [line[2:].strip() for line in changed if line.startswith("- ")]
     instead = [line[2:].strip() for line in changed if line.startswith("+ ")]
-    return out, [line for line in instead if line[0] != "#"]
+    return out, [line for line in instead if not line.startswith("#")]
 
 
 def code(kind, sign, line):
@@ -102,23 +79,25 @@ def code(kind, sign, line):
     return f'<span class="{kind}"><b>{sign}</b>{escape(line)}</span>'
 
 
-def switch(one):
+def switch(name, title, marks, row):
     """Return a row of SWITCHES as HTML: the switch, its lines, what happens without.
 
     A line that both stages have has no sign.
     """
-    out, instead = without(one["edits"])
+    left = stored()[row]
+    out, instead = without(left["edits"])
     lines = []
     for hunk in diffs.hunks(*PAIR):
         for line in hunk.changed():
-            if one["shows"] and re.search(one["shows"], line):
+            if marks and re.search(marks, line):
                 lines.append((line[0], line[1:].strip()))
     shown = []
     for sign, line in lines or [(" ", line) for line in out]:
         kind = {"-": "old", "+": "new", " ": "same"}[sign]
         shown.append(code(f"{kind} out" if line in out else kind, sign, line))
     shown += [code("mistake", "!", line) for line in instead]
-    return SWITCH.format(**one, lines="".join(shown))
+    says = MarkdownIt().renderInline(left["says"])
+    return SWITCH.format(name=name, title=title, lines="".join(shown), says=says)
 
 
 def digits():
@@ -140,7 +119,7 @@ def write(path, home="Six scripts, one loss curve"):
         "causes": compare.CAUSES,
         "digits": digits(),
     }
-    switches = "".join(map(switch, SWITCHES))
+    switches = "".join(switch(*row) for row in SWITCHES)
     parts = {"home": home, "switches": switches, "data": json.dumps(data)}
     for name in "style.css", "training.js", "page.js":
         parts[name] = (PARTS / name).read_text()

@@ -148,23 +148,25 @@ function draw() {
   if (!playing) showStep(done ? Number(by("which").value) : run.steps.length);
 }
 
-// The grid of a chart, and the function that says where a number of epochs stands.
-function frame(svg, height, ticks, y) {
+// Measures a chart and draws its grid: `down` says how far down a value stands, 0 to 1.
+function frame(svg, ticks, down) {
   const width = svg.clientWidth;
+  const bottom = svg.clientHeight - 20;
   const x = (at) => 44 + (at / settings.epochs) * (width - 52);
-  svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
-  const grid = ticks.map((value) => `<path class="grid" d="M44 ${y(value)}H${width - 8}"/>
-    <text x="38" y="${y(value) + 4}" text-anchor="end">${value}</text>`);
+  const y = (value) => 5 + down(value) * (bottom - 5);
+  svg.setAttribute("viewBox", `0 0 ${width} ${bottom + 20}`);
+  const grid = ticks.map((tick) => `<path class="grid" d="M44 ${y(tick)}H${width - 8}"/>
+    <text x="38" y="${y(tick) + 4}" text-anchor="end">${tick}</text>`);
   for (let n = 0; n < settings.epochs; n++)
-    grid.push(`<path class="grid" d="M${x(n + 1)} 0V${height - 20}"/>
-      <text x="${x(n + 0.5)}" y="${height - 4}" text-anchor="middle">${n + 1}</text>`);
-  return [grid.join(""), x];
+    grid.push(`<path class="grid" d="M${x(n + 1)} 5V${bottom}"/>
+      <text x="${x(n + 0.5)}" y="${bottom + 16}" text-anchor="middle">${n + 1}</text>`);
+  return { x, y, bottom, grid: grid.join("") };
 }
 
 function drawLoss() {
   const highest = Math.max(2.4, ...reference.rows.map(([loss]) => loss));
-  const y = (loss) => 6 + (1 - Math.min(loss / highest, 1)) * 190;
-  const [grid, x] = frame(by("loss"), 216, [0, 0.5, 1, 1.5, 2], y);
+  const down = (loss) => 1 - Math.min(loss / highest, 1);
+  const { x, y, grid } = frame(by("loss"), [0, 0.5, 1, 1.5, 2], down);
   const lines = ({ steps, rows }, loss, kind) => {
     const points = steps.map((step) => `${x(step.at)},${y(loss(step))}`);
     const means = rows.map(([mean], n) => `M${x(n)} ${y(mean)}H${x(n + 1)}`);
@@ -178,12 +180,14 @@ function drawLoss() {
 }
 
 function drawDistance() {
-  const y = (error) => 4 - (Math.log10(Math.min(Math.max(error, 1e-9), 1)) / 9) * 140;
-  const [grid, x] = frame(by("distance"), 166, [1, 1e-2, 1e-4, 1e-6, 1e-8], y);
+  const down = (error) => -Math.log10(Math.min(Math.max(error, 1e-9), 1)) / 9;
+  const ticks = ["1", "1e-2", "1e-4", "1e-6", "1e-8"];
+  const { x, y, bottom, grid } = frame(by("distance"), ticks, down);
   const bands = data.allowed.slice(0, settings.epochs).map((allowed, n) => {
     const place = `x="${x(n)}" width="${x(n + 1) - x(n)}"`;
-    return `<rect class="bug" ${place} y="4" height="${y(allowed) - 4}"/>
-      <rect class="rounding" ${place} y="${y(allowed)}" height="${144 - y(allowed)}"/>`;
+    const limit = y(allowed);
+    return `<rect class="bug" ${place} y="5" height="${limit - 5}"/>
+      <rect class="rounding" ${place} y="${limit}" height="${bottom - limit}"/>`;
   });
   const dots = run.steps.map((step) => {
     const error = apart(lossOf(step), lossOfReference(step.at));
@@ -193,8 +197,9 @@ function drawDistance() {
   const means = errors.map((error, n) =>
     `<circle class="${error > data.allowed[n] ? "far" : "near"}" r="6"
       cx="${x(n + 0.5)}" cy="${y(error)}"/>`);
-  const names = `<text class="name" x="52" y="20">a bug</text>
-    <text class="name" x="52" y="138">rounding</text>`;
+  const place = `class="name" text-anchor="end" x="${x(settings.epochs) - 8}"`;
+  const names = `<text ${place} y="21">a bug</text>
+    <text ${place} y="${y(data.allowed[settings.epochs - 1]) + 18}">rounding</text>`;
   by("distance").innerHTML = [...bands, grid, ...dots, ...means, names].join("");
   const read = errors.map((error) => error.toExponential(1)).join(", ");
   by("distance").setAttribute("aria-label", `Distance of each epoch's loss: ${read}`);
@@ -215,13 +220,16 @@ function drawRows() {
 }
 
 function drawDigits(canvas, indices, share) {
-  canvas.height = Math.ceil(indices.length / 16) * 28;
+  const columns = settings.ranks > 2 ? 8 : 16;
+  canvas.width = columns * 28;
+  canvas.height = Math.ceil(indices.length / columns) * 28;
   const context = canvas.getContext("2d");
-  for (const [n, index] of indices.slice(0, Math.ceil(share * indices.length)).entries()) {
+  const dealt = indices.slice(0, Math.ceil(share * indices.length));
+  for (const [n, index] of dealt.entries()) {
     const image = new ImageData(28, 28);
     const pixels = digits.train.images[index];
     for (const [p, ink] of pixels.entries()) image.data[p * 4 + 3] = ink * 255;
-    context.putImageData(image, (n % 16) * 28, Math.floor(n / 16) * 28);
+    context.putImageData(image, (n % columns) * 28, Math.floor(n / columns) * 28);
   }
   const names = indices.map((index) => digits.train.labels[index]).join(" ");
   canvas.setAttribute("aria-label", `The digits ${names}`);
@@ -262,7 +270,7 @@ function showStep(number) {
   const figures = by("ranks").children;
   if (figures.length !== settings.ranks)
     by("ranks").innerHTML = step.indices.map((_, rank) => `<figure><figcaption>rank
-      ${rank}</figcaption><canvas role="img" width="448"></canvas><svg role="img"></svg>
+      ${rank}</figcaption><canvas role="img"></canvas><svg role="img"></svg>
       </figure>`).join("");
   const scale = Math.max(...step.before.flatMap((grads) => Array.from(grads, Math.abs)));
   for (const [rank, indices] of step.indices.entries()) {
@@ -304,4 +312,4 @@ addEventListener("hashchange", () => { readAddress(); start(); });
 digits = await unpack();
 readAddress();
 start();
-new ResizeObserver(drawSoon).observe(by("curve"));
+new ResizeObserver(drawSoon).observe(by("loss"));
