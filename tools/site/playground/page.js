@@ -1,5 +1,4 @@
 // The page around training.js: it starts runs in a worker, draws them and judges them.
-
 const by = (id) => document.getElementById(id);
 const data = JSON.parse(by("data").textContent);
 const controls = by("settings").elements;
@@ -23,15 +22,14 @@ async function unpack() {
   const unzip = new DecompressionStream("gzip");
   const stream = new Blob([packed]).stream().pipeThrough(unzip);
   const bytes = new Uint8Array(await new Response(stream).arrayBuffer());
-  let at = 0;
-  const next = (count) => bytes.subarray(at, (at += count));
-  const part = (count) => {
-    const pixels = Float32Array.from(next(count * 784), (byte) => byte / 255);
-    const labels = Array.from(next(count));
+  const part = (from, count) => {
+    const raw = bytes.subarray(from, from + count * 785);  // pixels, then labels
+    const pixels = Float32Array.from(raw.subarray(0, count * 784), (byte) => byte / 255);
+    const labels = Array.from(raw.subarray(count * 784));
     const images = labels.map((_, n) => pixels.subarray(n * 784, (n + 1) * 784));
     return { images, labels };
   };
-  return { train: part(IMAGES), test: part(TESTED) };
+  return { train: part(0, IMAGES), test: part(IMAGES * 785, TESTED) };
 }
 
 // The address has what differs from stage 4: #ranks=4&off=set_epoch,all_reduce
@@ -58,33 +56,31 @@ function readControls() {
 }
 
 // Stage 1 trains first, unless it has before with these flags; then stage 4.
-function start() {
-  worker?.terminate();
+async function start() {
   stopPlaying();
   readControls();
   const key = JSON.stringify({ ...settings, ranks: 1, off: [] });
-  const known = references[key];
-  reference = known || { steps: [], rows: [] };
+  reference = references[key] || { steps: [], rows: [] };
   run = { steps: [], rows: [] };
-  const trainStage4 = () => {
-    references[key] = reference;
-    train(settings, run, () => { by("which").value = 1; });
-  };
-  if (known) trainStage4();
-  else train(JSON.parse(key), reference, trainStage4);
   drawSoon();
+  if (!references[key]) await train(JSON.parse(key), reference);
+  references[key] = reference;
+  await train(settings, run);
+  by("which").value = 1;
 }
 
-function train(flags, into, then) {
+function train(flags, into) {  // a promise, never kept if another run begins before
   const code = new Blob([by("training").textContent], { type: "text/javascript" });
+  worker?.terminate();
   worker = new Worker(URL.createObjectURL(code));
-  worker.onmessage = ({ data: posted }) => {
-    if (posted.row) into.rows.push(posted.row);
-    else into.steps.push(posted);
-    if (into.rows.length === flags.epochs) then();
-    drawSoon();
-  };
   worker.postMessage({ settings: flags, ...digits });
+  return new Promise((resolve) => {
+    worker.onmessage = ({ data: posted }) => {
+      (posted.row ? into.rows : into.steps).push(posted.row || posted);
+      if (into.rows.length === flags.epochs) resolve();
+      drawSoon();
+    };
+  });
 }
 
 // The mean of all ranks, as the script prints it; rank 0's without the all-reduce.
@@ -102,9 +98,7 @@ function lossOfReference(at) {
   return reference.steps[step - 1].losses[0];
 }
 
-function apart(loss, other) {
-  return Math.abs(loss - other) / (Math.abs(other) || 1);
-}
+const apart = (loss, other) => Math.abs(loss - other) / (Math.abs(other) || 1);
 
 function judge(rows, others) {  // as `make compare` does, in its words
   const number = (value, places) =>
@@ -126,14 +120,13 @@ function judge(rows, others) {  // as `make compare` does, in its words
   return `equal to rounding (${number(error, 0)})`;
 }
 
-let waits = false;
+let asked;
 function drawSoon() {
-  if (!waits) requestAnimationFrame(draw);
-  waits = true;
+  cancelAnimationFrame(asked);
+  asked = requestAnimationFrame(draw);
 }
 
 function draw() {
-  waits = false;
   const verdict = run.rows.length ? judge(run.rows, reference.rows) : "";
   const done = run.rows.length === settings.epochs;
   by("curve").classList.toggle("different", verdict.startsWith("DIFFERENT"));
@@ -175,20 +168,15 @@ function drawLoss() {
   };
   by("loss").innerHTML = grid + lines(reference, (step) => step.losses[0], "one") +
     lines(run, lossOf, "ours");
-  const printed = run.rows.map(([loss]) => loss.toFixed(6)).join(", ");
-  by("loss").setAttribute("aria-label", `Loss of each step; of each epoch: ${printed}`);
 }
 
 function drawDistance() {
   const down = (error) => -Math.log10(Math.min(Math.max(error, 1e-9), 1)) / 9;
   const ticks = ["1", "1e-2", "1e-4", "1e-6", "1e-8"];
   const { x, y, bottom, grid } = frame(by("distance"), ticks, down);
-  const bands = data.allowed.slice(0, settings.epochs).map((allowed, n) => {
-    const place = `x="${x(n)}" width="${x(n + 1) - x(n)}"`;
-    const limit = y(allowed);
-    return `<rect class="bug" ${place} y="5" height="${limit - 5}"/>
-      <rect class="rounding" ${place} y="${limit}" height="${bottom - limit}"/>`;
-  });
+  const bands = data.allowed.slice(0, settings.epochs).map((allowed, n) =>
+    `<path class="bug" d="M${x(n)} 5H${x(n + 1)}V${y(allowed)}H${x(n)}"/>
+      <path class="rounding" d="M${x(n)} ${bottom}H${x(n + 1)}V${y(allowed)}H${x(n)}"/>`);
   const dots = run.steps.map((step) => {
     const error = apart(lossOf(step), lossOfReference(step.at));
     return `<circle class="dot" cx="${x(step.at)}" cy="${y(error)}" r="1.5"/>`;
@@ -201,8 +189,6 @@ function drawDistance() {
   const names = `<text ${place} y="21">a bug</text>
     <text ${place} y="${y(data.allowed[settings.epochs - 1]) + 18}">rounding</text>`;
   by("distance").innerHTML = [...bands, grid, ...dots, ...means, names].join("");
-  const read = errors.map((error) => error.toExponential(1)).join(", ");
-  by("distance").setAttribute("aria-label", `Distance of each epoch's loss: ${read}`);
 }
 
 function drawRows() {
@@ -269,10 +255,9 @@ function showStep(number) {
     item.classList.toggle("now", playing > 0 && Math.floor(phase) === n);
   const figures = by("ranks").children;
   if (figures.length !== settings.ranks)
-    by("ranks").innerHTML = step.indices.map((_, rank) => `<figure><figcaption>rank
-      ${rank}</figcaption><canvas role="img"></canvas><svg role="img"></svg>
-      </figure>`).join("");
-  const scale = Math.max(...step.before.flatMap((grads) => Array.from(grads, Math.abs)));
+    by("ranks").innerHTML = `<figure><figcaption></figcaption><canvas role="img"></canvas>
+      <svg role="img"></svg></figure>`.repeat(settings.ranks);
+  const scale = Math.max(...step.before.flatMap((own) => Array.from(own, Math.abs)));
   for (const [rank, indices] of step.indices.entries()) {
     const [caption, canvas, svg] = figures[rank].children;
     caption.textContent = `rank ${rank}: ${indices.length} digits`;
