@@ -103,6 +103,8 @@ diff: $(STAGES)  ## any two stages, in the terminal: A=02_single_gpu B=04_ddp
 	@$(PY) -m tools.run.diffs "$(A)" "$(B)"
 side_by_side: $(STAGES)  ## any two stages in the browser: one HTML file, to be opened from disk
 	@$(PY) -m tools.pages.side_by_side
+playground: $(STAGES)  ## stage 4 trains in the browser: switch its lines off, one HTML file
+	@$(PY) -m tools.site.playground
 
 ## When the model is too large
 beyond: $(STAGES)  ## the six stages in beyond/, then compare
@@ -221,7 +223,7 @@ active.%:
 
 TARGETS := help help-variables all cpu single_gpu dp ddp ddp_inference model_parallel diff \
   beyond fsdp tensor_parallel pipeline hybrid resume sharded_checkpoint \
-  side_by_side notebooks exercises exercise try check watch room handouts hint solution reset restore \
+  side_by_side playground notebooks exercises exercise try check watch room handouts hint solution reset restore \
   compare data \
   bench trace memory predict inspect \
   doctor setup wheelhouse test compat mutants lint docs outcomes lock site

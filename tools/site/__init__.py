@@ -2,7 +2,8 @@
 
 conf        Sphinx's settings
 additions   what the site adds to a page while it is read
-learn, notebooks, side_by_side  three pages that only the site needs
+playground  the page on which stage 4 trains in the browser: `make playground`
+learn, notebooks, playground, side_by_side  four pages that only the site needs
 
 It imports from pages and run.
 """

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tools.pages import diagrams, side_by_side
 from tools.run.stages import BEYOND, EVERY, ROOT, STAGES, folder, previous
+from tools.site import playground
 
 
 def pages_of(stages):
@@ -29,6 +30,7 @@ CONTENTS = {  # caption -> the pages below it, in the table of contents
         "beyond/own_script/DETAILS",
     ],
     "Look closer": [
+        "tools/site/playground",
         "tools/site/side_by_side",
         "tools/site/notebooks",
         "exercises/README",
@@ -127,4 +129,6 @@ def finish(app, error):
         for path in out.rglob("*.html"):
             make_accessible(path)
         side_by_side.write(out / "side_by_side.html")
+        home = '<a href="index.html">Six scripts, one loss curve</a>'
+        playground.write(out / "playground.html", home)
         shutil.copy(out / "README.html", out / "index.html")

@@ -1,0 +1,138 @@
+"""Write the playground, one HTML page that trains stage 4: `make playground`.
+
+The page needs no network and no server. playground/ has its parts: training.js trains,
+page.js is the page around it. The lines of code come from the scripts, what is left out
+from switches.json, and the limits of the verdict from `make compare`.
+"""
+
+import base64
+import difflib
+import gzip
+import json
+import re
+from html import escape
+from pathlib import Path
+
+from markdown_it import MarkdownIt
+
+from tools.run import compare, diffs
+from tools.run.edit import edit
+from tools.run.stages import ROOT, refuse, script
+
+PARTS = Path(__file__).with_name("playground")
+STORED = ROOT / "tools" / "pages" / "switches.json"
+PAIR = "02_single_gpu", "04_ddp"
+EPOCHS = 10  # that the page trains at most
+# A switch's name in training.js, its title, what finds its lines in the diff, and its
+# row in switches.json
+SWITCHES = [
+    (
+        "sampler",
+        "Each rank takes its own images",
+        r"  sampler = |^-    loader = DataLoader",
+        "DistributedSampler",
+    ),
+    ("batch_size", "The ranks share a batch", r"^\+    loader = ", "// world_size"),
+    ("seed", "Every rank draws the same weights", None, "seed"),
+    ("ddp", "DDP averages the gradients", "ddp_model = ", "the wrapper"),
+    ("init_sync", "DDP copies the weights of rank 0", "ddp_model = ", "init_sync"),
+    ("set_epoch", "Each epoch has a new order", "manual_seed|set_epoch", "set_epoch"),
+    ("all_reduce", "The loss is that of all images", "totals", "all_reduce"),
+]
+HARMLESS = {  # one at a time; together they move the curve
+    "seed": {
+        "edits": {"manual_seed(args.seed)": "manual_seed(args.seed + rank)"},
+        "says": "No effect, as long as DDP copies the weights of rank 0 to the others.",
+    },
+    "init_sync": {
+        "edits": {"DataParallel(model)": "DataParallel(model, init_sync=False)"},
+        "says": "No effect, as long as every rank has drawn the same weights.",
+    },
+}
+SWITCH = """
+    <article>
+      <label><input type="checkbox" role="switch" id="{name}" checked>{title}</label>
+      <pre>{lines}</pre>
+      <p class="says">{says}</p>
+    </article>
+"""
+
+
+def stored():
+    """Return what can be left out of stage 4: {name: {"edits", "says", …}}."""
+    rows = json.loads(STORED.read_text())
+    return HARMLESS | {row["name"]: row for row in rows if row["stage"] == PAIR[1]}
+
+
+def without(edits):
+    """Return the lines that edits take out of stage 4, and those that stand instead."""
+    text = script(PAIR[1]).read_text()
+    left = edit(text, *edits.items())
+    changed = list(difflib.ndiff(text.splitlines(), left.splitlines()))
+    out = [line[2:].strip() for line in changed if line.startswith("- ")]
+    instead = [line[2:].strip() for line in changed if line.startswith("+ ")]
+    return out, [line for line in instead if not line.startswith("#")]
+
+
+def code(kind, sign, line):
+    """Return a line of code as HTML."""
+    return f'<span class="{kind}"><b>{sign}</b>{escape(line)}</span>'
+
+
+def switch(name, title, marks, row):
+    """Return a row of SWITCHES as HTML: the switch, its lines, what happens without.
+
+    A line that both stages have has no sign.
+    """
+    left = stored()[row]
+    out, instead = without(left["edits"])
+    lines = []
+    for hunk in diffs.hunks(*PAIR):
+        for line in hunk.changed():
+            if marks and re.search(marks, line):
+                lines.append((line[0], line[1:].strip()))
+    shown = []
+    for sign, line in lines or [(" ", line) for line in out]:
+        kind = {"-": "old", "+": "new", " ": "same"}[sign]
+        shown.append(code(f"{kind} out" if line in out else kind, sign, line))
+    shown += [code("mistake", "!", line) for line in instead]
+    says = MarkdownIt().renderInline(left["says"])
+    return SWITCH.format(name=name, title=title, lines="".join(shown), says=says)
+
+
+def digits():
+    """Return the pixels and labels of data/sample: training, then test, as base64."""
+    raw = ROOT / "data" / "sample" / "MNIST" / "raw"
+    parts = []
+    for name in "train", "t10k":
+        parts.append((raw / f"{name}-images-idx3-ubyte").read_bytes()[16:])
+        parts.append((raw / f"{name}-labels-idx1-ubyte").read_bytes()[8:])
+    return base64.b64encode(gzip.compress(b"".join(parts), mtime=0)).decode()
+
+
+def write(path, home="Six scripts, one loss curve"):
+    """Write the page to `path`; `home` is HTML, what stands above its title."""
+    data = {
+        "allowed": [compare.allowed(epoch) for epoch in range(1, EPOCHS + 1)],
+        "counts": compare.COUNTS,
+        "small": compare.SMALL,
+        "causes": compare.CAUSES,
+        "digits": digits(),
+    }
+    switches = "".join(switch(*row) for row in SWITCHES)
+    parts = {"home": home, "switches": switches, "data": json.dumps(data)}
+    for name in "style.css", "training.js", "page.js":
+        parts[name] = (PARTS / name).read_text()
+    page = (PARTS / "page.html").read_text()
+    page = re.sub(r"{{([a-z.]+)}}", lambda found: parts[found[1]], page)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(page)
+
+
+if __name__ == "__main__":
+    target = ROOT / "runs" / "playground.html"
+    try:
+        write(target)
+    except OSError as error:
+        refuse(f"cannot write {target}: {error.strerror}")
+    print(target.as_uri())
