@@ -29,13 +29,6 @@ QUICK_BATCHES = {128: [64, 256], 512: [256, 1024]}
 FACTS = "images", "device", "averaged"  # of what a rank has measured
 
 
-def count_cpus():
-    """Return on how many CPUs this process may run: `taskset` may leave it fewer."""
-    if hasattr(os, "sched_getaffinity"):  # not on macOS and Windows
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count()
-
-
 def machine():
     """Return what the measurements depend on."""
     processor = platform.processor() or platform.machine()
@@ -46,7 +39,7 @@ def machine():
     names = [torch.cuda.get_device_name(gpu) for gpu in range(gpus.count_gpus())]
     return {
         "processor": processor,
-        "cpus": count_cpus(),
+        "cpus": gpus.count_cpus(),
         "gpus": names,
         "python": platform.python_version(),
         "torch": torch.__version__,
