@@ -23,10 +23,17 @@ class Plan:
     """One run of a stage."""
 
     stage: str
+    processes: int  # that torchrun starts on this node; 0: no torchrun, one process
     environment: dict  # variables that the command needs, texts by name
-    command: list  # its words: torchrun with its options, the script and its flags
-    args: argparse.Namespace  # the flags as the script reads them
+    launcher: list  # the words before the script: python, or torchrun and its options
+    words: list  # the script and its flags
+    args: argparse.Namespace  # the same flags as the script reads them
     writes: bool  # trains, and makes the folder of its results ready
+
+    @property
+    def command(self):
+        """All words of the command."""
+        return [*self.launcher, *self.words]
 
 
 def make_plan(stage, settings, several=False):
@@ -56,6 +63,7 @@ def make_plan(stage, settings, several=False):
     if row.quiet:
         environment["TORCH_LOGS"] = f"-{row.quiet}"
     launcher = [str(shown(sys.executable))]
+    processes = 0
     if row.cpu_processes:
         nodes, options = plan_nodes(given)
         batch = 0 if evaluates else args.batch_size
@@ -69,9 +77,9 @@ def make_plan(stage, settings, several=False):
         # https://github.com/pytorch/pytorch/issues/135712
         environment["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
         flags += [] if args.resume else ["--resume"]
-    command = [*launcher, str(shown(script(stage))), *flags]
+    words = [str(shown(script(stage))), *flags]
     writes = given.get("NODE_RANK", "0") == "0" and not evaluates
-    return Plan(stage, environment, command, args, writes)
+    return Plan(stage, processes, environment, launcher, words, args, writes)
 
 
 def ignored(row, given, several):
