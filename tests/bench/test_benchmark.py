@@ -8,7 +8,6 @@ import pytest
 
 from conftest import ROOT, call
 from tools.bench import benchmark, tables
-from tools.bench.benchmark_rank import timed
 from tools.lab import fake_cuda
 from tools.run import ranks
 
@@ -37,15 +36,6 @@ def test_each_rank_has_a_gpu_of_its_own(tmp_path):
     assert result.returncode == 0, result.stderr
     records = [json.loads((tmp_path / f"{n}.json").read_text()) for n in range(2)]
     assert [record["device"] for (record,) in records] == ["cuda:0", "cuda:1"]
-
-
-def test_a_sample_is_the_time_of_one_call():
-    now = [0.0]
-
-    def takes_half_a_second():
-        now[0] += 0.5
-
-    assert timed(takes_half_a_second, 4, lambda: now[0]) == 0.5
 
 
 def test_the_table_has_means_over_ranks_and_medians_over_rounds():
@@ -81,7 +71,6 @@ def test_a_process_that_may_use_one_cpu_measures_one(tmp_path):
     ("words", "line"),
     [
         ("bench OUT=README.md/x", "cannot write to .*README.md/x: name a folder"),
-        ("bench NPROC=3", "make bench measures 1, 2, 4 and more processes: "),
         ("memory GPUS=7", "GPUS=7: CUDA finds no GPU"),
         ("trace NPROC=3", "04_ddp: 3 processes cannot share 256 images a step: use "),
         ("predict NODES=1.5", "NODES=1.5 must be a whole number above 0, such as "),

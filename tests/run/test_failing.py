@@ -9,7 +9,6 @@ from contextlib import suppress
 
 import psutil
 import pytest
-import torch
 
 from conftest import (
     EVEN,
@@ -17,7 +16,6 @@ from conftest import (
     call,
     ranks_of,
     rows,
-    run,
     running,
     start_make,
     wait_for,
@@ -154,27 +152,3 @@ def test_a_second_run_into_a_folder_is_refused(tmp_path):
     line = f"another run writes to {tmp_path}: name another folder, OUT=DIR\n"
     assert result.stderr.startswith(line)
     assert (tmp_path / "metrics.csv").exists()
-
-
-class Payload:
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return os.mkdir, (str(self.path),)
-
-
-def test_a_checkpoint_with_code_in_it_does_not_run_it(data, tmp_path):
-    proof = tmp_path / "ran"
-    torch.save({"layers.1.weight": Payload(proof)}, tmp_path / "model.pth")
-    torch.save(Payload(proof), tmp_path / "state.pth")
-    flags = ["--data", data(EVEN), "--out", tmp_path]
-    checkpoint = ["--checkpoint", tmp_path / "model.pth"]
-    for stage, more in ("05_ddp_inference", checkpoint), ("11_resume", ["--resume"]):
-        result = run(stage, *flags, *more)
-        assert result.returncode != 0
-        assert "epoch" not in result.stdout
-        assert not proof.exists(), stage
-    # The payload is a real one: it runs where everything is trusted.
-    torch.load(tmp_path / "state.pth", weights_only=False)
-    assert proof.exists()

@@ -114,14 +114,6 @@ def test_all_stops_at_a_stage_that_fails(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["01_cpu"]
 
 
-def test_all_offers_all_of_mnist_in_its_last_line():
-    *_, last = make("-n", "all").stdout.splitlines()
-    offer = "make data, then make all DATA=data/mnist"
-    assert offer in call(["bash", "-c", last]).stdout
-    *_, last = make("-n", "all", "DATA=data/mnist").stdout.splitlines()
-    assert call(["bash", "-c", last]).stdout == ""
-
-
 STATES = {  # target -> what a run saves, and where it is when the next run has started
     "resume": ("state.pth", "state.before.pth"),
     "sharded_checkpoint": ("checkpoints", "checkpoints.before"),

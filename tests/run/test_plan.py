@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from tools.run import gpus
-from tools.run.plan import make_plan, parse_flags
-from tools.run.stages import BEYOND, EVERY, RESUMES, TARGETS, load
+from tools.run.plan import make_plan
+from tools.run.stages import BEYOND, TARGETS
 
 TWO_NODES = {"NNODES": "2", "NODE_RANK": "1", "MASTER_ADDR": "host"}
 
@@ -129,13 +129,3 @@ def test_an_older_pytorch_is_refused(plan, monkeypatch):
     line = r"^07_fsdp needs PyTorch 2.9 or newer: .*#162338.; here is 2.8.0.cpu$"
     with pytest.raises(SystemExit, match=line):
         plan("07_fsdp")
-
-
-@pytest.mark.parametrize("stage", EVERY.values())
-def test_flags_are_read_as_the_script_reads_them(stage, monkeypatch):
-    words = ["--data", "data/sample", "--out", "somewhere", "--lr", "1"]
-    if stage in RESUMES:
-        words.append("--resume")
-    module = load(stage)
-    monkeypatch.setattr("sys.argv", ["mnist.py", *words])
-    assert parse_flags(stage, words) == module.parse_args()
