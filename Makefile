@@ -49,7 +49,7 @@ help-variables:
 	@echo 'Give them to make. Of the shell, OMP_NUM_THREADS, PYTHON and TORCH_INDEX count.'
 
 #: GPUS=0,1     these GPUs, one process each; GPUS=cpu: none. Not given: all that
-#:              can share a batch, or two processes on a single one, or on the CPU
+#:              share a batch, or two processes on a single one, or on the CPU
 #: NPROC=4      so many processes; they may share GPUs in ddp, ddp_inference and
 #:              resume, and not in the other stages of beyond/
 #: EPOCHS=1     passes over the training set
