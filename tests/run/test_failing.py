@@ -44,20 +44,6 @@ def assert_whole(out):
     assert not (out / "model.pth").exists()  # which is written at the end
 
 
-def test_ctrl_c_ends_a_stage(data, tmp_path):
-    out = tmp_path / "out"
-    process = start_make("ddp", out, f"DATA={data(EVEN)}")
-    wait_for(out / "metrics.csv")
-    os.killpg(process.pid, signal.SIGINT)  # what a terminal does
-    _, stderr = process.communicate(timeout=120)
-    assert process.returncode != 0
-    assert "04_ddp: stopped\n" in stderr
-    assert "Traceback" not in stderr
-    assert_nothing_runs(str(out))
-    assert_whole(out)
-    assert (out / "unfinished").exists()
-
-
 def test_a_killed_rank_starts_all_again_as_often_as_asked(data, tmp_path):
     """From the last epoch that was saved. Then it ends the run."""
     out = tmp_path / "out"
@@ -141,6 +127,17 @@ def test_the_ranks_end_with_what_started_them(names, how, family, tmp_path):
         found[name].send_signal(how)
     process.communicate(timeout=120)  # until none of them has its output open any more
     assert process.returncode != 0
+    assert_nothing_runs(str(tmp_path / "out"))
+    assert (tmp_path / "out/unfinished").exists()
+
+
+def test_ctrl_c_ends_a_stage(family, tmp_path):
+    process, _ = family
+    os.killpg(process.pid, signal.SIGINT)  # what a terminal does
+    _, stderr = process.communicate(timeout=120)
+    assert process.returncode != 0
+    assert "04_ddp: stopped\n" in stderr
+    assert "Traceback" not in stderr
     assert_nothing_runs(str(tmp_path / "out"))
     assert (tmp_path / "out/unfinished").exists()
 
