@@ -40,6 +40,7 @@ def test_a_trace_of_each_rank_has_every_step(stage, tmp_path, monkeypatch):
 def test_make_trace_draws_a_stage_on_so_many_ranks(tmp_path):
     result = call(["make", "trace", f"OUT={tmp_path}", "S=4", "NPROC=4"])
     assert result.returncode == 0, result.stderr
+    assert "\n04_ddp: 4 processes on cpu (gloo), 256 images" in result.stdout
     assert (tmp_path / "trace_04_ddp.png").stat().st_size > 10_000
     assert_steps(tmp_path, 4, "forward backward all-reduce optimizer")
 

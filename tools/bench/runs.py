@@ -26,8 +26,8 @@ def run_stage(stage, images, flags, prepare, several=False):
     """Run a stage as make would, with `prepare` called first; return its processes.
 
     It gets (training, test) images, and `flags`, a text, before those of ARGS. What it
-    would ignore is refused, unless it is for others of `several` stages. `prepare` is
-    that of `ranks.run`.
+    would ignore is refused, unless it is for others of `several` stages. Of one stage
+    it prints on what that ran. `prepare` is that of `ranks.run`.
     """
     with tempfile.TemporaryDirectory() as folder:
         settings = {**os.environ, "OUT": folder}
@@ -40,4 +40,6 @@ def run_stage(stage, images, flags, prepare, several=False):
     if result.returncode:
         reasons = [text for text, _ in result.errors.values() if text]
         refuse(f"{stage}: {[*reasons, result.stderr[-2000:]][0]}")
+    if not several:
+        print(result.stdout.partition("\n")[0])
     return plan.processes or 1
