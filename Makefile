@@ -40,42 +40,43 @@ MAKEFLAGS += --no-print-directory
 
 help:
 	@echo "Six scripts, one loss curve: parallel training in PyTorch, side by side."
+	@echo "Begin with 'make all' and README.md; then 'make ddp' and 04_ddp/README.md."
 	@sed -n -e 's/^## \(.*\)/\1/p' -e 's/^\([a-z_ ]*\):.*  ## \(.*\)/\1|\2/p' Makefile | \
-	  awk -F'|' '!$$2 { print } $$2 { gsub(" ", ", ", $$1); printf "  make %-15s  %s\n", $$1, $$2 }'
+	  awk -F'|' '!$$2 { print } $$2 { gsub(" ", ", ", $$1); printf "  make %-14s  %s\n", $$1, $$2 }'
 	@echo 'NPROC=4, DATA=data/mnist, ARGS="--hidden 2048" and the like: make help-variables'
 help-variables:
 	@sed -n 's/^#: \(.*\)/  \1/p' Makefile
-	@echo 'They are given to make. Of the shell, OMP_NUM_THREADS, PYTHON and TORCH_INDEX count.'
+	@echo 'Give them to make. Of the shell, OMP_NUM_THREADS, PYTHON and TORCH_INDEX count.'
 
-#: GPUS=0,1     these GPUs, one process each; GPUS=cpu: none. Not given: as many as can
+#: GPUS=0,1     these GPUs, one process each; GPUS=cpu: none. Not given: all that
 #:              share a batch, or two processes on a single one, or on the CPU
-#: NPROC=4      so many processes for ddp, ddp_inference and resume, which may share GPUs,
-#:              and for the other stages in beyond/, which may not
+#: NPROC=4      so many processes; they may share GPUs in ddp, ddp_inference and
+#:              resume, and not in the other stages of beyond/
 #: EPOCHS=1     passes over the training set
 #: DATA=DIR     another MNIST root: DATA=data/mnist is all of it, after make data
-#: OUT=DIR      where the results go (for all and compare: a folder per stage in it)
+#: OUT=DIR      where the results go; all and compare: a folder per stage in it
 #: BASE=STAGE   show the diff from another stage
-#: ARGS="..."   further flags of the script: ARGS="--hidden 2048 --batch-size 1024"
-#:              For resume and sharded_checkpoint: ARGS=--resume continues after the
-#:              last epoch that was saved
-#: RESTARTS=3   for the same two: when a process dies, start all again from that epoch,
-#:              three times at most
-#: NNODES=2 NODE_RANK=0 MASTER_ADDR=HOST  on several machines, one command on each;
+#: ARGS="..."   further flags of the script: ARGS="--hidden 2048 --lr 0.05"
+#:              For resume and sharded_checkpoint: ARGS=--resume continues after
+#:              the last epoch that was saved
+#: RESTARTS=3   for the same two: when a process dies, start all again from that
+#:              epoch, three times at most
+#: NNODES=2 NODE_RANK=0 MASTER_ADDR=HOST  on several machines, a command on each;
 #:              WAIT=300 seconds for each other, at most
 #: QUICK=1      for bench: few and short rounds
-#: NODES=4 GPUS_PER_NODE=8  for predict; STEP=0.1 MB=102: seconds of a GPU's step, and its
-#:              gradients; NETWORK=10 Gbit/s between nodes
+#: NODES=4 GPUS_PER_NODE=8  for predict; STEP=0.1 MB=102: seconds of a step on a
+#:              GPU, and its gradients; NETWORK=10 Gbit/s between nodes
 #: A=STAGE B=STAGE  for diff; S=STAGE for trace and restore; E=04 for the lab;
 #:              FROM=DIR for data, FROM=FILE for room
 #: LAST=1       for try: the run that the last check has judged, once more
 #: SCRIPT=train.py  for inspect; NPROC=3 ranks, ARGS="..." its flags
-#: WHO=Ada      for check and exercises: your name in the line for the instructor
+#: WHO=Ada      for check, exercises: your name in the line for the instructor
 #: OMP_NUM_THREADS=4  threads of each process; not given: 1
 #: PYTHON=...   the Python to make .venv with, 3.10 or newer
-#: VENV=none    use the Python that is active, with its PyTorch, and install nothing
-#: TORCH_INDEX=URL  another package index for torch and torchvision, such as
-#:              https://download.pytorch.org/whl/cpu, without GPU support, which is taken
-#:              where no NVIDIA driver is; TORCH_INDEX=default: with it all the same
+#: VENV=none    use the active Python with its PyTorch, and install nothing
+#: TORCH_INDEX=URL  another package index for torch and torchvision. Not given:
+#:              https://download.pytorch.org/whl/cpu, without GPU support, where
+#:              no NVIDIA driver is. TORCH_INDEX=default: with GPU support
 #: WHEELHOUSE=DIR  for setup: all packages from there, without a network
 #: U=--upgrade  for lock
 #: TORCH=2.9.1  for compat: the other version of PyTorch
@@ -87,66 +88,66 @@ all: $(STAGES)  ## the six in order, then compare
 	@[ "$(DATA)" ] || echo "For all of MNIST instead of 5,000 digits: make data, then make all DATA=data/mnist"
 cpu: $(STAGES)  ## stage 1: one process on the CPU
 	$(LAUNCH) $@
-single_gpu: $(STAGES)  ## stage 2: on one GPU, and the diff from stage 1
+single_gpu: $(STAGES)  ## stage 2: on one GPU; the diff from stage 1
 	$(LAUNCH) $@
-dp: $(STAGES)  ## stage 3: nn.DataParallel, and the diff from stage 2
+dp: $(STAGES)  ## stage 3: nn.DataParallel; the diff from stage 2
 	$(LAUNCH) $@
-ddp: $(STAGES)  ## stage 4: DistributedDataParallel, and the diff from stage 3
+ddp: $(STAGES)  ## stage 4: DistributedDataParallel; the diff from stage 3
 	$(LAUNCH) $@
-ddp_inference: $(STAGES)  ## stage 5: evaluation on every rank, and the diff from stage 4
+ddp_inference: $(STAGES)  ## stage 5: evaluation on every rank; the diff from stage 4
 	$(LAUNCH) $@
-model_parallel: $(STAGES)  ## stage 6: a model on two GPUs, and the diff from stage 2
+model_parallel: $(STAGES)  ## stage 6: a model on two GPUs; the diff from stage 2
 	$(LAUNCH) $@
-compare: $(STAGES)  ## the results side by side; are the curves equal? draws runs/curves.png
+compare: $(STAGES)  ## are the curves equal? a table, and runs/curves.png
 	@$(PY) -m tools.run.compare "$(or $(OUT),runs)"
 diff: $(STAGES)  ## any two stages, in the terminal: A=02_single_gpu B=04_ddp
 	@$(PY) -m tools.run.diffs "$(A)" "$(B)"
-side_by_side: $(STAGES)  ## any two stages in the browser: one HTML file, to be opened from disk
+side_by_side: $(STAGES)  ## any two stages, in the browser: one HTML file on disk
 	@$(PY) -m tools.pages.side_by_side
-playground: $(STAGES)  ## stage 4 trains in the browser: switch its lines off, one HTML file
+playground: $(STAGES)  ## stage 4 trains in the browser, with switches
 	@$(PY) -m tools.site.playground
 
 ## When the model is too large
 beyond: $(STAGES)  ## the six stages in beyond/, then compare
 	$(LAUNCH) $@
 	@$(PY) -m tools.run.compare "$(or $(OUT),runs)"
-fsdp tensor_parallel pipeline hybrid: $(STAGES)  ## stages 7 to 10, one at a time
+fsdp tensor_parallel pipeline hybrid: $(STAGES)  ## stages 7 to 10
 	$(LAUNCH) $@
-resume sharded_checkpoint: $(STAGES)  ## stages 11 and 12: continue after a run was killed
+resume sharded_checkpoint: $(STAGES)  ## 11 and 12: continue a killed run
 	$(LAUNCH) $@
 
 ## The break-it lab: scripts with one mistake each, to be found
 exercises: $(STAGES)  ## the path through them, and how far you are
 	@$(PY) -m tools.lab.commands list "" "$(WHO)"
-exercise: $(STAGES)  ## begin one, in workshop/: E=04; without E: the next on the path
+exercise: $(STAGES)  ## begin one, in workshop/: E=04; without E the next
 	@$(PY) -m tools.lab.commands begin "$(E)"
-try: $(STAGES)  ## run your version as its page means it, beside a right one
+try: $(STAGES)  ## run your version, beside a right one
 	@$(PY) -m tools.lab.commands try "$(E)" "$(LAST)"
-check watch: $(STAGES)  ## is it solved? what is still wrong? watch: again at every save
+check watch: $(STAGES)  ## is it solved? if not, why? watch: at every save
 check:
 	@$(PY) -m tools.lab.commands check "$(E)" "$(WHO)" || [ $$? = 3 ]
 watch:
 	@$(PY) -m tools.lab.commands watch "$(E)" "$(WHO)"
-hint solution: $(STAGES)  ## the next of its three hints; the diff that solves it: E=04
+hint solution: $(STAGES)  ## the next hint; the diff that solves it: E=04
 hint:
 	@$(PY) -m tools.lab.commands hint "$(E)"
 solution:
 	@$(PY) -m tools.lab.commands solution "$(E)"
-reset restore: $(STAGES)  ## throw away your version of an exercise, E=04; of a stage, S=4
+reset restore: $(STAGES)  ## drop your version of an exercise, E=04; of a stage, S=4
 reset:
 	@$(PY) -m tools.lab.commands reset "$(E)"
 restore:
 	@$(PY) -m tools.lab.commands restore "$(S)"
-handouts room: $(STAGES)  ## for instructors: pages to print; how far learners are, FROM=FILE
+handouts room: $(STAGES)  ## for instructors: to print; how far all are, FROM=FILE
 room:
 	@$(PY) -m tools.lab.commands room "$(FROM)"
 handouts:
 	@$(PY) -m tools.lab.commands handouts
 
 ## A closer look
-inspect: $(STAGES)  ## your own script: the known silent mistakes in it, SCRIPT=train.py
+inspect: $(STAGES)  ## known silent mistakes in your own script, SCRIPT=train.py
 	@$(PY) -m tools.inspect --ranks "$(or $(NPROC),2)" "$(SCRIPT)" $(ARGS)
-notebooks: $(NOTEBOOKS)  ## the companion notebooks, in JupyterLab: copies, in workshop/
+notebooks: $(NOTEBOOKS)  ## the companion notebooks, copied into workshop/
 	@mkdir -p workshop
 	@for name in $(notdir $(wildcard notebooks/0*.ipynb)); do \
 	  if [ -e workshop/$$name ]; then echo "workshop/$$name is as you left it"; \
@@ -154,23 +155,23 @@ notebooks: $(NOTEBOOKS)  ## the companion notebooks, in JupyterLab: copies, in w
 	done
 	@exec $(PY) -m jupyterlab --ServerApp.root_dir="$(CURDIR)" --allow-root \
 	  --LabApp.default_url=/lab/tree/workshop $(ARGS)
-bench: $(STAGES)  ## how fast, and why: measures this machine for some minutes, and draws it
+bench: $(STAGES)  ## how fast, and why: measures this machine for minutes
 	@$(PY) -m tools.bench.benchmark
-trace memory: $(STAGES)  ## what each rank does, and when, S=07_fsdp; what it holds, in bytes
+trace memory: $(STAGES)  ## what each rank does, and when, S=07_fsdp; what it holds
 trace:
 	@$(PY) -m tools.bench.timeline "$(S)"
 memory:
 	@$(PY) -m tools.bench.memory
-predict: $(STAGES)  ## training on many GPUs, by a formula: NODES=4 GPUS_PER_NODE=8
+predict: $(STAGES)  ## training on many GPUs, by a formula: NODES=4
 	@$(PY) -m tools.bench.predict
 
 ## This machine
-setup: $(NOTEBOOKS)  ## all that a workshop needs, into .venv; the others install what they need
-doctor: $(STAGES)  ## is it ready? a table of what works and what to do
+setup: $(NOTEBOOKS)  ## all that a workshop needs, into .venv, at once
+doctor: $(STAGES)  ## is it ready? what works, and what to do
 	@$(PY) -m tools.run.doctor
-data: $(STAGES)  ## all of MNIST into data/mnist; FROM=DIR takes the four .gz files from there
+data: $(STAGES)  ## all of MNIST, into data/mnist; FROM=DIR: from .gz files
 	@$(PY) -m tools.run.data "$(FROM)"
-wheelhouse: $(STAGES)  ## the packages of setup into a folder, OUT=DIR, for machines without network
+wheelhouse: $(STAGES)  ## the packages of setup, for machines without a network
 	@$(PY) -m tools.run.install wheelhouse
 
 ## For those who change something: CONTRIBUTING.md
@@ -179,7 +180,7 @@ test: $(DEV)  ## the tests, on GPUs too where there are some
 site: $(DEV)  ## the pages and notebooks as a web site, in _site/
 	@$(BIN)sphinx-build -W --keep-going -q -c tools/site . _site
 	@echo "file://$(CURDIR)/_site/index.html"
-lint docs outcomes lock mutants compat: $(DEV)  ## style; pages; their runs; pins; bugs caught? other versions
+lint docs outcomes lock mutants compat: $(DEV)  ## see CONTRIBUTING.md
 lint:
 	@$(BIN)ruff check . && $(BIN)ruff format --check .
 	@$(BIN)lint-imports --no-logo --no-cache

@@ -20,7 +20,7 @@ import torch
 from tools.run import compare, ranks
 from tools.run.edit import edit
 from tools.run.sample import cut
-from tools.run.stages import CPU_PROCESSES, EVERY, ROOT, script
+from tools.run.stages import CPU_PROCESSES, ROOT, script
 
 # Several processes on two cores with PyTorch's default threads get in each other's way.
 ENV = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -28,7 +28,7 @@ ENV.pop("RANK", None)
 torch.set_num_threads(1)
 
 DISTRIBUTED = ["04_ddp", "05_ddp_inference"]  # of the six
-LONG = 500  # epochs: more than a test waits for
+LONG = 5000  # epochs: more than a test waits for
 PARTIAL = 1012, 997  # numbers of images that leave a partial last batch of 96
 EVEN = 1024, 997
 # Plain SGD has no state. What a learner may put in its place has one.
@@ -155,10 +155,10 @@ def start(words, **options):
     )
 
 
-def start_make(stage, out, *words):
-    words = ["DATA=data/sample", f"OUT={out}", f"EPOCHS={LONG}", "GPUS=cpu", *words]
-    target = next(target for target, folder in EVERY.items() if folder == stage)
-    return start(["make", target, *words])
+def start_make(target, out, *words, **options):
+    """Start a run of a stage that is longer than a test waits for."""
+    words = [target, f"OUT={out}", f"EPOCHS={LONG}", "GPUS=cpu", *words]
+    return start(["make", *words], **options)
 
 
 def free_port():

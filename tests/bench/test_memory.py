@@ -1,6 +1,6 @@
 """Promise: every rank needs the memory, and sends the bytes, that the page says."""
 
-from conftest import ROOT, call
+from conftest import ROOT
 from tools.bench import memory
 from tools.run.stages import EVERY, RESUMES
 
@@ -17,14 +17,13 @@ def rows_of_the_page():
 
 def test_every_stage_stores_what_the_page_says():
     """The layer in use is what FSDP does not save on, and tensor parallelism does."""
-    found = memory.measure_all()
+    found = {stage: memory.measure(stage) for stage in memory.MEASURED}
     assert [*found, *RESUMES] == list(EVERY.values())
     page = rows_of_the_page()
     assert list(page) == list(found)
     for stage, ranks in found.items():
         parameters = [sizes["parameters"] for sizes in ranks]
         assert [sizes["gradients"] for sizes in ranks] == parameters
-        assert [sizes["momentum"] for sizes in ranks] == parameters
         totals = [2 * sizes["parameters"] + sizes["Adam"] for sizes in ranks]
         for numbers, cell in (parameters, page[stage][1]), (totals, page[stage][2]):
             assert " and ".join(f"{n:,}" for n in dict.fromkeys(numbers)) == cell
@@ -61,14 +60,10 @@ def test_every_stage_sends_what_the_page_says():
     assert sent == expected
 
 
-def test_make_memory_takes_nproc_and_args():
-    result = call(["make", "memory", "NPROC=4", "ARGS=--hidden 132"])
-    assert result.returncode == 0, result.stderr
-    rows = [line.split() for line in result.stdout.splitlines()]
-    of_stage = {row[0]: row for row in rows if row and row[0] in EVERY.values()}
-    assert of_stage["08_tensor_parallel"][1:3] == [
-        "3",
-        f"{4 * (785 * 33 + 330 + 10):,}",
-    ]
-    assert of_stage["08_tensor_parallel"][-1] == "25.0%"
-    assert of_stage["09_pipeline"][1:3] == ["1", f"{4 * 1330:,}"]  # on two, always
+def test_memory_takes_nproc_and_args(monkeypatch):
+    monkeypatch.setenv("NPROC", "4")
+    monkeypatch.setenv("ARGS", "--hidden 132")
+    found = [sizes["parameters"] for sizes in memory.measure("08_tensor_parallel")]
+    assert found == [4 * (785 * 33 + 330 + 10)] * 4
+    last = memory.measure("09_pipeline")[1]  # on two ranks, always
+    assert last["parameters"] == 4 * 1330

@@ -31,24 +31,3 @@ def test_make_predicts_what_the_page_says(words, percent):
 def test_the_last_row_has_all_nodes_and_gpus():
     rows = predict.prediction({**predict.DEFAULTS, "NODES": 3, "GPUS_PER_NODE": 6})
     assert [row[1] for row in rows[1:]] == [1, 2, 4, 6, 12, 18]
-
-
-def test_the_page_says_what_a_large_model_sends_and_stores():
-    """In GB: 16 bytes per weight, whole or an eighth; what rings of 8 GPUs pass on."""
-    text = (ROOT / "SCALING.md").read_text()
-    rows = text.partition("| idle |\n")[2].splitlines()[1:5]
-    weights = 8.3e9
-    activations = 4 * 8 * 1024 * 3072
-    expected = {
-        "data parallel": (16 * weights, 2 * 7 / 8 * 4 * weights),
-        "fully sharded": (2 * weights, 3 * 7 / 8 * 4 * weights),
-        "tensor parallel": (2 * weights, 4 * 72 * 2 * 7 / 8 * activations),
-        "pipeline": (2 * weights, 2 * activations),
-    }
-    found = {}
-    for row in rows:
-        name, _, stored, _, sent, _ = row.strip("| ").split(" | ")
-        found[name] = stored, sent
-    for name, sizes in expected.items():
-        assert found.pop(name) == tuple(f"{size / 1e9:.1f}" for size in sizes)
-    assert found == {}

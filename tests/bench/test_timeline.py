@@ -1,37 +1,27 @@
 """Promise: a timeline shows what each rank does in a step, in order."""
 
 import json
-import shlex
 
 import pytest
 
 from conftest import call
-from tools.bench.timeline import read_spans
-from tools.run.stages import find_stage
+from tools.bench import timeline
 
 GATHER = "all-gather all-gather "
 SCATTER = "reduce-scatter all-reduce "  # gloo makes the one of the other
-RUNS = [  # make's variables, the number of ranks, and what begins in a step
-    ("S=07_fsdp", 2, f"forward {GATHER}backward {GATHER}{2 * SCATTER}optimizer"),
-    ("S=04_ddp NPROC=4", 4, "forward backward all-reduce optimizer"),
-    ("S=9 ARGS='--micro-batches 1'", 2, "forward send receive backward optimizer"),
-    ("S=6", 1, "forward backward optimizer"),
-]
+RUNS = {  # stage -> ARGS, and what begins in a step
+    "07_fsdp": ("", f"forward {GATHER}backward {GATHER}{2 * SCATTER}optimizer"),
+    "09_pipeline": ("--micro-batches 1", "forward send receive backward optimizer"),
+}
 
 
-@pytest.mark.parametrize(
-    ("words", "count", "step"), RUNS, ids=["fsdp", "ddp_on_four", "pipeline", "alone"]
-)
-def test_a_trace_of_each_rank_has_every_step(words, count, step, tmp_path):
-    words = shlex.split(words)
-    result = call(["make", "trace", f"OUT={tmp_path}", *words])
-    assert result.returncode == 0, result.stderr
-    stage = find_stage(words[0].removeprefix("S="))
-    assert (tmp_path / f"trace_{stage}.png").stat().st_size > 10_000
-    traces = sorted(tmp_path.glob("*.json"))
+def assert_steps(folder, count, step):
+    """Assert that `count` traces have five steps and that rank 0's begin so."""
+    traces = sorted(folder.glob("*.json"))
     assert len(traces) == count
     for rank, path in enumerate(traces):
-        spans = sorted(read_spans(path, rank), key=lambda span: span.start)
+        spans = timeline.read_spans(path, rank)
+        spans.sort(key=lambda span: span.start)
         kinds = [span.kind for span in spans if span.kind != "data"]
         assert kinds.count("optimizer") == 5
         if rank == 0:
@@ -39,9 +29,25 @@ def test_a_trace_of_each_rank_has_every_step(words, count, step, tmp_path):
             assert kinds.count("evaluation") == 1
 
 
+@pytest.mark.parametrize("stage", RUNS)
+def test_a_trace_of_each_rank_has_every_step(stage, tmp_path, monkeypatch):
+    args, step = RUNS[stage]
+    monkeypatch.setenv("ARGS", args)
+    timeline.trace(stage, tmp_path)
+    assert_steps(tmp_path, 2, step)
+
+
+def test_make_trace_draws_a_stage_on_so_many_ranks(tmp_path):
+    result = call(["make", "trace", f"OUT={tmp_path}", "S=4", "NPROC=4"])
+    assert result.returncode == 0, result.stderr
+    assert "\n04_ddp: 4 processes on cpu (gloo), 256 images" in result.stdout
+    assert (tmp_path / "trace_04_ddp.png").stat().st_size > 10_000
+    assert_steps(tmp_path, 4, "forward backward all-reduce optimizer")
+
+
 def test_what_a_gpu_repeats_counts_once(tmp_path):
     event = {"name": "forward", "ph": "X", "ts": 1.0, "dur": 2.0}
     categories = "user_annotation", "gpu_user_annotation", "kernel"
     events = [{**event, "cat": category} for category in categories]
     (tmp_path / "0.json").write_text(json.dumps({"traceEvents": events}))
-    assert read_spans(tmp_path / "0.json", 3) == [(3, "forward", 1.0, 3.0)]
+    assert timeline.read_spans(tmp_path / "0.json", 3) == [(3, "forward", 1.0, 3.0)]

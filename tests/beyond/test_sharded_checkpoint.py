@@ -157,7 +157,7 @@ def test_a_checkpoint_that_could_not_be_written_ends_the_run(epoch, data, tmp_pa
 
 def test_a_new_run_leaves_no_checkpoint_of_an_earlier_one(reference, data, tmp_path):
     """Else a later --resume would go on from the other run."""
-    train(data(SIZE), tmp_path, EPOCHS, "--seed", 7)
+    train(data(SIZE), tmp_path, 2, "--seed", 7)
     train(data(SIZE), tmp_path, 1)
     assert whole(tmp_path) == [1]
     train(data(SIZE), tmp_path, EPOCHS, "--resume")

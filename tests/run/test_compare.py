@@ -24,10 +24,8 @@ def changed(epoch, loss=1, correct=0):
     [
         (changed(1, loss=math.nan), "a loss is not a number"),
         (changed(1, loss=1.00002), "a loss is off by 2.0e-05; TF32, or images that"),
-        (changed(1, loss=0.999)[:2], "a loss is off by 1.0e-03; TF32, or images that"),
         (changed(3, loss=1.02), "a loss is off by 2.0e-02"),
         (changed(5, loss=1.5), "a loss is off by 5.0e-01"),
-        (changed(10, loss=1.01), "a loss is off by 1.0e-02"),
         (changed(30, loss=0.99), "a loss is off by 1.0e-02"),
         (changed(1, correct=3), "3 more or fewer images are right"),
         (changed(30, correct=-780), "780 more or fewer images are right"),
@@ -46,26 +44,17 @@ def test_what_is_different(curve, reason):
     ("epoch", "apart"),
     [(1, 5e-6), (2, 1e-4), (3, 3e-3), (5, 1e-3), (10, 1e-3), (30, 3e-4)],
 )
-@pytest.mark.parametrize("stage", ["02_single_gpu", "04_ddp"])
-def test_what_rounding_does_is_equal(stage, epoch, apart):
+def test_what_rounding_does_is_equal(epoch, apart):
     """At most 2e-4 and one image in 30 epochs of the sample, on 1, 2 and 4 ranks.
 
     One process with two threads was as far from one with one thread.
     """
     for sign in 1, -1:
         curve = changed(epoch, loss=1 + sign * apart, correct=2 * sign)
-        lines, differ = compare.make_table({"01_cpu": CURVE, stage: curve})
+        lines, differ = compare.make_table({"01_cpu": CURVE, "04_ddp": curve})
         assert differ == []
         assert lines[1].endswith("   equal")
         assert "   equal to rounding (" in lines[2]
-
-
-def test_the_epochs_that_runs_share_are_compared():
-    curves = {"01_cpu": CURVE, "03_dp": CURVE[:3], "04_ddp": CURVE[:1]}
-    lines, differ = compare.make_table(curves)
-    assert differ == []
-    assert lines[-1] == "Only the epochs that a stage shares with 01_cpu are compared."
-    assert len(compare.make_table(dict.fromkeys(curves, CURVE))[0]) == 4
 
 
 def test_a_line_that_a_kill_has_cut_does_not_count(tmp_path):
@@ -92,8 +81,6 @@ def test_other_flags_are_the_reason_of_another_curve():
 
 
 UNREADABLE = "03_dp: {}/03_dp/metrics.csv has no epoch that can be read: run it again"
-
-
 FAILED = "{}: its last run failed, was stopped or still runs"
 
 
@@ -103,7 +90,6 @@ FAILED = "{}: its last run failed, was stopped or still runs"
         (None, "", "", ""),
         ("03_dp", ",997,", ",996,", "DIFFERENT: another number of test images"),
         ("03_dp", "epoch,loss", "epoch,los", UNREADABLE),
-        ("03_dp", ",997,", ",many,", UNREADABLE),
         ("03_dp", "\n", " ", UNREADABLE),
         ("04_ddp", "", "unfinished", FAILED),  # an older run's metrics are there
         ("05_ddp_inference", "", "unfinished", FAILED),  # none are

@@ -4,7 +4,6 @@ import re
 import shutil
 import sys
 import zipfile
-from types import SimpleNamespace
 
 import pytest
 
@@ -15,12 +14,7 @@ from tools.run import install
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["cpu", "NPRC=4"], "no variable NPRC: 'make help-variables' lists them."),
-        (
-            ["cpu", "COLOUR=a b"],
-            "no variable COLOUR: 'make help-variables' lists them.",
-        ),
-        (["fsdp2"], "no target fsdp2: 'make help' lists them."),
+        (["cpu", "NPRC=a b"], "no variable NPRC: 'make help-variables' lists them."),
         (["04_ddp"], "no target 04_ddp: 'make help' lists them."),
         (["check", "06"], "no target 06: is it E=06? 'make help' lists them."),
     ],
@@ -33,16 +27,17 @@ def test_a_word_that_make_does_not_know_is_refused(words, line):
     assert result.stderr.count("\n") == 1
 
 
-def test_help_has_every_variable_and_fits_one_screen():
+def test_help_says_where_to_begin_and_has_every_variable():
     known = set(re.findall(r"[A-Z_]+(?==)", (ROOT / "Makefile").read_text()))
     assert len(known) > 30
     words = [f"{name}=x" for name in sorted(known - {"PYTHON", "VENV"})]
     result = call(["make", "help", *words], env={**ENV, "NPRC": "4"})  # the shell's
     assert result.returncode == 0, result.stderr
     lines = result.stdout.splitlines()
-    assert 30 < len(lines) <= 40
-    assert max(map(len, lines)) <= 100
+    assert lines[1].startswith("Begin with 'make all' ")
+    assert 30 < len(lines) <= 42
     listed = result.stdout + call(["make", "help-variables"]).stdout
+    assert max(map(len, listed.splitlines())) <= 80
     assert set(re.findall(r"[A-Z_]+(?==)", listed)) == known - {"ANSWERS"}
 
 
@@ -122,7 +117,6 @@ def test_a_wheelhouse_is_enough(checkout, tool):
     [
         ("", None, False, True, ["--index-url", install.PYTORCH], False),
         ("", None, True, True, [], True),
-        ("", "uv", False, True, ["--torch-backend", "auto"], False),
         ("", "uv", True, True, ["--torch-backend", "auto"], True),
         ("", "uv", False, False, [], True),
         ("default", "uv", False, True, [], True),
@@ -139,16 +133,6 @@ def test_where_torch_comes_from(
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(install, "answers", lambda url: answers)
     assert install.find_torch(uv) == (options, cuda)
-
-
-def test_a_full_disk_is_said_before_a_download(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TORCH_INDEX", "https://x/cu126")
-    disk = SimpleNamespace(free=3e9)
-    monkeypatch.setattr(install.shutil, "disk_usage", lambda folder: disk)
-    with pytest.raises(SystemExit, match=r"has 3.0 GB free, and .venv needs 6.2$"):
-        install.setup("stages")
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_larger_size_holds_the_smaller(checkout):

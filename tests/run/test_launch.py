@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from conftest import ENV, ROOT, call, rows
-from tools.run import diffs
-from tools.run.stages import EVERY
+from tools.run import launch
+from tools.run.plan import make_plan
+from tools.run.sample import cut
+from tools.run.stages import EVERY, find_stage
 
 FEW = "GPUS=cpu", "EPOCHS=1"
 
@@ -20,9 +22,8 @@ def test_help_lists_every_target():
     text = (ROOT / "Makefile").read_text()
     rules = re.findall(r"^([a-z_-]+(?: [a-z_]+)*):", text, re.MULTILINE)
     targets = {name for names in rules for name in names.split()} - {"help"}
-    shown = re.findall(
-        r"^  make ([a-z_]+(?:, [a-z_]+)*)  ", make().stdout, re.MULTILINE
-    )
+    listed = r"^  make ([a-z_]+(?:, [a-z_]+)*)  "
+    shown = re.findall(listed, make().stdout, re.MULTILINE)
     printed = {name for names in shown for name in names.split(", ")}
     assert printed | {"help-variables"} == targets
     assert set(EVERY) < targets
@@ -34,9 +35,8 @@ def test_make_shows_the_diff_and_runs_a_stage(tmp_path):
     result = make("ddp", *FEW, f"OUT={out}", "BASE=02_single_gpu")
     assert (result.returncode, result.stderr) == (0, "")
     diff, _, run = result.stdout.partition("\n\n$ ")
-    expected = diffs.diff("02_single_gpu", "04_ddp")
-    assert len(expected) > 10
-    assert diff.splitlines()[-len(expected) :] == expected
+    assert "\nFrom 02_single_gpu to 04_ddp: " in diff
+    assert "\n+        sampler.set_epoch(epoch)" in diff
     assert "\033" not in diff  # a pipe gets no colors
     flags = f"04_ddp/mnist.py --out {out} --epochs 1"
     torchrun = ".venv/bin/torchrun --standalone --nproc-per-node=2"
@@ -46,31 +46,27 @@ def test_make_shows_the_diff_and_runs_a_stage(tmp_path):
     assert len(rows(out)) == 1
 
 
-def test_the_shell_s_variables_do_not_count(tmp_path):
+def test_the_shell_s_variables_do_not_count():
     shell = {"BASE": str(Path.home()), "NPROC": "3", "EPOCHS": "x", "ARGS": "--wide"}
     shell |= {"DATA": "nowhere", "MASTER_ADDR": "head", "NODE_RANK": "3", "VENV": "x"}
-    (advertised,) = re.findall(r"^NPROC=\d+", make().stdout, re.MULTILINE)
-    words = ["ddp", *FEW, advertised, f"OUT={tmp_path}"]
-    assert make(*words, env={**ENV, **shell}).returncode == 0
-    assert len(rows(tmp_path)) == 1
+    result = make("ddp", *FEW, "OUT=Makefile/x", env={**ENV, **shell})
+    assert result.stderr.startswith("cannot write to Makefile/x: ")  # OUT alone counts
     words = ["-n", "check", "exercises", "data", "compare"]
     shell = {name: "nowhere" for name in ("E", "WHO", "FROM", "OUT")}
     assert "nowhere" not in make(*words, env={**ENV, **shell}).stdout
     assert "nowhere" in make(*words, "E=nowhere").stdout
 
 
-FIT = "processes cannot share 64 images a step: use NPROC=2"
+FIT = "processes cannot share 64 images a step: use NPROC=2 or ARGS='--batch-size N'"
 ONE = "is one process; torchrun starts others, such as make ddp"
 NUMBER = "must be a whole number of at least 1"
 NODES = "NNODES=2 NODE_RANK=0 MASTER_ADDR=HOST on that host, NODE_RANK=1 to 1 on the "
 WRONG = [  # what a user types, and the line that refuses it and says what works
     ("cpu NPROC=4", f"NPROC=4: 01_cpu {ONE}"),
     ("cpu EPOCHS=0", f"EPOCHS='0' {NUMBER}: EPOCHS=2, say"),
-    ("ddp NPROC=3", f"04_ddp: 3 {FIT} or ARGS='--batch-size 63'"),
+    ("ddp NPROC=3", f"04_ddp: 3 {FIT}"),
     ("pipeline NPROC=3", f"09_pipeline: 3 {FIT}"),
-    ("hybrid NPROC=3", f"10_hybrid: 3 {FIT}"),
     ("all BASE=1", "BASE=1: one stage takes it, not make all"),
-    ("beyond NNODES=2", "NNODES=2: one stage takes it, not make beyond"),
     ("all OUT=o ARGS='--out e'", "ARGS has --out e: name one folder for all, OUT=DIR"),
     ("ddp GPUS=0", "GPUS=0: CUDA finds no GPU ('make doctor' says why): use GPUS=cpu"),
     ("ddp BASE=13", f"there is no stage '13': take one of {', '.join(EVERY.values())}"),
@@ -80,10 +76,8 @@ WRONG = [  # what a user types, and the line that refuses it and says what works
     ("dp ARGS=--wide", "mnist.py: error: unrecognized arguments: --wide"),
     ("dp ARGS='\"'", "ARGS='\"' cannot be split into words: No closing quotation"),
     ("ddp RESTARTS=3", "RESTARTS=3: 04_ddp does not save its state: make resume RESTA"),
-    ("ddp NODE_RANK=1", "NODE_RANK=1: name the number of nodes too, NNODES=2"),
-    ("ddp NNODES=2 NODE_RANK=0", NODES),
+    ("ddp NODE_RANK=1", NODES),
     ("ddp NNODES=2 NODE_RANK=2 MASTER_ADDR=a", NODES),
-    ("ddp NNODES=2 NODE_RANK=0 MASTER_ADDR=a WAIT=-1", f"WAIT='-1' {NUMBER}: WAIT=2, "),
     ("resume RESTARTS=1 NNODES=2", "RESTARTS=1: on several nodes, start all again wit"),
 ]
 
@@ -100,17 +94,17 @@ def test_what_cannot_work_is_refused_before_it_starts(words, line):
 
 def test_what_failed_leaves_no_result_of_an_earlier_run(tmp_path):
     """But a mark, which `make compare` reads, until a run ends well."""
-    words = ["ddp", *FEW, f"OUT={tmp_path}"]
-    results = tmp_path / "metrics.csv", tmp_path / "model.pth"
+    words = ["cpu", *FEW, f"OUT={tmp_path}", f"DATA={cut(tmp_path / 'data', 64, 10)}"]
+    results = [tmp_path / name for name in ("metrics.csv", "model.pth")]
+    for path in results:
+        path.touch()
     mark = tmp_path / "unfinished"
-    assert make(*words).returncode == 0
-    assert [path.exists() for path in (*results, mark)] == [True, True, False]
     assert make(*words, "ARGS=--wide").returncode != 0  # which does not start
     assert [path.exists() for path in (*results, mark)] == [True, True, False]
     assert make(*words, "ARGS=--batch-size 0").returncode != 0
     assert [path.exists() for path in (*results, mark)] == [False, False, True]
     assert make(*words).returncode == 0
-    assert not mark.exists()
+    assert [path.exists() for path in (*results, mark)] == [True, True, False]
 
 
 def test_all_stops_at_a_stage_that_fails(tmp_path):
@@ -118,15 +112,6 @@ def test_all_stops_at_a_stage_that_fails(tmp_path):
     assert result.returncode != 0
     assert "01_cpu failed with exit status 1" in result.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["01_cpu"]
-
-
-def test_all_offers_all_of_mnist_in_its_last_line():
-    *_, last = make("-n", "all").stdout.splitlines()
-    assert (
-        "make data, then make all DATA=data/mnist" in call(["bash", "-c", last]).stdout
-    )
-    *_, last = make("-n", "all", "DATA=data/mnist").stdout.splitlines()
-    assert call(["bash", "-c", last]).stdout == ""
 
 
 STATES = {  # target -> what a run saves, and where it is when the next run has started
@@ -138,18 +123,17 @@ STATES = {  # target -> what a run saves, and where it is when the next run has 
 @pytest.mark.parametrize("target", STATES)
 def test_only_resume_goes_on_with_an_earlier_run(target, tmp_path):
     """RESTARTS alone does not, and an evaluation takes nothing away."""
-    words = [target, "GPUS=cpu", f"OUT={tmp_path}"]
     state, before = (tmp_path / name for name in STATES[target])
-    assert make(*words, "EPOCHS=1", "RESTARTS=1").returncode == 0
-    assert (state.exists(), before.exists()) == (True, False)
-    result = make(*words, "EPOCHS=2", "ARGS=--resume", "RESTARTS=1")
-    assert "epoch 2/2" in result.stdout
-    assert "epoch 1/2" not in result.stdout
-    assert len(rows(tmp_path)) == 2
-    result = make(*words, "EPOCHS=1", "RESTARTS=1")
-    assert "epoch 1/1" in result.stdout
-    assert (state.exists(), before.exists()) == (True, True)
-    if target == "resume":
-        result = make(*words, f"ARGS=--checkpoint {tmp_path}/model.pth")
-        assert result.returncode == 0
-        assert len(rows(tmp_path)) == 1
+    given = {"GPUS": "cpu", "OUT": str(tmp_path), "RESTARTS": "1"}
+    state.mkdir()
+    metrics = tmp_path / "metrics.csv"
+    metrics.touch()
+    stage = find_stage(target)
+    launch.prepare_folder(make_plan(stage, {**given, "ARGS": "--resume"}))
+    assert (state.exists(), before.exists(), metrics.exists()) == (True, False, True)
+    made = make_plan(stage, given)
+    assert "--resume" in made.command  # after a restart, from this run's own state
+    launch.prepare_folder(made)
+    assert (state.exists(), before.exists(), metrics.exists()) == (False, True, False)
+    evaluation = {**given, "ARGS": "--checkpoint model.pth", "RESTARTS": ""}
+    assert not make_plan("11_resume", evaluation).writes

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from tools.run import gpus
-from tools.run.plan import make_plan, parse_flags
-from tools.run.stages import BEYOND, EVERY, RESUMES, TARGETS, load
+from tools.run.plan import make_plan
+from tools.run.stages import BEYOND, TARGETS
 
 TWO_NODES = {"NNODES": "2", "NODE_RANK": "1", "MASTER_ADDR": "host"}
 
@@ -32,7 +32,6 @@ def plan(monkeypatch):
         ("04_ddp", 1, {}, None, 2),  # they share it
         ("04_ddp", 1, {"GPUS": "0"}, "0", 1),
         ("04_ddp", 1, TWO_NODES, None, 1),
-        ("04_ddp", 4, {}, None, 4),
         ("04_ddp", 3, {}, None, 2),
         ("10_hybrid", 3, {}, None, 2),
         ("04_ddp", 3, {"ARGS": "--batch-size 66"}, None, 3),
@@ -40,7 +39,6 @@ def plan(monkeypatch):
         ("04_ddp", 4, {"GPUS": "0,2"}, "0,2", 2),
         ("04_ddp", 4, {"GPUS": "cpu", "NPROC": "4"}, "", 4),
         ("06_model_parallel", 4, {"GPUS": "2,3"}, "2,3", 0),
-        ("07_fsdp", 0, {}, None, 2),
         ("07_fsdp", 1, {}, "", 2),  # no two of them may share a GPU
         ("07_fsdp", 1, {"NPROC": "1"}, None, 1),
         ("07_fsdp", 1, {"GPUS": "cpu", "NPROC": "4"}, "", 4),
@@ -55,23 +53,18 @@ def test_what_runs_where(plan, stage, count, settings, visible, processes):
     made = plan(stage, count, **settings)
     assert made.environment.get("CUDA_VISIBLE_DEVICES") == visible
     assert made.environment["OMP_NUM_THREADS"] == "1"
-    named = plan(stage, count, OMP_NUM_THREADS="8", **settings)
-    assert "OMP_NUM_THREADS" not in named.environment
     assert made.processes == processes
     started = re.findall(r"--nproc-per-node=(\d+) ", " ".join(made.command))
     assert started == ([str(processes)] if processes else [])
     shares = count and visible is None and processes > count
-    assert ("--backend gloo" in " ".join(made.flags)) == bool(shares)
+    assert ("--backend" in made.words) == bool(shares)
 
 
 @pytest.mark.parametrize(
     ("stage", "settings", "line"),
     [
-        ("04_ddp", {"NPROC": "3"}, "3 processes cannot share 64 images a step: use N"),
         ("04_ddp", {"GPUS": "0,1,2"}, "3 processes cannot share 64 images a step: use"),
         ("07_fsdp", {"NPROC": "4"}, "4 processes need a GPU each: use NPROC=3, or any"),
-        ("01_cpu", {"GPUS": "1"}, "GPUS=1: 01_cpu uses 0 at most"),
-        ("02_single_gpu", {"GPUS": "0,1"}, "GPUS=0,1: 02_single_gpu uses 1 at most"),
     ],
 )
 def test_refusals_on_a_machine_with_three_gpus(plan, stage, settings, line):
@@ -85,17 +78,17 @@ def test_all_and_beyond_give_each_stage_what_it_takes(plan):
     for stage in [*TARGETS.values(), "09_pipeline", "11_resume"]:
         made = plan(stage, 4, several=True, **settings)
         restarts = "--max-restarts=2" in made.command
-        visible = made.environment["CUDA_VISIBLE_DEVICES"]
-        found[stage] = visible, made.processes, restarts
+        assert made.environment["CUDA_VISIBLE_DEVICES"] == "2,3"
+        found[stage] = made.processes, restarts
     assert found == {
-        "01_cpu": ("", 0, False),
-        "02_single_gpu": ("2", 0, False),
-        "03_dp": ("2,3", 0, False),
-        "04_ddp": ("2,3", 4, False),
-        "05_ddp_inference": ("2,3", 4, False),
-        "06_model_parallel": ("2,3", 0, False),
-        "09_pipeline": ("2,3", 2, False),
-        "11_resume": ("2,3", 4, True),
+        "01_cpu": (0, False),
+        "02_single_gpu": (0, False),
+        "03_dp": (0, False),
+        "04_ddp": (4, False),
+        "05_ddp_inference": (4, False),
+        "06_model_parallel": (0, False),
+        "09_pipeline": (2, False),
+        "11_resume": (4, True),
     }
     for stage in BEYOND.values():
         plan(stage, 0, several=True, NPROC="4")
@@ -114,9 +107,8 @@ def test_gpus_are_those_that_the_shell_lists(plan, monkeypatch, listed, text, vi
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", listed)
     made = plan("04_ddp", 2, GPUS=text)
     assert made.environment["CUDA_VISIBLE_DEVICES"] == visible
-    place = f"CUDA_VISIBLE_DEVICES={listed}" if listed else "this machine"
     for wrong in "2", "0,9", "0,0", "a", "0,", "0, 1", "-1", " ":
-        line = f"^GPUS={wrong}: {place} has 0,1; use GPUS=0,1 or some, each once$"
+        line = f"^GPUS={wrong}: there are 0,1: use GPUS=0,1 or some, each once$"
         with pytest.raises(SystemExit, match=line):
             plan("04_ddp", 2, GPUS=wrong)
 
@@ -137,13 +129,3 @@ def test_an_older_pytorch_is_refused(plan, monkeypatch):
     line = r"^07_fsdp needs PyTorch 2.9 or newer: .*#162338.; here is 2.8.0.cpu$"
     with pytest.raises(SystemExit, match=line):
         plan("07_fsdp")
-
-
-@pytest.mark.parametrize("stage", EVERY.values())
-def test_flags_are_read_as_the_script_reads_them(stage, monkeypatch):
-    words = ["--data", "data/sample", "--out", "somewhere", "--lr", "1"]
-    if stage in RESUMES:
-        words.append("--resume")
-    module = load(stage)
-    monkeypatch.setattr("sys.argv", ["mnist.py", *words])
-    assert parse_flags(stage, words) == module.parse_args()

@@ -30,7 +30,7 @@ def test_a_scheduler_steps_on_every_rank(stage, data, tmp_path):
         (loop, loop + step + said),
     ]
     path = edited(stage, tmp_path, *changes)
-    flags = ["--data", data(EVEN), "--out", tmp_path / "out", "--epochs", 3]
+    flags = ["--data", data((256, 64)), "--out", tmp_path / "out", "--epochs", 3]
     result = run(stage, *flags, path=path)
     assert result.returncode == 0, result.stderr
     found = re.findall(r"rank (\d) at \[(\S*)\]", result.stdout)

@@ -29,24 +29,28 @@ QUICK_BATCHES = {128: [64, 256], 512: [256, 1024]}
 FACTS = "images", "device", "averaged"  # of what a rank has measured
 
 
-def count_cpus():
-    """Return on how many CPUs this process may run: `taskset` may leave it fewer."""
-    if hasattr(os, "sched_getaffinity"):  # not on macOS and Windows
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count()
+def chosen_gpus():
+    """Return (a text for CUDA_VISIBLE_DEVICES or None for all, names of those GPUs)."""
+    text = os.environ.get("GPUS")
+    chosen = gpus.choose_gpus(text) if text else None
+    if chosen is None:
+        numbers = range(gpus.count_gpus())
+    else:
+        numbers = [int(number) for number in text.split(",")] if chosen else []
+    names = [torch.cuda.get_device_name(number) for number in numbers]
+    return None if chosen is None else ",".join(chosen), names
 
 
-def machine():
-    """Return what the measurements depend on."""
+def machine(names):
+    """Return what the measurements depend on; `names` are those of the GPUs."""
     processor = platform.processor() or platform.machine()
     about = Path("/proc/cpuinfo")
     if about.exists():
         model = about.read_text().partition("model name\t: ")[2]
         processor = model.partition("\n")[0] or processor
-    names = [torch.cuda.get_device_name(gpu) for gpu in range(gpus.count_gpus())]
     return {
         "processor": processor,
-        "cpus": count_cpus(),
+        "cpus": gpus.count_cpus(),
         "gpus": names,
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -63,14 +67,14 @@ def merged(case, records):
     return {**case, "ranks": facts, "samples": samples}
 
 
-def start(processes, batches, rounds):
+def start(processes, batches, rounds, visible):
     """Measure with so many processes; return what `merged` does, of each case."""
     print(f"steps on {processes} processes ...", flush=True)
     cases = [(hidden, batch) for hidden in batches for batch in batches[hidden]]
     with tempfile.TemporaryDirectory() as folder:
         program = ROOT / "tools/bench/benchmark_rank.py"
         words = [program, json.dumps(cases), rounds, folder]
-        result = ranks.run(words, processes, timeout=1800, gpus=True)
+        result = ranks.run(words, processes, timeout=1800, gpus=visible)
         if result.returncode:
             refuse(f"{processes} processes failed:\n{result.stderr[-2000:]}")
         files = [Path(folder) / f"{rank}.json" for rank in range(processes)]
@@ -82,17 +86,17 @@ def start(processes, batches, rounds):
     return found
 
 
-def measure(counts, batches, rounds):
+def measure(counts, batches, rounds, visible=""):
     """Return the cases of all counts of processes; `batches` is {hidden: sizes}.
 
     Each count is started twice, in turns: a busy moment of the machine does not hit one
-    of them alone.
+    of them alone. `visible` is a text for CUDA_VISIBLE_DEVICES, or None for all.
     """
     found = []
     again = []
     for cases in found, again:
         for processes in counts:
-            cases.extend(start(processes, batches, rounds))
+            cases.extend(start(processes, batches, rounds, visible))
     for case, other in zip(found, again, strict=True):
         for name, samples in case["samples"].items():
             samples.extend(other["samples"][name])
@@ -100,11 +104,12 @@ def measure(counts, batches, rounds):
 
 
 def main():
-    runs.take_gpus()
+    os.chdir(ROOT)
     out = runs.make_folder()
     if os.environ.get("NPROC"):
         refuse("make bench measures 1, 2, 4 and more processes: leave NPROC out")
-    about = machine()
+    visible, names = chosen_gpus()
+    about = machine(names)
     most = len(about["gpus"]) or about["cpus"]
     if most == 1:
         print("one process only: on one GPU or CPU, several would wait for each other")
@@ -112,8 +117,8 @@ def main():
     if load > 0.5:
         print(f"this machine is busy (load {load:.2f}): the spread will be large")
     counts = [2**exponent for exponent in range(most.bit_length())]
-    quick = os.environ.get("QUICK")
-    steps = measure(counts, QUICK_BATCHES, 1) if quick else measure(counts, BATCHES, 4)
+    batches, rounds = (QUICK_BATCHES, 1) if os.environ.get("QUICK") else (BATCHES, 4)
+    steps = measure(counts, batches, rounds, visible)
     result = {"machine": about, "scaling": steps}
     (out / "bench.json").write_text(json.dumps(result, indent=1))
     print(f"\n{tables.measured_on(about)}\n\n{tables.aligned(tables.steps(result))}")

@@ -12,17 +12,16 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.utils.benchmark import Timer, timer
+from torch.utils.benchmark import Timer
 
 from tools.run.stages import load
 
 SECONDS = 0.15  # a sample takes about so long
 
 
-def timed(function, count, clock=timer):
+def timed(function, count):
     """Return the seconds that a call takes, over `count` calls after a warm-up."""
-    options = {"timer": clock, "globals": {"function": function}}
-    return Timer("function()", **options).timeit(count).mean
+    return Timer("function()", globals={"function": function}).timeit(count).mean
 
 
 def have_equal_gradients(model):

@@ -3,7 +3,7 @@
 stages      a row for each stage: what every tool has to know about it
 launch      `make ddp GPUS=0,1`: checks a plan, makes its folder ready, runs it
 plan        what a launch runs, made from make's variables without side effects
-gpus        which GPUs there are, and those that GPUS= means
+gpus        which GPUs and cores there are, and those that GPUS= means
 supervise   runs a command, and ends with it all that it has started
 edit        replaces texts of a script, each there exactly once
 diffs       the diff between two stages, which a launch shows

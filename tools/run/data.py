@@ -75,13 +75,13 @@ def tensors(root, train=True):
 
 def main():
     """Fill data/mnist. Whatever goes wrong, it is complete afterwards, or as before."""
-    from torchvision.datasets import MNIST
-
     source = " ".join(sys.argv[1:])
     given = list(Path(source).glob("*.gz")) if source else []
     if source and not given:
         refuse(f"FROM={source}: there is no .gz file of MNIST")
     refuse_unwritable(FULL.parent, "DATA=DIR names an MNIST root elsewhere")
+    from torchvision.datasets import MNIST  # which takes seconds
+
     socket.setdefaulttimeout(10)  # seconds without an answer
     with tempfile.TemporaryDirectory(dir=FULL.parent, prefix=".mnist-") as folder:
         root = Path(folder) / "mnist"

@@ -15,20 +15,13 @@ from importlib import metadata
 
 from tools.run import data
 from tools.run.active import is_there, needed
-from tools.run.gpus import count_gpus
+from tools.run.gpus import count_cpus, count_gpus
 from tools.run.stages import ROOT, end_at_a_closed_pipe, too_old
 
 OK = "OK"
 WARNING = "WARNING"
 FAILURE = "FAILURE"  # a stage could not run
 AGAIN = "rm -r .venv, make setup"
-
-
-def usable_cores():
-    """Return how many cores this process may use, which may be fewer than there are."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def packages():
@@ -78,9 +71,9 @@ def processes():
         why = error[0] if error else result.stderr.strip().partition("\n")[0]
         return FAILURE, f"{why}: try {' '.join(words)}"
     found = result.stdout.strip()
-    if usable_cores() < 2:
+    if count_cpus() < 2:
         return WARNING, f"{found}, but they share one core, which is slow"
-    return OK, f"{found}, on {usable_cores()} cores"
+    return OK, f"{found}, on {count_cpus()} cores"
 
 
 def disk():
@@ -108,6 +101,7 @@ def main():
     failed = []
     for check in packages, gpus, processes, disk, mnist:
         name = check.__name__
+        print(f"{name:10} ", end="", flush=True)  # the processes take seconds
         try:
             verdict, text = check()
         except Exception as error:  # noqa: BLE001
@@ -115,11 +109,11 @@ def main():
             text = f"{type(error).__name__}: {error}".partition("\n")[0]
         if verdict == FAILURE:
             failed.append(name)
-        print(f"{name:10} {verdict:8} {text}", flush=True)
+        print(f"{verdict:8} {text}")
     system = f"{platform.system()} {platform.machine()}"
     versions = f"Python {platform.python_version()} | torch {metadata.version('torch')}"
     verdict = f"missing: {', '.join(failed)}" if failed else "ready"
-    print(f"doctor | {system} | {versions} | cores {usable_cores()} | {verdict}")
+    print(f"doctor | {system} | {versions} | cores {count_cpus()} | {verdict}")
     if failed:
         sys.exit("a stage could not run here: fix what says FAILURE")
 

@@ -1,10 +1,18 @@
-"""Which GPUs there are, and what GPUS= makes of them."""
+"""Which GPUs and CPU cores there are, and what GPUS= makes of them."""
 
 import os
 import re
+import sys
 import warnings
 
 from tools.run.stages import refuse
+
+
+def count_cpus():
+    """Return on how many cores this process may run: `taskset` may leave it fewer."""
+    if hasattr(os, "sched_getaffinity"):  # not on macOS
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def count_gpus():
@@ -12,6 +20,8 @@ def count_gpus():
 
     CUDA says so. NVML alone may count GPUs whose driver is too old for this PyTorch.
     """
+    if "torch" not in sys.modules and sys.stderr.isatty():
+        print("looking for GPUs ...", file=sys.stderr)
     import torch  # takes seconds: what needs no GPU does not wait for it
 
     with warnings.catch_warnings():
@@ -31,14 +41,12 @@ def choose_gpus(text):
     if not numbers:
         refuse(f"GPUS={text}: CUDA finds no GPU ('make doctor' says why): use GPUS=cpu")
     listed = os.environ.get("CUDA_VISIBLE_DEVICES")
-    devices = listed.split(",") if listed else numbers
-    names = dict(zip(numbers, devices, strict=False))
+    names = listed.split(",") if listed else numbers
     chosen = text.split(",")
-    if len(set(chosen)) < len(chosen) or not names.keys() >= set(chosen):
-        place = f"CUDA_VISIBLE_DEVICES={listed}" if listed else "this machine"
+    if len(set(chosen)) < len(chosen) or not set(numbers) >= set(chosen):
         has = ",".join(numbers)
-        refuse(f"GPUS={text}: {place} has {has}; use GPUS={has} or some, each once")
-    return [names[number].strip() for number in chosen]
+        refuse(f"GPUS={text}: there are {has}: use GPUS={has} or some, each once")
+    return [names[int(number)].strip() for number in chosen]
 
 
 def positive(name, text):

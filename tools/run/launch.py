@@ -35,7 +35,7 @@ def main():
     end_with_make()
     os.chdir(ROOT)
     target = sys.argv[1]
-    settings = dict(os.environ)
+    settings = os.environ
     if target in SEVERAL:
         plans = plan_several(target, settings)
         check(plans)
@@ -48,6 +48,8 @@ def main():
         if base:
             diffs.show(base, stage)
             print()
+    if settings.get("NNODES"):
+        print(f"torchrun waits until it runs on {settings['NNODES']} nodes")
     for plan in plans:
         status = run(plan)
         if status:
@@ -73,7 +75,7 @@ def plan_several(target, settings):
     for stage in SEVERAL[target].values():
         folder = Path(settings.get("OUT") or "runs") / stage
         own = {"OUT": str(folder)} if settings.get("OUT") else {}
-        plan = make_plan(stage, settings | own, several=True)
+        plan = make_plan(stage, {**settings, **own}, several=True)
         if plan.args.out != folder:
             refuse(f"ARGS has --out {plan.args.out}: name one folder for all, OUT=DIR")
         plans.append(plan)

@@ -1,7 +1,7 @@
 """A plan says what `make ddp GPUS=0,1` runs, on what, and with which flags.
 
-Nothing is printed, written or started here. A variable or flag that cannot work ends
-the program with a line that says what works.
+Nothing is written or started here. A variable or flag that cannot work ends the program
+with a line that says what works.
 """
 
 import argparse
@@ -17,8 +17,6 @@ from tools.run.data import shown
 from tools.run.gpus import positive
 from tools.run.stages import BY_NAME, refuse, script, too_old
 
-MOST_GPUS = {"01_cpu": 0, "02_single_gpu": 1}  # that a stage uses; others: all
-
 
 @dataclass(frozen=True)
 class Plan:
@@ -28,19 +26,14 @@ class Plan:
     processes: int  # that torchrun starts on this node; 0: no torchrun, one process
     environment: dict  # variables that the command needs, texts by name
     launcher: list  # the words before the script: python, or torchrun and its options
-    flags: list  # the words after the script
+    words: list  # the script and its flags
     args: argparse.Namespace  # the same flags as the script reads them
     writes: bool  # trains, and makes the folder of its results ready
 
     @property
-    def script(self):
-        """The script as it stands in the command, such as `04_ddp/mnist.py`."""
-        return str(shown(script(self.stage)))
-
-    @property
     def command(self):
-        """The words of the whole command."""
-        return [*self.launcher, self.script, *self.flags]
+        """All words of the command."""
+        return [*self.launcher, *self.words]
 
 
 def make_plan(stage, settings, several=False):
@@ -64,9 +57,11 @@ def make_plan(stage, settings, several=False):
     # The kernels of this tutorial are tiny. More threads gain little on an idle
     # machine. On a busy one they spend most of their time waiting for each other.
     environment = {} if "OMP_NUM_THREADS" in given else {"OMP_NUM_THREADS": "1"}
-    visible, count = plan_gpus(row, given, several)
+    visible, count = plan_gpus(row, given)
     if visible is not None:
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(visible)
+    if row.quiet:
+        environment["TORCH_LOGS"] = f"-{row.quiet}"
     launcher = [str(shown(sys.executable))]
     processes = 0
     if row.cpu_processes:
@@ -82,8 +77,9 @@ def make_plan(stage, settings, several=False):
         # https://github.com/pytorch/pytorch/issues/135712
         environment["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
         flags += [] if args.resume else ["--resume"]
+    words = [str(shown(script(stage))), *flags]
     writes = given.get("NODE_RANK", "0") == "0" and not evaluates
-    return Plan(stage, processes, environment, launcher, flags, args, writes)
+    return Plan(stage, processes, environment, launcher, words, args, writes)
 
 
 def ignored(row, given, several):
@@ -92,16 +88,13 @@ def ignored(row, given, several):
     if not row.cpu_processes:
         why = f"{row.name} is one process; torchrun starts others, such as make ddp"
         found = {"NPROC": why, "NNODES": why}
-    if several and row.only_processes:
+    elif several and row.only_processes:
         found["NPROC"] = f"{row.name} runs on {row.only_processes} processes"
     if not row.state:
         why = f"{row.name} does not save its state: make resume RESTARTS=3 does"
         found["RESTARTS"] = why
-    if "NNODES" in given:
+    elif "NNODES" in given:
         found["RESTARTS"] = "on several nodes, start all again with ARGS=--resume"
-    else:
-        why = "name the number of nodes too, NNODES=2"
-        found |= dict.fromkeys(["NODE_RANK", "MASTER_ADDR", "WAIT"], why)
     return found
 
 
@@ -156,11 +149,12 @@ def plan_nodes(given):
 
     torchrun numbers the nodes by itself. NODE_RANK says whose folder is made ready.
     """
-    if "NNODES" not in given:
+    if not {"NNODES", "NODE_RANK", "MASTER_ADDR"} & set(given):
         return 1, ["--standalone"]
-    nodes = positive("NNODES", given["NNODES"])
+    nodes = positive("NNODES", given.get("NNODES", "2"))
     ranks = [str(number) for number in range(nodes)]
-    if given.get("NODE_RANK") not in ranks or "MASTER_ADDR" not in given:
+    is_whole = {"NNODES", "MASTER_ADDR"} <= set(given)
+    if not is_whole or given.get("NODE_RANK") not in ranks:
         usage = f"NNODES={nodes} NODE_RANK=0 MASTER_ADDR=HOST"
         refuse(f"{usage} on that host, NODE_RANK=1 to {ranks[-1]} on the others")
     seconds = positive("WAIT", given.get("WAIT", "300"))
@@ -169,14 +163,11 @@ def plan_nodes(given):
     return nodes, [*options, f"--rdzv-conf=join_timeout={seconds}"]
 
 
-def plan_gpus(row, given, several):
+def plan_gpus(row, given):
     """Return (texts for CUDA_VISIBLE_DEVICES or None for all, how many GPUs)."""
     if "GPUS" in given:
         chosen = gpus.choose_gpus(given["GPUS"])
-        most = MOST_GPUS.get(row.name, len(chosen))
-        if len(chosen) > most and not several:
-            refuse(f"GPUS={given['GPUS']}: {row.name} uses {most} at most")
-        return chosen[:most], len(chosen[:most])
+        return chosen, len(chosen)
     count = gpus.count_gpus() if row.cpu_processes else 0
     is_asked_for = "NPROC" in given or "NNODES" in given
     if count == 1 and not row.shares_gpus and not is_asked_for:
@@ -199,18 +190,14 @@ def plan_processes(row, given, count, nodes, batch):
     if wanted > count > 0 and not row.shares_gpus:
         advice = f"NPROC={count}, or any number on the CPU, GPUS=cpu"
         refuse(f"{row.name}: {wanted} processes need a GPU each: use {advice}")
-    if "NPROC" not in given and "GPUS" not in given:
-        while wanted > 1 and not fits(row, wanted * nodes, batch):
-            wanted -= 1
-    ranks = wanted * nodes
-    if not fits(row, ranks, batch):
-        others = [*range(wanted - 1, 0, -1), wanted + 1]
-        advice = [f"NPROC={n}" for n in others if fits(row, n * nodes, batch)][:1]
-        lower = max(batch // ranks, 1) * ranks
-        if fits(row, ranks, lower):
-            advice.append(f"ARGS='--batch-size {lower}'")
-        why = f"{ranks} processes cannot share {batch} images a step"
-        refuse(f"{row.name}: {why}: use {' or '.join(advice)}")
+    near = [*range(wanted, 0, -1), wanted + 1]
+    fitting = [number for number in near if fits(row, number * nodes, batch)]
+    if fitting and "NPROC" not in given and "GPUS" not in given:
+        return fitting[0]
+    if wanted not in fitting:
+        advice = "".join(f"NPROC={number} or " for number in fitting[:1])
+        why = f"{wanted * nodes} processes cannot share {batch} images a step"
+        refuse(f"{row.name}: {why}: use {advice}ARGS='--batch-size N'")
     return wanted
 
 

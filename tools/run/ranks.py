@@ -58,7 +58,7 @@ class Job:
     timeout: float  # seconds
     float64: bool  # whether torch's default dtype is float64
     prepare: tuple | None  # (function, argument ...) to call first, with the rank
-    gpus: bool  # whether the ranks see GPUs
+    gpus: str | None  # for CUDA_VISIBLE_DEVICES; None: all that this process sees
 
 
 def run_rank(job, environment):
@@ -72,8 +72,8 @@ def run_rank(job, environment):
         os.dup2(os.open(job.folder / name, mode), stream)
     os.chdir(ROOT)
     os.environ.update(environment)
-    if not job.gpus:
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    if job.gpus is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = job.gpus
     torch.set_num_threads(1)
     # Its own lock is a semaphore, which a killed rank would leave behind.
     tqdm.set_lock(threading.RLock())
@@ -201,14 +201,14 @@ def torchrun_variables(processes, port):
     return [{**shared, "RANK": number, "LOCAL_RANK": number} for number in numbers]
 
 
-def run(words, processes=None, float64=False, timeout=120, prepare=None, gpus=False):
+def run(words, processes=None, float64=False, timeout=120, prepare=None, gpus=""):
     """Run a script; with `processes`, as so many ranks of one torchrun.
 
     `prepare` is (function, argument ...), called in each rank before the script with
-    the rank in front; `gpus` lets the ranks see GPUs. As under torchrun, the first rank
-    that fails ends the others. Returns what `outcome` returns. Raises TimedOut, which
-    has the same attributes, when all ranks that still run have done so for `timeout`
-    seconds, start-up not counted.
+    the rank in front; `gpus` is a text for CUDA_VISIBLE_DEVICES, None for all. As under
+    torchrun, the first rank that fails ends the others. Returns what `outcome` returns.
+    Raises TimedOut, which has the same attributes, when all ranks that still run have
+    done so for `timeout` seconds, start-up not counted.
     """
     environments = [{}]
     if processes:

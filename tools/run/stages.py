@@ -24,6 +24,7 @@ class Stage:
     only_processes: int | None = None  # the only number of ranks it runs on; None: any
     together: int | None = 1  # ranks that train on the same images; None: all ranks
     state: str | None = None  # what --resume reads in --out; None: it has no --resume
+    quiet: str | None = None  # a module of PyTorch whose warnings help nobody here
 
     @property
     def target(self):
@@ -50,7 +51,15 @@ TABLE = [
         only_processes=2,
         together=None,
     ),
-    Stage("10_hybrid", "07_fsdp", cpu_processes=4, oldest=FSDP, together=2),
+    Stage(
+        "10_hybrid",
+        "07_fsdp",
+        cpu_processes=4,
+        oldest=FSDP,
+        together=2,
+        # It gathers the weights along one dimension of the mesh after the other.
+        quiet="torch.distributed.tensor._redistribute",
+    ),
     Stage(
         "11_resume",
         "05_ddp_inference",
