@@ -113,6 +113,19 @@ class JudgedRun(ImageRun):
             "the others have then is undefined: here, -1."
         )
 
+    def expect_start(self, expected, what):
+        """Raise Wrong unless each rank begins with the weights of another run's rank.
+
+        Both runs have the same number of ranks. The names may differ.
+        """
+        for rank in self.ranks:
+            ours = first_digests(self, rank)
+            if ours != first_digests(expected, rank):
+                raise Wrong(
+                    f"Before the first step, the weights of rank {rank} are not those "
+                    f"of {what}."
+                )
+
     def expect_weights(self, expected, what="one process"):
         """Raise Wrong unless model.pth has the tensors of another run, in any order.
 
@@ -224,6 +237,12 @@ class JudgedRun(ImageRun):
                     f"{size} numbers; each of {len(self.ranks)} ranks is to keep but "
                     "its part."
                 )
+
+
+def first_digests(record, rank):
+    """Return digests of the weights that a rank begins with, in order."""
+    passes = record.training_passes(rank)
+    return [*passes[0]["digest"].values()] if passes else []
 
 
 def listed(numbers):

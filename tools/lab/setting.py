@@ -1,6 +1,7 @@
 """How a script of the lab is run, by a check or by `make try`: `Setting`."""
 
 import json
+import shutil
 from dataclasses import asdict, dataclass
 
 ALL = 4000, 1000  # the training and test images of data/sample
@@ -42,9 +43,13 @@ class Setting:
         return [[*words, self.resume], [*words, self.epochs, "--resume"]]
 
     def delete_others(self, out):
-        """Delete what the second run does not get."""
+        """Delete what the second run does not get, folders too."""
         for path in out.iterdir():
-            if self.keep and path.name not in self.keep:
+            if not self.keep or path.name in self.keep:
+                continue
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
                 path.unlink()
 
     def make_try(self, exercise):

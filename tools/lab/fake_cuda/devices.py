@@ -58,6 +58,9 @@ class Event:
     def record(self, stream=None):
         self.at = max(STATE.now, STATE.free)
 
+    def query(self):
+        return self.at <= STATE.now
+
     def synchronize(self):
         STATE.wait(self.at)
 
@@ -114,6 +117,11 @@ def synchronize(device=None):
     STATE.wait(STATE.free)
 
 
+def stream(device=None):
+    """Return the stream that all of a script's work is in."""
+    return SimpleNamespace(synchronize=synchronize)
+
+
 def properties(device=None):
     """Return what PyTorch asks of a GPU; all of them are alike."""
     name = f"a fake {device_name(device)}"
@@ -137,9 +145,10 @@ BOTH = {  # name in torch.cuda and in torch.accelerator -> what is there instead
     "is_available": lambda: STATE.count > 0,
     "device_count": lambda: STATE.count,
     "synchronize": synchronize,
-    "current_stream": lambda device=None: SimpleNamespace(synchronize=synchronize),
+    "current_stream": stream,
 }
 CUDA = {
+    "default_stream": stream,
     "Event": Event,
     "device": current_device,
     "current_device": lambda: STATE.current,
