@@ -120,11 +120,8 @@ exercise: $(STAGES)  ## begin one, in workshop/: E=04; without E: the next on th
 	@$(PY) -m tools.lab.commands begin "$(E)"
 try: $(STAGES)  ## run your version as its page means it, beside a right one
 	@$(PY) -m tools.lab.commands try "$(E)" "$(LAST)"
-check watch: $(STAGES)  ## is it solved? what is still wrong? watch: again at every save
-check:
+check: $(STAGES)  ## is it solved? what is still wrong?
 	@$(PY) -m tools.lab.commands check "$(E)" "$(WHO)" || [ $$? = 3 ]
-watch:
-	@$(PY) -m tools.lab.commands watch "$(E)" "$(WHO)"
 hint solution: $(STAGES)  ## the next of its three hints; the diff that solves it: E=04
 hint:
 	@$(PY) -m tools.lab.commands hint "$(E)"
@@ -219,7 +216,7 @@ active.%:
 
 TARGETS := help help-variables all cpu single_gpu dp ddp ddp_inference model_parallel diff \
   beyond fsdp tensor_parallel pipeline hybrid resume sharded_checkpoint \
-  side_by_side notebooks exercises exercise try check watch room handouts hint solution reset restore \
+  side_by_side notebooks exercises exercise try check room handouts hint solution reset restore \
   compare data \
   bench trace memory predict inspect \
   doctor setup wheelhouse test compat mutants lint docs lock site

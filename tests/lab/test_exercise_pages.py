@@ -5,8 +5,7 @@ import re
 import pytest
 
 from conftest import ROOT
-from tools.lab.exercise import along_the_path, find_exercise
-from tools.lab.path import PARTS
+from tools.lab.exercise import PARTS, along_the_path, find_exercise
 from tools.run import ranks
 from tools.run.stages import EVERY, script
 
