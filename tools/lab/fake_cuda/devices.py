@@ -5,7 +5,6 @@ a product of matrices MATMUL ms of the GPU divided by its speed. A wait takes WA
 top of the time until the GPU has done its work.
 """
 
-import datetime
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -72,14 +71,6 @@ class Event:
         if max(self.at, end.at) > STATE.now:
             raise RuntimeError("CUDA error: device not ready")
         return end.at - self.at
-
-
-class Datetime(datetime.datetime):
-    """datetime.datetime, whose now() reads the clock."""
-
-    @classmethod
-    def now(cls, tz=None):
-        return cls.fromtimestamp(STATE.now / 1000, tz)
 
 
 def device_name(device=None):
@@ -178,4 +169,3 @@ def install():
         else:
             replace(f"time:{name}", lambda _: STATE.now / 1000)
     replace("timeit:default_timer", lambda _: STATE.now / 1000)
-    replace("datetime:datetime", Datetime)

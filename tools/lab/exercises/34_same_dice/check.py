@@ -1,20 +1,22 @@
 from tools.lab.checks import EPOCHS, THREE_RANKS, Wrong
 from tools.lab.run_record import Limit
 
+SETTING = THREE_RANKS | {"train": 240}
+
 
 def check(run):
-    record = run(**THREE_RANKS, fake="machines")
+    record = run(**SETTING, fake="machines")
     record.expect_partition()
     record.expect_wrapper()
-    record.expect_start(run.original(**THREE_RANKS), "stage 4")
+    record.expect_start(run.original(**SETTING), "stage 4")
     for rank in record.ranks:
         expect_half(record, rank)
     expect_new_dice(record)
     record.expect_equal_weights()
     record.expect_learning()
-    again = run(**THREE_RANKS)  # the same ranks, on one machine
+    again = run(**SETTING)  # the same ranks, on one machine
     again.expect_curve(record, "an earlier run of the same script")
-    other = run("--seed", "1", **THREE_RANKS)
+    other = run("--seed", "1", **SETTING)
     for rank in other.ranks:
         first = passes(record, rank)[0]["digests"]
         if passes(other, rank)[0]["digests"] == first:
