@@ -142,6 +142,9 @@ def test_the_page_of_an_exercise(exercise):
     titles = re.findall(r"^## (.*)$", exercise.text, re.MULTILINE)
     assert titles == ["What you observe", "Your task", "Hints", "Where people met it"]
     assert len(exercise.hints()) == 3
+    printed = exercise.without_hints() + "\n".join(exercise.hints())
+    prose = re.sub(r"(?s)```.*?```|\S*://\S*", "", printed)
+    assert max(map(len, prose.splitlines())) < 80
     # The first hint says where to look.
     first = re.match(r"\w+", exercise.hints()[0])[0]
     assert first in {"Look", "Compare", "Count", "Print", "In", "For"}

@@ -182,5 +182,7 @@ if __name__ == "__main__":
         main()
     except KeyboardInterrupt:
         refuse("stopped")
+    except BrokenPipeError:  # `make exercises | head`
+        raise
     except OSError as error:  # such as a folder that is not to be written
         refuse(f"{error.filename}: {error.strerror}")
