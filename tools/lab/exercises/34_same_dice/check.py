@@ -1,5 +1,4 @@
-from tools.lab.checks import EPOCHS, THREE_RANKS, Wrong
-from tools.lab.run_record import Limit
+from tools.lab.checks import EPOCHS, THREE_RANKS, Limit, Wrong
 
 SETTING = THREE_RANKS | {"train": 240}
 
