@@ -123,11 +123,8 @@ exercise: $(STAGES)  ## begin one, in workshop/: E=04; without E the next
 	@$(PY) -m tools.lab.commands begin "$(E)"
 try: $(STAGES)  ## run your version, beside a right one
 	@$(PY) -m tools.lab.commands try "$(E)" "$(LAST)"
-check watch: $(STAGES)  ## is it solved? if not, why? watch: at every save
-check:
+check: $(STAGES)  ## is it solved? what is still wrong?
 	@$(PY) -m tools.lab.commands check "$(E)" "$(WHO)" || [ $$? = 3 ]
-watch:
-	@$(PY) -m tools.lab.commands watch "$(E)" "$(WHO)"
 hint solution: $(STAGES)  ## the next hint; the diff that solves it: E=04
 hint:
 	@$(PY) -m tools.lab.commands hint "$(E)"
@@ -224,7 +221,7 @@ active.%:
 
 TARGETS := help help-variables all cpu single_gpu dp ddp ddp_inference model_parallel diff \
   beyond fsdp tensor_parallel pipeline hybrid resume sharded_checkpoint \
-  side_by_side playground notebooks exercises exercise try check watch room handouts hint solution reset restore \
+  side_by_side playground notebooks exercises exercise try check room handouts hint solution reset restore \
   compare data \
   bench trace memory predict inspect \
   doctor setup wheelhouse test compat mutants lint docs outcomes lock site

@@ -131,7 +131,7 @@ def verdict(check):
     return stdout.splitlines()[1]
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_a_check_that_is_ended_leaves_nothing(begun, how):
     daemon = f"subprocess.Popen({SLEEP}, start_new_session=True)"
     begun.write_text(before(f"{daemon}; time.sleep(99)"))
@@ -152,14 +152,9 @@ def test_a_check_that_is_ended_leaves_nothing(begun, how):
     assert left() == []
 
 
-def test_an_accident_the_real_way(begun):
-    begun.write_text(ACCIDENTS["a daemon"][0])
-    assert verdict(start_check()).startswith("Solved: ")
-    assert left() == []
-
-
 def test_two_checks_at_once(begun):
-    begun.write_text(STAGE)
+    begun.write_text(ACCIDENTS["a daemon"][0])
     both = [start_check(), start_check()]
     for check in both:
         assert verdict(check).startswith("Solved:")
+    assert left() == []

@@ -1,17 +1,13 @@
 """Promise: a learner can begin, check, get hints, see a solution, and begin anew."""
 
-import getpass
 import os
 import re
 import shutil
-import signal
 import subprocess
-import sys
 
 import pytest
 
 from conftest import ENV, ROOT, call
-from tools.lab import progress
 from tools.lab.exercise import along_the_path, find_exercise
 from tools.run.stages import EVERY, script
 
@@ -35,10 +31,11 @@ def test_the_way_of_a_learner(workshop):
     mine = folder / "08_local_loss" / "mnist.py"
     assert "done" not in act("exercises").stdout
     act("exercise")  # the first of the path
-    begun = act("exercise", "E=08", COLUMNS="50")
+    begun = act("exercise", "E=08")
     assert begun.returncode == 0, begun.stderr
     task = begun.stdout.partition("\nRun it: make try E=08\n")[0]
-    assert 40 < max(map(len, task.splitlines())) <= 50
+    assert task.startswith("A loss of one half\n")
+    assert max(map(len, task.splitlines())) < 80
     assert "Hints" not in mine.with_name("README.md").read_text()
     assert act("exercises", "WHO=Ada").stdout.endswith(
         f"\nNext: make check E=01\nAda: 0 of {HOW_MANY} solved, begun: 01 08\n"
@@ -59,14 +56,13 @@ def test_the_way_of_a_learner(workshop):
     assert "+    dist.all_reduce(totals)" in act("solution", "E=08").stdout
     right = find_exercise("08").script("solution")
     mine.write_text(right)
-    again = act("exercise", "E=08", COLUMNS="50")
+    again = act("exercise", "E=08")
     assert again.stdout.endswith(begun.stdout)  # the task
     assert mine.read_text() == right
 
     solved = act("check", "E=08_local_loss", "WHO=Ada").stdout
     assert "\nSolved: " in solved
-    assert "](" not in solved  # a link is its text and its address
-    assert " (https://" in solved
+    assert "](https://" in solved
     assert solved.endswith(
         f"\nAda: 1 of {HOW_MANY} solved (08), begun: 01\nNext: make check E=01\n"
     )
@@ -105,25 +101,6 @@ def test_what_does_not_parse_is_answered_without_pytorch(workshop):
         assert result.stderr == ""
 
 
-def test_watch_checks_what_is_saved(workshop):
-    folder, act = workshop
-    act("exercise", "E=08")
-    words = [sys.executable, "-m", "tools.lab.commands", "watch", "08"]
-    # a shell that starts the tests in the background has them ignore SIGINT
-    options = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
-    options |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(words, cwd=ROOT, **options) as watching:
-        said = ""
-        for number in 1, 2:
-            (folder / "08_local_loss/mnist.py").write_text(f"def main(: {number}\n")
-            while said.count("Waiting until you save") < number:
-                said += watching.stdout.readline()
-        watching.send_signal(signal.SIGINT)
-        _, errors = watching.communicate(timeout=120)
-    assert said.count("Not yet. ") >= 2
-    assert (errors, watching.returncode) == ("stopped\n", 1)
-
-
 ROOM = """\
 12:01 Ada: 3 of 31 solved (01 02 05), begun: 06
 Bob: 0 of 31 solved
@@ -146,15 +123,6 @@ def test_a_room_is_a_table(tmp_path):
     for name, said in (path, "no line says"), (tmp_path / "no.txt", "No such file"):
         result = call(["make", "room", f"FROM={name}"])
         assert said in result.stderr.splitlines()[0]
-
-
-@pytest.mark.parametrize("error", [KeyError, OSError])  # of Python 3.12, of 3.13
-def test_a_user_without_a_name_is_a_number(monkeypatch, error):
-    def fail():
-        raise error("uid not found: 1234")
-
-    monkeypatch.setattr(getpass, "getuser", fail)
-    assert progress.progress().startswith(f"{os.getuid()}@")
 
 
 @pytest.mark.parametrize(
@@ -213,10 +181,10 @@ def test_an_edited_stage_does_the_lab_no_harm_and_is_restored(copy):
         assert begun.read_text() == exercise.script("start")
 
     restored = act("restore", "S=4").stdout
-    assert restored.endswith("your version is 04_ddp/mnist_edited.py\n")
+    assert restored.startswith("your version is 04_ddp/mnist_edited.py now\n")
     assert path.read_text() == original
     assert path.with_name("mnist_edited.py").read_text() == edited
-    assert act("restore", "S=ddp").stdout == "04_ddp/mnist.py is as it was\n"
+    assert act("restore", "S=ddp").stdout == "04_ddp/mnist.py is as it came\n"
     path.write_text("a second edit")
     assert "mnist_edited.py is there already" in act("restore", "S=4").stderr
     assert path.read_text() == "a second edit"

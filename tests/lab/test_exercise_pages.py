@@ -2,16 +2,14 @@
 
 import re
 
-import pytest
-
 from conftest import ROOT
-from tools.lab.exercise import along_the_path, find_exercise
-from tools.lab.path import PARTS
+from tools.lab.exercise import PARTS, along_the_path, find_exercise
 from tools.run import ranks
-from tools.run.stages import EVERY, script
+from tools.run.stages import CPU_PROCESSES, EVERY, script
 
 HALF = "(hidden).to(DEVICE)", "(hidden.to(SECOND)).to(DEVICE)"  # of 19's two mistakes
-CURVES = [(n, 1) for n in ("01", "04", "06", "07", "08", "22", "26")] + [("19", 2)]
+QUOTED = re.compile(r"losses\s+(?:are|become)\s+(\S+),\s+(\S+)\s+and\s+(\S+\d)")
+OTHERS = "19", "24", "28", "33"  # exercises whose losses are not those of stage 1
 
 
 def test_each_page_is_on_the_path_once_after_those_it_builds_on():
@@ -30,22 +28,30 @@ def test_each_page_is_on_the_path_once_after_those_it_builds_on():
     assert set(parts) == set(PARTS)
 
 
-@pytest.mark.parametrize(("number", "quoted"), CURVES)
-def test_a_curve_is_that_of_the_sample(number, quoted, tmp_path):
-    exercise = find_exercise(number)
-    pattern = r"losses\s+(?:are|become)\s+(\S+),\s+(\S+)\s+and\s+(\S+\d)"
-    found = re.findall(pattern, exercise.text)
-    texts = [script("01_cpu").read_text()]
-    if number == "19":
-        mended = exercise.script("start").replace(*HALF)
-        texts = [mended, exercise.script("solution")]
-    assert len(found) == len(texts) == quoted
-    for told, text in zip(found, texts, strict=True):
-        path = tmp_path / "mnist.py"
-        path.write_text(text)
-        result = ranks.run([path, "--out", tmp_path / "out"])
-        losses = re.findall(r"loss ([\d.]+)", result.stdout)
-        assert [f"{float(loss):.4f}" for loss in losses] == list(told), result.stderr
+def losses(text, stage, folder):
+    """Return the losses that a script prints, as a page quotes them."""
+    path = folder / "mnist.py"
+    path.write_text(text)
+    words = [path, "--out", folder / "out"]
+    result = ranks.run(words, CPU_PROCESSES.get(stage, 0))
+    found = re.findall(r"loss ([\d.]+)", result.stdout)
+    return tuple(f"{float(loss):.4f}" for loss in found)
+
+
+def test_a_page_quotes_the_losses_of_a_right_script(tmp_path):
+    stage_1 = losses(script("01_cpu").read_text(), "01_cpu", tmp_path)
+    quoted = {}
+    for exercise in along_the_path():
+        for told in QUOTED.findall(exercise.text):
+            if told != stage_1:
+                quoted.setdefault(exercise.number, []).append(told)
+    mended = find_exercise("19").script("start").replace(*HALF)
+    expected = {"19": [losses(mended, "06_model_parallel", tmp_path)]}
+    for number in OTHERS:
+        right = find_exercise(number)
+        told = losses(right.script("solution"), right.stage, tmp_path)
+        expected.setdefault(number, []).append(told)
+    assert quoted == expected
 
 
 def test_exercise_15_makes_the_file_that_its_page_names(tmp_path):

@@ -12,9 +12,8 @@ FAILS = r"(.*\n)*Yours prints:\n(.*\n)*It (fails|hangs): "
 TRIED = [  # number, what is printed, in this order
     ("03", r"epoch 3 .*\nThe curves are equal.*\nThe keys .*module.*\n.* layers.1"),
     ("15", rf"gpu.pth  test 7{FAILS}RuntimeError: .*deserialize.*\n  at line .*load"),
-    ("19", rf"{FAILS}RuntimeError: .*mat1 is on cuda:0.*\n  at .*\n\n.*\nepoch 1  *- "),
     ("29", rf"resumed after 1\.\n(.*\n)*  epoch 2/3 {FAILS}.*\n  rank 0 "),
-    ("31", r"epoch 1 0\.7988\d+ +0\.7988\d+ +558/1000 +598/1000  <- differs\n"),
+    ("13", r"epoch 1 +(0|1)\.\d+ +\1\.\d+ +\d+/1002 +\d+/1000  <- differs\n"),
 ]
 
 
@@ -58,18 +57,20 @@ def test_a_setting_that_a_check_has_left_is_read_again(tmp_path):
     whole |= {"flags": ("--lr", "0.5"), "resume": 1, "keep": ("a", "b")}
     setting = Setting(**whole, fake="slow_disk", float64=True)
     setting.save(tmp_path / "last")
-    assert read_setting(tmp_path / "last") == setting
-    assert setting.described() == (
-        "on 3 ranks, with a slow disk: 512 training and 101 test images, 48 images a "
-        "step, 2 epochs, stopped and resumed after 1 with a, b alone, in float64"
+    assert read_setting(tmp_path / "last").command_lines() == setting.command_lines()
+    assert read_setting(tmp_path / "last").described() == (
+        "on 3 ranks, on fake hardware (slow disk): 512 training and 101 test images, "
+        "48 images a step, 2 epochs, stopped and resumed after 1 with a, b alone, in "
+        "float64"
     )
 
 
 def test_what_the_check_deletes_is_deleted(tmp_path):
     for name in "state.pth", "rank1.pth":
         (tmp_path / name).touch()
+    (tmp_path / "parts/of").mkdir(parents=True)
     Setting(processes=2).delete_others(tmp_path)
-    assert len(list(tmp_path.iterdir())) == 2
+    assert len(list(tmp_path.iterdir())) == 3
     Setting(processes=2, keep=("state.pth", "model.pth")).delete_others(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["state.pth"]
 

@@ -1,8 +1,7 @@
 """The break-it lab: `make exercises`, `exercise`, `try`, `check`, `hint`, `solution`.
 
 commands    what a learner calls
-exercise    finds an exercise: its page, its scripts
-path        the table of the exercises, exercises/path.csv
+exercise    finds an exercise: its row in exercises/path.csv, its page, its scripts
 progress    what the learner has begun and solved
 trying      `make try`: a run of the learner's script beside a right one
 setting     how a script is run: by a check, or by `make try`

@@ -95,8 +95,7 @@ class JudgedRun(ImageRun):
             if not is_close(loss, right_loss):
                 raise Wrong(
                     f"The loss of epoch {epoch} is {loss:.6f}; that of {what} is "
-                    f"{right_loss:.6f}.{relative_error(loss, right_loss)}"
-                    f"{self.lost_sum()}"
+                    f"{right_loss:.6f}.{self.lost_sum()}"
                 )
             if (correct, total) != (right_correct, right_total):
                 raise Wrong(
@@ -113,15 +112,23 @@ class JudgedRun(ImageRun):
             "the others have then is undefined: here, -1."
         )
 
-    def expect_weights(self, expected, what="one process"):
-        """Raise Wrong unless model.pth has the tensors of another run, in any order.
+    def expect_start(self, expected, what):
+        """Raise Wrong unless each rank begins with the weights of another run's rank.
 
-        Where the names differ, tensors of one shape are compared in their order.
+        Both runs have the same number of ranks. The names may differ.
         """
+        for rank in self.ranks:
+            ours = first_digests(self, rank)
+            if ours != first_digests(expected, rank):
+                raise Wrong(
+                    f"Before the first step, the weights of rank {rank} are not those "
+                    f"of {what}."
+                )
+
+    def expect_weights(self, expected, what="one process"):
+        """Raise Wrong unless model.pth has the tensors of another run, in any order."""
         ours = self.state_dict()
         theirs = expected.state_dict()
-        if ours.keys() != theirs.keys():
-            ours = renamed(ours, theirs)
         if ours.keys() != theirs.keys():
             absent = [*(theirs.keys() - ours.keys()), *(ours.keys() - theirs.keys())]
             raise Wrong(f"{absent[0]!r} is in the model.pth of {what}, or in yours.")
@@ -226,6 +233,12 @@ class JudgedRun(ImageRun):
                 )
 
 
+def first_digests(record, rank):
+    """Return digests of the weights that a rank begins with, in order."""
+    passes = record.training_passes(rank)
+    return [*passes[0]["digest"].values()] if passes else []
+
+
 def listed(numbers):
     """Return numbers in words: 0, 1 and 2."""
     *others, last = map(str, numbers)
@@ -235,21 +248,6 @@ def listed(numbers):
 def is_close(ours, theirs, limit=CLOSE):
     """Return whether two numbers are equal but for rounding; NaN is never."""
     return math.isclose(ours, theirs, rel_tol=limit)
-
-
-def relative_error(ours, theirs, limit=CLOSE):
-    """Return the relative error of a number in words, or '' where it is easy to see."""
-    error = abs(ours - theirs) / (abs(theirs) or 1)
-    if not error < 1e-3:
-        return ""
-    return f" They are {error:.0e} apart, relatively; {limit:.0e} is allowed."
-
-
-def renamed(ours, theirs):
-    """Return our tensors by the names of theirs, those of one shape in their order."""
-    names = sorted(theirs, key=lambda name: theirs[name].shape)
-    tensors = sorted(ours.values(), key=lambda tensor: tensor.shape)
-    return dict(zip(names, tensors, strict=False))
 
 
 def expect_tensor(name, ours, theirs, what):

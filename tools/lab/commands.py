@@ -6,11 +6,8 @@ later one writes whether the exercise is solved.
 
 import ast
 import difflib
-import re
 import shutil
 import sys
-import textwrap
-import time
 
 from tools.lab.exercise import along_the_path, find_exercise, stage_text
 from tools.lab.handouts import write_handouts
@@ -30,23 +27,7 @@ from tools.run import data, stages
 from tools.run.diffs import color
 from tools.run.stages import end_at_a_closed_pipe, refuse
 
-LINK = re.compile(r"\[([^\]]*)\]\(([^)]*)\)")  # of Markdown: text, address
-# the end of a line within a paragraph, or within an item of a list
-JOINED = re.compile(r"(?<=[^\n])\n {0,3}(?=[^\s|-])")
 NOT_YET = 3  # exit status of a check that finds a script wrong: no error of make's
-
-
-def wrapped(text):
-    """Return Markdown with paragraphs as wide as the terminal; code stays as it is."""
-    width = shutil.get_terminal_size().columns
-    lines = []
-    for part in re.split(r"(?s)(```.*?```)", text):
-        if part.startswith("```"):
-            lines.append(part)
-            continue
-        for line in JOINED.sub(" ", part.removeprefix("\n")).splitlines():
-            lines.append(textwrap.fill(line, width, break_long_words=False))
-    return "\n".join(lines)
 
 
 def begin(exercise):
@@ -62,8 +43,9 @@ def begin(exercise):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "README.md").write_text(exercise.without_hints())
         path.write_text(text)
-    print(f"{exercise.title}\n\n{wrapped(exercise.chapter('What you observe'))}")
-    print(f"\n{wrapped(exercise.chapter('Your task'))}\n")
+    observed = exercise.chapter("What you observe")
+    task = exercise.chapter("Your task")
+    print(exercise.title, observed, task, sep="\n\n", end="\n\n")
     print(f"Run it: make try E={number}")
     print(f"Edit {shown}, then: make check E={number}   (stuck? make hint E={number})")
 
@@ -82,13 +64,12 @@ def check(exercise, who=""):
         setting.save(last)
     if why:
         done.unlink(missing_ok=True)
-        print(f"Not yet. {why}", flush=True)
+        print(f"Not yet. {why}")
         return NOT_YET
     done.touch()
     print(f"Solved: {exercise.title}")
-    met = LINK.sub(r"\1 (\2)", exercise.chapter("Where people met it"))
-    print(wrapped(f"Where people met it: {met}"))
-    print("", progress(who), next_step(), sep="\n", flush=True)
+    print(f"Where people met it:\n{exercise.chapter('Where people met it')}\n")
+    print(progress(who), next_step(), sep="\n")
     return 0
 
 
@@ -118,20 +99,6 @@ def what_is_wrong(exercise, path):
     return "", None
 
 
-def watch(exercise, who=""):
-    """Check the learner's script whenever it is saved, until it is right."""
-    path = own_script(exercise)
-    print(f"Save {data.shown(path)}, and it is checked. Ctrl-C ends this.")
-    while True:
-        before = path.stat().st_mtime_ns
-        if check(exercise, who) != NOT_YET:
-            return
-        print("\nWaiting until you save …", flush=True)
-        # while an editor replaces it, there is no file
-        while not path.exists() or path.stat().st_mtime_ns == before:
-            time.sleep(0.2)
-
-
 def hint(exercise):
     """Print the next hint, and those before it; after the last one, all of them."""
     counter = own_script(exercise).with_name(".hints")
@@ -139,7 +106,7 @@ def hint(exercise):
     given = len(counter.read_text()) if counter.exists() else 0
     counter.write_text("x" * min(given + 1, len(hints)))
     for number, text in enumerate(hints[: given + 1], start=1):
-        print(wrapped(f"{number} of {len(hints)}: {text}"))
+        print(f"{number} of {len(hints)}: {text}\n")
     if given >= len(hints):
         command = f"'make solution E={exercise.number}'"
         print(f"That was the last one; {command} shows the diff.")
@@ -168,24 +135,19 @@ def restore(name):
     path = stages.script(stage)
     shown = data.shown(path)
     text = stage_text(stage)
-    if not path.exists():
-        path.write_text(text)
-        print(f"{shown} is there again")
-    elif path.read_bytes() == text.encode():
-        print(f"{shown} is as it was")
-    else:
+    if path.exists() and path.read_bytes() != text.encode():
         copy = path.with_name("mnist_edited.py")
         if copy.exists():
             refuse(f"{data.shown(copy)} is there already: give it another name")
         path.replace(copy)
-        path.write_text(text)
-        print(f"{shown} is as it was again; your version is {data.shown(copy)}")
+        print(f"your version is {data.shown(copy)} now")
+    path.write_text(text)
+    print(f"{shown} is as it came")
 
 
 ACTIONS = {
     "try": try_script,
     "check": check,
-    "watch": watch,
     "hint": hint,
     "solution": solution,
 }
@@ -220,5 +182,7 @@ if __name__ == "__main__":
         main()
     except KeyboardInterrupt:
         refuse("stopped")
+    except BrokenPipeError:  # `make exercises | head`
+        raise
     except OSError as error:  # such as a folder that is not to be written
         refuse(f"{error.filename}: {error.strerror}")

@@ -1,7 +1,9 @@
 """The exercises of the break-it lab: how one is found, and what its files say.
 
-An exercise has a name, such as `05_no_sampler`, a row in exercises/path.csv, and these
-files:
+An exercise has a name, such as `05_no_sampler`, and a row in exercises/path.csv, whose
+rows are the path: four parts, each harder than the one before, that end with something
+to build. A row has the exercise's stage, its minutes, its part, those that it builds on
+and its title. And it has these files:
 
     exercises/05_no_sampler.md      the page: what you observe; your task; hints; where
                                     people met it
@@ -14,6 +16,7 @@ A missing patch changes nothing. tools/lab/stages.txt names the version of each 
 that the patches are made for, so an edit of a stage does the lab no harm.
 """
 
+import csv
 import functools
 import hashlib
 import re
@@ -21,9 +24,15 @@ import subprocess
 
 import whatthepatch
 
-from tools.lab.path import read_path
 from tools.run.stages import ROOT, load_file, refuse, script
 
+PARTS = {
+    1: "First steps: devices, files, and a process per GPU",
+    2: "Right numbers: batches, losses and counts",
+    3: "In step: who waits for whom, and what stays equal",
+    4: "A model in parts",
+}
+PATH = ROOT / "exercises/path.csv"
 FILES = ROOT / "tools/lab/exercises"
 MADE_FOR = ROOT / "tools/lab/stages.txt"  # written by `make docs`
 HINT = re.compile(r"(?s)<details><summary>.*?</summary>\n\n(.*?)\n\n</details>")
@@ -75,12 +84,8 @@ class Exercise:
 
 def along_the_path():
     """Return all exercises, in the order of the path through them."""
-    return [Exercise(row) for row in read_path()]
-
-
-def exercises():
-    """Return all exercises, in order of their numbers."""
-    return sorted(along_the_path(), key=lambda one: one.number)
+    with open(PATH, newline="") as file:
+        return [Exercise(row) for row in csv.DictReader(file)]
 
 
 def find_exercise(text):

@@ -6,8 +6,7 @@ is for the instructor: what solves each exercise, and where people met the mista
 
 from markdown_it import MarkdownIt
 
-from tools.lab.exercise import along_the_path
-from tools.lab.path import PARTS
+from tools.lab.exercise import PARTS, along_the_path
 from tools.run.stages import ROOT
 
 HEAD = """<!doctype html>

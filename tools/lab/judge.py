@@ -78,7 +78,7 @@ class Runs:
         setting = self.latest.setting
         told = type(wrong)(
             f"{str(wrong).replace(folder, '')}\nThat was {setting.described()}.\n"
-            f"Repeat it: {setting.make_try(self.exercise)}"
+            f"Repeat it: make try E={self.exercise.number} LAST=1"
         )
         told.setting = setting
         return told

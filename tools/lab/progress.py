@@ -1,6 +1,5 @@
 """How far a learner is, and how far a room of learners is."""
 
-import getpass
 import os
 import platform
 import re
@@ -8,8 +7,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from tools.lab.exercise import along_the_path
-from tools.lab.path import PARTS
+from tools.lab.exercise import PARTS, along_the_path
 from tools.run.stages import ROOT, refuse
 
 WHICH = "which exercise? E=04, say; 'make exercises' lists them"
@@ -69,22 +67,15 @@ def next_step():
     return "All are solved."
 
 
-def user():
-    """Return who works on which machine; in a container, a user may have no name."""
-    try:
-        name = getpass.getuser()
-    except (KeyError, OSError):
-        name = os.getuid()
-    return f"{name}@{platform.node()}"
-
-
 def progress(who=""):
     """Return how far one is: a line to send to the instructor."""
     numbers = {"done": [], "begun": [], "": []}
     path = along_the_path()
     for exercise in path:
         numbers[state(exercise)].append(exercise.number)
-    name = (who or user()).replace(" ", "_")
+    # a container may know no name of its user
+    user = os.environ.get("USER") or os.getuid()
+    name = (who or f"{user}@{platform.node()}").replace(" ", "_")
     text = f"{name}: {len(numbers['done'])} of {len(path)} solved"
     if numbers["done"]:
         text += f" ({' '.join(numbers['done'])})"

@@ -7,6 +7,7 @@ Each line is written at once, so that a run that hangs has told what it did.
 
 import hashlib
 import json
+import os
 import sys
 from inspect import signature
 from pathlib import Path
@@ -80,6 +81,7 @@ class Recorder:
 
     def __init__(self, rank, folder, path):
         self.rank = rank
+        self.salt = os.urandom(8)  # of this process
         self.path = path
         self.events = open(folder / f"rank{rank}", "w", buffering=1)  # noqa: SIM115
         self.depth = 0  # of calls of modules
@@ -193,10 +195,10 @@ class Recorder:
     def hash(self, original, value):
         """Around hash: that of a text differs in each process that Python starts.
 
-        The ranks are forked from one process, and so would have the same.
+        The ranks of all runs are forked from one process, and so would have the same.
         """
         is_text = isinstance(value, str | bytes)
-        return original((self.rank, value) if is_text else value)
+        return original((self.salt, value) if is_text else value)
 
     def backward(self, original, *args, **options):
         """Around Tensor.backward: with DDP it is a collective."""

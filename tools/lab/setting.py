@@ -1,19 +1,10 @@
 """How a script of the lab is run, by a check or by `make try`: `Setting`."""
 
 import json
+import shutil
 from dataclasses import asdict, dataclass
 
 ALL = 4000, 1000  # the training and test images of data/sample
-FAKES = {  # functions of tools.lab.fake_cuda, and what each is
-    "one_gpu": "a fake GPU",
-    "fast_gpu": "a fake GPU, three times as fast",
-    "two_gpus": "two fake GPUs",
-    "three_gpus": "three fake GPUs",
-    "slow_disk": "a slow disk",
-    "machines": "a machine for each rank",
-    "one_gpu_each": "a machine with a fake GPU for each rank",
-    "two_gpus_each": "machines that have two fake GPUs each",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +18,7 @@ class Setting:
     flags: tuple = ()  # further ones of the script
     resume: int = 0  # epochs that a first run trains, before one with --resume
     keep: tuple = ()  # names of files that the second run gets; (): all of the first's
-    fake: str = ""  # a key of FAKES
+    fake: str = ""  # the name of a function of tools.lab.fake_cuda
     float64: bool = False  # other initial weights, too
 
     def save(self, path):
@@ -42,20 +33,20 @@ class Setting:
         return [[*words, self.resume], [*words, self.epochs, "--resume"]]
 
     def delete_others(self, out):
-        """Delete what the second run does not get."""
+        """Delete what the second run does not get, folders too."""
         for path in out.iterdir():
-            if self.keep and path.name not in self.keep:
+            if not self.keep or path.name in self.keep:
+                continue
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
                 path.unlink()
-
-    def make_try(self, exercise):
-        """Return the command that repeats a run, once its check has ended."""
-        return f"make try E={exercise.number} LAST=1"
 
     def described(self):
         """Return in words how a script is run."""
         text = f"on {self.processes} ranks" if self.processes > 1 else "in one process"
         if self.fake:
-            text += f", with {FAKES[self.fake]}"
+            text += f", on fake hardware ({self.fake.replace('_', ' ')})"
         train, test = self.images
         text += f": {train} training and {test} test images, "
         text += f"{self.batch} images a step, "
@@ -71,7 +62,4 @@ def read_setting(path):
     """Return the Setting that a check has saved, or None where there is none."""
     if not path.exists():
         return None
-    values = json.loads(path.read_text())
-    for name in "images", "flags", "keep":
-        values[name] = tuple(values[name])
-    return Setting(**values)
+    return Setting(**json.loads(path.read_text()))

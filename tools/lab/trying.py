@@ -58,13 +58,13 @@ def try_script(exercise, last=""):
 
     They run as the page means it or, where `last` is not empty, as the last check did.
     """
-    from tools.lab.judge import record_run  # imports PyTorch, which takes a second
-
     path = own_script(exercise)
     setting = read_setting(path.with_name(".last")) if last else planned(exercise)
     if setting is None:
         number = exercise.number
         refuse(f"no check has a run of yours to repeat: 'make check E={number}'")
+    from tools.lab.judge import record_run  # imports PyTorch, which takes a second
+
     check = exercise.load_check()
     if hasattr(check, "prepare_try"):
         made = map(str, check.prepare_try(path.parent))

@@ -16,8 +16,7 @@ from itertools import pairwise
 
 from tools.bench import predict
 from tools.bench.tables import measured_on, published, steps, table
-from tools.lab.exercise import along_the_path
-from tools.lab.path import PARTS
+from tools.lab.exercise import PARTS, along_the_path
 from tools.pages import variants
 from tools.pages.essence import PAIR, essence
 from tools.pages.inspected import inspected

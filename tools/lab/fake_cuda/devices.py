@@ -5,7 +5,6 @@ a product of matrices MATMUL ms of the GPU divided by its speed. A wait takes WA
 top of the time until the GPU has done its work.
 """
 
-import datetime
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -58,6 +57,9 @@ class Event:
     def record(self, stream=None):
         self.at = max(STATE.now, STATE.free)
 
+    def query(self):
+        return self.at <= STATE.now
+
     def synchronize(self):
         STATE.wait(self.at)
 
@@ -69,14 +71,6 @@ class Event:
         if max(self.at, end.at) > STATE.now:
             raise RuntimeError("CUDA error: device not ready")
         return end.at - self.at
-
-
-class Datetime(datetime.datetime):
-    """datetime.datetime, whose now() reads the clock."""
-
-    @classmethod
-    def now(cls, tz=None):
-        return cls.fromtimestamp(STATE.now / 1000, tz)
 
 
 def device_name(device=None):
@@ -114,6 +108,11 @@ def synchronize(device=None):
     STATE.wait(STATE.free)
 
 
+def stream(device=None):
+    """Return the stream that all of a script's work is in."""
+    return SimpleNamespace(synchronize=synchronize)
+
+
 def properties(device=None):
     """Return what PyTorch asks of a GPU; all of them are alike."""
     name = f"a fake {device_name(device)}"
@@ -137,9 +136,10 @@ BOTH = {  # name in torch.cuda and in torch.accelerator -> what is there instead
     "is_available": lambda: STATE.count > 0,
     "device_count": lambda: STATE.count,
     "synchronize": synchronize,
-    "current_stream": lambda device=None: SimpleNamespace(synchronize=synchronize),
+    "current_stream": stream,
 }
 CUDA = {
+    "default_stream": stream,
     "Event": Event,
     "device": current_device,
     "current_device": lambda: STATE.current,
@@ -169,4 +169,3 @@ def install():
         else:
             replace(f"time:{name}", lambda _: STATE.now / 1000)
     replace("timeit:default_timer", lambda _: STATE.now / 1000)
-    replace("datetime:datetime", Datetime)

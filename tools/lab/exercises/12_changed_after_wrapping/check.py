@@ -1,4 +1,4 @@
-from tools.lab.checks import THREE_RANKS, Wrong
+from tools.lab.checks import THREE_RANKS, Wrong, first_digests
 
 STD = 0.02
 
@@ -31,12 +31,6 @@ def start_of_all(record):
                 "rank 0."
             )
     return starts[0]
-
-
-def first_digests(record, rank):
-    """Return digests of the weights that a rank begins with, or None."""
-    passes = record.training_passes(rank)
-    return passes[0]["digest"] if passes else None
 
 
 def expect_normal(name, tensor):

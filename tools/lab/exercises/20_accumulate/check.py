@@ -1,13 +1,14 @@
 from tools.lab.checks import THREE_RANKS, Wrong
 from tools.lab.image_run import flat
 
+COMPLETE = {"train": 128}
 # The last batch of a rank has 18 images, in parts of 8, 8 and 2.
 INCOMPLETE = {"train": 484}
 
 
 def check(run):
     # 3 ranks with parts of 4 images, and in the end one of 4 and one of 1
-    for setting in INCOMPLETE, THREE_RANKS:
+    for setting in COMPLETE, INCOMPLETE, THREE_RANKS:
         record = run(**setting)
         batch = record.setting.batch
         share = batch // len(record.ranks)  # of a rank
@@ -27,5 +28,13 @@ def check(run):
         record.expect_equal_weights()
         record.expect_wrapper()
         record.expect_partition()
-        record.expect_curve(run.original(**setting), "stage 4")
+        try:
+            record.expect_curve(run.original(**setting), "stage 4")
+        except Wrong as why:
+            if setting is not INCOMPLETE:
+                raise
+            raise Wrong(
+                f"{why} With complete batches it was right. Here the last one of an "
+                "epoch has three parts, of 8, 8 and 2 images on each rank."
+            ) from None
         record.expect_one_reduction()

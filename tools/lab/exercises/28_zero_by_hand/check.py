@@ -1,4 +1,4 @@
-from tools.lab.checks import THREE_RANKS, Wrong
+from tools.lab.checks import THREE_RANKS, Wrong, listed
 
 FILES = "model.pth", "metrics.csv", "state.pth"
 TRY = {"keep": FILES}
@@ -49,9 +49,11 @@ def expect_state_in_shares(record, size):
                 f"{size} for all weights; expected those of its share."
             )
     if not size <= sum(held) < size + len(held):  # equal parts may need to be filled
+        how = "on several ranks" if sum(held) > size else "on no rank"
         raise Wrong(
-            f"The ranks keep {' + '.join(map(str, held))} = {sum(held)} numbers of "
-            f"optimizer state, expected {size}: each on one rank."
+            f"The ranks together keep optimizer state for {sum(held)} numbers; the "
+            f"network has {size}. The state of some weights is {how}. (The ranks keep "
+            f"{listed(held)}.)"
         )
 
 
