@@ -106,7 +106,7 @@ def left_out():
 
 def speedups():
     """Return the speed-ups of the published benchmark, and a title."""
-    title = "Two processes on two cores: median and range; below 1 they are slower"
+    title = "Two processes on two cores: median and range;\nbelow 1 they are slower"
     return [figures.speedups(published()), title]
 
 
