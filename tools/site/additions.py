@@ -26,6 +26,7 @@ CONTENTS = {  # caption -> the pages below it, in the table of contents
         "beyond/README",
         *pages_of(BEYOND.values()),
         "beyond/own_script/README",
+        "beyond/own_script/INSPECT",
     ],
     "Look closer": [
         "tools/site/side_by_side",
