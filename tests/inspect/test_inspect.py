@@ -11,55 +11,38 @@ STAGE = "05_ddp_inference"
 SET_EPOCH = (
     "        sampler.set_epoch(epoch)  # without it, every epoch has the same order\n"
 )
-OWN_ORDER = "        torch.manual_seed(epoch + 100 * rank)\n"
+OWN = "        torch.manual_seed(epoch + 100 * rank)\n"
 REDUCED = "    dist.all_reduce(totals)  # adds up over all ranks\n"
+SHARE = "world_size, sampler=sampler"
+SHUFFLE = "world_size, shuffle=True"
+LOADER = "loader = DataLoader"
 WRAPPED = "nn.parallel.DistributedDataParallel(model)  # averages gradients"
 REPORT = "        if rank == 0:\n            report("
 BACKWARD = "        loss.backward()\n"
 TWICE = "        nn.functional.cross_entropy(model(images), labels).backward()\n"
 LOSS = "        loss = nn"
 NOISE = "        images = images * torch.rand(28, 28)\n"
-MISTAKES = {  # those that do not hide each other share a run
-    "one order": {
-        "changes": [
-            (SET_EPOCH, ""),
-            (REDUCED, ""),
-            (REPORT, REPORT.replace("rank == 0", "True")),
-            (BACKWARD, BACKWARD + TWICE),
-            (LOSS, NOISE + LOSS),
-            ("lr=args.lr)", "lr=args.lr * (1 + rank))"),
-            ("rank, len(test), world_size", "rank * 499, 500 * (rank + 1)"),
-        ],
-        "found": {
-            "every epoch takes the samples in the same order": "loader = DataLoader",
-            "write the same file": "open(",
-            "gradients are exchanged 2 times for a step": BACKWARD,
-            "the ranks draw the same random numbers": "loss = nn",
-            "the learning rates differ": "optimizer.step()",
-            "counts 1 of 1000 samples twice": "in DataLoader(",
-        },
-    },
-    "no wrapper": {
-        "changes": [
-            (WRAPPED, "model"),
-            ("world_size, sampler=sampler", "world_size, shuffle=True"),
-            (SET_EPOCH, OWN_ORDER),
-            (REDUCED, ""),
-        ],
-        "found": {
-            "no module is wrapped in DDP": "optimizer.step()",
-            "shares of an epoch overlap": "loader = DataLoader",
-            "number is printed: loss": "if rank == 0:",
-        },
-    },
-    "past the wrapper": {
-        "changes": [
-            ("train_epoch(ddp_model,", "train_epoch(model,"),
-            ("world_size, sampler=sampler", "world_size, shuffle=True"),
-            (SET_EPOCH, "        torch.manual_seed(epoch)\n"),
-        ],
-        "found": {"on the same samples, in the same order": "loader = DataLoader"},
-    },
+ONE_ORDER = [
+    (SET_EPOCH, ""),
+    (REPORT, REPORT.replace("rank == 0", "True")),
+    (BACKWARD, BACKWARD + TWICE),
+    (LOSS, NOISE + LOSS),
+    ("lr=args.lr)", "lr=args.lr * (1 + rank))"),
+    ("rank, len(test), world_size", "rank * 499, 500 * (rank + 1)"),
+]
+NO_WRAPPER = [(WRAPPED, "model"), (SHARE, SHUFFLE), (SET_EPOCH, OWN), (REDUCED, "")]
+SAME = [(SHARE, SHUFFLE), (SET_EPOCH, "        torch.manual_seed(epoch)\n")]
+MISTAKES = {  # what is found -> its line, and all that is changed for it
+    "every epoch takes the samples in the same order": (LOADER, ONE_ORDER),
+    "write the same file": ("open(", ONE_ORDER),
+    "gradients are exchanged 2 times for a step": (BACKWARD, ONE_ORDER),
+    "the ranks draw the same random numbers": ("loss = nn", ONE_ORDER),
+    "the learning rates differ": ("optimizer.step()", ONE_ORDER),
+    "counts 1 of 1000 samples twice": ("in DataLoader(", ONE_ORDER),
+    "no module is wrapped in DDP": ("optimizer.step()", NO_WRAPPER),
+    "shares of an epoch overlap": (LOADER, NO_WRAPPER),
+    "number is printed: loss": ("if rank == 0:", NO_WRAPPER),
+    "on the same samples, in the same order": (LOADER, SAME),
 }
 HANGS = """
 import torch.distributed as dist
@@ -116,15 +99,29 @@ def test_a_right_script_has_no_finding(stage, tmp_path):
     assert text.splitlines()[-1].startswith("No errors")
 
 
-@pytest.mark.parametrize("name", MISTAKES)
-def test_mistakes_are_found_with_their_lines(name, tmp_path):
-    path = edited(STAGE, tmp_path, *MISTAKES[name]["changes"])
-    _, text = inspected(path, tmp_path)
-    lines = path.read_text().splitlines()
-    for what, line in MISTAKES[name]["found"].items():
-        (finding,) = [part for part in findings_of(text) if what in part]
-        number = int(finding.split("mnist.py:")[1].split()[0])
-        assert line.strip() in lines[number - 1], finding
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory):
+    """Return a function that inspects stage 5 with changes, once: lines, findings."""
+    made = {}
+
+    def report_on(changes):
+        if str(changes) not in made:
+            folder = tmp_path_factory.mktemp("inspected")
+            path = edited(STAGE, folder, *changes)
+            _, text = inspected(path, folder)
+            made[str(changes)] = path.read_text().splitlines(), findings_of(text)
+        return made[str(changes)]
+
+    return report_on
+
+
+@pytest.mark.parametrize("what", MISTAKES)
+def test_a_mistake_is_found_with_its_line(what, reports):
+    line, changes = MISTAKES[what]
+    lines, findings = reports(changes)
+    (finding,) = [part for part in findings if what in part]
+    number = int(finding.split("mnist.py:")[1].split()[0])
+    assert line.strip() in lines[number - 1], finding
 
 
 def test_a_missing_factor_is_named(tmp_path):

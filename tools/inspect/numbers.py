@@ -1,7 +1,8 @@
 """What one rank prints under a condition, and what the other ranks would print there.
 
-At the `if`, every rank evaluates the condition, and each name, attribute and item that
-the branch uses, from what it has in its variables. Those that are numbers are compared.
+At an `if` that asks for the rank, every rank evaluates the condition, and each name,
+attribute and item that the branch uses, from what it has in its variables. Those that
+are numbers are compared.
 """
 
 import ast
@@ -16,7 +17,7 @@ import torch
 from tools.watch.events import place
 from tools.watch.replace import CLOCKS
 
-ASKS = "rank", "main", "master", "primary"  # in names of functions for conditions
+ASKS = "rank", "main", "master", "primary"  # in conditions, and functions for them
 VALUES = ast.Name, ast.Attribute, ast.Subscript
 ALLOWED = *VALUES, ast.Constant, ast.BinOp, ast.operator, ast.UnaryOp, ast.unaryop
 ALLOWED += ast.Compare, ast.cmpop, ast.BoolOp, ast.boolop, ast.Call, ast.expr_context
@@ -73,11 +74,13 @@ def values_in(body):
 
 
 def branches(text):
-    """Return {line of an `if`: (its condition, texts of the values in it)}."""
+    """Return {line of an `if` for some ranks: (its condition, values in the branch)}."""
     found = {}
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.If) and harmless(node.test):
-            found[node.lineno] = ast.unparse(node.test), values_in(node.body)
+            condition = ast.unparse(node.test)
+            if any(word in condition for word in ASKS):
+                found[node.lineno] = condition, values_in(node.body)
     return found
 
 
