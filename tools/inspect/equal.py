@@ -145,7 +145,10 @@ def merged(parts, counts):
     if isinstance(first, torch.Tensor):
         return merged_tensors(parts)
     if isinstance(first, dict):
-        return {name: merged([one[name] for one in parts], counts) for name in first}
+        columns = {}
+        for name in first:
+            columns[name] = merged([part[name] for part in parts], counts)
+        return columns
     if isinstance(first, list | tuple):
         return merged_lists(parts, counts)
     if all(part == first for part in parts):

@@ -74,7 +74,7 @@ def values_in(body):
 
 
 def branches(text):
-    """Return {line of an `if` for some ranks: (its condition, values in the branch)}."""
+    """Return {line of an `if` for some ranks: (condition, values in the branch)}."""
     found = {}
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.If) and harmless(node.test):
