@@ -50,8 +50,10 @@ def fine(seen, found, compared):
         lines.append(f"weights are equal on all ranks after each of {steps}")
     epochs = seen.first_epochs()
     if epochs and not names & {"samples", "overlap"}:
-        count = sum(len(epoch["indices"]) for epoch in epochs)
-        lines.append(f"{count} samples an epoch, none on two ranks")
+        taken = sum(len(epoch["indices"]) for epoch in epochs)
+        count = len(set().union(*(epoch["indices"] for epoch in epochs)))
+        twice = taken - count or "none"
+        lines.append(f"{count} samples an epoch, {twice} of them twice")
     if epochs and len(seen.readings(0, True)) > 1 and "order" not in names:
         lines.append("a new order in each epoch")
     calls = len(seen.collective_calls()[0])
@@ -78,8 +80,8 @@ def text(name, inspection, seconds, folder):
     if found:
         lines.append("")
     lines += fine(seen, found, inspection.compared)
-    unchecked = [NOT_CHECKED, *inspection.not_told]
-    lines.append(f"not checked: {'; '.join(unchecked)}")
+    for unchecked in NOT_CHECKED, *inspection.not_told:
+        lines.append(f"not checked: {unchecked}")
     errors = sum(finding.level == "ERROR" for finding in found)
     told = counted(errors, "error") if errors else "No errors"
     lines.append(f"{told}. Whole log: {folder}/")
