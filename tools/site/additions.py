@@ -27,6 +27,7 @@ CONTENTS = {  # caption -> the pages below it, in the table of contents
         "beyond/README",
         *pages_of(BEYOND.values()),
         "beyond/own_script/README",
+        "beyond/own_script/INSPECT",
         "beyond/own_script/DETAILS",
     ],
     "Look closer": [
