@@ -105,7 +105,7 @@ def left_out():
 
 
 def trace():
-    """Return the published timeline, a copy of a runs/trace_04_ddp.json, and a title."""
+    """Return the published timeline, a runs/trace_04_ddp.json, and a title."""
     spans, borders = json.loads((ROOT / "tools/bench/traced.json").read_text())
     return [spans, borders, "Stage 4, 1,024 wide: three steps and the evaluation"]
 
