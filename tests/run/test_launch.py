@@ -36,7 +36,9 @@ def test_make_shows_the_diff_and_runs_a_stage(tmp_path):
     diff, _, run = result.stdout.partition("\n\n$ ")
     expected = diffs.diff("02_single_gpu", "04_ddp")
     assert len(expected) > 10
-    assert diff.splitlines()[-len(expected) :] == expected
+    *shown, empty, last = diff.splitlines()
+    assert shown[-len(expected) :] == expected
+    assert (empty, last.endswith("make side_by_side")) == ("", True)
     assert "\033" not in diff  # a pipe gets no colors
     flags = f"04_ddp/mnist.py --out {out} --epochs 1"
     torchrun = ".venv/bin/torchrun --standalone --nproc-per-node=2"

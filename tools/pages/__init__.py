@@ -10,7 +10,6 @@ inspected        what make inspect says of a script with mistakes
 diagrams         the Mermaid diagrams as SVG, for the site
 pictures         the pictures of the pages, in svg/
 side_by_side     any two stages in the browser, one HTML file
-words            the words that changed in a line, for side_by_side
 notebook         what the notebooks import
 drawing          what they draw
 

@@ -13,9 +13,8 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
-from tools.pages import words
 from tools.pages.reasons import LESSONS, reasons
-from tools.run import diffs
+from tools.run import diffs, words
 from tools.run.stages import EVERY, ROOT, previous, refuse, script
 
 TEMPLATE = Path(__file__).with_suffix(".html")
