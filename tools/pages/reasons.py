@@ -7,6 +7,8 @@ from tools.run.stages import refuse
 # The address where the site is published, with a slash at its end. While it is empty,
 # no page links there. After a change: make docs.
 SITE = ""
+# The address of the repository, for links on the site; none while it is empty.
+REPOSITORY = ""
 # What each stage teaches, as the tables of the pages say it.
 LESSONS = {
     "01_cpu": "the script itself: one process, on the CPU",
