@@ -9,7 +9,9 @@ import json
 import os
 import re
 from difflib import SequenceMatcher
+from itertools import pairwise
 from pathlib import Path
+from textwrap import dedent
 
 from markdown_it import MarkdownIt
 
@@ -25,6 +27,7 @@ SCRIPTS = [
     "lines.js",
     "outcome.js",
     "view.js",
+    "page.js",
 ]  # in the order in which they are loaded
 SWITCHES = VIEW.parent / "switches.json"
 OUTCOMES = VIEW.parent / "outcomes.json"
@@ -79,20 +82,23 @@ def front():
 
 
 def overview():
-    """Return a table of how many lines change in each section, ready for JSON.
-
-    {"sections": names, "counts": {stage: [[lines, first hunk] or None, …]}}
-    """
-    counts = {}
+    """Return a table of how many lines change in each section, with links, as HTML."""
     sections = list(dict.fromkeys(diffs.sections("01_cpu")))
+    rows = {section: f'<th scope="row">{section}</th>' for section in sections}
+    heads = '<th scope="col">section</th>'
     for a, b in diffs.EXPLAINED:
-        row = dict.fromkeys(sections)
-        for number, hunk in enumerate(diffs.hunks(a, b), start=1):
-            section = hunk.section.split(" and ")[0]
-            before, first = row[section] or (0, number)
-            row[section] = before + len(hunk.changed()), first
-        counts[b] = list(row.values())
-    return {"sections": sections, "counts": counts}
+        heads += f'<th scope="col"><a href="#{b}">{b[:2]}</a></th>'
+        for section in sections:
+            count = 0
+            first = 0
+            for number, hunk in enumerate(diffs.hunks(a, b), start=1):
+                if hunk.section.split(" and ")[0] == section:
+                    count += len(hunk.changed())
+                    first = first or number
+            link = f'<a href="#{b}.{first}">{count}</a>' if count else "·"
+            rows[section] += f"<td>{link}</td>"
+    body = "".join(f"<tr>{row}</tr>" for row in rows.values())
+    return f"<table><tr>{heads}</tr>{body}</table>"
 
 
 def without(stage, edits):
@@ -108,8 +114,9 @@ def without(stage, edits):
     for tag, i1, i2, j1, j2 in SequenceMatcher(None, old, new).get_opcodes():
         if tag != "equal":
             struck += range(i1, i2)
-            instead += [line for line in new[j1:j2] if line.strip(" #")]
-    return {"struck": struck, "instead": [line.strip() for line in instead]}
+            instead += new[j1:j2]
+    code = [line for line in instead if line.strip() and line.strip()[0] != "#"]
+    return {"struck": struck, "instead": dedent("\n".join(code))}
 
 
 def switches():
@@ -137,7 +144,7 @@ def page_data():
         path = folder(stage).relative_to(ROOT) / "README.md"
         row = {"name": stage, "target": target, "base": previous(stage)}
         stages.append(row | {"page": str(path), "lesson": inline(LESSONS[stage])})
-    pairs = [*diffs.EXPLAINED, *zip(OWN, OWN[1:])]
+    pairs = [*diffs.EXPLAINED, *pairwise(OWN)]
     found, right, recorded = switches()
     return {
         "stages": stages,

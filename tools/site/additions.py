@@ -126,7 +126,7 @@ def with_exercise(page, text):
     """Return an exercise's page with its commands, and what it breaks in a fold."""
     exercise = find_exercise(Path(page).name.partition("_")[0])
     number = exercise.number
-    title, _, rest = text.partition("\n")
+    head, _, rest = text.partition("\n## ")
     commands = f"```sh\nmake exercise E={number}\nmake try\nmake check\nmake hint\n```"
     scripts = {exercise.name: exercise.script("start")}
     data = side_by_side.as_script(scripts)
@@ -137,7 +137,7 @@ def with_exercise(page, text):
         "</details>",
         f'<script type="application/json" class="sbs-scripts">{data}</script>',
     ]
-    parts = [title, "", commands, rest, "", "\n\n".join(fold), loaded(page)]
+    parts = [head, commands, "", f"## {rest}", "", "\n\n".join(fold), loaded(page)]
     return "\n".join(parts)
 
 

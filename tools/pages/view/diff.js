@@ -10,7 +10,7 @@ const PYTHON = new RegExp([
   /\b(global|if|import|in|is|lambda|None|not|or|raise|return|True|try|while|with|yield)\b/,
 ].map(part => part.source).join("|"), "g");
 const KINDS = ["", "string", "comment", "name", "keyword", "keyword"];
-const SIMILAR = .45;  // two lines that share less are not one line that changed
+const SIMILAR = .42;  // two lines that share less are not one line that changed
 const APART = 2;  // equal lines between two changes of one hunk, at most
 
 // A script from its text: its lines, the kind of each letter, the section of each line.
@@ -117,32 +117,32 @@ function hunksOf(a, b) {
 }
 
 // The lines that a hunk changes, as -line and +line; undone, as +line and -line.
-function changesOf(a, b, hunk, undone = false) {
-  const [minus, plus] = undone ? "+-" : "-+";
+function changesOf(a, b, hunk, isUndone = false) {
+  const [minus, plus] = isUndone ? "+-" : "-+";
   const found = hunk.stretches.flatMap(([i1, i2, j1, j2]) => [
     ...a.lines.slice(i1, i2).map(line => minus + line.trim()),
     ...b.lines.slice(j1, j2).map(line => plus + line.trim())]);
   return found.filter(line => line.length > 1);
 }
 
-function turned(ideas) {
-  return ideas.map(idea => ({ ...idea, undone: true, hunks: idea.hunks.map(hunk => ({
-    number: hunk.number,
-    stretches: hunk.stretches.map(([i1, i2, j1, j2]) => [j1, j2, i1, i2]) })) }));
-}
-
-// The hunks from a to b, each with the idea of these lessons that changes most of the
-// same lines. A lesson is { a, b, undone, link, ideas }.
+// The hunks from a to b, each with the idea of those lessons that changes most of the
+// same lines. A lesson is { a, b, isUndone, ideas, link }.
 function borrowed(a, b, lessons) {
-  const found = lessons.flatMap(lesson => lesson.ideas.map(idea => ({ ...idea,
-    of: lesson, hunks: [], lines: new Set(idea.hunks.flatMap(
-      hunk => changesOf(lesson.a, lesson.b, hunk, lesson.undone))) })));
-  const rest = { title: "Where several lessons meet", why: "", hunks: [] };
+  const found = [];
+  for (const lesson of lessons) {
+    for (const idea of lesson.ideas) {
+      const lines = idea.hunks.flatMap(
+        hunk => changesOf(lesson.a, lesson.b, hunk, lesson.isUndone));
+      found.push({ ...idea, lesson, lines, hunks: [] });
+    }
+  }
+  const title = lessons.length ? "Of several lessons" : "The change";
+  const rest = { title, why: "", hunks: [] };
   for (const hunk of hunksOf(a, b)) {
     const lines = changesOf(a, b, hunk);
     let most = 0, best = rest;
     for (const idea of found) {
-      const shared = lines.filter(line => idea.lines.has(line)).length;
+      const shared = lines.filter(line => idea.lines.includes(line)).length;
       if (shared > most) [most, best] = [shared, idea];
     }
     best.hunks.push(hunk);

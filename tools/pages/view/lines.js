@@ -23,9 +23,8 @@ function lineText(script, n, marks, dedent) {
     let end = at + 1;
     while (end < line.length && kinds[end] === kind && isMarked(end) === marked) end++;
     const words = line.slice(at, end);
-    const piece = element(marked && words.trim() ? "mark" : "span", kind);
-    piece.textContent = words;
-    made.append(piece);
+    const html = escaped(words).replace(/[(\[]/g, "$&<wbr>");  // it may break there
+    made.append(element(marked && words.trim() ? "mark" : "span", kind, html));
     at = end;
   }
   const indent = Math.max(line.search(/\S|$/) - dedent, 0);
@@ -51,7 +50,8 @@ function blocksOf(a, b, all, context) {
   const blocks = [];
   let rows = null, i = 0, j = 0;
   const equalRow = (m, n) => {
-    if (context && m in a.lines && a.lines[m] === b.lines[n]) rows.push([m, n, true]);
+    const isSame = context && a.lines[m]?.trim() && a.lines[m] === b.lines[n];
+    if (isSame) rows.push([m, n, true]);
   };
   for (const [i1, i2, j1, j2] of all) {
     if (rows && i1 - i === j1 - j && i1 - i <= APART) {

@@ -7,7 +7,7 @@ const GUESSES = { moves: "the curve moves", crashes: "it crashes", hangs: "it ha
 const VERDICTS = { moves: "No error, but the curve moves", crashes: "It crashes",
   hangs: "It hangs", nothing: "Nothing changes" };
 const FLOOR = 1e-10, TOP = 10;  // of the distances that are drawn
-const LEFT = 30, WIDTH = 270, HIGH = 100, LOW = 110, GAP = 34;  // of the drawing
+const LEFT = 30, WIDTH = 270, HIGH = 100, LOW = 110, GAP = 42;  // of the drawing
 
 // The relative error that rounding may cause in an epoch (from 1), as `make compare`
 // has it in tools/run/compare.py.
@@ -24,19 +24,27 @@ function digits(loss, right) {
   return found.slice(0, same) + (rest && `<mark>${rest}</mark>`);
 }
 
-// `curves` is {name: curve}; so is that of `chart`.
-function lossTable(right, curves) {
-  const row = (name, cells) => `<tr><th scope="row">${name}</th>${cells.join("")}</tr>`;
-  const rows = Object.entries(curves).map(([name, curve]) => row(name,
-    right.map(([loss], n) => `<td>${curve[n] ? digits(curve[n][0], loss) : "–"}</td>`)));
-  const epochs = right.map((_, n) => `<td>${n ? "" : "epoch "}${n + 1}</td>`);
-  const expected = right.map(([loss]) => `<td>${loss.toFixed(6)}</td>`);
-  return element("table", "losses", `<tr class="soft"><td></td>${epochs.join("")}</tr>` +
-    row("right", expected) + rows.join(""));
+// A row for each of `curves`, {name: curve}; with the counts where one is wrong.
+function lossTable(name, right, curves) {
+  const all = Object.entries(curves);
+  const hasCounts = all.some(([, curve]) => curve.some(([, correct, total], n) =>
+    right[n] && (correct !== right[n][1] || total !== right[n][2])));
+  const row = (title, cells) => `<tr><th scope="row">${title}</th>${cells.map(
+    one => `<td>${one}</td>`).join("")}</tr>`;
+  const count = ([, correct, total], [, ...expected]) => {
+    const isRight = correct === expected[0] && total === expected[1];
+    const text = `${correct}/${total}`;
+    return hasCounts ? `<br>${isRight ? text : `<mark>${text}</mark>`}` : "";
+  };
+  const cell = (now, expected) => now ? digits(now[0], expected[0]) + count(now, expected) : "–";
+  return element("table", "losses",
+    `<tr><td></td>${right.map((_, n) => `<td>epoch ${n + 1}</td>`).join("")}</tr>` +
+    row(name, right.map(one => one[0].toFixed(6) + count(one, one))) + all.map(
+      ([title, curve]) => row(title, right.map((one, n) => cell(curve[n], one)))).join(""));
 }
 
 // The losses, and below them how far they are from the right ones on a log scale.
-function chart(right, curves) {
+function chart(right, curves, kind = "wrong") {
   const bottom = HIGH + GAP + LOW, top = HIGH + GAP;
   const all = [right, ...Object.values(curves)].flat().map(([loss]) => loss);
   const most = 1.08 * Math.max(...all.filter(Number.isFinite));
@@ -55,8 +63,7 @@ function chart(right, curves) {
     text("title", [LEFT, top - 7], "distance from the right curve"),
     text("title", [LEFT + WIDTH - 24, 14], "loss"),
     line("right", right.map(([loss], n) => [x(n), y(loss)]))];
-  for (const [name, curve] of Object.entries(curves)) {
-    const kind = name.startsWith("right") ? "same" : "wrong";
+  for (const curve of Object.values(curves)) {
     const drawn = curve.slice(0, right.length);
     const off = drawn.map(([loss], n) => Math.abs(loss / right[n][0] - 1));
     parts.push(line(kind, drawn.map(([loss], n) => [x(n), y(loss)])));
@@ -64,7 +71,7 @@ function chart(right, curves) {
   }
   parts.push(...right.map((_, n) => text("tick", [x(n), HIGH + 13], n ? n + 1 : "epoch 1")));
   parts.push(...[1, 1e-3, 1e-6, 1e-9].map(one =>
-    text("scale", [LEFT - 4, z(one) + 4], one.toExponential().replace("+0", "0"))));
+    text("scale", [LEFT - 4, z(one) + 4], one === 1 ? 1 : one.toExponential())));
   parts.push(...[.5, 1, 1.5, 2].filter(one => one < most).map(one =>
     text("scale", [LEFT - 4, y(one) + 4], one)));
   return element("div", "chart", `<svg viewBox="0 0 ${LEFT + WIDTH + 14} ${bottom + 4}"
@@ -103,7 +110,7 @@ function outcome(one, answer) {
   const made = element("div", "outcome");
   const groups = new Map();
   for (const [ranks, { kind, error }] of Object.entries(one.outcome)) {
-    const key = kind + (error || "");
+    const key = kind + (error || "").replace(/\d+/g, "#");  // other numbers are the same
     groups.set(key, [...(groups.get(key) || []), ranks]);
   }
   const kinds = Object.values(one.outcome).map(found => found.kind);
@@ -115,16 +122,18 @@ function outcome(one, answer) {
     const { kind, curve, error, exit, lanes: all } = one.outcome[ranks[0]];
     const noGpu = kind === "nothing" && one.gpus;
     const verdict = noGpu ? "No effect on CPUs; not run on GPUs" : VERDICTS[kind];
-    made.append(element("p", `verdict ${kind}`, `${verdict} <span>${onRanks(ranks)}</span>`));
+    made.append(element("p", `verdict ${kind}`, `${verdict} <span>on ${onRanks(ranks)}</span>`));
     if (kind === "crashes") {
       made.append(element("pre", "", escaped(error)), element("p", "soft",
         `Epochs that it finished: ${curve?.length || 0}. Exit status: ${exit}.`));
     }
     if (kind === "hangs") made.append(lanes(all));
   }
-  const curves = curvesOf(one);
+  const curves = curvesOf(one), right = rightCurve(one);
   if (Object.keys(curves).length) {
-    made.append(chart(rightCurve(one), curves), lossTable(rightCurve(one), curves));
+    const numbers = element("div", "numbers");
+    numbers.append(chart(right, curves), lossTable("right", right, curves));
+    made.append(numbers);
   }
   made.append(element("div", "says", one.says));
   const { torch, backend, data } = DIFFS.recorded;
@@ -142,12 +151,11 @@ function outcome(one, answer) {
 function fillAside(aside, one) {
   const [, b] = DIFFS.front.pair.split("-");
   const right = DIFFS.right["01_cpu"]?.["1"] || Object.values(DIFFS.right[b])[0];
-  const own = Object.entries(DIFFS.right[b]).map(([ranks, curve]) =>
-    [`right, ${onRanks([ranks])}`, curve]);
+  const own = Object.entries(DIFFS.right[b]).map(([ranks, curve]) => [onRanks([ranks]), curve]);
   const moved = one ? curvesOf(one) : {};
-  const curves = Object.keys(moved).length ? moved : Object.fromEntries(own);
-  const title = one && curves === moved ? one.title : "The curve of both";
-  aside.replaceChildren(element("h3", "", title), chart(right, curves),
-    lossTable(right, curves), element("p", "soft", curves === moved ? "A real run."
-      : "Switch a line off, and see what happened in a real run without it."));
+  const isWrong = Object.keys(moved).length > 0;
+  const curves = isWrong ? moved : Object.fromEntries(own);
+  aside.replaceChildren(element("h3", "", isWrong ? one.title : "One curve"),
+    chart(right, curves, isWrong ? "wrong" : "same"), lossTable("stage 1", right, curves),
+    element("p", "soft", "Real runs. Switch an idea off, and see what happened without it."));
 }
