@@ -48,7 +48,7 @@ PART = re.compile(
     r"(```diff\n.*?\n```)(?=.*?<!-- end -->)",
     re.DOTALL,
 )
-WORD = re.compile(r"[A-Za-z_]\w{3,}")
+NAME = re.compile(r"[A-Za-z]+_\w+|[A-Z][a-z]+[A-Z]\w+")  # set_epoch, DataParallel
 DESCRIPTION = 155  # letters, at most, that a search engine shows
 
 
@@ -89,18 +89,18 @@ def loaded(page):
     return "\n".join(["", "```{raw} html", *tags, "```", ""])
 
 
-def new_words(a, b, number):
-    """Return the words that a hunk of the diff brings into the script, sorted."""
-    known = set(WORD.findall("\n".join(diffs.lines(a))))
+def new_names(a, b, number):
+    """Return the names that a hunk of the diff brings into the script, sorted."""
+    known = set(NAME.findall("\n".join(diffs.lines(a))))
     changed = diffs.hunks(a, b)[number - 1].changed()
     added = "\n".join(line[1:].partition("#")[0] for line in changed if line[0] == "+")
-    return sorted(set(WORD.findall(added)) - known)
+    return sorted(set(NAME.findall(added)) - known)
 
 
 def with_views(page, text):
     """Return a page's text with its diffs as parts that view.js draws.
 
-    The words that a lesson introduces lead a search to the part that explains them.
+    The names that a lesson introduces lead a search to the part that explains them.
     """
 
     def part(found):
@@ -109,8 +109,9 @@ def with_views(page, text):
         if name == "essence":
             return head + before + view("home", diff, pair="-".join(essence.PAIR))
         shown = view("part", diff, pair=f"{a}-{b}", hunk=number)
-        words = ", ".join(new_words(a, b, int(number)))
-        index = f"```{{index}} {words}\n```\n\n" if words else ""
+        names = new_names(a, b, int(number)) if b in EVERY.values() else []
+        entries = ", ".join(f"!{name}" for name in names)
+        index = f"```{{index}} {entries}\n```\n\n" if names else ""
         return head + index + before + shown
 
     text, count = PART.subn(part, text)
