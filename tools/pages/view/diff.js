@@ -1,13 +1,13 @@
 "use strict";
 // What differs between two scripts, without a page: stretches of lines, pairs of lines,
-// changed words, the ideas that they belong to. A stretch is [i1, i2, j1, j2]: the lines
-// i1 to i2 of the old script go, and j1 to j2 of the new one come. Lines count from 0.
+// changed words, the ideas that they belong to. A stretch is [i1, i2, j1, j2]: the
+// lines i1 to i2 of the old script go, j1 to j2 of the new one come, counted from 0.
 
 const WORD = /^\s+|\d[\w.]*|\w+|\/\/|\*\*|->|[-+*/<>=!|]=|[^\w\s]/g;
 const PYTHON = new RegExp([
   /("""[^]*?"""|"(?:\\.|[^"\\\n])*")/, /(#.*)/, /((?<=\b(?:def|class) )\w+|\b\d[\w.]*)/,
-  /\b(and|as|assert|break|class|continue|def|del|elif|else|except|False|finally|for|from)\b/,
-  /\b(global|if|import|in|is|lambda|None|not|or|raise|return|True|try|while|with|yield)\b/,
+  /\b(and|as|assert|break|class|continue|def|del|elif|else|except|False|for|from)\b/,
+  /\b(finally|if|import|in|is|lambda|None|not|or|raise|return|True|try|while|with)\b/,
 ].map(part => part.source).join("|"), "g");
 const KINDS = ["", "string", "comment", "name", "keyword", "keyword"];
 const SIMILAR = .42;  // two lines that share less are not one line that changed
@@ -20,9 +20,10 @@ function parseScript(text) {
     const group = found.findIndex((part, n) => n > 0 && part !== undefined);
     kinds.fill(KINDS[group], found.index, found.index + found[0].length);
   }
-  const script = { lines: text.replace(/\n$/, "").split("\n"), kinds: [], sections: [] };
+  const lines = text.replace(/\n$/, "").split("\n");
+  const script = { lines, kinds: [], sections: [] };
   let at = 0, section = "imports";
-  for (const line of script.lines) {
+  for (const line of lines) {
     script.kinds.push(kinds.slice(at, at + line.length));
     at += line.length + 1;
     const found = /^(?:def|class) (\w+)|^if /.exec(line);
@@ -68,7 +69,7 @@ function stretches(a, b) {
   return found;
 }
 
-// Where two versions of a line differ: [[start, end], …] in the old and in the new one.
+// Where two versions of a line differ: [[start, end], …] of the old, and of the new.
 function changedWords(old, now) {
   const words = [old, now].map(line => [...line.matchAll(WORD)]);
   const marks = [[], []];

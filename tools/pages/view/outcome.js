@@ -36,11 +36,13 @@ function lossTable(name, right, curves) {
     const text = `${correct}/${total}`;
     return hasCounts ? `<br>${isRight ? text : `<mark>${text}</mark>`}` : "";
   };
-  const cell = (now, expected) => now ? digits(now[0], expected[0]) + count(now, expected) : "–";
+  const cell = (now, expected) => !now ? "–"
+    : digits(now[0], expected[0]) + count(now, expected);
   return element("table", "losses",
     `<tr><td></td>${right.map((_, n) => `<td>epoch ${n + 1}</td>`).join("")}</tr>` +
-    row(name, right.map(one => one[0].toFixed(6) + count(one, one))) + all.map(
-      ([title, curve]) => row(title, right.map((one, n) => cell(curve[n], one)))).join(""));
+    row(name, right.map(one => one[0].toFixed(6) + count(one, one))) +
+    all.map(([title, curve]) =>
+      row(title, right.map((one, n) => cell(curve[n], one)))).join(""));
 }
 
 // The losses, and below them how far they are from the right ones on a log scale.
@@ -54,12 +56,14 @@ function chart(right, curves, kind = "wrong") {
     Math.log(Math.min(Math.max(distance, FLOOR), TOP) / FLOOR) / Math.log(TOP / FLOOR);
   const text = (kind, at, words) => `<text class="${kind}" x="${at[0]}" y="${at[1]}">${
     words}</text>`;
-  const line = (kind, points) => `<polyline class="${kind}" points="${points.join(" ")}"/>` +
-    points.map(([a, b]) => `<circle class="${kind}" cx="${a}" cy="${b}" r="2.5"/>`).join("");
+  const dot = (kind, [a, b]) => `<circle class="${kind}" cx="${a}" cy="${b}" r="2.5"/>`;
+  const line = (kind, points) => `<polyline class="${kind}" points="${
+    points.join(" ")}"/>${points.map(point => dot(kind, point)).join("")}`;
   const band = (kind, edge) => `<polygon class="${kind}" points="${right.map((_, n) =>
     [x(n), z(allowed(n + 1))]).join(" ")} ${LEFT + WIDTH},${edge} ${LEFT},${edge}"/>`;
   const parts = [band("bug", top), band("rounding", bottom),
-    text("", [LEFT + 6, top + 14], "a bug"), text("", [LEFT + 6, bottom - 7], "rounding"),
+    text("", [LEFT + 6, top + 14], "a bug"),
+    text("", [LEFT + 6, bottom - 7], "rounding"),
     text("title", [LEFT, top - 7], "distance from the right curve"),
     text("title", [LEFT + WIDTH - 24, 14], "loss"),
     line("right", right.map(([loss], n) => [x(n), y(loss)]))];
@@ -69,7 +73,8 @@ function chart(right, curves, kind = "wrong") {
     parts.push(line(kind, drawn.map(([loss], n) => [x(n), y(loss)])));
     parts.push(line(kind, off.map((distance, n) => [x(n), z(distance)])));
   }
-  parts.push(...right.map((_, n) => text("tick", [x(n), HIGH + 13], n ? n + 1 : "epoch 1")));
+  parts.push(...right.map((_, n) =>
+    text("tick", [x(n), HIGH + 13], n ? n + 1 : "epoch 1")));
   parts.push(...[1, 1e-3, 1e-6, 1e-9].map(one =>
     text("scale", [LEFT - 4, z(one) + 4], one === 1 ? 1 : one.toExponential())));
   parts.push(...[.5, 1, 1.5, 2].filter(one => one < most).map(one =>
@@ -83,7 +88,8 @@ function chart(right, curves, kind = "wrong") {
 function lanes(all) {
   const made = element("ol", "lanes");
   for (const { rank, epochs, line, code } of all) {
-    const done = Array.from({ length: epochs }, (_, n) => `<span>epoch ${n + 1}</span>`);
+    const done = Array.from({ length: epochs },
+      (_, n) => `<span>epoch ${n + 1}</span>`);
     const waits = code ? `line ${line}: <code>${escaped(code)}</code>` : "has ended";
     made.append(element("li", "", `<b>rank ${rank}</b>${done.join("")}<span class="${
       code ? "waits" : "ended"}">${waits}</span>`));
@@ -98,19 +104,21 @@ function rightCurve(one) {
 
 function curvesOf(one) {
   const found = Object.entries(one.outcome).filter(([, { kind }]) => kind === "moves");
-  return Object.fromEntries(found.map(([ranks, { curve }]) => [onRanks([ranks]), curve]));
+  return Object.fromEntries(
+    found.map(([ranks, { curve }]) => [onRanks([ranks]), curve]));
 }
 
 function onRanks(all) {
   return all[0] === "1" ? "one process" : `${all.join(" and ")} ranks`;
 }
 
-// The outcomes of a switch; those on other numbers of ranks that are alike are told once.
+// The outcomes of a switch. Those that are alike on other numbers of ranks, but for
+// numbers, are told once.
 function outcome(one, answer) {
   const made = element("div", "outcome");
   const groups = new Map();
   for (const [ranks, { kind, error }] of Object.entries(one.outcome)) {
-    const key = kind + (error || "").replace(/\d+/g, "#");  // other numbers are the same
+    const key = kind + (error || "").replace(/\d+/g, "#");
     groups.set(key, [...(groups.get(key) || []), ranks]);
   }
   const kinds = Object.values(one.outcome).map(found => found.kind);
@@ -122,7 +130,8 @@ function outcome(one, answer) {
     const { kind, curve, error, exit, lanes: all } = one.outcome[ranks[0]];
     const noGpu = kind === "nothing" && one.gpus;
     const verdict = noGpu ? "No effect on CPUs; not run on GPUs" : VERDICTS[kind];
-    made.append(element("p", `verdict ${kind}`, `${verdict} <span>on ${onRanks(ranks)}</span>`));
+    const where = `<span>on ${onRanks(ranks)}</span>`;
+    made.append(element("p", `verdict ${kind}`, `${verdict} ${where}`));
     if (kind === "crashes") {
       made.append(element("pre", "", escaped(error)), element("p", "soft",
         `Epochs that it finished: ${curve?.length || 0}. Exit status: ${exit}.`));
@@ -147,15 +156,17 @@ function outcome(one, answer) {
   return made;
 }
 
-// The curve beside the front page's diff: the right one, or that of a switch that is off.
+// The curve beside the front page's diff: the right one, or that of a switch.
 function fillAside(aside, one) {
   const [, b] = DIFFS.front.pair.split("-");
   const right = DIFFS.right["01_cpu"]?.["1"] || Object.values(DIFFS.right[b])[0];
-  const own = Object.entries(DIFFS.right[b]).map(([ranks, curve]) => [onRanks([ranks]), curve]);
+  const own = Object.entries(DIFFS.right[b]).map(
+    ([ranks, curve]) => [onRanks([ranks]), curve]);
   const moved = one ? curvesOf(one) : {};
   const isWrong = Object.keys(moved).length > 0;
   const curves = isWrong ? moved : Object.fromEntries(own);
   aside.replaceChildren(element("h3", "", isWrong ? one.title : "One curve"),
-    chart(right, curves, isWrong ? "wrong" : "same"), lossTable("stage 1", right, curves),
-    element("p", "soft", "Real runs. Switch an idea off, and see what happened without it."));
+    chart(right, curves, isWrong ? "wrong" : "same"),
+    lossTable("stage 1", right, curves), element("p", "soft",
+      "Real runs. Switch an idea off, and see what happened without it."));
 }

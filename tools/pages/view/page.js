@@ -5,15 +5,16 @@
 function rail(pair, isInPlace) {
   const items = DIFFS.stages.map(({ name, base, page }, n) => {
     const side = { 0: "from", 1: "to" }[pair.split("-").indexOf(name)] || "";
-    const label = `${name.slice(0, 2)}<span>${name.slice(2).replaceAll("_", " ")}</span>`;
+    const words = name.slice(2).replaceAll("_", " ");
+    const label = `${name.slice(0, 2)}<span>${words}</span>`;
     const hash = base ? address(`${base}-${name}`) : "";
     const diff = isInPlace ? hash : wayTo("side_by_side.html") + hash;
     const stage = isInPlace && base ? hash : wayTo(page);
     const count = base ? countLines(DIFFS.lessons[`${base}-${name}`]) : 0;
     const from = base === DIFFS.stages[n - 1]?.name ? "" : `${base?.slice(0, 2)} `;
-    const words = `${count} changed lines from ${base} to ${name}`;
-    const number = `<a class="count" href="${diff}" title="${words}"
-      aria-label="${words}">${from}–${count}–</a>`;
+    const says = `${count} changed lines from ${base} to ${name}`;
+    const number = `<a class="count" href="${diff}" title="${says}"
+      aria-label="${says}">${from}–${count}–</a>`;
     return `<li>${base ? number : ""}<a class="stage ${side}" href="${stage}"
       aria-label="${name}">${label}</a></li>`;
   });
@@ -36,8 +37,8 @@ function heading(pair, ideas) {
   const lead = element("p", "lead", `${countLines(ideas)} changed lines: ${lesson}.
     Run it by <code>make ${target}</code>. <span class="soft"><a href="${slides}">${
     place.isSlides ? "Back from the slides" : "As slides"}</a></span>`);
-  const overview = element("details", "fold overview", `<summary>Overview: how many lines
-    change in each section</summary>${DIFFS.overview}`);
+  const summary = "<summary>Overview: how many lines change in each section</summary>";
+  const overview = element("details", "fold overview", summary + DIFFS.overview);
   return [made, lead, overview];
 }
 
@@ -88,7 +89,8 @@ function fillFull(view) {
   const key = place.pair + place.isSlides;
   if (view.key !== key) fill(view, place.pair);
   view.key = key;
-  if (place.isSlides && !cardOf(view, place.idea)) place.idea = view.cards[0].numbers[0];
+  const isAtStart = place.isSlides && !cardOf(view, place.idea);
+  if (isAtStart) place.idea = view.cards[0].numbers[0];
   view.body.classList.remove("revealed");
 }
 
@@ -118,7 +120,8 @@ function goToStage(by) {
 
 addEventListener("keydown", event => {
   const isTaken = event.target.closest?.("input, select, textarea, pre, .rail");
-  if (event.ctrlKey || event.metaKey || event.altKey || isTaken || !views.length) return;
+  const isCommand = event.ctrlKey || event.metaKey || event.altKey;
+  if (isTaken || isCommand || !views.length) return;
   const keys = { n: [goToIdea, 1], p: [goToIdea, -1], ArrowRight: [goToStage, 1],
     ArrowLeft: [goToStage, -1] };
   const onSlides = { ArrowRight: keys.n, PageDown: keys.n, ArrowLeft: keys.p,

@@ -1,11 +1,11 @@
 "use strict";
 // A diff as a part of a page. Each element of class `sbs` becomes one; its data-view is
-// full   any pair of stages, by a rail and the address: #04_ddp.7, #03_dp-06_model_parallel
+// full   any pair of stages, by a rail and the address: #04_ddp.7, #01_cpu-04_ddp.3
 // home   the front page's, with the curve beside it
 // head   the rail on a stage's page, and links to its ideas
 // part   the idea of data-pair that has the hunk data-hunk, without its reason
 // own    data-pair, all ideas
-// In the address, &off=set_epoch switches an idea off, #slides=04_ddp is for a projector.
+// In the address, &off=set_epoch switches an idea off; #slides=04_ddp is for a screen.
 
 const views = [];  // { root, kind, pair, scripts, body, cards, aside }
 const parsed = new Map();  // a script's name -> what parseScript returns
@@ -104,7 +104,8 @@ function reason(idea) {
   const why = withLinks(element("div", "why", idea.why));
   if (idea.lesson) {
     const link = `<a href="${idea.lesson.link}">${idea.lesson.link.slice(1)}</a>`;
-    const from = element("span", "soft", `${idea.lesson.isUndone ? "Undoes" : "From"} ${link}: `);
+    const words = idea.lesson.isUndone ? "Undoes" : "From";
+    const from = element("span", "soft", `${words} ${link}: `);
     (why.firstElementChild || why).prepend(from);
   }
   const made = element("div", "reason");
@@ -139,7 +140,8 @@ function makeCard(view, idea, n) {
     if (idea.why) parts.push(reason(idea));
   }
   if (view.kind !== "part" && idea.plumbing) {
-    const fold = element("details", "fold", `<summary>changed lines: ${countLines([idea])}</summary>`);
+    const count = `<summary>changed lines: ${countLines([idea])}</summary>`;
+    const fold = element("details", "fold", count);
     fold.firstElementChild.prepend(title);
     fold.append(...parts);
     made.append(fold);

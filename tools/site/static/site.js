@@ -1,5 +1,5 @@
 "use strict";
-// Buttons that copy, a filter for the symptoms, and words that a search marks as a whole.
+// Buttons that copy, a filter for the symptoms, whole words that a search marks.
 
 for (const block of document.querySelectorAll(".highlight pre")) {
   if (block.closest(".sbs")) continue;
@@ -49,4 +49,5 @@ function markWholeWords() {
     }
   }
 }
-new MutationObserver(markWholeWords).observe(document.body, { childList: true, subtree: true });
+const everything = { childList: true, subtree: true };
+new MutationObserver(markWholeWords).observe(document.body, everything);
