@@ -177,7 +177,7 @@ test: $(DEV)  ## the tests, on GPUs too where there are some
 site: $(DEV)  ## the pages and notebooks as a web site, in _site/
 	@$(BIN)sphinx-build -W --keep-going -q -c tools/site . _site
 	@echo "file://$(CURDIR)/_site/index.html"
-lint docs lock mutants compat: $(DEV)  ## style; pages; pins; bugs caught? other versions
+lint docs outcomes lock mutants compat: $(DEV)  ## style; pages; their runs; pins; bugs caught? other versions
 lint:
 	@$(BIN)ruff check . && $(BIN)ruff format --check .
 	@$(BIN)lint-imports --no-logo --no-cache
@@ -191,6 +191,8 @@ docs:
 	@for stage in $(basename $(notdir $(wildcard notebooks/source/*.py))); do \
 	  $(BIN)jupytext --quiet --update --output notebooks/$$stage.ipynb notebooks/source/$$stage.py || exit 1; \
 	done
+outcomes:
+	@$(PY) -m tools.pages.outcomes
 lock:
 	@for size in dev notebooks stages; do $(UV) pip compile -q $(U) --universal --python-version 3.10 --no-annotate \
 	  --custom-compile-command "make lock" $${constraint:-} pyproject.toml \
@@ -222,7 +224,7 @@ TARGETS := help help-variables all cpu single_gpu dp ddp ddp_inference model_par
   side_by_side notebooks exercises exercise try check watch room handouts hint solution reset restore \
   compare data \
   bench trace memory predict inspect \
-  doctor setup wheelhouse test compat mutants lint docs lock site
+  doctor setup wheelhouse test compat mutants lint docs outcomes lock site
 .PHONY: $(TARGETS)
 
 # `make 04_ddp` would find that folder, and have nothing to do.

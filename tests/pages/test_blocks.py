@@ -12,7 +12,7 @@ from tools.run import diffs, ideas
 from tools.run.stages import BEYOND, CPU_PROCESSES, OWN, STAGES, folder, script
 
 PAIRS = [*diffs.EXPLAINED, *pairwise(OWN)]  # the diffs that pages explain
-BY_THEMSELVES = ["variants", "own_curves", "left_out"]  # they run scripts for long
+BY_THEMSELVES = ["variants", "own_curves"]  # they run scripts for long
 
 
 def parts():
@@ -59,12 +59,6 @@ def test_what_a_stage_beyond_prints_is_fresh(stage, tmp_path):
     result = run(stage, "--data", "data/sample", "--out", out)
     printed = result.stdout.replace(f"{tmp_path}/", "runs/") + "```"
     assert_same("\n".join(["```console", *shown]), f"```console\n{printed}", name)
-
-
-@pytest.mark.parametrize("stage", variants.LEFT_OUT)
-def test_what_breaks_without_a_line_is_fresh(stage):
-    name = f"left_out {stage}"
-    assert_same(texts("left_out")[name], blocks.make(name), name)
 
 
 def test_the_curve_of_whole_batches_is_fresh():

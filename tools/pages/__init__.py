@@ -4,6 +4,7 @@ reasons          what each stage teaches, the reason for every hunk, addresses
 blocks           the generated parts of the pages
 essence          the diff of the front page
 symptoms         the page of symptoms: every "What goes wrong", by what you see
+outcomes         what happens with lines left out or wrong, from runs of all of them
 variants         parts that run scripts: variants, hello.py and its like, own scripts
 hangs            runs that hang, for 04_ddp/HANGS.md
 inspected        what make inspect says of a script with mistakes

@@ -1,4 +1,4 @@
-"""What happens with lines left out or wrong: `python -m tools.pages.outcomes [STAGE …]`.
+"""What happens with lines left out or wrong: `python -m tools.pages.outcomes [STAGE]`.
 
 switches.json has the edits, by hand, and outcomes.json what happened in a run of each:
 on CPUs, with gloo, on data/sample. The command runs all of them, or those of some
@@ -7,20 +7,25 @@ stages, and writes outcomes.json; with `--check` it says what has changed instea
 
 import json
 import math
-import os
 import re
 import sys
-import tempfile
-from pathlib import Path
 
 import torch
-from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from tools.lab import fake_cuda
-from tools.lab.run_record import NOISE, RunRecord, is_own
-from tools.run import compare, ranks
+from tools.lab.judge import record_run
+from tools.lab.run_record import NOISE, is_own
+from tools.lab.setting import Setting
+from tools.run import compare
 from tools.run.edit import edit
-from tools.run.stages import CPU_PROCESSES, RESUMES, ROOT, find_stage, refuse, script
+from tools.run.stages import (
+    CPU_PROCESSES,
+    EVERY,
+    RESUMES,
+    ROOT,
+    find_stage,
+    refuse,
+    script,
+)
 
 FOLDER = ROOT / "tools" / "pages"
 SWITCHES = json.loads((FOLDER / "switches.json").read_text())
@@ -30,7 +35,6 @@ RECORDED = {
     "backend": "gloo",
     "data": "data/sample",
 }
-IMAGES = 4000  # to train on, in data/sample
 LIMIT = 15  # seconds; a run that takes longer hangs
 
 
@@ -44,70 +48,38 @@ def edited(switch):
     return edit(script(switch["stage"]).read_text(), *switch["edits"].items())
 
 
-def prepare(rank, folder, fake):
-    """Have a rank count its steps, in a file, and believe in fake GPUs if asked to."""
-    if fake:
-        getattr(fake_cuda, fake)(lambda *_, **__: None)
-    file = os.open(folder / f"steps{rank}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    register_optimizer_step_post_hook(lambda *_: os.write(file, b"."))
-
-
-def batch_size(processes):
-    """Return how many images a step takes: 64, or as many as the ranks can share."""
-    return 64 - 64 % processes
-
-
-def run(stage, text, processes, limit=LIMIT, fake=""):
-    """Run the text of a script on so many ranks, and return its OUTCOME without a kind.
+def run(stage, text, processes, fake="", limit=LIMIT):
+    """Run the text of a script on so many ranks: return its OUTCOME, whose kind is "".
 
     A stage that can resume is stopped after the first epoch, and resumed.
     """
-    commands = [["--epochs", 3]]
-    if stage in RESUMES:
-        commands = [["--epochs", 1], ["--epochs", 3, "--resume"]]
-    with tempfile.TemporaryDirectory() as folder:
-        folder = Path(folder).resolve()
-        path = folder / stage / "mnist.py"
-        path.parent.mkdir()
-        path.write_text(text)
-        words = [path, "--data", RECORDED["data"], "--out", folder / "out"]
-        words += ["--batch-size", batch_size(processes)]
-        count = None if processes == 1 else processes
-        for flags in commands:
-            asked = prepare, folder, fake
-            try:
-                result = ranks.run([*words, *flags], count, timeout=limit, prepare=asked)
-            except ranks.TimedOut as error:
-                result = error
-            if getattr(result, "returncode", None) != 0:
-                break
-        record = RunRecord(
-            events=[[]] * processes, result=result, out=folder / "out", text=text
-        )
-        return described(record)
-
-
-def described(record):
-    """Return the OUTCOME of a RunRecord, without its kind where it ends well."""
-    found = {"curve": []}
-    if (record.out / "metrics.csv").exists():
-        found["curve"] = [list(row) for row in compare.read(record.out / "metrics.csv")]
+    setting = Setting(
+        processes=processes if processes > 1 else 0,
+        batch=64 - 64 % processes,  # what the ranks can share
+        resume=int(stage in RESUMES),
+        fake=fake,
+    )
+    record = record_run(text, stage, setting, limit)
+    found = {"kind": "", "curve": [list(row) for row in record.rows]}
     if record.hangs:
         lanes = [lane(record, rank) for rank in record.ranks]
-        return {"kind": "hangs", **found, "lanes": lanes}
+        return {**found, "kind": "hangs", "lanes": lanes}
     if record.status:
         error = first_error(record)
-        return {"kind": "crashes", **found, "error": error, "exit": record.status}
+        return {**found, "kind": "crashes", "error": error, "exit": record.status}
     return found
 
 
 def lane(record, rank):
     """Return how many epochs a rank has trained, and the line at which it waits."""
-    steps = record.out.with_name(f"steps{rank}").stat().st_size
-    steps_of_an_epoch = math.ceil(IMAGES / batch_size(len(record.events)))
+    images, _ = record.setting.images
+    steps = math.ceil(images / record.setting.batch)  # of an epoch
+    epochs = len(record.of("step", rank)) // steps
+    if "--resume" in record.result.cmd:  # the record is of this second run alone
+        epochs += record.setting.resume
     line = record.result.places.get(rank)
     code = record.text.splitlines()[line - 1].strip() if line else None
-    return {"rank": rank, "epochs": steps // steps_of_an_epoch, "line": line, "code": code}
+    return {"rank": rank, "epochs": epochs, "line": line, "code": code}
 
 
 def first_error(record):
@@ -127,35 +99,44 @@ def first_error(record):
     return first
 
 
+def right_curve(stage, processes):
+    """Return the curve of a stage's script as it is. Refuses where it does not end."""
+    found = run(stage, script(stage).read_text(), processes)
+    if found["kind"]:
+        refuse(f"{stage} on {processes} ranks, with nothing left out: {found}")
+    return found["curve"]
+
+
 def outcome(switch, processes, right, limit=LIMIT):
     """Return the OUTCOME of a switch; `right` is the curve of the script as it is."""
     fake = switch.get("fake", "")
-    found = run(switch["stage"], edited(switch), processes, limit, fake)
-    if "kind" not in found:
-        _, equal = compare.judge(found["curve"], right)
-        whole = equal and len(found["curve"]) == len(right)
-        found["kind"] = "nothing" if whole else "moves"
+    found = run(switch["stage"], edited(switch), processes, fake, limit)
+    if not found["kind"]:
+        found["kind"] = "nothing" if equal(found["curve"], right) else "moves"
     return found
 
 
-def record(stages):
-    """Return all outcomes of the switches of stages, as in outcomes.json."""
+def equal(curve, other):
+    """Return whether two curves are as long as each other, and equal to rounding."""
+    _, near = compare.judge(curve, other)
+    return near and len(curve) == len(other)
+
+
+def record_all(stages):
+    """Return the outcomes of all switches of stages, as in outcomes.json."""
     found = {"recorded": RECORDED, "right": {}, "switches": {}}
     for switch in SWITCHES:
         stage = switch["stage"]
         if stage not in stages:
             continue
         right = found["right"].setdefault(stage, {})
-        outcomes = {}
+        outcomes = found["switches"].setdefault(key(switch), {})
         for processes in switch["ranks"]:
-            if str(processes) not in right:
-                text = script(stage).read_text()
-                right[str(processes)] = run(stage, text, processes)["curve"]
-            curve = right[str(processes)]
-            outcomes[str(processes)] = outcome(switch, processes, curve)
-            kind = outcomes[str(processes)]["kind"]
-            print(f"{key(switch)} on {processes}: {kind}", flush=True)
-        found["switches"][key(switch)] = outcomes
+            ranks = str(processes)
+            if ranks not in right:
+                right[ranks] = right_curve(stage, processes)
+            outcomes[ranks] = outcome(switch, processes, right[ranks])
+            print(f"{key(switch)} on {ranks}: {outcomes[ranks]['kind']}", flush=True)
     return found
 
 
@@ -171,28 +152,28 @@ def layout(value, depth, indent=""):
     inner = indent + " "
     rows = []
     for name in sorted(value):
-        rows.append(f"{inner}{json.dumps(name)}: {layout(value[name], depth - 1, inner)}")
+        rows.append(
+            f"{inner}{json.dumps(name)}: {layout(value[name], depth - 1, inner)}"
+        )
     return "{\n" + ",\n".join(rows) + f"\n{indent}}}"
 
 
 def same(old, new):
     """Return whether two OUTCOMEs are the same, the curves up to rounding."""
-    _, equal = compare.judge(old["curve"], new["curve"])
-    if not equal or len(old["curve"]) != len(new["curve"]):
+    if not equal(old["curve"], new["curve"]):
         return False
     return {**old, "curve": None} == {**new, "curve": None}
 
 
-def show_changes(old, new):
-    """Print which outcomes differ from the stored ones; return how many do."""
-    changed = 0
+def changes(old, new):
+    """Return a line for each outcome that differs from the stored one."""
+    found = []
     for name, outcomes in new["switches"].items():
-        for processes, found in outcomes.items():
+        for processes, one in outcomes.items():
             stored = old["switches"].get(name, {}).get(processes)
-            if stored is None or not same(stored, found):
-                print(f"{name} on {processes}: {stored}\n  is now {found}")
-                changed += 1
-    return changed
+            if stored is None or not same(stored, one):
+                found.append(f"{name} on {processes}: {stored}, now {one}")
+    return found
 
 
 def left_out(stage):
@@ -211,21 +192,19 @@ def left_out(stage):
 
 
 def main():
-    words = sys.argv[1:]
-    check = "--check" in words
-    stages = [find_stage(word) for word in words if word != "--check"]
-    stages = stages or list(dict.fromkeys(switch["stage"] for switch in SWITCHES))
-    new = record(stages)
-    old = read() if STORED.exists() else {"recorded": None, "right": {}, "switches": {}}
-    if check:
-        if show_changes(old, new):
-            refuse("outcomes.json is stale: make outcomes")
+    words = [word for word in sys.argv[1:] if word != "--check"]
+    stages = [find_stage(word) for word in words] or list(EVERY.values())
+    old = read()
+    new = record_all(stages)
+    if "--check" in sys.argv:
+        found = changes(old, new)
+        if found:
+            refuse("\n".join([*found, "outcomes.json is stale: make outcomes"]))
         return
-    if old["recorded"] == RECORDED:  # what was recorded of other stages stays
-        names = {key(switch) for switch in SWITCHES if switch["stage"] not in stages}
-        kept = {name: old["switches"][name] for name in names & old["switches"].keys()}
-        new["right"] = {**old["right"], **new["right"]}
-        new["switches"] |= kept
+    for switch in SWITCHES:  # what was recorded of other stages stays
+        if switch["stage"] not in stages and key(switch) in old["switches"]:
+            new["switches"][key(switch)] = old["switches"][key(switch)]
+    new["right"] = {**old["right"], **new["right"]}
     STORED.write_text(layout(new, 3) + "\n")
 
 

@@ -14,7 +14,7 @@ from torch.utils.data import DistributedSampler
 
 from tools.bench import figures
 from tools.bench.tables import published
-from tools.pages import drawing
+from tools.pages import drawing, outcomes
 from tools.run.data import SAMPLE, tensors
 from tools.run.stages import ROOT, load
 
@@ -94,18 +94,11 @@ def bubble():
 
 
 def left_out():
-    """Return the losses of stage 4 without one line each, and with all of them.
-
-    They are those of the table on its page, which a command writes.
-    """
-    page = (ROOT / "04_ddp" / "README.md").read_text()
-    table = re.search(
-        r"<!-- generated: left_out 04_ddp -->(.*?)<!-- end -->", page, re.DOTALL
-    )
+    """Return the losses of stage 4 without one line each, and with all of them."""
     curves = {}
-    for name, numbers in re.findall(r"(?m)^(\S.*?)  +(\d\.\d{6}.*)$", table[1]):
-        curves[name] = [float(number) for number in numbers.split()]
-    right = curves.pop("(nothing left out)")
+    for name, losses in outcomes.left_out("04_ddp").items():
+        curves[name] = [round(loss, 6) for loss in losses]
+    right = curves.pop("")
     return [curves, right]
 
 

@@ -1,24 +1,21 @@
 """Generated parts that run scripts: variants, hello.py and its like, own scripts."""
 
-import json
 import re
 import tempfile
 from pathlib import Path
 
 from tools.lab import fake_cuda
 from tools.lab.exercise import patched
+from tools.pages import outcomes
 from tools.run import compare, ranks
-from tools.run.edit import edit
 from tools.run.stages import CPU_PROCESSES, OWN, ROOT, refuse, script
 
 VARIANTS = ROOT / "tests" / "beyond" / "variants"  # a patch for each variant
 HELLO = ROOT / "04_ddp" / "hello.py"
 GATHERED = ROOT / "03_dp" / "gathered.py"
 IN_ORDER = ROOT / "05_ddp_inference" / "in_order.py"
+NOTHING = "(nothing left out)"
 HEADING = "{:18}  epoch 1   epoch 2   epoch 3"
-# What a learner may leave out of a stage: {stage: {its name: the edits of the script
-# that do it, {text: what stands there instead}}}.
-LEFT_OUT = json.loads((ROOT / "tools" / "pages" / "left_out.json").read_text())
 # The own scripts: their processes, and in which settings the page compares them.
 PROCESSES = {"before": None, "after_ddp": 2, "after_fsdp": 2}
 NOT_RANDOM = ["--dropout", "0", "--no-augment"]
@@ -116,11 +113,10 @@ def variants(*words):
 
 def left_out(stage):
     """Return the losses of a stage, and of the same script without one change each."""
-    processes = CPU_PROCESSES.get(stage)
-    text = script(stage).read_text()
-    rows = [losses("(nothing left out)", text, processes)]
-    for name, edits in LEFT_OUT[stage].items():
-        rows.append(losses(name, edit(text, *edits.items()), processes))
+    rows = []
+    for name, numbers in outcomes.left_out(stage).items():
+        losses = [f"{loss:.6f}" for loss in numbers]
+        rows.append("  ".join([f"{name or NOTHING:18}", *losses]))
     return console(HEADING.format("without"), *rows)
 
 

@@ -1,0 +1,82 @@
+"""Promise: every idea has a switch, and its outcome is what a run does today."""
+
+import re
+
+import pytest
+
+from conftest import ROOT
+from tools.pages import outcomes
+from tools.pages.essence import STEPS
+from tools.run.diffs import EXPLAINED
+from tools.run.stages import folder, script
+
+STORED = outcomes.read()
+FOLDS = re.compile(r"(?s)<details>.*?</details>")
+SWITCHES = {outcomes.key(switch): switch for switch in outcomes.SWITCHES}
+RUN_ANEW = ["04_ddp/set_epoch", "04_ddp/init_process_group on rank 0", "04_ddp/barrier"]
+
+
+def ideas(a, b):
+    """Return the numbers of the hunks of each idea of a stage's page: lists."""
+    page = FOLDS.sub("", (folder(b) / "README.md").read_text())
+    parts = re.findall(rf"<!-- generated: hunk {a} {b} ([\d ]+) \|", page)
+    return [[int(number) for number in part.split()] for part in parts]
+
+
+def test_every_idea_has_a_switch_that_leaves_lines_out():
+    shown = {"01_cpu": [None]}  # it has no diff
+    for a, b in EXPLAINED:
+        switches = [one for one in outcomes.SWITCHES if one["stage"] == b]
+        without = {one["hunk"] for one in switches if one["position"] == "without"}
+        for hunks in ideas(a, b):
+            assert without & set(hunks), f"no switch for the hunks {hunks} of {b}"
+            shown.setdefault(b, []).extend(hunks)
+    for name, switch in SWITCHES.items():
+        assert switch["hunk"] in shown[switch["stage"]], name
+
+
+@pytest.mark.parametrize("name, switch", SWITCHES.items())
+def test_a_switch_applies_and_has_an_outcome_on_each_of_its_ranks(name, switch):
+    text = outcomes.edited(switch)
+    assert text != script(switch["stage"]).read_text()
+    compile(text, name, "exec")
+    found = STORED["switches"][name]
+    assert list(found) == [str(number) for number in switch["ranks"]]
+    assert found.keys() <= STORED["right"][switch["stage"]].keys()
+    for number, one in found.items():
+        if switch["gpus"]:
+            assert one["kind"] == "nothing"
+        if one["kind"] == "hangs":
+            assert [lane["rank"] for lane in one["lanes"]] == list(range(int(number)))
+            assert all(lane["code"] in text for lane in one["lanes"])
+    if "step" in switch:
+        assert switch["step"] in STEPS
+    if switch["exercise"]:
+        assert list((ROOT / "exercises").glob(f"{switch['exercise']}_*.md"))
+
+
+def test_the_file_holds_the_switches_of_today_and_nothing_of_this_machine():
+    assert STORED["recorded"] == outcomes.RECORDED, "record again: make outcomes"
+    assert STORED["switches"].keys() == SWITCHES.keys()
+    text = outcomes.STORED.read_text()
+    assert text == outcomes.layout(STORED, 3) + "\n"
+    assert not re.search(r"127\.0|/tmp|NaN|Infinity|0x", text)
+
+
+@pytest.mark.parametrize("name", RUN_ANEW)
+def test_a_switch_does_today_what_is_stored(name):
+    stored = STORED["switches"][name]["2"]
+    right = STORED["right"]["04_ddp"]["2"]
+    for limit in 5, 60:  # seconds; the longer one for a machine that is busy
+        found = outcomes.outcome(SWITCHES[name], 2, right, limit)
+        if outcomes.same(stored, found):
+            break
+    assert outcomes.same(stored, found), f"{name}: make outcomes\n{found}"
+
+
+def test_another_curve_is_noticed_and_rounding_is_not():
+    stored = STORED["switches"]["04_ddp/set_epoch"]["2"]
+    for factor, equal in (1 + 1e-8, True), (1 + 1e-4, False):
+        curve = [[factor * loss, *counts] for loss, *counts in stored["curve"]]
+        assert outcomes.same(stored, {**stored, "curve": curve}) == equal
+    assert not outcomes.same(stored, {**stored, "curve": stored["curve"][:2]})
