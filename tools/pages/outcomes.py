@@ -18,7 +18,6 @@ from tools.lab.setting import Setting
 from tools.run import compare
 from tools.run.edit import edit
 from tools.run.stages import (
-from tools.watch.collectives import is_of_others_end
     CPU_PROCESSES,
     EVERY,
     RESUMES,
@@ -27,6 +26,7 @@ from tools.watch.collectives import is_of_others_end
     refuse,
     script,
 )
+from tools.watch.collectives import is_of_others_end
 
 FOLDER = ROOT / "tools" / "pages"
 SWITCHES = json.loads((FOLDER / "switches.json").read_text())
