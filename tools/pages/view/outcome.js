@@ -1,5 +1,5 @@
 "use strict";
-// What happened in a real run with a switch off, as elements of a page. A curve is a
+// What happened in a real run with a mistake, as elements of a page. A curve is a
 // list of [loss, correct, total], one for each epoch.
 
 const GUESSES = { moves: "the curve moves", crashes: "it crashes", hangs: "it hangs",
@@ -168,5 +168,5 @@ function fillAside(aside, one) {
   aside.replaceChildren(element("h3", "", isWrong ? one.title : "One curve"),
     chart(right, curves, isWrong ? "wrong" : "same"),
     lossTable("stage 1", right, curves), element("p", "soft",
-      "Real runs. Switch an idea off, and see what happened without it."));
+      "Real runs. Switch a mistake on, and see what happened."));
 }

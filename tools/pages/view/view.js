@@ -5,7 +5,7 @@
 // head   the rail on a stage's page, and links to its ideas
 // part   the idea of data-pair that has the hunk data-hunk, without its reason
 // own    data-pair, all ideas
-// In the address, &off=set_epoch switches an idea off; #slides=04_ddp is for a screen.
+// In the address, &off=set_epoch switches a mistake on; #slides=04_ddp is for a screen.
 
 const views = [];  // { root, kind, pair, scripts, body, cards, aside }
 const parsed = new Map();  // a script's name -> what parseScript returns
@@ -154,7 +154,7 @@ function cardOf(view, number) {
   return view.cards.find(card => card.numbers.includes(number));
 }
 
-// ---- switches
+// ---- switches: each turns a mistake on, what is left out or common instead
 
 function addSwitches(view, card, idea, numbers) {
   const [a, b] = view.pair.split("-");
@@ -208,7 +208,7 @@ function update(view) {
     const off = card.switches.filter(one => place.off.has(one.name));
     card.classList.toggle("broken", off.length > 0);
     card.querySelectorAll(".switch").forEach((button, n) =>
-      button.setAttribute("aria-checked", !off.includes(card.switches[n])));
+      button.setAttribute("aria-checked", off.includes(card.switches[n])));
     card.told.replaceChildren();
     for (const one of off) {
       card.told.append(strike(card, one));
