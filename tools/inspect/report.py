@@ -1,6 +1,7 @@
 """The findings of an inspection, as text."""
 
 import os
+from textwrap import wrap
 
 from tools.run.stages import ROOT
 
@@ -81,7 +82,7 @@ def text(name, inspection, seconds, folder):
         lines.append("")
     lines += fine(seen, found, inspection.compared)
     for unchecked in NOT_CHECKED, *inspection.not_told:
-        lines.append(f"not checked: {unchecked}")
+        lines += wrap(f"not checked: {unchecked}", 80, subsequent_indent="  ")
     errors = sum(finding.level == "ERROR" for finding in found)
     told = counted(errors, "error") if errors else "No errors"
     lines.append(f"{told}. Whole log: {folder}/")
