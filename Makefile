@@ -71,7 +71,7 @@ help-variables:
 #: LAST=1       for try: the run that the last check has judged, once more
 #: SCRIPT=train.py  for inspect; NPROC=3 ranks, ARGS="..." its flags
 #: TRACK=half_day  or day: for exercise, which then follows it; for handouts
-#: WHO=Ada      for check, doctor, exercises: your name in the line for the instructor
+#: WHO=Ada      for check, doctor, exercises: your name for the instructor
 #: OMP_NUM_THREADS=4  threads of each process; not given: 1
 #: PYTHON=...   the Python to make .venv with, 3.10 or newer
 #: VENV=none    use the active Python with its PyTorch, and install nothing
@@ -136,11 +136,11 @@ reset:
 	@$(PY) -m tools.lab.commands reset "$(E)"
 restore:
 	@$(PY) -m tools.lab.commands restore "$(S)"
-handouts room: $(STAGES)  ## for instructors: to print; who is ready, and how far, FROM=FILE
+handouts room: $(STAGES)  ## for instructors: to print; who is where, FROM=FILE
 room:
-	@$(PY) -m tools.lab.commands room "$(FROM)"
+	@$(PY) -m tools.lab.commands room "$(FROM)" "$(or $(OUT),runs)"
 handouts:
-	@$(PY) -m tools.pages.handouts "$(or $(TRACK),half_day)"
+	@$(PY) -m tools.pages.handouts "$(or $(TRACK),half_day)" "$(or $(OUT),runs)"
 
 ## A closer look
 inspect: $(STAGES)  ## known silent mistakes in your own script, SCRIPT=train.py

@@ -161,7 +161,7 @@ def main():
     if action == "list":
         list_exercises(*more)
     elif action == "room":
-        show_room(name)
+        show_room(name, *more)
     elif action == "restore":
         restore(name or refuse("which stage? S=4, say"))
     elif action == "reset" and name == "all":

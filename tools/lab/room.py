@@ -13,7 +13,7 @@ from html import escape
 from pathlib import Path
 
 from tools.lab.exercise import along_the_path
-from tools.run.stages import ROOT, refuse
+from tools.run.stages import refuse
 
 TIME = re.compile(r"\W*(?:[\d./-]+,?[ T])?(\d{1,2}):(\d\d)\b")
 DOCTOR = re.compile(r"(\S+): (?:ready|not ready: ([^|]+))(?: \||$)")
@@ -92,8 +92,8 @@ def by_exercise(learners, now):
     return rows
 
 
-def show_room(name):
-    """Print how far a room is, by a file or by what comes in, and write it as a page.
+def show_room(name, out):
+    """Print how far a room is, by a file or by what comes in; write a page into `out`.
 
     The page shows what the last call found, and reads itself anew every 10 seconds.
     """
@@ -107,7 +107,7 @@ def show_room(name):
     rows = by_exercise(learners, now)
     print(*[line for line in [head, *rows] if line], sep="\n")
     table = escape("\n".join(rows))
-    page = ROOT / "runs/room.html"
-    page.parent.mkdir(exist_ok=True)
+    page = Path(out).resolve() / "room.html"
+    page.parent.mkdir(parents=True, exist_ok=True)
     page.write_text(f"{PAGE.read_text()}<h1>{escape(head)}</h1>\n<pre>{table}</pre>\n")
     print(page.as_uri())

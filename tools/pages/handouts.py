@@ -107,28 +107,28 @@ def told(exercise):
     return "\n\n".join(parts)
 
 
-def write(name, sections):
-    """Write pairs of a section's class and its Markdown to a page of HTML in runs/."""
+def write(path, sections):
+    """Write pairs of a section's class and its Markdown to a page of HTML."""
     render = MarkdownIt().enable("table").render
     shown = []
     for kind, text in sections:
         html = render(LOCAL_LINK.sub(r"\1", text))
         shown.append(f'<section class="{kind}">{html}</section>')
-    path = ROOT / "runs" / name
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join([HEAD.read_text(), *shown]))
     print(path.as_uri())
 
 
-def main(track):
-    """Write both pages for a track."""
+def main(track, out):
+    """Write both pages for a track into a folder."""
+    folder = Path(out).resolve()
     exercises = along_the_track(track)
     sections = [("card", text) for text in cards()]
     for exercise in exercises:
         sections += zip(("front", "code"), sheet(exercise), strict=True)
-    write("handouts.html", sections)
-    write("answers.html", [("told", told(exercise)) for exercise in exercises])
+    write(folder / "handouts.html", sections)
+    write(folder / "answers.html", [("told", told(exercise)) for exercise in exercises])
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])
