@@ -119,8 +119,8 @@ def test_a_room_says_who_is_ready_and_who_is_at_what_since_when(tmp_path):
     assert told == [
         "1 ready; Bob: no .venv; Eve: PyTorch 2.6.0",
         f"{EASY}   2 solved",
-        f"{TIMING}   1 solved  Cy (for 4 minutes)",
-        f"{SAMPLER}   0 solved  Ada (stuck for 12 minutes)",
+        f"{TIMING}   1 solved  Cy (4 min)",
+        f"{SAMPLER}   0 solved  Ada (stuck for 12 min)",
     ]
     assert page == (tmp_path / "room.html").as_uri()
     shown = (tmp_path / "room.html").read_text()

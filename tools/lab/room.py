@@ -83,8 +83,8 @@ def by_exercise(learners, now):
                 names.append(who)
             elif learner.at == exercise.number:
                 spent = (now - learner.since) % CLOCK
-                stuck = "stuck " if spent > exercise.minutes else ""
-                names.append(f"{who} ({stuck}for {spent} minutes)")
+                stuck = "stuck for " if spent > exercise.minutes else ""
+                names.append(f"{who} ({stuck}{spent} min)")
         count = solved[exercise.number]
         if count or names:
             row = f"{exercise.number} {count:3} solved  {', '.join(names)}"
@@ -106,8 +106,8 @@ def show_room(name, out):
     head = summary(learners)
     rows = by_exercise(learners, now)
     print(*[line for line in [head, *rows] if line], sep="\n")
-    table = escape("\n".join(rows))
+    table = "\n".join(f"<p>{escape(row)}</p>" for row in rows)
     page = Path(out).resolve() / "room.html"
     page.parent.mkdir(parents=True, exist_ok=True)
-    page.write_text(f"{PAGE.read_text()}<h1>{escape(head)}</h1>\n<pre>{table}</pre>\n")
+    page.write_text(f"{PAGE.read_text()}<h1>{escape(head)}</h1>\n{table}\n")
     print(page.as_uri())

@@ -67,7 +67,8 @@ def cards():
         "## Which tool, when?",
         chapter(hangs, "Which tool, when?").partition("\n\n`dist.breakpoint")[0],
     ]
-    return [f"{lines}\n\n{essence()}", "\n\n".join(waits)]
+    text = LOCAL_LINK.sub(r"\1", "\n\n".join(waits))
+    return [f"{lines}\n\n{essence()}", text]
 
 
 def sheet(exercise):
@@ -112,7 +113,7 @@ def write(path, sections):
     render = MarkdownIt().enable("table").render
     shown = []
     for kind, text in sections:
-        html = render(LOCAL_LINK.sub(r"\1", text))
+        html = render(text)
         shown.append(f'<section class="{kind}">{html}</section>')
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join([HEAD.read_text(), *shown]))
