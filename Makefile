@@ -70,7 +70,8 @@ help-variables:
 #:              FROM=DIR for data, FROM=FILE for room
 #: LAST=1       for try: the run that the last check has judged, once more
 #: SCRIPT=train.py  for inspect; NPROC=3 ranks, ARGS="..." its flags
-#: WHO=Ada      for check, exercises: your name in the line for the instructor
+#: TRACK=half_day  or day: for exercise, which then follows it; for handouts
+#: WHO=Ada      for check, doctor, exercises: your name for the instructor
 #: OMP_NUM_THREADS=4  threads of each process; not given: 1
 #: PYTHON=...   the Python to make .venv with, 3.10 or newer
 #: VENV=none    use the active Python with its PyTorch, and install nothing
@@ -120,7 +121,7 @@ resume sharded_checkpoint: $(STAGES)  ## 11 and 12: continue a killed run
 exercises: $(STAGES)  ## the path through them, and how far you are
 	@$(PY) -m tools.lab.commands list "" "$(WHO)"
 exercise: $(STAGES)  ## begin one, in workshop/: E=04; without E the next
-	@$(PY) -m tools.lab.commands begin "$(E)"
+	@$(PY) -m tools.lab.commands begin "$(E)" "$(TRACK)"
 try: $(STAGES)  ## run your version, beside a right one
 	@$(PY) -m tools.lab.commands try "$(E)" "$(LAST)"
 check: $(STAGES)  ## is it solved? what is still wrong?
@@ -135,11 +136,11 @@ reset:
 	@$(PY) -m tools.lab.commands reset "$(E)"
 restore:
 	@$(PY) -m tools.lab.commands restore "$(S)"
-handouts room: $(STAGES)  ## for instructors: to print; how far all are, FROM=FILE
+handouts room: $(STAGES)  ## for instructors: to print; who is where, FROM=FILE
 room:
-	@$(PY) -m tools.lab.commands room "$(FROM)"
+	@$(PY) -m tools.lab.commands room "$(FROM)" "$(or $(OUT),runs)"
 handouts:
-	@$(PY) -m tools.lab.commands handouts
+	@$(PY) -m tools.pages.handouts "$(or $(TRACK),half_day)" "$(or $(OUT),runs)"
 
 ## A closer look
 inspect: $(STAGES)  ## known silent mistakes in your own script, SCRIPT=train.py
@@ -164,8 +165,10 @@ predict: $(STAGES)  ## training on many GPUs, by a formula: NODES=4
 
 ## This machine
 setup: $(NOTEBOOKS)  ## all that a workshop needs, into .venv, at once
-doctor: $(STAGES)  ## is it ready? what works, and what to do
-	@$(PY) -m tools.run.doctor
+doctor:  ## is it ready? what works, and what to do
+	@$(MAKE) -s $(STAGES) || { echo "$(or $(subst $() ,_,$(WHO)),$${USER:-$$(id -u)}@$$(uname -n)): not ready:" \
+	  "$(if $(VENV),packages,no .venv)"; exit 1; }
+	@$(PY) -m tools.run.doctor "$(WHO)"
 data: $(STAGES)  ## all of MNIST, into data/mnist; FROM=DIR: from .gz files
 	@$(PY) -m tools.run.data "$(FROM)"
 wheelhouse: $(STAGES)  ## the packages of setup, for machines without a network
@@ -228,7 +231,7 @@ TARGETS := help help-variables all cpu single_gpu dp ddp ddp_inference model_par
 .PHONY: $(TARGETS)
 
 # `make 04_ddp` would find that folder, and have nothing to do.
-NOWHERE := $(firstword $(filter-out $(TARGETS) .venv/%,$(MAKECMDGOALS)))
+NOWHERE := $(firstword $(filter-out $(TARGETS) .venv/% active.%,$(MAKECMDGOALS)))
 ifneq ($(NOWHERE),)
 NUMBERS := $(shell seq 99) $(shell seq -w 99)
 $(error there is no target $(NOWHERE): $(if $(filter $(NUMBERS),$(NOWHERE)),is it E=$(NOWHERE)? ,)'make help' lists them)

@@ -101,30 +101,6 @@ def test_what_does_not_parse_is_answered_without_pytorch(workshop):
         assert result.stderr == ""
 
 
-ROOM = """\
-12:01 Ada: 3 of 31 solved (01 02 05), begun: 06
-Bob: 0 of 31 solved
-how do I begin?
-Cy: 1 of 31 solved (01), begun: 02 05
-12:09 Ada: 4 of 31 solved (01 02 05 06)
-"""
-
-
-def test_a_room_is_a_table(tmp_path):
-    path = tmp_path / "lines.txt"
-    path.write_text(ROOM)
-    told = call(["make", "room", f"FROM={path}"]).stdout
-    people, _, by_exercise = told.partition("\n\n")
-    rows = [line.split() for line in people.splitlines()]
-    assert rows[1:] == [["Ada", "4"], ["Cy", "1", "02", "05"], ["Bob", "0"]]
-    assert "\n01   2 solved   0 begun  The batch" in by_exercise
-    assert "\n02   1 solved   1 begun" in by_exercise
-    path.write_text("nobody\n")
-    for name, said in (path, "no line says"), (tmp_path / "no.txt", "No such file"):
-        result = call(["make", "room", f"FROM={name}"])
-        assert said in result.stderr.splitlines()[0]
-
-
 @pytest.mark.parametrize(
     ("words", "line"),
     [
@@ -197,16 +173,6 @@ def test_without_git_an_edited_stage_is_named_in_a_line(copy):
     for words in ["exercise", "E=08"], ["restore", "S=4"]:
         error, _ = act(*words).stderr.splitlines()  # ours, and make's
         assert error.startswith("04_ddp/mnist.py was edited, and git has no copy")
-
-
-def test_handouts_have_every_page_without_its_hints(copy):
-    act, root = copy
-    assert act("handouts").stdout.count("file://") == 2
-    sheets = (root / "runs/handouts.html").read_text()
-    assert sheets.count("Your task</h2>") == HOW_MANY
-    assert "Hint" not in sheets
-    told = (root / "runs/afterwards.html").read_text()
-    assert told.count("<section") == HOW_MANY
 
 
 def test_the_lab_knows_the_stages_of_today():

@@ -13,14 +13,14 @@ from tools.run.gpus import count_cpus
 
 
 def test_a_line_for_each_check_and_one_for_the_instructor():
-    result = call(["make", "doctor"], timeout=400)
+    result = call(["make", "doctor", "WHO=Ada L"], timeout=400)
     assert result.returncode == 0, result.stdout + result.stderr
     *lines, last = result.stdout.splitlines()
     verdicts = dict(line.split()[:2] for line in lines)
     assert list(verdicts) == ["packages", "gpus", "processes", "disk", "mnist"]
     assert "gloo, 2 processes: all_reduce is right" in lines[2]
-    machine = r"doctor \| \w+ \w+ \| Python 3\.[\d.]+ \| torch \S+ \| cores (\d+) "
-    assert re.fullmatch(rf"{machine}\| ready", last)[1] == str(count_cpus())
+    machine = r"\w+ \w+ \| Python 3\.[\d.]+ \| torch \S+ \| cores (\d+)"
+    assert re.fullmatch(rf"Ada_L: ready \| {machine}", last)[1] == str(count_cpus())
 
 
 def test_a_failure_gives_exit_status_1(monkeypatch, capsys, tmp_path):
@@ -34,12 +34,12 @@ def test_a_failure_gives_exit_status_1(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(data, "SAMPLE", root)
     monkeypatch.setattr(torch, "__version__", "2.8.0+cpu")
     with pytest.raises(SystemExit, match="a stage could not run here"):
-        doctor.main()
+        doctor.main("Eve")
     lines = capsys.readouterr().out.splitlines()
     assert "need PyTorch 2.9 or newer" in lines[0]
     assert lines[2].startswith("processes  FAILURE  DistError: broken: try ")
     assert f"{path} is damaged: " in lines[4]
-    assert lines[5].endswith(" | missing: packages, processes, mnist")
+    assert lines[5].startswith("Eve: not ready: PyTorch 2.8.0, processes, mnist | ")
 
 
 @pytest.mark.parametrize(

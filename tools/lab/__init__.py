@@ -2,10 +2,11 @@
 
 commands    what a learner calls
 exercise    finds an exercise: its row in exercises/path.csv, its page, its scripts
+track       the exercises of a workshop, in its order
 progress    what the learner has begun and solved
+room        how far a room of learners is
 trying      `make try`: a run of the learner's script beside a right one
 setting     how a script is run: by a check, or by `make try`
-handouts    the exercises to print, for instructors
 judge       runs a script as the check of its exercise asks, and judges it
 checks      what the exercises' own check.py share
 image_run   the same, of which images each rank took

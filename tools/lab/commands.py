@@ -10,18 +10,19 @@ import shutil
 import sys
 
 from tools.lab.exercise import along_the_path, find_exercise, stage_text
-from tools.lab.handouts import write_handouts
 from tools.lab.progress import (
     WHICH,
-    first_on_path,
+    first_on_track,
     last_begun,
     list_exercises,
     next_step,
     own_script,
     progress,
-    show_room,
     workshop,
+    workshop_folder,
 )
+from tools.lab.room import show_room
+from tools.lab.track import choose_track
 from tools.lab.trying import try_script
 from tools.run import data, stages
 from tools.run.diffs import color
@@ -160,9 +161,7 @@ def main():
     if action == "list":
         list_exercises(*more)
     elif action == "room":
-        show_room(name)
-    elif action == "handouts":
-        write_handouts()
+        show_room(name, *more)
     elif action == "restore":
         restore(name or refuse("which stage? S=4, say"))
     elif action == "reset" and name == "all":
@@ -171,7 +170,9 @@ def main():
     elif action == "reset":
         reset(find_exercise(name or refuse(WHICH)))
     elif action == "begin":
-        begin(find_exercise(name) if name else first_on_path("") or last_begun())
+        if more:
+            choose_track(more[0], workshop_folder())
+        begin(find_exercise(name) if name else first_on_track("") or last_begun())
     else:
         exercise = find_exercise(name) if name else last_begun()
         sys.exit(ACTIONS[action](exercise, *more))

@@ -38,6 +38,12 @@ MADE_FOR = ROOT / "tools/lab/stages.txt"  # written by `make docs`
 HINT = re.compile(r"(?s)<details><summary>.*?</summary>\n\n(.*?)\n\n</details>")
 
 
+def chapter(text, title):
+    """Return a chapter of a page, without its title."""
+    found = re.search(rf"(?ms)^## {re.escape(title)}\n+(.*?)(?=^## |\Z)", text)
+    return found[1].strip()
+
+
 class Exercise:
     """An exercise: a row of exercises/path.csv, and its files."""
 
@@ -55,8 +61,7 @@ class Exercise:
 
     def chapter(self, title):
         """Return a chapter of the page."""
-        found = re.search(rf"(?ms)^## {title}\n+(.*?)(?=^## |\Z)", self.text)
-        return found[1].strip()
+        return chapter(self.text, title)
 
     def hints(self):
         """Return the three hints."""

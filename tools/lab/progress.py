@@ -1,24 +1,24 @@
-"""How far a learner is, and how far a room of learners is."""
+"""How far a learner is."""
 
 import os
-import platform
-import re
-import sys
-from collections import Counter
 from pathlib import Path
 
 from tools.lab.exercise import PARTS, along_the_path
+from tools.lab.track import ALL, along_the_track, chosen_track
+from tools.run.doctor import sender
 from tools.run.stages import ROOT, refuse
 
 WHICH = "which exercise? E=04, say; 'make exercises' lists them"
-# a line of `progress`, with whatever a chat has put in front of it
-LINE = re.compile(r"(\S+): \d+ of \d+ solved(?: \(([\d ]+)\))?(?:, begun: ([\d ]+))?")
+
+
+def workshop_folder():
+    """Return the learner's folder: workshop/ or $WORKSHOP."""
+    return Path(os.environ.get("WORKSHOP") or ROOT / "workshop")
 
 
 def workshop(exercise):
-    """Return the learner's folder for an exercise, in workshop/ or $WORKSHOP."""
-    folder = Path(os.environ.get("WORKSHOP") or ROOT / "workshop")
-    return folder / exercise.name
+    """Return the learner's folder for an exercise."""
+    return workshop_folder() / exercise.name
 
 
 def own_script(exercise):
@@ -38,21 +38,25 @@ def state(exercise):
     return "begun" if folder.exists() else ""
 
 
-def last_begun():
-    """Return the exercise that was begun last; refuses where none is begun."""
+def in_order_begun():
+    """Return the exercises that were begun, also those solved, the last one last."""
     times = {}
     for exercise in along_the_path():
         page = workshop(exercise) / "README.md"
         if page.exists():
-            times[page.stat().st_mtime] = exercise
-    if not times:
-        refuse(WHICH)
-    return times[max(times)]
+            times[page.stat().st_mtime_ns] = exercise
+    return [times[time] for time in sorted(times)]
 
 
-def first_on_path(wanted):
-    """Return the first exercise of a state on the path, or None."""
-    for exercise in along_the_path():
+def last_begun():
+    """Return the exercise that was begun last; refuses where none is begun."""
+    begun = in_order_begun()
+    return begun[-1] if begun else refuse(WHICH)
+
+
+def first_on_track(wanted):
+    """Return the first exercise of a state on the learner's track, or None."""
+    for exercise in along_the_track(chosen_track(workshop_folder())):
         if state(exercise) == wanted:
             return exercise
     return None
@@ -61,26 +65,28 @@ def first_on_path(wanted):
 def next_step():
     """Return what to do next."""
     for wanted, command in ("begun", "check"), ("", "exercise"):
-        exercise = first_on_path(wanted)
+        exercise = first_on_track(wanted)
         if exercise:
             return f"Next: make {command} E={exercise.number}"
-    return "All are solved."
+    track = chosen_track(workshop_folder())
+    if track == ALL:
+        return "All are solved."
+    return f"All of {track} are solved. Next: make exercise TRACK={ALL}"
 
 
 def progress(who=""):
     """Return how far one is: a line to send to the instructor."""
-    numbers = {"done": [], "begun": [], "": []}
     path = along_the_path()
-    for exercise in path:
-        numbers[state(exercise)].append(exercise.number)
-    # a container may know no name of its user
-    user = os.environ.get("USER") or os.getuid()
-    name = (who or f"{user}@{platform.node()}").replace(" ", "_")
-    text = f"{name}: {len(numbers['done'])} of {len(path)} solved"
-    if numbers["done"]:
-        text += f" ({' '.join(numbers['done'])})"
-    if numbers["begun"]:
-        text += f", begun: {' '.join(numbers['begun'])}"
+    solved = [one.number for one in path if state(one) == "done"]
+    begun = [one.number for one in in_order_begun() if state(one) == "begun"]
+    text = f"{sender(who)}: {len(solved)} of {len(path)} solved"
+    if solved:
+        text += f" ({' '.join(solved)})"
+    following = first_on_track("")
+    if begun:
+        text += f", begun: {' '.join(begun)}"
+    elif following:
+        text += f", next: {following.number}"
     return text
 
 
@@ -95,27 +101,3 @@ def list_exercises(who=""):
         after = f"  (after {', '.join(exercise.after)})" if exercise.after else ""
         print(f"{head}  {state(exercise):5}  {exercise.title}{after}")
     print("", next_step(), progress(who), sep="\n")
-
-
-def show_room(path):
-    """Print how far a room is: the lines that learners sent, in a file or on stdin."""
-    text = Path(path).read_text() if path else sys.stdin.read()
-    room = {}  # who: numbers solved and begun; somebody's last line counts
-    for who, solved, begun in LINE.findall(text):
-        room[who] = solved.split(), begun.split()
-    if not room:
-        refuse("no line says '3 of 34 solved': collect the last lines of 'make check'")
-    width = max(map(len, room))
-    solved_by = Counter()
-    begun_by = Counter()
-    print(f"{'who':{width}}  solved  begun")
-    for who, (solved, begun) in sorted(room.items(), key=lambda item: -len(item[1][0])):
-        print(f"{who:{width}}  {len(solved):6}  {' '.join(begun)}")
-        solved_by.update(solved)
-        begun_by.update(begun)
-    print(f"\nOf {len(room)} learners so many have solved, or begun, an exercise:")
-    for exercise in along_the_path():
-        number = exercise.number
-        if solved_by[number] or begun_by[number]:
-            counts = f"{solved_by[number]:3} solved {begun_by[number]:3} begun"
-            print(f"{number} {counts}  {exercise.title}")

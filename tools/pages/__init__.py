@@ -1,8 +1,9 @@
-"""What is read: `make docs`, `side_by_side`, `notebooks`.
+"""What is read: `make docs`, `side_by_side`, `notebooks`, `handouts`.
 
 reasons          what each stage teaches, the reason for every hunk, addresses
 blocks           the generated parts of the pages
 essence          the diff of the front page
+handouts         the exercises of a workshop to print, and the instructor's answers
 symptoms         the page of symptoms: every "What goes wrong", by what you see
 outcomes         what happens with lines left out or wrong, from runs of all of them
 variants         parts that run scripts: variants, hello.py and its like, own scripts

@@ -1,8 +1,8 @@
 """Say whether this machine is ready for a workshop: `python -m tools.run.doctor`.
 
 Prints a line for each check: OK, WARNING or FAILURE, and what to do about it. The last
-line is for the instructor. It has parts, with ` | ` between them: doctor, the system,
-Python, PyTorch, the cores, and `ready` or `missing: ` and the checks that failed.
+line is for the instructor. It has parts, with ` | ` between them: who, and `ready` or
+`not ready: ` and why; the system, Python, PyTorch, the cores.
 """
 
 import os
@@ -95,7 +95,20 @@ def mnist():
     return OK, f"{found}; data/mnist, {sum(data.check(data.FULL))}"
 
 
-def main():
+def sender(who=""):
+    """Return the name in a line for the instructor, in one word."""
+    # a container may know no name of its user
+    user = os.environ.get("USER") or os.getuid()
+    return (who or f"{user}@{platform.node()}").replace(" ", "_")
+
+
+def in_short(name, text):
+    """Return a failed check in a word or two, for the instructor."""
+    old = re.search(r"here is ([\d.]+)", text)
+    return f"PyTorch {old[1]}" if old else name
+
+
+def main(who=""):
     end_at_a_closed_pipe()
     os.chdir(ROOT)
     failed = []
@@ -108,15 +121,16 @@ def main():
             verdict = FAILURE
             text = f"{type(error).__name__}: {error}".partition("\n")[0]
         if verdict == FAILURE:
-            failed.append(name)
+            failed.append(in_short(name, text))
         print(f"{verdict:8} {text}")
+    verdict = f"not ready: {', '.join(failed)}" if failed else "ready"
     system = f"{platform.system()} {platform.machine()}"
-    versions = f"Python {platform.python_version()} | torch {metadata.version('torch')}"
-    verdict = f"missing: {', '.join(failed)}" if failed else "ready"
-    print(f"doctor | {system} | {versions} | cores {count_cpus()} | {verdict}")
+    torch = metadata.version("torch") if is_there("torch") else "missing"
+    versions = f"Python {platform.python_version()} | torch {torch}"
+    print(f"{sender(who)}: {verdict} | {system} | {versions} | cores {count_cpus()}")
     if failed:
         sys.exit("a stage could not run here: fix what says FAILURE")
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])
