@@ -18,7 +18,7 @@ from tools.lab.run_record import Wrong
 from tools.run.stages import EVERY
 
 EXERCISES = sorted(along_the_path(), key=lambda one: one.number)
-HANGING = 3  # seconds, after which a script that has to hang is ended
+HANGING = 1  # seconds, after which a script that has to hang is ended
 PATIENT = 120  # seconds, for those that have to end: the machine may be busy
 REASONS = {  # a part of what the check says of the broken script
     "01": "got mat1 is on cpu, different from other tensors on cuda:0",
