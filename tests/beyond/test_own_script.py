@@ -203,20 +203,3 @@ def test_each_rank_is_random_by_itself_and_evaluates_what_is_saved(
         seeds += (tmp_path / f"seeds{rank}").read_text().split()
     assert len(seeds) == 8  # of two epochs, training and evaluation
     assert len(set(seeds)) == 8
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "stages", "others"),
-    [
-        ("before", "after_ddp", ["05_ddp_inference", "11_resume"], 16),
-        ("after_ddp", "after_fsdp", ["07_fsdp"], 9),
-    ],
-)
-def test_added_lines_are_the_stages(a, b, stages, others):
-    """All but a few, which the page explains."""
-    known = set()
-    for name in [a, *stages]:
-        known |= {line.strip() for line in script(name).read_text().splitlines()}
-    lines = [line.strip() for line in script(b).read_text().splitlines()]
-    found = [line for line in lines if line not in known]
-    assert len(found) <= others, "\n".join(found)

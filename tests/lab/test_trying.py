@@ -65,16 +65,6 @@ def test_a_setting_that_a_check_has_left_is_read_again(tmp_path):
     )
 
 
-def test_what_the_check_deletes_is_deleted(tmp_path):
-    for name in "state.pth", "rank1.pth":
-        (tmp_path / name).touch()
-    (tmp_path / "parts/of").mkdir(parents=True)
-    Setting(processes=2).delete_others(tmp_path)
-    assert len(list(tmp_path.iterdir())) == 3
-    Setting(processes=2, keep=("state.pth", "model.pth")).delete_others(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["state.pth"]
-
-
 def test_a_run_is_resumed():
     setting = Setting(processes=2, flags=("--lr", "1"), resume=1)
     first, second = setting.command_lines("mnist.py")

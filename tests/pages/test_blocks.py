@@ -83,11 +83,6 @@ def test_the_verdict_on_the_front_page_is_fresh(top):
     assert_same("\n".join(["```console", *old]), "\n".join(["```console", *new]), "")
 
 
-def test_the_curve_of_whole_batches_is_fresh():
-    name = "variants whole_batches"
-    assert_same(texts("variants")[name], blocks.make(name), name)
-
-
 @pytest.mark.parametrize("name, title", zip(OWN[:2], variants.SETTINGS, strict=False))
 def test_the_curve_of_an_own_script_is_fresh(name, title):
     """Two of nine, which take a minute; test_own_script compares the scripts."""
@@ -145,17 +140,3 @@ def test_stale_parts_are_noticed():
     assert not blocks.same(start + "loss 0.436164", start + "loss 0.446164")
     assert not blocks.same(start + "test 876/1000", start + "test 896/1000")
     assert not blocks.same(start, start.replace("3", "4"))
-
-
-def test_stale_parts_are_written_anew(tmp_path, monkeypatch, capsys):
-    page = tmp_path / "page.md"
-    start = "before\n<!-- generated: {} -->\n"
-    monkeypatch.setattr(blocks, "ROOT", tmp_path)
-    monkeypatch.setattr(blocks, "PAGES", ["page.md"])
-    monkeypatch.setattr(blocks, "BLOCKS", {"twice": lambda word: f"{word} {word}"})
-    page.write_text(start.format("twice a") + "old\n<!-- end -->\nafter\n")
-    blocks.write()
-    assert page.read_text() == start.format("twice a") + "a a\n<!-- end -->\nafter\n"
-    page.write_text(start.format("thrice") + "<!-- end -->\n")
-    with pytest.raises(SystemExit, match=r"^page.md: .* makes no part 'thrice'$"):
-        blocks.write()

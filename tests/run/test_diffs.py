@@ -3,7 +3,6 @@
 import ast
 import re
 import subprocess
-import sys
 
 import pytest
 
@@ -88,21 +87,6 @@ def test_shared_sections_are_equal(pair):
     old, new = map(sections, pair)
     assert old.keys() == new.keys()
     assert {name for name in old if old[name] != new[name]} == CHANGES[pair]
-
-
-@pytest.mark.parametrize("plain", [{}, {"NO_COLOR": "1"}, {"TERM": "dumb"}])
-def test_a_terminal_shows_colors_unless_it_asks_for_none(plain, monkeypatch, capsys):
-    for name, text in {"NO_COLOR": "", "TERM": "xterm", **plain}.items():
-        monkeypatch.setenv(name, text)
-    diffs.show("03_dp", "04_ddp")
-    piped = capsys.readouterr().out
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    diffs.show("03_dp", "04_ddp")
-    shown = capsys.readouterr().out
-    assert re.sub(r"\033\[[\d;]*m", "", shown) == piped
-    count = diffs.changed_lines("03_dp", "04_ddp") + 2  # with --- and +++
-    colored = re.findall(r"^\033\[(?:91m-|32m\+)", shown, re.MULTILINE)
-    assert len(colored) == (0 if plain else count)
 
 
 def test_head_ends_it_in_silence():
