@@ -15,7 +15,7 @@ RUNS = {  # stage -> ARGS, and what begins in a step
 
 def assert_steps(folder, count, step):
     """Assert that `count` traces have five steps and that rank 0's begin so."""
-    traces = sorted(folder.glob("*.json"))
+    traces = sorted(folder.glob("trace_*_[0-9].json"))
     assert len(traces) == count
     for rank, path in enumerate(traces):
         spans = timeline.read_spans(path, rank)

@@ -3,128 +3,135 @@
 import pytest
 
 from conftest import ROOT, call, edited
-from tools.inspect import report
-from tools.inspect.runs import inspect
+from tools.inspect import report, runs
+from tools.inspect.findings import TABLE
 from tools.run.stages import script
 
 STAGE = "05_ddp_inference"
 SET_EPOCH = (
     "        sampler.set_epoch(epoch)  # without it, every epoch has the same order\n"
 )
+OWN = "        torch.manual_seed(epoch + 100 * rank)\n"
+REDUCED = "    dist.all_reduce(totals)  # adds up over all ranks\n"
+SHUFFLED = "world_size, sampler=sampler", "world_size, shuffle=True"
+LOADER = "loader = DataLoader"
 WRAPPED = "nn.parallel.DistributedDataParallel(model)  # averages gradients"
-REPORT = "        if rank == 0:\n            report("
-TWICE = """        loss.backward()
-        nn.functional.cross_entropy(model(images), labels).backward()
-"""
-MISTAKES = {
-    "the same samples, in the same order": [
-        ("world_size, sampler=sampler", "world_size, shuffle=True"),
-        (SET_EPOCH, "        torch.manual_seed(epoch)\n"),
-    ],
-    "shares of an epoch overlap": [
-        ("world_size, sampler=sampler", "world_size, shuffle=True"),
-        (SET_EPOCH, "        torch.manual_seed(epoch + 100 * rank)\n"),
-    ],
-    "every epoch takes the samples in the same order": [(SET_EPOCH, "")],
-    "no module is wrapped in DDP": [(WRAPPED, "model")],
-    "the model is called past DDP": [("train_epoch(ddp_model,", "train_epoch(model,")],
-    "number is printed: loss": [
-        ("    dist.all_reduce(totals)  # adds up over all ranks\n", "")
-    ],
-    "number is printed: correct": [("    dist.all_reduce(counts)\n", "")],
-    "write the same file": [(REPORT, REPORT.replace("rank == 0", "True"))],
-    "counts 1 of 1000 samples twice": [
-        ("range(rank, len(test), world_size)", "range(rank * 499, 500 + rank * 500)")
-    ],
-    "different learning rates": [
-        ("lr=args.lr)", "lr=args.lr * (1 + rank))"),
-    ],
-    "gradients are exchanged 2 times for a step": [
-        ("        loss.backward()\n", TWICE),
-    ],
-    "the ranks draw the same random numbers": [
+BACKWARD = "        loss.backward()\n"
+TWICE = "        nn.functional.cross_entropy(model(images), labels).backward()\n"
+NOISE = "        images = images * torch.rand(28, 28)\n"
+CHANGES = {  # each is run once
+    "one order": [
+        (SET_EPOCH, ""),
         (
-            "        loss = nn",
-            "        images = images * torch.rand(28, 28)\n        loss = nn",
-        )
+            "        if rank == 0:\n            report(",
+            "        if True:\n            report(",
+        ),
+        (BACKWARD, BACKWARD + TWICE),
+        ("        loss = nn", NOISE + "        loss = nn"),
+        ("lr=args.lr)", "lr=args.lr * (1 + rank))"),
+        ("rank, len(test), world_size", "rank * 499, 500 * (rank + 1)"),
     ],
+    "no wrapper": [(WRAPPED, "model"), SHUFFLED, (SET_EPOCH, OWN), (REDUCED, "")],
+    "no shares": [SHUFFLED, (SET_EPOCH, "        torch.manual_seed(epoch)\n")],
 }
+MISTAKES = {  # what is found -> in which of CHANGES, at which line
+    "every epoch takes the samples in the same order": ("one order", LOADER),
+    "write the same file": ("one order", "open("),
+    "gradients are exchanged 2 times for a step": ("one order", BACKWARD),
+    "the ranks draw the same random numbers": ("one order", "loss = nn"),
+    "the learning rates differ": ("one order", "optimizer.step()"),
+    "counts 1 of 1000 samples twice": ("one order", "in DataLoader("),
+    "no module is wrapped in DDP": ("no wrapper", "optimizer.step()"),
+    "shares of an epoch overlap": ("no wrapper", LOADER),
+    "number is printed: loss": ("no wrapper", "if rank == 0:"),
+    "on the same samples, in the same order": ("no shares", LOADER),
+}
+HANGS = """
+import torch.distributed as dist
+dist.init_process_group()
+if dist.get_rank() == 1:
+    dist.barrier()
+dist.all_gather_object([None, None], 1)
+dist.barrier()
+"""
+WRITES = """
+import os, shutil, torch
+from pathlib import Path
+here = Path(__file__).parent
+if os.environ['RANK'] == '1':
+    raise SystemExit
+assert (here / 'old').read_text() == 'precious'
+(here / 'old').write_text('new')
+assert (here / 'old').read_text() == 'new'
+with open(here / 'log', 'a') as file:
+    file.write('more')
+assert (here / 'log').read_text() == 'some more'
+os.replace(here / 'old', here / 'model')
+shutil.rmtree(here / 'kept')
+torch.save([1], here / 'kept' / 'weights')
+assert torch.load(here / 'kept' / 'weights') == [1]
+os.makedirs(here / 'made' / 'deep')
+"""
 
 
-def inspected(path, folder, *flags, gradients=False):
+def inspected(path, folder, *flags, compare=False):
     """Return an Inspection of a script on two ranks, and the report."""
     command = path, ["--data", ROOT / "data/sample", *flags], 2
-    found = inspect(command, folder / "log", gradients)
-    return found, report.text(path.name, found, 0, folder / "log")
+    found = runs.inspect(command, folder / "inspection", compare)
+    return found, report.text(path.name, found, 0, folder / "inspection")
 
 
-@pytest.mark.parametrize(
-    "path",
-    [script(STAGE), script("07_fsdp"), script("after_ddp")],
-    ids=["05", "07", "own"],
-)
-def test_a_right_script_has_no_finding(path, tmp_path):
-    found, text = inspected(path, tmp_path, gradients=True)
+@pytest.mark.parametrize("stage", ["07_fsdp", "after_ddp"])
+def test_a_right_script_has_no_finding(stage, tmp_path):
+    found, text = inspected(script(stage), tmp_path, compare=True)
     assert found.findings == [], text
     assert found.compared == 6, text
-    assert "a new order in each epoch" in text
     assert text.splitlines()[-1].startswith("No errors")
 
 
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory):
+    """Return of each of CHANGES to stage 5 the script's lines, and the findings."""
+    made = {}
+    for name, changes in CHANGES.items():
+        folder = tmp_path_factory.mktemp("inspected")
+        path = edited(STAGE, folder, *changes)
+        found, _ = inspected(path, folder)
+        made[name] = path.read_text().splitlines(), found.findings
+    return made
+
+
 @pytest.mark.parametrize("what", MISTAKES)
-def test_a_mistake_is_found_with_its_line(what, tmp_path):
-    path = edited(STAGE, tmp_path, *MISTAKES[what])
-    _, text = inspected(path, tmp_path)
-    (finding,) = [part for part in findings_of(text) if what in part]
-    number = int(finding.split("mnist.py:")[1].split()[0])
-    line = path.read_text().splitlines()[number - 1]
-    assert line.strip(), finding
-
-
-def findings_of(text):
-    """Return the findings in a report, each with its details."""
-    parts = []
-    for line in text.splitlines():
-        if line.startswith(("ERROR", "SLOW", "LOOK")):
-            parts.append(line)
-        elif line.startswith("    ") and parts:
-            parts[-1] += "\n" + line
-    return parts
+def test_a_mistake_is_found_with_its_line(what, reports):
+    name, line = MISTAKES[what]
+    lines, findings = reports[name]
+    (found,) = [one for one in findings if what in f"{one.what} {one.details}"]
+    number = int(found.line.removeprefix("mnist.py:"))
+    assert line.strip() in lines[number - 1], found
 
 
 def test_a_missing_factor_is_named(tmp_path):
-    change = (
-        "        loss.backward()",
-        "        (loss / dist.get_world_size()).backward()",
-    )
-    path = edited(STAGE, tmp_path, change)
-    found, text = inspected(path, tmp_path, gradients=True)
+    change = BACKWARD, "        (loss / dist.get_world_size()).backward()\n"
+    found, text = inspected(edited(STAGE, tmp_path, change), tmp_path, compare=True)
     assert "length 0.500000: a factor of 2, the world size, is missing" in text
     assert [one.level for one in found.findings] == ["ERROR"]
 
 
-def test_a_hang_is_told_with_the_line_of_each_rank(tmp_path):
+def test_a_hang_is_told_with_the_line_of_each_rank(tmp_path, monkeypatch):
+    monkeypatch.setattr(runs, "PATIENCE", 2)
     path = tmp_path / "train.py"
-    path.write_text(
-        "import torch.distributed as dist\n"
-        "dist.init_process_group()\n"
-        "if dist.get_rank() == 1:\n"
-        "    dist.barrier()\n"
-        "dist.all_gather_object([None, None], 1)\n"
-        "dist.barrier()\n"
-    )
-    found = inspect((path, [], 2), tmp_path / "log", gradients=False)
-    (hang, parted) = found.findings
-    assert hang.what == "the run hangs"
-    assert hang.details == ["rank 0 is at train.py:5", "rank 1 is at train.py:4"]
+    path.write_text(HANGS)
+    found, _ = inspected(path, tmp_path)
+    hang, parted = found.findings
+    assert hang.what.startswith("the run hangs")
+    assert hang.details == ["rank 0: at train.py:6", "rank 1: at train.py:5"]
     assert parted.what == "the ranks part at collective call 1"
 
 
 def test_a_script_that_fails_says_so(tmp_path):
     path = tmp_path / "train.py"
     path.write_text("import sys\n\nraise ValueError(sys.argv[1])\n")
-    flags = [f"SCRIPT={path}", "NPROC=3", "ARGS=seven"]
-    result = call(["make", "inspect", *flags])
+    result = call(["make", "inspect", f"SCRIPT={path}", "NPROC=3", "ARGS=seven"])
     assert result.returncode == 2, result.stderr
     assert result.stdout.startswith("train.py on 3 CPU ranks: 0 steps")
     assert "ERROR  rank 0 fails: ValueError: seven" in result.stdout
@@ -133,34 +140,25 @@ def test_a_script_that_fails_says_so(tmp_path):
 
 def test_nothing_of_the_users_is_overwritten(tmp_path):
     path = tmp_path / "train.py"
-    path.write_text(
-        "import os, shutil, torch\n"
-        "from pathlib import Path\n"
-        "here = Path(__file__).parent\n"
-        "if os.environ['RANK'] == '1':\n"
-        "    raise SystemExit\n"
-        "assert (here / 'old').read_text() == 'precious'\n"
-        "(here / 'old').write_text('new')\n"
-        "assert (here / 'old').read_text() == 'new'\n"
-        "with open(here / 'log', 'a') as file:\n"
-        "    file.write('more')\n"
-        "assert (here / 'log').read_text() == 'some more'\n"
-        "os.replace(here / 'old', here / 'model')\n"
-        "shutil.rmtree(here / 'kept')\n"
-        "torch.save([1], here / 'kept' / 'weights')\n"
-        "assert torch.load(here / 'kept' / 'weights') == [1]\n"
-        "os.makedirs(here / 'made' / 'deep')\n"
-    )
+    path.write_text(WRITES)
     (tmp_path / "kept").mkdir()
     contents = {"old": "precious", "log": "some ", "model": "best", "kept/weights": "x"}
     for name, text in contents.items():
         (tmp_path / name).write_text(text)
-    found = inspect((path, [], 2), tmp_path / "log_of_it", gradients=False)
-    whats = [one.what for one in found.findings]
-    assert not any("fails" in what for what in whats), whats
+    found, text = inspected(path, tmp_path)
+    assert not any(one.name == "fails" for one in found.findings), text
     for name, text in contents.items():
         assert (tmp_path / name).read_text() == text
     assert not (tmp_path / "made").exists()
+
+
+def test_each_finding_is_explained_on_pages_that_there_are():
+    explained = (ROOT / "beyond/own_script/INSPECT.md").read_text()
+    for row in TABLE.values():
+        assert (ROOT / row["page"]).is_file(), row
+        assert not row["exercise"] or (ROOT / row["exercise"]).is_file(), row
+        for part in row["what"].replace("}", "{").split("{")[::2]:
+            assert part.strip(" :") in explained, row
 
 
 @pytest.mark.parametrize("words", [[], ["SCRIPT=nix.py"], ["SCRIPT=a.py", "NPROC=1"]])

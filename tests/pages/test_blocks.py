@@ -9,7 +9,7 @@ import pytest
 from conftest import ROOT, call, run
 from tools.lab.exercise import patched
 from tools.pages import blocks, reasons, variants
-from tools.run import diffs
+from tools.run import diffs, ideas
 from tools.run.stages import CPU_PROCESSES, EVERY, OWN, STAGES, folder, script
 
 PAIRS = [*diffs.EXPLAINED, *pairwise(OWN)]  # the diffs that pages explain
@@ -111,7 +111,9 @@ def test_every_hunk_has_its_reason(pair):
     assert len(found) == len(diffs.hunks(*pair)) > 0
     page = folder(pair[1]) / "README.md"
     shown = page.read_text()
-    for number, (title, text) in enumerate(found, start=1):
+    for number, idea in enumerate(found, start=1):
+        title = idea.title
+        text = idea.text
         assert f'<a id="{pair[1]}.{number}"></a>\n' in shown
         assert f"\n### {title}\n" in shown
         assert len(text.split()) >= 5, f"{page} gives no reason for hunk {number}"
@@ -121,7 +123,7 @@ def test_every_hunk_has_its_reason(pair):
 
 def test_a_hunk_that_no_page_explains_is_an_error(tmp_path, monkeypatch):
     text = (ROOT / "03_dp" / "README.md").read_text()
-    monkeypatch.setattr(reasons, "folder", lambda stage: tmp_path)
+    monkeypatch.setattr(ideas, "folder", lambda stage: tmp_path)
     for wrong in "", "1 2", "3":  # none; hunk 2 told twice; there is no hunk 3
         page = text.replace("03_dp 1 |", f"03_dp {wrong} |")
         (tmp_path / "README.md").write_text(page)

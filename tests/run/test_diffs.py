@@ -3,6 +3,7 @@
 import ast
 import re
 import subprocess
+import sys
 
 import pytest
 
@@ -87,6 +88,57 @@ def test_shared_sections_are_equal(pair):
     old, new = map(sections, pair)
     assert old.keys() == new.keys()
     assert {name for name in old if old[name] != new[name]} == CHANGES[pair]
+
+
+@pytest.mark.parametrize("plain", [{}, {"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_a_terminal_shows_colors_unless_it_asks_for_none(plain, monkeypatch, capsys):
+    for name, text in {"NO_COLOR": "", "TERM": "xterm", **plain}.items():
+        monkeypatch.setenv(name, text)
+    diffs.show("03_dp", "04_ddp", fold=False)
+    piped = capsys.readouterr().out
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    diffs.show("03_dp", "04_ddp", fold=False)
+    shown = capsys.readouterr().out
+    assert re.sub(r"\033\[[\d;]*m", "", shown) == piped
+    count = diffs.changed_lines("03_dp", "04_ddp")
+    colored = re.findall(r"^\033\[38;5;\d+m[-+]", shown, re.MULTILINE)
+    assert len(colored) == (0 if plain else count)
+    word = "nn.\033[7mDataParallel\033[27m(model)"
+    assert (word in shown) == (not plain)
+
+
+@pytest.mark.parametrize("pair", diffs.EXPLAINED, ids="->".join)
+def test_ideas_show_each_changed_line_once_the_plumbing_last(pair, capsys):
+    diffs.show(*pair, fold=False)
+    printed = capsys.readouterr().out.splitlines()
+    changed = [line for hunk in diffs.hunks(*pair) for line in hunk.changed()]
+    shown = [line for line in printed if re.match(r"[-+](?!-- |\+\+ )", line)]
+    assert sorted(shown) == sorted(changed)
+    found = [idea for idea, _ in diffs.by_idea(*pair)]
+    assert all(idea.title for idea in found)
+    order = [idea.is_plumbing for idea in found]
+    assert order == sorted(order)
+    diffs.show(*pair)
+    folded = capsys.readouterr().out
+    for idea in found:
+        assert (f"\n{idea.title}\n" in folded) == (not idea.is_plumbing)
+    assert ("make diff A=" in folded) == any(order)
+
+
+def test_an_edited_script_still_shows_its_diff(monkeypatch, capsys):
+    """What the page does not explain comes first, without a title."""
+    edited = [
+        line.replace("set_epoch(epoch)", "set_epoch(0)")
+        for line in diffs.lines("04_ddp")
+    ]
+    original = diffs.lines
+    monkeypatch.setattr(
+        diffs, "lines", lambda stage: edited if stage == "04_ddp" else original(stage)
+    )
+    diffs.show("03_dp", "04_ddp")
+    printed = capsys.readouterr().out
+    assert printed.index("set_epoch(0)") < printed.index("Join the process group")
+    assert printed.count("def ") == printed.count("set_epoch(epoch)") == 0
 
 
 def test_head_ends_it_in_silence():

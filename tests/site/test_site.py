@@ -3,17 +3,23 @@
 It is built once, as `make site` does, but for the notebooks: other tests run those.
 """
 
+from pathlib import Path
+
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
-from conftest import call
-from tools.run.stages import BEYOND, STAGES, previous
+from conftest import ROOT, call
+from tools.lab.exercise import along_the_path
+from tools.pages import essence
+from tools.run import diffs
+from tools.run.stages import previous
 
 BUILD = [".venv/bin/sphinx-build", "-W", "--keep-going", "-q", "-c", "tools/site"]
 BUILD += ["-D", "nb_execution_mode=off"]
 LOCAL = "file:", "data:", "blob:", "about:"
 PAGES = 60  # that the site has at least
 LOOKED_AT = [  # one page of each kind
+    "index.html",
     "04_ddp/README.html",
     "exercises/05_no_sampler.html",
     "notebooks/04_ddp.html",
@@ -62,7 +68,7 @@ def test_every_page_fits_a_phone_and_loads_nothing_from_elsewhere(site, page):
     paths = [path for path in site.rglob("*.html") if "_static" not in path.parts]
     assert len(paths) >= PAGES
     for path in paths:
-        page.goto(path.as_uri(), wait_until="load")
+        page.goto(path.as_uri(), wait_until="domcontentloaded")
         wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
         assert (wide <= 0, wrong) == (True, []), path.relative_to(site)
         text = page.inner_text("body")
@@ -82,17 +88,57 @@ def test_nothing_serious_for_those_who_do_not_see_well(site, page, scheme):
         assert serious == [], name
 
 
-def test_a_stages_frame_shows_its_diff(site, page):
-    with_diff = [stage for stage in STAGES if previous(stage)]
-    folders = [*with_diff, *(f"beyond/{stage}" for stage in BEYOND.values())]
-    assert len(folders) == 11
-    for folder in folders:
-        stage = folder.rpartition("/")[2]
-        text = (site / folder / "README.html").read_text()
-        assert f'side_by_side.html#{previous(stage)}-{stage}"' in text
+def test_a_stages_page_has_its_diff_idea_by_idea(site, page):
     wrong = wrong_with(page)
-    page.goto((site / "beyond/12_sharded_checkpoint/README.html").as_uri())
-    page.locator("iframe.diff").scroll_into_view_if_needed()
-    inside = page.frame_locator("iframe.diff")
-    inside.get_by_text("07_fsdp → 12_sharded_checkpoint").wait_for()
+    for folder in "04_ddp", "beyond/12_sharded_checkpoint":
+        page.goto((site / folder / "README.html").as_uri())
+        base, stage = previous(Path(folder).name), Path(folder).name
+        lines = page.locator(".part .l:is(.old, .new)").count()
+        assert lines == diffs.changed_lines(base, stage)
+        words = f"changed lines from {base} to {stage}"
+        assert page.get_by_role("link", name=words).count() == 1
+        ideas = page.locator(".head .lead li").all_inner_texts()
+        assert ideas == [idea.title for idea, _ in diffs.by_idea(base, stage)]
     assert wrong == []
+
+
+def test_the_front_page_opens_with_eleven_lines_and_their_curve(site, page):
+    page.goto((site / "index.html").as_uri())
+    assert page.locator(".home .idea > .code .new").count() == 11
+    assert page.locator(".home .idea > h3").count() == len(essence.STEPS)
+    curve = page.locator("aside.curve")
+    assert "0.436164" in curve.inner_text()
+    page.get_by_role("switch", name="Without set_epoch").click()
+    assert "0.439645" not in curve.inner_text()  # first one guesses
+    page.get_by_role("button", name="nothing").click()
+    assert "0.439645" in curve.inner_text()
+
+
+def test_exercises_are_in_order_and_fold_what_they_break(site, page):
+    page.goto((site / "exercises/06_no_set_epoch.html").as_uri())
+    links = "all => all.map(one => one.getAttribute('href'))"
+    listed = page.eval_on_selector_all(".sidebar-tree .toctree-l2 > a", links)
+    listed = [page.url.rpartition("/")[2] if one == "#" else one for one in listed]
+    names = [f"{one.name}.html" for one in along_the_path()]
+    assert [name for name in listed if "/" not in name] == names
+    assert "make exercise E=06" in page.locator("article").inner_text()
+    assert not page.locator(".own .code").is_visible()
+    page.get_by_text("This gives the mistake away").click()
+    assert "set_epoch" in page.locator(".own .old").inner_text()
+
+
+def test_what_one_looks_for_is_found(site, page):
+    """The page that explains it first, whole words, and rows of the symptoms."""
+    page.goto((site / "SYMPTOMS.html").as_uri() + "?highlight=hang")
+    page.locator("article span.highlighted").first.wait_for()
+    marked = set(page.locator("article span.highlighted").all_inner_texts())
+    assert {word.lower()[:4] for word in marked} == {"hang"}
+    rows = page.locator("article tbody tr:visible")
+    before = rows.count()
+    page.get_by_label("Only rows with").fill("module.layers")
+    assert 0 < rows.count() < before
+    page.goto((site / "search.html").as_uri() + "?q=set_epoch")
+    first = page.locator("#search-results li a").first
+    assert first.get_attribute("href").startswith("04_ddp/README.html#")
+    for path in site.rglob("*.html"):
+        assert str(ROOT) not in path.read_text(), path

@@ -6,7 +6,7 @@ memory          the memory of each rank of each stage; `memory_step` over a step
 predict         formulas for training on many GPUs
 runs            what they share: make's variables, and runs of a stage
 tables          what a benchmark holds, as tables; `figures` draws it
-measured.json   the benchmark that the pages show
+measured.json   the benchmark that the pages show; traced.json, the timeline
 
 It imports `run`.
 """

@@ -38,7 +38,7 @@ def speedups(result):
 
 def draw_speedups(found, title):
     """Return a figure of `speedups` over the batch: a line for each width."""
-    figure = Figure(figsize=(8, 3.6), layout="constrained")
+    figure = Figure(figsize=(5.4, 3.8), layout="constrained")  # for a phone, too
     axes = figure.subplots()
     axes.axhline(1, color=rcParams["text.color"], linewidth=1)
     ticks = set()
@@ -60,32 +60,29 @@ def draw_speedups(found, title):
     return figure
 
 
-def draw_timeline(spans, borders, title, path):
-    """Draw the spans of all ranks from the first of the borders, which end steps.
+def draw_timeline(spans, borders, title):
+    """Return a figure of [rank, kind, start, end] spans, one row for each rank.
 
-    All times in microseconds.
+    `borders` are when rank 0 ends a step. All times are in microseconds.
     """
-    start = borders[0]
-    spans = [span for span in spans if span.end > start]
-    size = 11, 1.8 + 0.6 * len({span.rank for span in spans})
+    size = 7.2, 2.4 + 0.6 * len({rank for rank, *_ in spans})
     figure = Figure(figsize=size, layout="constrained")
     axes = figure.subplots()
     legend = []
     for kind, color in KINDS.items():
-        drawn = [span for span in spans if span.kind == kind]
-        for span in drawn:
-            length = (span.end - span.start) / 1000
-            left = (span.start - start) / 1000
+        drawn = [span for span in spans if span[1] == kind]
+        for rank, _, start, end in drawn:
+            left = max(start, 0) / 1000
             height = 0.4 if kind in MESSAGES else 0.8
             style = {"color": color, "edgecolor": color}  # edges show what is short
-            axes.barh(f"rank {span.rank}", length, height, left, **style)
+            axes.barh(f"rank {rank}", end / 1000 - left, height, left, **style)
         if drawn:
             legend.append(Patch(color=color, label=kind))
-    for border in borders[1:]:
-        axes.axvline((border - start) / 1000, color="black", linewidth=1)
+    for border in borders:
+        axes.axvline(border / 1000, color=rcParams["text.color"], linewidth=1)
     axes.invert_yaxis()
     axes.set_xlim(0)
-    axes.set_xlabel("milliseconds; white: idle; black line: rank 0 ends a step")
-    axes.set_title(title, fontsize=10)
-    figure.legend(handles=legend, loc="outside upper center", ncols=9, fontsize=9)
-    figure.savefig(path, dpi=130)
+    axes.set_xlabel("milliseconds; no color: idle; line: rank 0 ends a step")
+    axes.set_title(title, loc="left", fontsize=10)
+    figure.legend(handles=legend, loc="outside lower center", ncols=3, frameon=False)
+    return figure

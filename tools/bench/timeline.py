@@ -2,7 +2,8 @@
 
 Runs a stage for an epoch of five steps under torch.profiler. Writes a trace for each
 rank, runs/trace_04_ddp_0.json, which https://ui.perfetto.dev opens, and a picture of
-the last steps and the evaluation, runs/trace_04_ddp.png. GPUS, NPROC, OUT and ARGS are
+the last steps and the evaluation, runs/trace_04_ddp.png, with what it shows beside it,
+runs/trace_04_ddp.json. GPUS, NPROC, OUT and ARGS are
 as tools/bench/runs.py says.
 
 `loss.backward()` returns after the exchange of the gradients: messages are drawn on the
@@ -59,6 +60,21 @@ def read_spans(path, rank):
     return spans
 
 
+def last_steps(spans):
+    """Return the spans of the last steps, and when rank 0 ended these steps.
+
+    All times in microseconds, from the end of the step before.
+    """
+    ends = [one.end for one in spans if (one.rank, one.kind) == (0, "optimizer")]
+    start, *borders = sorted(ends)[-STEPS - 1 :]
+    shown = []
+    for span in spans:
+        if span.end > start:
+            times = round(span.start - start), round(span.end - start)
+            shown.append(Span(span.rank, span.kind, *times))
+    return shown, [round(end - start) for end in borders]
+
+
 def trace(stage, out):
     """Run a stage; write its picture and its traces to `out`; return their paths."""
     print(f"{stage}: running under a profiler ...", flush=True)
@@ -70,11 +86,12 @@ def trace(stage, out):
     for rank in range(number):
         traces.append(pattern.with_name(pattern.name.replace("RANK", str(rank))))
         spans += read_spans(traces[-1], rank)
-    ends = [one.end for one in spans if (one.rank, one.kind) == (0, "optimizer")]
     title = f"{stage} {os.environ.get('ARGS', '')}".strip()
     title += f": {STEPS} steps and the evaluation"
+    found = last_steps(spans)
     picture = out / f"trace_{stage}.png"
-    figures.draw_timeline(spans, sorted(ends)[-STEPS - 1 :], title, picture)
+    figures.draw_timeline(*found, title).savefig(picture, dpi=130)
+    picture.with_suffix(".json").write_text(json.dumps(found))
     return [picture, *traces]
 
 

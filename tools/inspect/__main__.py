@@ -11,8 +11,6 @@ import sys
 import time
 from pathlib import Path
 
-from tools.inspect import report
-from tools.inspect.runs import inspect
 from tools.run.stages import ROOT, refuse
 
 LOGS = ROOT / "runs" / "inspect"
@@ -36,6 +34,10 @@ def main():
         refuse(f"there is no script {args.script}: make inspect SCRIPT=train.py")
     if args.ranks < 2:
         refuse(f"{args.ranks} rank has none to differ from: NPROC=2 or more")
+    # here: they import PyTorch, and a mistake is refused at once
+    from tools.inspect import report
+    from tools.inspect.runs import inspect
+
     begun = time.monotonic()
     folder = LOGS / path.stem
     inspection = inspect((path, args.flags, args.ranks), folder)

@@ -7,15 +7,14 @@ BatchNorm has from the start.
 import contextlib
 
 import torch
-from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from tools.watch.replace import replace
 
 SHORT = {torch.float32, torch.float16, torch.bfloat16}
+CASTS = {torch.Tensor.float, torch.Tensor.half, torch.Tensor.bfloat16}
 DROPOUTS = ["dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout"]
 DROPOUTS += ["feature_alpha_dropout"]
-CASTS = ["float", "half", "bfloat16"]
 DRAWS = {torch.rand, torch.randn, torch.randint, torch.normal, torch.bernoulli}
 DRAWS |= {torch.rand_like, torch.randn_like, torch.randint_like}
 DRAWS |= {torch.Tensor.normal_, torch.Tensor.uniform_, torch.Tensor.bernoulli_}
@@ -24,7 +23,7 @@ DRAWS |= {torch.Tensor.normal_, torch.Tensor.uniform_, torch.Tensor.bernoulli_}
 class InDouble(TorchFunctionMode):
     """A mode in which float64 is meant by every other floating-point type.
 
-    `drawn` is called with what a function of DRAWS returns; its result stands for it.
+    `drawn` is called when the script draws random numbers for its training.
     """
 
     reading = False  # while a file or a batch is read, types mean what they say
@@ -37,12 +36,18 @@ class InDouble(TorchFunctionMode):
         kwargs = kwargs or {}
         if InDouble.reading:
             return function(*args, **kwargs)
+        if function in CASTS:
+            return args[0].double()
+        if function in DRAWS and torch.is_grad_enabled():
+            self.drawn()
         args = [double(value) for value in args]
         kwargs = {name: double(value) for name, value in kwargs.items()}
-        result = function(*args, **kwargs)
-        if function in DRAWS and torch.is_grad_enabled():
-            return self.drawn(result)
-        return result
+        return function(*args, **kwargs)
+
+
+def double(value):
+    """Return float64 for a shorter type, and anything else as it is."""
+    return torch.float64 if isinstance(value, torch.dtype) and value in SHORT else value
 
 
 @contextlib.contextmanager
@@ -59,12 +64,7 @@ def as_read():
 def load(original, *args, **options):
     """Around torch.load."""
     with as_read():
-        return in_double(original(*args, **options))
-
-
-def double(value):
-    """Return float64 for a shorter type, and anything else as it is."""
-    return torch.float64 if isinstance(value, torch.dtype) and value in SHORT else value
+        return original(*args, **options)
 
 
 def in_double(value):
@@ -73,21 +73,14 @@ def in_double(value):
         return value.double() if value.dtype in SHORT else value
     if isinstance(value, dict):
         return {name: in_double(one) for name, one in value.items()}
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(in_double(one) for one in value))
     if isinstance(value, list | tuple):
-        return type(value)(in_double(one) for one in value)
+        return like(value, [in_double(one) for one in value])
     return value
 
 
-def cast(original, tensor, *args, **options):
-    """In place of a tensor's `float`, `half` and `bfloat16`."""
-    return tensor.double()
-
-
-def keep(original, module, *args, **options):
-    """In place of a module's: its weights are in float64 already."""
-    return module
+def like(value, items):
+    """Return items as a list, a tuple or a named tuple, whichever a value is."""
+    return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
 
 
 def no_dropout(original, input, *args, **options):
@@ -95,31 +88,16 @@ def no_dropout(original, input, *args, **options):
     return input
 
 
-def attention(original, query, key, value, mask=None, dropout_p=0, *rest, **options):
+def attention(original, query, key, value, attn_mask=None, dropout_p=0, *rest, **more):
     """Around attention: without dropout."""
-    if "attn_mask" in options:
-        mask = options.pop("attn_mask")
-    return original(query, key, value, mask, 0.0, *rest, **options)
+    return original(query, key, value, attn_mask, 0.0, *rest, **more)
 
 
 def batch_norm(original, input, mean, variance, weight=None, bias=None, *rest, **more):
     """Around batch normalization: by the statistics kept, where some are."""
     if mean is None:
         return original(input, mean, variance, weight, bias, *rest, **more)
-    return functional.batch_norm.__wrapped__(input, mean, variance, weight, bias)
-
-
-class Uncast(contextlib.ContextDecorator):
-    """In place of torch.autocast."""
-
-    def __init__(self, *args, **options):
-        pass
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        return None
+    return original(input, mean, variance, weight, bias)
 
 
 def policy(original, policy, *args, **options):
@@ -137,12 +115,6 @@ def install(drawn):
     replace("torch:dropout", no_dropout)
     replace("torch.nn.functional:scaled_dot_product_attention", attention)
     replace("torch.nn.functional:batch_norm", batch_norm)
-    for name in CASTS:
-        replace(f"torch:Tensor.{name}", cast)
-        replace(f"torch.nn:Module.{name}", keep)
-    replace("torch:autocast", Uncast)
-    replace("torch.amp:autocast", Uncast)
-    replace("torch.cuda.amp:autocast", Uncast)
     replace("torch.distributed.fsdp:MixedPrecisionPolicy.__init__", policy)
     replace("torch:load", load)
     InDouble(drawn).__enter__()

@@ -5,14 +5,14 @@ import random
 
 import numpy
 import torch
-from torch.utils.data import Subset
+from torch.utils.data import Subset, default_convert
 
 from tools.watch.events import digest
 
 
-def digest_of(*values):
-    """Return a short digest of values by their texts; the same in all processes."""
-    return hashlib.sha256(repr(values).encode()).hexdigest()[:12]
+def digest_of(value):
+    """Return a short digest of a value by its text; the same in all processes."""
+    return hashlib.sha256(repr(value).encode()).hexdigest()[:12]
 
 
 def generator_states():
@@ -20,7 +20,7 @@ def generator_states():
     kind, numbers, *rest = numpy.random.get_state()
     return {
         "random": digest_of(random.getstate()),
-        "numpy": digest_of(kind, numbers.tobytes(), rest),
+        "numpy": digest_of((kind, numbers.tobytes(), rest)),
         "torch": digest(torch.get_rng_state()),
     }
 
@@ -30,45 +30,58 @@ def changed(before, after):
     return {name: before[name] for name in before if before[name] != after[name]}
 
 
-def rows_of(value, found):
-    """Add the digests of each tensor's rows in a batch to `found`, a list of lists."""
+def tensors_in(value):
+    """Yield the tensors in a batch or a sample, however deep."""
     if isinstance(value, torch.Tensor):
-        if value.dim() and value.numel():
-            found.append([digest(row) for row in value])
+        yield value
     elif isinstance(value, dict):
-        for one in value.values():
-            rows_of(one, found)
+        yield from tensors_in(list(value.values()))
     elif isinstance(value, list | tuple):
         for one in value:
-            rows_of(one, found)
+            yield from tensors_in(one)
 
 
 def rows(value):
     """Return a digest of each row of the first tensor in a batch that has rows."""
-    found = []
-    rows_of(value, found)
-    return found[0] if found else []
-
-
-def base_of(dataset, indices):
-    """Return the data set that subsets are of, and the indices in it."""
-    while isinstance(dataset, Subset):
-        indices = [dataset.indices[index] for index in indices]
-        dataset = dataset.dataset
-    return dataset, [int(index) for index in indices]
+    for tensor in tensors_in(value):
+        if tensor.dim() and tensor.numel():
+            return [digest(row) for row in tensor]
+    return []
 
 
 def flat(indices):
-    """Return the integers in what a sampler gives, however deep."""
-    if getattr(indices, "ndim", None) == 0:
-        return [int(indices)]
-    if isinstance(indices, list | tuple | torch.Tensor | numpy.ndarray):
-        return [number for one in indices for number in flat(one)]
-    return [int(indices)]
+    """Return the indices in what a sampler gives, however deep."""
+    if hasattr(indices, "tolist"):
+        indices = indices.tolist()
+    if not isinstance(indices, list | tuple):
+        return [indices]
+    found = []
+    for one in indices:
+        found += flat(one)
+    return found
+
+
+def share_of(loader, taken):
+    """Return what is known of the indices that a loader takes in an epoch, as a dict.
+
+    `taken` has what its sampler gives, for each batch. The indices are those in the
+    data set that subsets are of.
+    """
+    dataset = loader.dataset
+    indices = flat(taken)
+    while isinstance(dataset, Subset):
+        indices = [dataset.indices[index] for index in indices]
+        dataset = dataset.dataset
+    return {
+        "indices": flat(indices),
+        "sizes": [len(flat(one)) for one in taken],
+        "size": len(dataset),
+        "identity": identity(dataset),
+    }
 
 
 def identity(dataset):
-    """Return a digest of some samples of a map-style data set, None where it fails.
+    """Return a digest of the first sample of a data set, None where it fails.
 
     The generators are left as they were.
     """
@@ -77,10 +90,8 @@ def identity(dataset):
     numpy.random.seed(0)
     torch.manual_seed(0)
     try:
-        found = []
-        for index in sorted({0, len(dataset) // 2, len(dataset) - 1}):
-            rows_of(torch.utils.data.default_convert(dataset[index]), found)
-        return digest_of(found)
+        tensors = tensors_in(default_convert(dataset[0]))
+        return digest_of([digest(tensor) for tensor in tensors])
     except Exception:  # noqa: BLE001, whatever a data set makes of it
         return None
     finally:

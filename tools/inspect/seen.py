@@ -1,29 +1,10 @@
-"""What the ranks have written down of a run, and what is found in it."""
+"""What the ranks have written down of a run: `Seen`."""
 
-from dataclasses import dataclass, field
-
-
-@dataclass
-class Finding:
-    """What a rule has found: one line, where, and what each rank had."""
-
-    level: str  # ERROR, SLOW or LOOK
-    what: str
-    line: str | None = None
-    details: list = field(default_factory=list)
-    see: str = ""  # what repairs it
+from tools.watch.events import Events
 
 
-class Seen:
+class Seen(Events):
     """The events of a run, by rank and kind."""
-
-    def __init__(self, events):
-        self.events = events
-        self.ranks = range(len(events))
-
-    def of(self, kind, rank=0):
-        """Return the events of a kind on a rank."""
-        return [event for event in self.events[rank] if event["kind"] == kind]
 
     def on_all(self, kind):
         """Return a list of the events of a kind for each rank."""
@@ -34,31 +15,33 @@ class Seen:
         yield from zip(*self.on_all(kind), strict=False)
 
     def readings(self, rank, trained):
-        """Return the epochs of loaders that trained, or that did not, as dicts.
+        """Return the epochs of loaders that trained, or that did not, as events."""
+        read = self.of("read", rank)
+        return [event for event in read if event["trained"] == trained]
 
-        Each is the event at its end, with the event `indices` of the same epoch under
-        that name, or None.
+    def first_epochs(self):
+        """Return each rank's first epoch of training whose indices are known.
+
+        Nothing where a rank has none.
         """
-        indices = {key(event): event for event in self.of("indices", rank)}
         found = []
-        for event in self.of("read", rank):
-            if event["trained"] == trained:
-                found.append({**event, "indices": indices.get(key(event))})
-        return found
+        for rank in self.ranks:
+            known = [one for one in self.readings(rank, True) if one["indices"]]
+            found += known[:1]
+        return found if len(found) == len(self.ranks) else []
+
+    def training_passes(self):
+        """Yield tuples: the n-th pass through the network for training on each rank."""
+        passes = []
+        for each in self.on_all("pass"):
+            passes.append([one for one in each if one["grad"]])
+        yield from zip(*passes, strict=False)
 
 
-def key(event):
-    """Return what identifies an epoch of a loader on a rank."""
-    return event["line"], event["made"], event["number"]
-
-
-def first_split(pairs):
-    """Return (name, values) of the first dict entry that differs between ranks.
-
-    `pairs` is one dict for each rank; entries that a rank lacks are left out.
-    """
-    names = set.intersection(*(set(one) for one in pairs))
-    for name in pairs[0]:
-        if name in names and len({str(one[name]) for one in pairs}) > 1:
+def first_split(dicts):
+    """Return the first name whose values differ between dicts, of those in all."""
+    for name, value in dicts[0].items():
+        others = [one[name] for one in dicts if name in one]
+        if len(others) == len(dicts) and any(other != value for other in others):
             return name
     return None

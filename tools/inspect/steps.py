@@ -1,71 +1,41 @@
-"""Mistakes in what the ranks have and do at each step: weights, gradients, rates."""
+"""Rules: weights, gradients, learning rates and buffers."""
 
-from tools.inspect.seen import Finding, first_split
+from tools.inspect.findings import finding, of_each_rank
+from tools.inspect.seen import first_split
 
 
 def weights_differ(seen):
-    """The weights, or what is added to them, are not equal on all ranks."""
-    for number, steps in enumerate(seen.together("step"), start=1):
-        name = first_split([step["weights"] for step in steps])
+    """The weights are not equal on all ranks after a step."""
+    both = zip(seen.together("before_step"), seen.together("step"), strict=False)
+    for number, (before, after) in enumerate(both, start=1):
+        name = first_split([step["weights"] for step in after])
         if name:
-            before = list(seen.together("before_step"))[number - 1]
-            yield from why_weights_differ(seen, number, name, steps, before)
+            details = [f"the first: {name}", why_weights_differ(seen, before, after)]
+            yield finding("weights", after[0]["line"], details, number=number)
             return
 
 
-def why_weights_differ(seen, number, name, steps, before):
-    """Say what is known of a parameter that differs after a step."""
-    what = f"after step {number} the weights differ between the ranks"
-    details = [f"the first: {name}"]
-    see = "04_ddp: wrap the model, and call the wrapper"
-    differ = first_split([step["gradients"] for step in before])
-    inside = [event for event in seen.of("pass") if event["inside"] and event["grad"]]
-    if not differ:
-        details.append("its gradient is the same: the ranks began with other weights,")
-        details.append("or step with other learning rates or other state")
-    elif not seen.of("ddp"):
-        details.append("its gradient differs, and no module is wrapped in DDP")
-    elif name not in before[0]["wrapped"]:
-        details.append("its gradient differs: DDP wraps another module, not this one")
-    elif inside:
-        details.append(f"the model is called past DDP at {inside[0]['line']}")
-    else:
-        details.append("its gradient differs, though DDP wraps the module")
-    yield Finding("ERROR", what, steps[0]["line"], details, see)
-
-
-def gradients_differ(seen):
-    """A gradient that is equal nowhere else, with weights that happen to be equal."""
-    if any(first_split([s["weights"] for s in each]) for each in seen.together("step")):
-        return
-    for number, steps in enumerate(seen.together("before_step"), start=1):
-        name = first_split([step["gradients"] for step in steps])
-        if name:
-            what = f"before step {number} a gradient differs between the ranks: {name}"
-            yield Finding("LOOK", what, steps[0]["line"])
-            return
+def why_weights_differ(seen, before, after):
+    """Say what is known of a step after which the weights differ."""
+    rates = [step["rates"] for step in after]
+    if any(one != rates[0] for one in rates):
+        return f"the learning rates differ: {rates}"
+    if not first_split([step["gradients"] for step in before]):
+        return "its gradient is the same: other weights or another state before it"
+    if not seen.of("ddp"):
+        return "its gradient differs, and no module is wrapped in DDP"
+    inside = [one for one in seen.of("pass") if one["inside"] and one["grad"]]
+    if inside:
+        return f"the model is called past DDP at {inside[0]['line']}"
+    return "its gradient differs: DDP wraps another module, or did not exchange it"
 
 
 def no_gradients(seen):
     """An optimizer of which no parameter ever has a gradient."""
     steps = seen.of("before_step")
-    if steps and all(step["without"] for step in steps):
-        what = "no parameter of the optimizer has a gradient"
+    if steps and not any(step["gradients"] for step in steps):
         details = ["it holds tensors that the model does not use any more"]
-        see = "exercise 23: wrap or shard the model, then create the optimizer"
-        yield Finding("ERROR", what, steps[0]["line"], details, see)
-
-
-def rates_differ(seen):
-    """The learning rates are not equal on all ranks."""
-    for number, steps in enumerate(seen.together("step"), start=1):
-        rates = [step["rates"] for step in steps]
-        if any(one != rates[0] for one in rates):
-            details = [f"rank {rank}: {one}" for rank, one in enumerate(rates)]
-            what = f"in step {number} the ranks have different learning rates"
-            see = "step the scheduler on every rank, by the same numbers"
-            yield Finding("ERROR", what, steps[0]["line"], details, see)
-            return
+        yield finding("no_gradient", steps[0]["line"], details)
 
 
 def schedules_differ(seen):
@@ -73,51 +43,36 @@ def schedules_differ(seen):
     calls = seen.on_all("schedule")
     counts = [len(each) for each in calls]
     if len(set(counts)) > 1:
-        details = [f"rank {rank}: {count} times" for rank, count in enumerate(counts)]
-        line = calls[counts.index(max(counts))][-1]["line"]
-        what = "the ranks do not all step the scheduler"
-        yield Finding("ERROR", what, line, details, "step it on every rank")
+        most = calls[counts.index(max(counts))]
+        told = of_each_rank(f"{count} times" for count in counts)
+        yield finding("schedule", most[0]["line"], told)
         return
     for each in seen.together("schedule"):
-        metrics = [one["metric"] for one in each]
-        if any(one != metrics[0] for one in metrics):
-            details = [f"rank {rank}: {one:.6f}" for rank, one in enumerate(metrics)]
-            what = "the scheduler is given a different number on each rank"
-            see = "exercise 30: all_reduce it first"
-            yield Finding("ERROR", what, each[0]["line"], details, see)
+        numbers = [one["metric"] for one in each]
+        if len(set(numbers)) > 1:
+            yield finding("schedule", each[0]["line"], of_each_rank(numbers))
             return
 
 
 def exchanges(seen):
-    """Gradients that are exchanged more than once for a step."""
-    counts = [event["exchanges"] for event in seen.of("before_step")]
-    often = [count for count in counts if count > 1]
-    if len(often) > len(counts) / 2:
-        what = f"gradients are exchanged {often[0]} times for a step"
-        lines = [event["line"] for event in seen.of("backward")]
-        see = "model.no_sync() for all batches of a step but the last"
-        yield Finding("SLOW", what, lines[0] if lines else None, [], see)
-
-
-def sharded_exchanges(seen):
-    """Gradients of FSDP that are exchanged more than once for a step."""
-    modules = len(seen.of("shard"))
-    count = 0
+    """Gradients that DDP or FSDP exchanges more than once for a step."""
+    modules = len(seen.of("ddp")) or len(seen.of("shard"))
+    if len(seen.of("ddp")) > 1:
+        return  # each may be of another optimizer
+    counts = []
     line = None
+    count = 0
     for event in seen.events[0]:
-        exchanged = event["kind"] in ("collective", "grouped")
-        if exchanged and "reduce_scatter" in event["name"]:
-            count += 1
         if event["kind"] == "backward":
             line = line or event["line"]
-        if event["kind"] == "step":
-            if modules and count > modules:
-                times = f"{count} reduce-scatters for {modules} sharded modules"
-                what = "gradients are exchanged several times for a step"
-                see = "model.set_requires_gradient_sync(last): the last batch's only"
-                yield Finding("SLOW", what, line, [times], see)
-                return
+        elif event["kind"] == "collective_call":
+            count += event["name"] == "backward" or "reduce_scatter" in event["name"]
+        elif event["kind"] == "step":
+            counts.append(count)
             count = 0
+    often = [count for count in counts if modules and count > modules]
+    if len(often) > len(counts) / 2:
+        yield finding("exchanged", line, times=often[0] // modules)
 
 
 def clipped_alone(seen):
@@ -125,28 +80,17 @@ def clipped_alone(seen):
     for clips in seen.together("clip"):
         norms = [clip["norm"] for clip in clips]
         if max(norms) - min(norms) > 1e-4 * max(norms):
-            details = [
-                f"rank {rank}: norm {norm:.6f}" for rank, norm in enumerate(norms)
-            ]
-            what = "each rank clips by a norm of its own"
-            see = "clip after the last backward(), when the gradients are averaged"
-            yield Finding("ERROR", what, clips[0]["line"], details, see)
+            yield finding("clip", clips[0]["line"], of_each_rank(norms))
             return
 
 
 def evaluated_network(seen):
-    """Ranks that evaluate networks which are not equal."""
-    passes = [
-        [one for one in each if not one["grad"] and not one["training"]]
-        for each in seen.on_all("pass")
-    ]
+    """Ranks that evaluate networks with different buffers, BatchNorm's statistics."""
+    passes = []
+    for each in seen.on_all("pass"):
+        passes.append([one for one in each if not one["training"]])
     for each in zip(*passes, strict=False):
         name = first_split([one["buffers"] for one in each])
         if name:
-            what = f"the ranks evaluate with different buffers: {name}"
-            details = [
-                "such as BatchNorm's statistics: each rank has those of its data"
-            ]
-            see = "broadcast the buffers from rank 0 before the evaluation"
-            yield Finding("ERROR", what, each[0]["line"], details, see)
+            yield finding("buffers", each[0]["line"], name=name)
             return

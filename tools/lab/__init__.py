@@ -12,8 +12,7 @@ image_run   the same, of which images each rank took
 recorder    what each rank writes down of a run
 image_recorder  the same, of the images of MNIST
 run_record  what the checks know of a run, once it has ended
-patches     what the lab replaces of PyTorch for that, and why
 fake_cuda   fake GPUs on a CPU, for mistakes that show only there
 
-It imports `run`.
+It imports `watch` and `run`.
 """

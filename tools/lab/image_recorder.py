@@ -5,8 +5,8 @@ import resource
 import torch
 
 from tools.lab import fake_cuda
-from tools.lab.recorder import Recorder, array, digest
-from tools.watch.events import local_part
+from tools.lab.recorder import Recorder
+from tools.watch.events import array, digest, local_part
 
 PIXELS = 28 * 28
 CLASSES = 10
@@ -63,7 +63,7 @@ class ImageRecorder(Recorder):
         with torch._C.DisableTorchFunction():  # unseen by the fake GPUs
             zero = local_part(hidden) == 0
             grad = torch.is_grad_enabled()
-            self.log(
+            self.log.write(
                 "units",
                 grad=grad,
                 zeros=int(array(zero).sum()),  # item() would wait for a GPU
@@ -81,5 +81,5 @@ def record(rank, folder, path, fake=""):
     recorder = ImageRecorder(rank, folder, path)
     recorder.install()
     if fake:
-        getattr(fake_cuda, fake)(recorder.log)
+        getattr(fake_cuda, fake)(recorder.log.write)
     resource.setrlimit(resource.RLIMIT_FSIZE, (LARGEST, LARGEST))

@@ -7,18 +7,13 @@ import re
 import signal
 import subprocess
 from dataclasses import dataclass
-from itertools import zip_longest
 from pathlib import Path
 
-# What a rank says when another one has ended: not the error to tell.
-OF_ANOTHERS_END = (
-    r"(?i)Connection (closed|reset)|preamble|Broken pipe|Socket|timed? ?out"
-)
-OF_ANOTHERS_END += "|peer"
+from tools.watch.collectives import first_difference, is_of_others_end
+from tools.watch.events import Events
+
 # PyTorch puts its own file, and what(), before a message from C++.
 NOISE = r"\[[^\]]*/[^\]]*\] *|what\(\): *"
-
-POINT_TO_POINT = "send", "recv", "isend", "irecv"
 
 
 class Wrong(Exception):
@@ -35,7 +30,7 @@ class Limit(Wrong):
 
 
 @dataclass(kw_only=True, eq=False)
-class RunRecord:
+class RunRecord(Events):
     """What was recorded of a run of a script, on one rank or several."""
 
     events: list  # of each rank a list of dicts, as tools.lab.recorder writes them
@@ -57,15 +52,6 @@ class RunRecord:
     def stdout(self):
         """Return what the ranks printed."""
         return self.result.stdout
-
-    @property
-    def ranks(self):
-        """Return the numbers of the ranks."""
-        return range(len(self.events))
-
-    def of(self, kind, rank=0):
-        """Return the events of a kind on a rank, in order."""
-        return [event for event in self.events[rank] if event["kind"] == kind]
 
     def rates(self, rank=0):
         """Return the learning rate at each step of an optimizer."""
@@ -108,35 +94,18 @@ class RunRecord:
 
     def first_mismatched_collective(self):
         """Return in words where two ranks first called different collectives, or ''."""
-        calls = self.collective_calls()
-        for rank in range(1, len(calls)):
-            pairs = zip_longest(calls[0], calls[rank])
-            for number, (first, other) in enumerate(pairs, start=1):
-                if first is None:
-                    return calls_more(rank, other, number, 0)
-                if other is None:
-                    return calls_more(0, first, number, rank)
-                if first["name"] != other["name"]:
-                    return (
-                        f"\nRank 0's collective call {number} is {call_at(first)}. "
-                        f"Rank {rank}'s call {number} is {call_at(other)}."
-                    )
-        return ""
-
-    def collective_calls(self):
-        """Return for each rank a list of events, one per call of a collective.
-
-        The backward pass is among them where the script uses DDP. Messages between two
-        ranks are not: where one sends, the other receives.
-        """
-        left_out = set(POINT_TO_POINT)
-        if not any(self.of("ddp", rank) for rank in self.ranks):
-            left_out.add("backward")
-        calls = []
-        for rank in self.ranks:
-            called = self.of("collective_call", rank)
-            calls.append([call for call in called if call["name"] not in left_out])
-        return calls
+        found = first_difference(self.collective_calls())
+        if not found:
+            return ""
+        number, rank, first, other = found
+        if first is None:
+            return calls_more(rank, other, number, 0)
+        if other is None:
+            return calls_more(0, first, number, rank)
+        return (
+            f"\nRank 0's collective call {number} is {call_at(first)}. "
+            f"Rank {rank}'s call {number} is {call_at(other)}."
+        )
 
     def error(self):
         """Return in words why the run failed: an error and its line, or a status.
@@ -145,7 +114,10 @@ class RunRecord:
         """
         statuses = self.result.statuses
         errors = self.result.errors
-        own = {rank: error for rank, error in errors.items() if is_own(error)}
+        own = {}
+        for rank, (text, line) in errors.items():
+            if not is_of_others_end(text):
+                own[rank] = text, line
         if own:
             # one that ended by itself, before those that were ended meanwhile
             rank = min(own, key=lambda rank: (not statuses[rank], rank))
@@ -174,16 +146,9 @@ def calls_more(rank, call, number, other):
 
 
 def call_at(call):
-    """Return the name and the line of a call of a collective in words."""
-    return f"{call['name']} at line {call['line']}"
-
-
-def is_own(error):
-    """Return whether an error (text, line) is this rank's, not due to another's end."""
-    text, _ = error
-    if text.startswith("torch.distributed.Dist"):
-        return False
-    return not (text.startswith("RuntimeError") and re.search(OF_ANOTHERS_END, text))
+    """Return the name, the numbers and the line of a call of a collective in words."""
+    numbers = f" of {call['numbers']} numbers" if call["numbers"] else ""
+    return f"{call['name']}{numbers} at line {call['line']}"
 
 
 def ending(status):

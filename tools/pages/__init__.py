@@ -1,6 +1,6 @@
 """What is read: `make docs`, `side_by_side`, `notebooks`.
 
-reasons          what each stage teaches, the reason for every hunk, the site's address
+reasons          what each stage teaches, the reason for every hunk, addresses
 blocks           the generated parts of the pages
 essence          the diff of the front page
 symptoms         the page of symptoms: every "What goes wrong", by what you see
@@ -10,8 +10,7 @@ hangs            runs that hang, for 04_ddp/HANGS.md
 inspected        what make inspect says of a script with mistakes
 diagrams         the Mermaid diagrams as SVG, for the site
 pictures         the pictures of the pages, in svg/
-side_by_side     any two stages in the browser, one HTML file
-words            the words that changed in a line, for side_by_side
+side_by_side     any two stages in the browser, one HTML file; its parts are in view/
 notebook         what the notebooks import
 drawing          what they draw
 sketches         what only pages show

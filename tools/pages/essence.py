@@ -16,24 +16,56 @@ STEPS = {  # what some lines do -> what marks these lines, in the order of the l
     "Train the wrapped model": r"loss = train_epoch",
     "Report the loss of all images": r"totals",
 }
+REST = "Imports, checks of the start, a flag, and printing on one process"
+
+
+def step_of(line):
+    """Return the step that a changed line belongs to, REST where it is of none."""
+    for step, marks in STEPS.items():
+        if re.search(marks, line):
+            return step
+    return REST
+
+
+def steps():
+    """Return where each step changes lines: {step: [[i1, i2, j1, j2], …]}.
+
+    As in difflib: lines i1 to i2 of the old script go, j1 to j2 of the new one come.
+    Those of no step are the last, REST. Raises SystemExit where a step no longer has a
+    line.
+    """
+    old = diffs.lines(PAIR[0])
+    new = diffs.lines(PAIR[1])
+    found = {step: [] for step in [*STEPS, REST]}
+    for hunk in diffs.hunks(*PAIR):
+        for tag, i1, i2, j1, j2 in hunk.opcodes:
+            for step, stretches in found.items():
+                gone = [i for i in range(i1, i2) if step_of(old[i]) == step]
+                come = [j for j in range(j1, j2) if step_of(new[j]) == step]
+                if tag != "equal" and (gone or come):
+                    removed = [gone[0], gone[-1] + 1] if gone else [i1, i1]
+                    added = [come[0], come[-1] + 1] if come else [j1, j1]
+                    stretches.append(removed + added)
+    for step, stretches in found.items():
+        if not stretches:
+            refuse(f"no line from {PAIR[0]} to {PAIR[1]} has {STEPS[step]}: {step}")
+    return found
 
 
 def essence():
-    """Return the essential lines of the diff as Markdown, and how many there are.
-
-    Raises SystemExit where a step no longer has a line.
-    """
-    changed = []
-    for hunk in diffs.hunks(*PAIR):
-        changed += hunk.changed()
+    """Return the essential lines of the diff as Markdown, and how many there are."""
+    old = diffs.lines(PAIR[0])
+    new = diffs.lines(PAIR[1])
+    found = steps()
+    rest = sum(j2 - j1 for _, _, j1, j2 in found.pop(REST))
     shown = []
-    for step, marks in STEPS.items():
-        lines = [line for line in changed if re.search(marks, line)]
-        if not lines:
-            refuse(f"no line from {PAIR[0]} to {PAIR[1]} has {marks}: {step}")
-        shown += [f"@@ {step} @@", *lines]
-    added = len([line for line in shown if line.startswith("+")])
-    rest = len([line for line in changed if line.startswith("+")]) - added
+    added = 0
+    for step, stretches in found.items():
+        shown.append(f"@@ {step} @@")
+        for i1, i2, j1, j2 in stretches:
+            shown += [f"-{line}" for line in old[i1:i2]]
+            shown += [f"+{line}" for line in new[j1:j2]]
+            added += j2 - j1
     note = (
         f"These {added} lines do the work. Stage 4 adds {rest} more: imports, checks "
         "of how you\nstarted the script, a flag, and lines that let only one process "

@@ -13,7 +13,7 @@ import sys
 import torch
 
 from tools.lab.judge import record_run
-from tools.lab.run_record import NOISE, is_own
+from tools.lab.run_record import NOISE
 from tools.lab.setting import Setting
 from tools.run import compare
 from tools.run.edit import edit
@@ -26,6 +26,7 @@ from tools.run.stages import (
     refuse,
     script,
 )
+from tools.watch.collectives import is_of_others_end
 
 FOLDER = ROOT / "tools" / "pages"
 SWITCHES = json.loads((FOLDER / "switches.json").read_text())
@@ -85,7 +86,7 @@ def lane(record, rank):
 def first_error(record):
     """Return the error of the first rank that fails by itself, in one line."""
     errors = record.result.errors
-    own = [rank for rank in sorted(errors) if is_own(errors[rank])]
+    own = [rank for rank in sorted(errors) if not is_of_others_end(errors[rank][0])]
     aborted = re.findall(r"what\(\): .+", record.result.stderr)  # of C++
     text = "Connection closed by peer"  # all that the others say of a rank that is gone
     if aborted:

@@ -104,9 +104,15 @@ def left_out():
     return [curves, right]
 
 
+def trace():
+    """Return the published timeline, a runs/trace_04_ddp.json, and a title."""
+    spans, borders = json.loads((ROOT / "tools/bench/traced.json").read_text())
+    return [spans, borders, "Stage 4, 1,024 wide: three steps and the evaluation"]
+
+
 def speedups():
     """Return the speed-ups of the published benchmark, and a title."""
-    title = "Two processes on two cores: median and range; below 1 they are slower"
+    title = "Two processes on two cores: median and range;\nbelow 1 they are slower"
     return [figures.speedups(published()), title]
 
 
@@ -132,6 +138,7 @@ PICTURES = {  # name -> what returns the data, a list, and what draws a picture 
     "gradients": (gradients, drawing.gradients),
     "bubble": (bubble, drawing.schedules),
     "left_out": (left_out, drawing.leaving),
+    "trace": (trace, figures.draw_timeline),
     "memory": (memory, sketches.memory),
     "matrices": (matrices, sketches.matrices),
     "grid": (grid, sketches.grid),

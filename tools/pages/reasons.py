@@ -1,18 +1,14 @@
-"""What the pages say of the stages: a lesson for each, and a reason for every hunk.
-
-Reasons are kept in the pages and nowhere else. A reason is what follows a part with
-hunks, up to the next part or heading or the end of a fold (`</details>`).
-"""
-
-import re
-from typing import NamedTuple
+"""What the pages say of the stages: a lesson for each, and a reason for every hunk."""
 
 from tools.run import diffs
-from tools.run.stages import folder, refuse
+from tools.run.ideas import ideas
+from tools.run.stages import refuse
 
 # The address where the site is published, with a slash at its end. While it is empty,
 # no page links there. After a change: make docs.
 SITE = ""
+# The address of the repository, for links on the site; none while it is empty.
+REPOSITORY = ""
 # What each stage teaches, as the tables of the pages say it.
 LESSONS = {
     "01_cpu": "the script itself: one process, on the CPU",
@@ -32,34 +28,20 @@ LESSONS = {
         "each rank saves its own part; any number of ranks can load it"
     ),
 }
-REASON = re.compile(
-    r"<!-- generated: hunk (\S+) (\S+) ([\d ]+) \| (.+?) -->\n.*?<!-- end -->\n"
-    r"(.*?)(?=^<!-- generated|^##+ |^</details>|\Z)",
-    re.DOTALL | re.MULTILINE,
-)
-
-
-class Reason(NamedTuple):
-    """Why a hunk is there: the heading it stands under, and the text below it."""
-
-    title: str
-    text: str  # Markdown
 
 
 def reasons(a, b):
-    """Return the Reason of each hunk of the diff from `a` to `b`, in the diff's order.
+    """Return the Idea of each hunk of the diff from `a` to `b`, in the diff's order.
 
     They stand in the page of `b`, in any order. Raises SystemExit where the page does
     not have each hunk of the diff once.
     """
-    text = (folder(b) / "README.md").read_text()
     numbers = []
     found = {}
-    for part in REASON.finditer(text):
-        if part.groups()[:2] == (a, b):
-            for number in map(int, part[3].split()):
-                numbers.append(number)
-                found[number] = Reason(part[4], part[5].strip())
+    for idea in ideas(a, b):
+        for number in idea.numbers:
+            numbers.append(number)
+            found[number] = idea
     needed = list(range(1, len(diffs.hunks(a, b)) + 1))
     if sorted(numbers) != needed:
         refuse(

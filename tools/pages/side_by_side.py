@@ -1,168 +1,181 @@
 """Write one HTML page that shows any two stages side by side, and print a link to it.
 
 `python -m tools.pages.side_by_side` writes runs/side_by_side.html. The page needs no
-network and no server: it is side_by_side.html beside this file, with the data in it.
+network and no server: it is view/page.html, with the style, the scripts and the data
+in it. The site's pages load the same files.
 """
 
 import json
-from itertools import combinations
+import os
+import re
+from difflib import SequenceMatcher
+from itertools import pairwise
 from pathlib import Path
+from textwrap import dedent
 
 from markdown_it import MarkdownIt
-from pygments import highlight
-from pygments.formatters import HtmlFormatter
-from pygments.lexers import PythonLexer
 
-from tools.pages import words
-from tools.pages.reasons import LESSONS, reasons
+from tools.pages import essence
+from tools.pages.reasons import LESSONS
 from tools.run import diffs
-from tools.run.stages import EVERY, ROOT, previous, refuse, script
+from tools.run.edit import edit
+from tools.run.stages import EVERY, OWN, ROOT, folder, previous, refuse, script
 
-TEMPLATE = Path(__file__).with_suffix(".html")
+VIEW = Path(__file__).parent / "view"
+SCRIPTS = [
+    "diff.js",
+    "lines.js",
+    "outcome.js",
+    "view.js",
+    "page.js",
+]  # in the order in which they are loaded
+SWITCHES = VIEW.parent / "switches.json"
+OUTCOMES = VIEW.parent / "outcomes.json"
+LINK = re.compile(r'href="(?!https?:|#)([^"]+)"')
 
 
-def highlighted(stage):
-    """Return the lines of a script as HTML, in spans of pygments' classes."""
-    text = script(stage).read_text()
-    return highlight(text, PythonLexer(), HtmlFormatter(nowrap=True)).splitlines()
+def html(markdown, page_folder=ROOT):
+    """Return Markdown as HTML, with a file's path in the repository as its address.
 
-
-def rows(a, b, hunk):
-    """Return the changed rows of a hunk: [line of a, line of b, marks in each].
-
-    Lines count from 0; None where a side has none. A row without marks did not change,
-    or is new or gone as a whole.
+    It is in `data-file`: the page that shows it knows the way there.
     """
-    old = diffs.lines(a)
-    new = diffs.lines(b)
+
+    def in_repository(found):
+        path = os.path.relpath(page_folder / found[1], ROOT)
+        return f'data-file="{path}"'
+
+    text = MarkdownIt().enable("table").render(markdown)
+    text = LINK.sub(in_repository, text)
+    return re.sub(r"\[\^\w+\]", "", text)  # footnotes stay on their page
+
+
+def inline(markdown):
+    """Return a line of Markdown as HTML."""
+    return MarkdownIt().renderInline(markdown)
+
+
+def stretches(hunk):
+    """Return where a hunk changes lines: [[i1, i2, j1, j2], …], counted from 0."""
+    return [list(lines) for tag, *lines in hunk.opcodes if tag != "equal"]
+
+
+def ideas(a, b):
+    """Return the ideas of the diff from `a` to `b`, ready for JSON."""
     found = []
-    for tag, i1, i2, j1, j2 in hunk.opcodes:
-        if tag == "equal":
-            found += [[i1 + n, j1 + n, 0, 0] for n in range(i2 - i1)]
-            continue
-        for i, j in words.aligned(old[i1:i2], new[j1:j2], i1, j1):
-            marks = [], []
-            if i is not None and j is not None:
-                marks = words.changed_words(old[i], new[j])
-            found.append([i, j, *marks])
-    if hunk.opcodes[0][0] == "equal":
-        del found[0]
-    if hunk.opcodes[-1][0] == "equal":
-        del found[-1]
+    for idea, numbered in diffs.by_idea(a, b):
+        hunks = []
+        for number, hunk in numbered:
+            hunks.append({"number": number, "stretches": stretches(hunk)})
+        one = {"title": inline(idea.title or "Not on the stage's page"), "hunks": hunks}
+        why = html(idea.text, folder(b))
+        found.append(one | {"why": why, "plumbing": idea.is_plumbing})
     return found
 
 
-def lessons_to(stage):
-    """Return the lessons (from, to) on the way to a stage, the last one first."""
+def front():
+    """Return the ideas of the front page's diff, ready for JSON."""
     found = []
-    while previous(stage):
-        found.append((previous(stage), stage))
-        stage = previous(stage)
+    for title, parts in essence.steps().items():
+        one = {"title": inline(title), "why": "", "plumbing": title == essence.REST}
+        found.append(one | {"hunks": [{"number": 0, "stretches": parts}]})
     return found
 
 
-def lessons_between(a, b):
-    """Return the lessons on the way from `a` to `b`: {(from, to): whether undone}.
+def overview():
+    """Return a table of how many lines change in each section, with links, as HTML."""
+    sections = list(dict.fromkeys(diffs.sections("01_cpu")))
+    rows = {section: f'<th scope="row">{section}</th>' for section in sections}
+    heads = '<th scope="col">section</th>'
+    for a, b in diffs.EXPLAINED:
+        heads += f'<th scope="col"><a href="#{b}">{b[:2]}</a></th>'
+        for section in sections:
+            count = 0
+            first = 0
+            for number, hunk in enumerate(diffs.hunks(a, b), start=1):
+                if hunk.section.split(" and ")[0] == section:
+                    count += len(hunk.changed())
+                    first = first or number
+            link = f'<a href="#{b}.{first}">{count}</a>' if count else "·"
+            rows[section] += f"<td>{link}</td>"
+    body = "".join(f"<tr>{row}</tr>" for row in rows.values())
+    return f"<table><tr>{heads}</tr>{body}</table>"
 
-    Up from `a` to the stage that both build on, which undoes lessons, then down to `b`.
+
+def without(stage, edits):
+    """Return what edits do to a stage's script: lines that go, and lines that come.
+
+    {"struck": numbers of the lines, from 0, "instead": lines that stand there instead}.
+    Comments that are put in a line's place are left out.
     """
-    to_a = lessons_to(a)
-    to_b = lessons_to(b)
-    undone = [lesson for lesson in to_a if lesson not in to_b]
-    done = [lesson for lesson in reversed(to_b) if lesson not in to_a]
-    return dict.fromkeys(undone, True) | dict.fromkeys(done, False)
+    old = diffs.lines(stage)
+    new = edit(script(stage).read_text(), *edits.items()).splitlines()
+    struck = []
+    instead = []
+    for tag, i1, i2, j1, j2 in SequenceMatcher(None, old, new).get_opcodes():
+        if tag != "equal":
+            struck += range(i1, i2)
+            instead += new[j1:j2]
+    code = [line for line in instead if line.strip() and line.strip()[0] != "#"]
+    return {"struck": struck, "instead": dedent("\n".join(code))}
 
 
-def changes(hunk, undone=False):
-    """Return the lines that a hunk removes or adds, or the reverse of that: a set."""
-    signs = str.maketrans("+-", "-+") if undone else {}
-    lines = [line for line in hunk.changed() if line[1:].strip()]
-    return {line[0].translate(signs) + line[1:] for line in lines}
-
-
-def lesson_hunks(a, b):
-    """Return all hunks of the lessons on the way from `a` to `b`: (origin, hunk).
-
-    An origin is {"of": key of the pair, "number": from 1, "undone": whether}.
-    """
+def switches():
+    """Return each switch with its outcome, the address of its exercise, and HTML."""
+    if not (SWITCHES.exists() and OUTCOMES.exists()):
+        return [], {}, {}
+    outcomes = json.loads(OUTCOMES.read_text())
     found = []
-    for lesson, undone in lessons_between(a, b).items():
-        for number, hunk in enumerate(diffs.hunks(*lesson), start=1):
-            origin = {"of": "-".join(lesson), "number": number, "undone": undone}
-            found.append((origin, hunk))
-    return found
-
-
-def origins(hunk, steps):
-    """Return the origins of a hunk, of those that `lesson_hunks` found.
-
-    They changed one of its lines as it does, in a section of the same name.
-    """
-    found = []
-    sections = set(hunk.section.split(" and "))
-    for origin, step in steps:
-        shared = changes(step, origin["undone"]) & changes(hunk)
-        if shared and sections & set(step.section.split(" and ")):
-            found.append(origin)
-    return found
-
-
-def explained(reason):
-    """Return a reason as HTML: {"title", "html"}."""
-    title = MarkdownIt().renderInline(reason.title)
-    return {"title": title, "html": MarkdownIt().render(reason.text)}
-
-
-def hunks(a, b):
-    """Return the hunks of the diff from `a` to `b`, ready for JSON.
-
-    `at` is where the changed lines begin in both, counted from 0. `why` is the reason,
-    its title and text as HTML, where the pages explain the diff, else the hunks of
-    lessons that have one.
-    """
-    if (a, b) in diffs.EXPLAINED:
-        whys = [[explained(reason)] for reason in reasons(a, b)]
-    else:
-        steps = lesson_hunks(a, b)
-        whys = [origins(hunk, steps) for hunk in diffs.hunks(a, b)]
-    shown = []
-    for hunk, why in zip(diffs.hunks(a, b), whys, strict=True):
-        changed = [opcode for opcode in hunk.opcodes if opcode[0] != "equal"]
-        _, i, _, j, _ = changed[0]
-        one = {"section": hunk.section, "at": [i, j], "rows": rows(a, b, hunk)}
-        shown.append(one | {"why": why})
-    return shown
+    for one in json.loads(SWITCHES.read_text()):
+        outcome = outcomes["switches"].get(f"{one['stage']}/{one['name']}")
+        one |= {"title": inline(one["title"]), "says": html(one["says"])}
+        if one["exercise"]:
+            (path,) = (ROOT / "exercises").glob(f"{one['exercise']}_*.md")
+            one["page"] = f"exercises/{path.name}"
+        if outcome:
+            edits = one.pop("edits")
+            found.append(one | without(one["stage"], edits) | {"outcome": outcome})
+    return found, outcomes["right"], outcomes["recorded"]
 
 
 def page_data():
-    """Return what the page shows, ready for JSON."""
-    numbers = {}  # a line of HTML -> its number: most lines are in many scripts
-    names = list(EVERY.values())
+    """Return what every page with a diff shows, ready for JSON."""
     stages = []
     for target, stage in EVERY.items():
-        lines = [numbers.setdefault(line, len(numbers)) for line in highlighted(stage)]
-        stages.append(
-            {
-                "name": stage,
-                "target": target,
-                "base": names.index(previous(stage)) if previous(stage) else None,
-                "lesson": MarkdownIt().renderInline(LESSONS[stage]),
-                "lines": lines,
-            }
-        )
+        path = folder(stage).relative_to(ROOT) / "README.md"
+        row = {"name": stage, "target": target, "base": previous(stage)}
+        stages.append(row | {"page": str(path), "lesson": inline(LESSONS[stage])})
+    pairs = [*diffs.EXPLAINED, *pairwise(OWN)]
+    found, right, recorded = switches()
     return {
         "stages": stages,
-        "lines": list(numbers),
-        "pairs": {f"{a}-{b}": hunks(a, b) for a, b in combinations(names, 2)},
-        "sections": list(dict.fromkeys(diffs.sections(names[0]))),
+        "scripts": {name: script(name).read_text() for name in [*EVERY.values(), *OWN]},
+        "lessons": {f"{a}-{b}": ideas(a, b) for a, b in pairs},
+        "overview": overview(),
+        "front": {"pair": "-".join(essence.PAIR), "ideas": front()},
+        "switches": found,
+        "right": right,
+        "recorded": recorded,
     }
 
 
-def write(path):
-    """Write the page to `path`."""
-    data = json.dumps(page_data(), separators=(",", ":")).replace("</", "<\\/")
+def as_script(data):
+    """Return data as JSON that may stand inside an HTML page."""
+    return json.dumps(data, separators=(",", ":")).replace("</", "<\\/")
+
+
+def write(path, root="../", suffix=".md"):
+    """Write the page to `path`.
+
+    `root` leads from there to the repository's pages, which end in `suffix`.
+    """
+    code = [
+        f"const DIFFS = {as_script(page_data() | {'root': root, 'suffix': suffix})};"
+    ]
+    code += [(VIEW / name).read_text() for name in SCRIPTS]
+    text = (VIEW / "page.html").read_text()
+    text = text.replace("/* the style */", (VIEW / "view.css").read_text())
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(TEMPLATE.read_text().replace('"the data"', data))
+    path.write_text(text.replace("/* the scripts */", "\n".join(code)))
 
 
 if __name__ == "__main__":

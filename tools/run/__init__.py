@@ -7,6 +7,8 @@ gpus        which GPUs and cores there are, and those that GPUS= means
 supervise   runs a command, and ends with it all that it has started
 edit        replaces texts of a script, each there exactly once
 diffs       the diff between two stages, which a launch shows
+ideas       the ideas of a diff, as a stage's page explains them
+words       the words that changed in a line
 compare     are the curves equal? `plots` draws them
 data        fetches all of MNIST, and checks an MNIST root
 sample      cuts small MNIST roots from data/sample

@@ -6,6 +6,8 @@ import os
 import sys
 from typing import NamedTuple
 
+from tools.run import words
+from tools.run.ideas import Idea, ideas
 from tools.run.stages import (
     EVERY,
     end_at_a_closed_pipe,
@@ -17,6 +19,11 @@ from tools.run.stages import (
 
 # The diffs that the pages explain, hunk by hunk.
 EXPLAINED = [(previous(stage), stage) for stage in EVERY.values() if previous(stage)]
+
+# What a terminal is told: the view's colors, and what marks a word in them.
+ORANGE, BLUE = "\033[38;5;166m", "\033[38;5;32m"
+REVERSE, FORWARD = "\033[7m", "\033[27m"
+BOLD, RESET = "\033[1m", "\033[0m"
 
 
 class Hunk(NamedTuple):
@@ -96,28 +103,117 @@ def changed_lines(a, b):
     return sum(len(hunk.changed()) for hunk in hunks(a, b))
 
 
-def color(text):
-    """Return a unified diff in the colors of a terminal, where there is one.
+def by_idea(a, b):
+    """Return the hunks of the diff from `a` to `b` by their ideas, plumbing last.
+
+    A list of (Idea, [(number, Hunk), …]). Hunks that the page of `b` does not show come
+    first, under an Idea without a title: of a pair that no page explains those are
+    all, else those of a script that somebody has edited.
+    """
+    left = dict(enumerate(hunks(a, b), start=1))
+    found = []
+    for idea in ideas(a, b):
+        shown = [number for number in idea.numbers if number in left]
+        shown = [number for number in shown if idea.shows(number, left[number])]
+        if shown:
+            found.append((idea, [(number, left.pop(number)) for number in shown]))
+    if left:
+        found.insert(0, (Idea("", list(left), "", "", False), list(left.items())))
+    return found
+
+
+def has_colors():
+    """Return whether stdout is a terminal that wants colors.
 
     NO_COLOR and TERM=dumb ask for none: https://no-color.org
     """
     plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-    if plain or not sys.stdout.isatty():
+    return sys.stdout.isatty() and not plain
+
+
+def painted(line, marks):
+    """Return a changed line of a diff in the color of its sign, its marks in reverse.
+
+    `marks` is a list of [start, end], columns of the line without its sign.
+    """
+    color = ORANGE if line[0] == "-" else BLUE
+    text = line[0]
+    done = 1
+    for start, end in marks:
+        word = line[start + 1 : end + 1]
+        if word.strip():  # another indentation is no word
+            text += line[done : start + 1] + REVERSE + word + FORWARD
+            done = end + 1
+    return f"{color}{text}{line[done:]}{RESET}"
+
+
+def painted_stretch(old, new):
+    """Return lines that go, then lines that come, with the changed words marked."""
+    old_marks = [[] for _ in old]
+    new_marks = [[] for _ in new]
+    before = [line[1:] for line in old]
+    after = [line[1:] for line in new]
+    for i, j in words.aligned(before, after):
+        if i is not None and j is not None:
+            old_marks[i], new_marks[j] = words.changed_words(before[i], after[j])
+    removed = [painted(*both) for both in zip(old, old_marks, strict=True)]
+    added = [painted(*both) for both in zip(new, new_marks, strict=True)]
+    return removed + added
+
+
+def color(text):
+    """Return a unified diff in the view's orange and blue, where there are colors."""
+    if not has_colors():
         return text
-    from pygments import highlight
-    from pygments.formatters import TerminalFormatter
-    from pygments.lexers import DiffLexer
+    shown = []
+    old = []
+    new = []
+    for line in [*text.split("\n"), ""]:  # the empty one ends the last stretch
+        is_head = line.startswith(("--- ", "+++ "))
+        if line.startswith("-") and not is_head:
+            old.append(line)
+        elif line.startswith("+") and not is_head:
+            new.append(line)
+        else:
+            shown += painted_stretch(old, new)
+            shown.append(line)
+            old = []
+            new = []
+    return "\n".join(shown[:-1])
 
-    return highlight(text, DiffLexer(stripnl=False), TerminalFormatter()).rstrip("\n")
+
+def titled(title):
+    """Return a title, in bold where there are colors."""
+    return f"{BOLD}{title}{RESET}" if has_colors() else title
 
 
-def show(a, b):
-    """Print the diff from stage `a` to stage `b`, and how many lines it changes."""
+def show(a, b, fold=True):
+    """Print the diff from `a` to `b` under the titles of its ideas, plumbing last.
+
+    Where `fold`, the plumbing is one line that says how to see it.
+    """
     count = changed_lines(a, b)
     plural = "" if count == 1 else "s"
     print(f"\nFrom {a} to {b}: {count} changed line{plural}.")
-    if count:
-        print(color("\n".join(diff(a, b))))
+    if not count:
+        return
+    print(f"--- {a}/mnist.py\n+++ {b}/mnist.py")
+    folded = 0
+    for idea, found in by_idea(a, b):
+        if idea.is_plumbing and fold:
+            folded += sum(len(hunk.changed()) for _, hunk in found)
+            continue
+        if idea.title:
+            print(f"\n{titled(idea.title)}")
+        for _, hunk in found:
+            print(color("\n".join(hunk.text)))
+    if folded:
+        print(
+            f"\nImports and other small changes, {folded} lines: make diff A={a} B={b}"
+        )
+    print(
+        "\nTwo columns, the reasons, and what breaks without a line: make side_by_side"
+    )
 
 
 def main():
@@ -125,7 +221,7 @@ def main():
     names = [name for name in sys.argv[1:] if name]
     if len(names) != 2:
         refuse("name two stages: make diff A=02_single_gpu B=04_ddp")
-    show(find_stage(names[0]), find_stage(names[1]))
+    show(find_stage(names[0]), find_stage(names[1]), fold=False)
 
 
 if __name__ == "__main__":

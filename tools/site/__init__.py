@@ -5,5 +5,5 @@ additions   what the site adds to a page while it is read
 playground  the page on which stage 4 trains in the browser: `make playground`
 learn, notebooks, playground, side_by_side  four pages that only the site needs
 
-It imports from pages and run.
+It imports from pages, lab and run.
 """

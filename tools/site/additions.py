@@ -4,7 +4,11 @@ import re
 import shutil
 from pathlib import Path
 
-from tools.pages import diagrams, side_by_side
+from docutils import nodes
+
+from tools.lab.exercise import along_the_path, find_exercise
+from tools.pages import diagrams, essence, side_by_side
+from tools.run import diffs
 from tools.run.stages import BEYOND, EVERY, ROOT, STAGES, folder, previous
 from tools.site import playground
 
@@ -27,6 +31,7 @@ CONTENTS = {  # caption -> the pages below it, in the table of contents
         "beyond/README",
         *pages_of(BEYOND.values()),
         "beyond/own_script/README",
+        "beyond/own_script/INSPECT",
         "beyond/own_script/DETAILS",
     ],
     "Look closer": [
@@ -40,18 +45,16 @@ CONTENTS = {  # caption -> the pages below it, in the table of contents
     "Contribute": ["CONTRIBUTING", "exercises/AUTHORS", "data/sample/README"],
 }
 LISTS = {  # page -> the pages that its own table of contents holds
-    "exercises/README": "[0-9]*",
-    "tools/site/notebooks": "/notebooks/*",
+    "exercises/README": [one.name for one in along_the_path()],
+    "tools/site/notebooks": ["/notebooks/*"],
 }
-FRAME = """
-
-## The two scripts side by side
-
-```{{raw}} html
-<iframe class="diff" loading="lazy" src="{up}side_by_side.html#{a}-{b}"
-  title="{a} and {b} side by side"></iframe>
-```
-"""
+PART = re.compile(
+    r"<!-- generated: (hunk (\S+) (\S+) (\d+)[\d ]* \| .+?|essence) -->\n(.*?)"
+    r"(```diff\n.*?\n```)(?=.*?<!-- end -->)",
+    re.DOTALL,
+)
+NAME = re.compile(r"[A-Za-z]+_\w+|[A-Z][a-z]+[A-Z]\w+")  # set_epoch, DataParallel
+DESCRIPTION = 155  # letters, at most, that a search engine shows
 
 
 def toctree(pages, options):
@@ -72,13 +75,76 @@ def up_from(page):
     return "../" * len(Path(page).parent.parts)
 
 
-def frame(page):
-    """Return the side-by-side view of a stage's diff, '' for other pages."""
+def view(kind, inside="", **data):
+    """Return an element that view.js fills with a diff, as Markdown.
+
+    What is `inside` shows where there is no JavaScript.
+    """
+    settings = "".join(f' data-{name}="{value}"' for name, value in data.items())
+    return f'<div class="sbs" data-view="{kind}"{settings}>\n\n{inside}\n\n</div>'
+
+
+def loaded(page):
+    """Return the scripts of the diffs, for the end of a page, as Markdown."""
+    way = f"{up_from(page)}_static"
+    tags = [
+        f'<script defer src="{way}/{name}"></script>'
+        for name in ["diffs.js", *side_by_side.SCRIPTS]
+    ]
+    return "\n".join(["", "```{raw} html", *tags, "```", ""])
+
+
+def new_names(a, b, number):
+    """Return the names that a hunk of the diff brings into the script, sorted."""
+    known = set(NAME.findall("\n".join(diffs.lines(a))))
+    changed = diffs.hunks(a, b)[number - 1].changed()
+    added = "\n".join(line[1:].partition("#")[0] for line in changed if line[0] == "+")
+    return sorted(set(NAME.findall(added)) - known)
+
+
+def with_views(page, text):
+    """Return a page's text with its diffs as parts that view.js draws.
+
+    The names that a lesson introduces lead a search to the part that explains them.
+    """
+
+    def part(found):
+        name, a, b, number, before, diff = found.groups()
+        head = f"<!-- generated: {name} -->\n"
+        if name == "essence":
+            return head + before + view("home", diff, pair="-".join(essence.PAIR))
+        shown = view("part", diff, pair=f"{a}-{b}", hunk=number)
+        names = new_names(a, b, int(number)) if b in EVERY.values() else []
+        entries = ", ".join(f"!{name}" for name in names)
+        index = f"```{{index}} {entries}\n```\n\n" if names else ""
+        return head + index + before + shown
+
+    text, count = PART.subn(part, text)
     stage = Path(page).parent.name
-    is_stage = stage in EVERY.values() and Path(page).name == "README"
-    if not is_stage or not previous(stage):
-        return ""
-    return FRAME.format(up=up_from(page), a=previous(stage), b=stage)
+    if stage in EVERY.values() and Path(page).name == "README" and previous(stage):
+        title, _, rest = text.partition("\n")
+        head = view("head", pair=f"{previous(stage)}-{stage}")
+        text = f"{title}\n\n{head}\n{rest}"
+    return text + loaded(page) if count else text
+
+
+def with_exercise(page, text):
+    """Return an exercise's page with its commands, and what it breaks in a fold."""
+    exercise = find_exercise(Path(page).name.partition("_")[0])
+    number = exercise.number
+    head, _, rest = text.partition("\n## ")
+    commands = f"```sh\nmake exercise E={number}\nmake try\nmake check\nmake hint\n```"
+    scripts = {exercise.name: exercise.script("start")}
+    data = side_by_side.as_script(scripts)
+    fold = [
+        "## What was changed in the stage",
+        "<details><summary>This gives the mistake away</summary>",
+        view("own", pair=f"{exercise.stage}-{exercise.name}"),
+        "</details>",
+        f'<script type="application/json" class="sbs-scripts">{data}</script>',
+    ]
+    parts = [head, commands, "", f"## {rest}", "", "\n\n".join(fold), loaded(page)]
+    return "\n".join(parts)
 
 
 def labels(diagram):
@@ -107,28 +173,46 @@ def add(app, page, source):
     """Sphinx's event `source-read`: change the text of a page, source[0]."""
     if page.startswith("notebooks/"):
         return
-    text = with_targets(with_pictures(page, source[0]))
+    text = with_targets(with_views(page, with_pictures(page, source[0])))
     if page == "README":
         text += contents()
     if page in LISTS:
-        text += toctree([LISTS[page]], [":glob:"])
-    source[0] = text + frame(page)
+        text += toctree(LISTS[page], [":glob:"])
+    if re.match(r"exercises/\d", page):
+        text = with_exercise(page, text)
+    if page == "tools/site/side_by_side":
+        text += view("full") + "\n" + loaded(page)
+    source[0] = text
 
 
-def make_accessible(path):
-    """Mend a page for readers who use a keyboard or a screen reader."""
+def describe(app, page, template, context, doctree):
+    """Sphinx's event `html-page-context`: the first sentences describe a page."""
+    paragraph = doctree.next_node(nodes.paragraph) if doctree else None
+    if paragraph:
+        text = " ".join(paragraph.astext().split())
+        short = text[:DESCRIPTION].rpartition(" ")[0] if text[DESCRIPTION:] else text
+        short = short.replace("&", "&amp;").replace('"', "&quot;")
+        context["metatags"] += f'<meta name="description" content="{short}">'
+
+
+def mend(path):
+    """Mend a page for a keyboard and a screen reader; show no path of this machine."""
     text = path.read_text()
     text = text.replace('role="heading">', 'role="heading" aria-level="2">')
+    text = text.replace(f"{ROOT}/", "").replace(str(ROOT), "(where you cloned it)")
     path.write_text(text.replace("<pre>", '<pre tabindex="0">'))  # it may scroll
 
 
 def finish(app, error):
-    """Sphinx's event `build-finished`: mend its pages, and write two of our own."""
+    """Sphinx's event `build-finished`: mend its pages, and write the data of diffs."""
     if error is None and app.builder.name == "html":
         out = Path(app.outdir)
         for path in out.rglob("*.html"):
-            make_accessible(path)
-        side_by_side.write(out / "side_by_side.html")
+            mend(path)
+        data = side_by_side.page_data() | {"suffix": ".html"}
+        code = f"const DIFFS = {side_by_side.as_script(data)};"
+        (out / "_static" / "diffs.js").write_text(code)
+        side_by_side.write(out / "side_by_side.html", root="", suffix=".html")
         home = '<a href="index.html">Six scripts, one loss curve</a>'
         playground.write(out / "playground.html", home)
         shutil.copy(out / "README.html", out / "index.html")

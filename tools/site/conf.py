@@ -1,7 +1,7 @@
 """How Sphinx builds the site from the repository's own Markdown: `make site`.
 
 The pages stay as GitHub shows them. What only the site has, its table of contents, the
-side-by-side view on a stage's page and drawn diagrams, is added while they are read.
+diffs side by side and drawn diagrams, is added while they are read.
 """
 
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from tools.pages.reasons import SITE
+from tools.pages.reasons import REPOSITORY, SITE
 from tools.site import additions
 
 project = "Six scripts, one loss curve"
@@ -47,8 +47,18 @@ os.environ.update(DATA="data/sample", CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="
 html_theme = "furo"
 pygments_style = "default"
 pygments_dark_style = "github-dark"
-html_static_path = ["static"]
-html_css_files = ["site.css"]
+html_static_path = ["static", "../pages/view"]
+html_css_files = ["view.css", "site.css"]
+html_js_files = [("site.js", {"defer": "defer"})]
+html_favicon = "static/favicon.svg"
+html_use_index = False
+html_theme_options = {}
+if REPOSITORY:
+    html_theme_options = {
+        "source_repository": REPOSITORY,
+        "source_branch": "main",
+        "source_directory": "",
+    }
 html_copy_source = False
 html_show_sourcelink = False
 html_show_sphinx = False
@@ -58,4 +68,5 @@ gettext_compact = False
 
 def setup(app):
     app.connect("source-read", additions.add)
+    app.connect("html-page-context", additions.describe)
     app.connect("build-finished", additions.finish)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+array = torch._C.TensorBase.numpy  # fake GPUs refuse Tensor.numpy
 TOOLS = str(Path(__file__).resolve().parents[1])
 
 
@@ -78,6 +79,38 @@ def local_part(tensor):
 
 
 def digest(tensor):
-    """Return a short digest of what this rank has of a tensor."""
-    flat = local_part(tensor).clone().contiguous().flatten().view(torch.uint8)
-    return hashlib.sha256(flat.numpy().tobytes()).hexdigest()[:12]
+    """Return a short digest of what this rank has of a tensor: equal for equal ones.
+
+    No mode of functions sees it, so that neither fake GPUs nor another type do.
+    """
+    with torch._C.DisableTorchFunction():
+        # a copy: FSDP frees the storage of its own, which NumPy would hold on to
+        flat = local_part(tensor).clone().flatten().view(torch.uint8)
+        return hashlib.sha256(array(flat).tobytes()).hexdigest()[:12]
+
+
+class Events:
+    """What the ranks of a run have written down; `events` has a list for each rank."""
+
+    def __init__(self, events):
+        self.events = events
+
+    @property
+    def ranks(self):
+        """Return the numbers of the ranks."""
+        return range(len(self.events))
+
+    def of(self, kind, rank=0):
+        """Return the events of a kind on a rank, in order."""
+        return [event for event in self.events[rank] if event["kind"] == kind]
+
+    def collective_calls(self):
+        """Return for each rank a list of events, one per call of a collective.
+
+        Those of a group are left out: other ranks do not take part.
+        """
+        calls = []
+        for rank in self.ranks:
+            called = self.of("collective_call", rank)
+            calls.append([call for call in called if call["whole"]])
+        return calls

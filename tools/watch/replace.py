@@ -3,6 +3,9 @@
 import functools
 from pkgutil import resolve_name
 
+CLOCKS = ["perf_counter", "monotonic", "time", "process_time"]  # of the module time
+CLOCKS += [f"{name}_ns" for name in CLOCKS]
+
 
 def replace(name, substitute):
     """Put `substitute` in the place of an attribute, such as "torch.nn:Module.to".

@@ -3,6 +3,7 @@
 import os
 import sys
 from collections import defaultdict
+from datetime import timedelta
 from types import SimpleNamespace
 
 import torch
@@ -10,10 +11,11 @@ from torch.overrides import TorchFunctionMode
 
 from tools.watch.replace import replace
 
-MADE_HERE = ["set_device", "synchronize", "empty_cache", "init", "manual_seed"]
-MADE_HERE += ["manual_seed_all", "reset_peak_memory_stats", "ipc_collect"]
-NUMBERS = ["memory_allocated", "max_memory_allocated", "memory_reserved"]
-NUMBERS += ["max_memory_reserved"]
+LEFT_OUT = ["torch.cuda:set_device", "torch.cuda:synchronize", "torch.cuda:empty_cache"]
+LEFT_OUT += ["torch.cuda:manual_seed", "torch.cuda:manual_seed_all"]
+LEFT_OUT += ["torch.cuda:reset_peak_memory_stats", "torch.accelerator:synchronize"]
+LEFT_OUT += ["torch.accelerator:set_device_index"]
+AS_IT_IS = ["torch:Tensor.cuda", "torch:Tensor.pin_memory", "torch.nn:Module.cuda"]
 
 
 class OnCpu(TorchFunctionMode):
@@ -36,16 +38,35 @@ def on_cpu(value):
     return value
 
 
-def same(original, tensor_or_module, *args, **options):
-    """In place of `cuda` of a tensor or a module."""
-    return tensor_or_module
-
-
 def move(original, module, *args, **options):
     """In place of a module's `to`: the number of a GPU is the CPU, too."""
     places = ["cpu" if type(value) is int else on_cpu(value) for value in args]
     options = {name: on_cpu(value) for name, value in options.items()}
     return original(module, *places, **options)
+
+
+def nothing(original, *args, **options):
+    """In place of what only a GPU needs."""
+
+
+def same(original, value, *args, **options):
+    """In place of what returns the tensor or the module that it is given."""
+    return value
+
+
+def compiled(original, model=None, *args, **options):
+    """In place of torch.compile: the model as it is."""
+    return model if model is not None else lambda function: function
+
+
+def statistics(original, *args, **options):
+    """In place of torch.cuda.memory_stats."""
+    return defaultdict(int)
+
+
+def properties(original, *args, **options):
+    """In place of torch.cuda.get_device_properties."""
+    return SimpleNamespace(name="CPU", total_memory=1, major=0, minor=0)
 
 
 def for_script(answer):
@@ -58,44 +79,29 @@ def for_script(answer):
     return substitute
 
 
-def nothing(original, *args, **options):
-    """In place of what only a GPU needs."""
-
-
-def zero(original, *args, **options):
-    """In place of a number that only a GPU has."""
-    return 0
-
-
-def statistics(original, *args, **options):
-    """In place of torch.cuda.memory_stats."""
-    return defaultdict(int)
-
-
-def properties(original, *args, **options):
-    """In place of torch.cuda.get_device_properties."""
-    return SimpleNamespace(name="CPU", total_memory=0, major=0, minor=0)
-
-
-def local_rank(original=None):
+def local_rank(original):
     """In place of torch.cuda.current_device."""
-    return int(os.environ.get("LOCAL_RANK", "0"))
+    return int(os.environ["LOCAL_RANK"])
 
 
 def local_world_size(original=None):
     """In place of torch.cuda.device_count."""
-    return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return int(os.environ["LOCAL_WORLD_SIZE"])
 
 
-def init_process_group(original, backend=None, *args, **options):
-    """Around init_process_group: gloo, whatever was asked for."""
-    options.pop("device_id", None)
-    return original("gloo", *args, **options)
+def joined_within(seconds):
+    """Return a function to put around init_process_group: gloo, and a time limit."""
+
+    def join(original, backend=None, init_method=None, timeout=None, *args, **options):
+        options.pop("device_id", None)
+        limit = timedelta(seconds=seconds)
+        return original("gloo", init_method, limit, *args, **options)
+
+    return join
 
 
 def new_group(original, ranks=None, timeout=None, backend=None, *args, **options):
     """Around new_group: gloo."""
-    options.pop("device_id", None)
     return original(ranks, timeout, "gloo", *args, **options)
 
 
@@ -111,17 +117,6 @@ def init_device_mesh(original, device_type, *args, **options):
     return original("cpu", *args, **options)
 
 
-def spawn(original, function, args=(), nprocs=1, *rest, **options):
-    """In place of torch.multiprocessing.spawn: this rank is one of those processes."""
-    os.environ.pop("TORCHELASTIC_USE_AGENT_STORE", None)  # it names an address itself
-    function(local_rank(), *args)
-
-
-def compiled(original, model=None, *args, **options):
-    """In place of torch.compile: the model as it is."""
-    return model if model is not None else lambda function: function
-
-
 class UnsyncedBatchNorm(torch.nn.SyncBatchNorm):
     """In place of SyncBatchNorm, which needs GPUs: each rank has its own statistics."""
 
@@ -133,33 +128,26 @@ class UnsyncedBatchNorm(torch.nn.SyncBatchNorm):
         return module
 
 
-def install():
-    """Put the functions above in place."""
-    for name in MADE_HERE:
-        replace(f"torch.cuda:{name}", nothing)
-    for name in NUMBERS:
-        replace(f"torch.cuda:{name}", zero)
+def install(patience):
+    """Put the functions above in place; a collective waits for `patience` seconds."""
+    for name in LEFT_OUT:
+        replace(name, nothing)
+    for name in AS_IT_IS:
+        replace(name, same)
+    replace("torch.nn:Module.to", move)
+    replace("torch:compile", compiled)
+    replace("torch.accelerator:is_available", for_script(lambda: True))
+    replace("torch.accelerator:device_count", for_script(local_world_size))
+    gpu = torch.device("cuda")
+    replace("torch.accelerator:current_accelerator", for_script(lambda: gpu))
     replace("torch.cuda:memory_stats", statistics)
     replace("torch.cuda:get_device_properties", properties)
     replace("torch.cuda:current_device", local_rank)
     replace("torch.cuda:device_count", local_world_size)
-    accelerator = "torch.accelerator"
-    replace(f"{accelerator}:is_available", for_script(lambda: True))
-    replace(f"{accelerator}:device_count", for_script(local_world_size))
-    gpu = torch.device("cuda")
-    replace(f"{accelerator}:current_accelerator", for_script(lambda: gpu))
-    replace(f"{accelerator}:set_device_index", nothing)
-    replace(f"{accelerator}:synchronize", nothing)
-    replace("torch:Tensor.cuda", same)
-    replace("torch:Tensor.pin_memory", same)
-    replace("torch.nn:Module.to", move)
-    replace("torch.nn:Module.cuda", same)
-    replace("torch.distributed:init_process_group", init_process_group)
+    replace("torch.distributed:init_process_group", joined_within(patience))
     replace("torch.distributed:new_group", new_group)
     replace("torch.distributed:init_device_mesh", init_device_mesh)
     replace("torch.distributed.device_mesh:init_device_mesh", init_device_mesh)
     replace("torch.nn.parallel:DistributedDataParallel.__init__", ddp_init)
     replace("torch.nn:SyncBatchNorm", UnsyncedBatchNorm)
-    replace("torch.multiprocessing:spawn", spawn)
-    replace("torch:compile", compiled)
     OnCpu().__enter__()

@@ -1,0 +1,47 @@
+"""What the rules find: the table of findings.csv, filled in with what was seen."""
+
+import csv
+from dataclasses import dataclass
+from pathlib import Path
+
+PATH = Path(__file__).parent / "findings.csv"
+
+
+def read_table():
+    """Return {name: row of findings.csv}; an exercise's as the path of its page."""
+    with open(PATH, encoding="utf-8") as file:
+        table = {row["name"]: row for row in csv.DictReader(file)}
+    for row in table.values():
+        if row["exercise"]:
+            row["exercise"] = f"exercises/{row['exercise']}.md"
+    return table
+
+
+TABLE = read_table()
+
+
+@dataclass
+class Finding:
+    """What was found: how bad it is, where, what each rank had, what repairs it."""
+
+    name: str
+    level: str  # ERROR, SLOW or LOOK
+    what: str
+    line: str | None  # such as train.py:12
+    details: list
+    repair: str
+    pages: list  # paths from the root of the repository
+
+
+def finding(row_name, line, details=(), level=None, **facts):
+    """Return a Finding by a row of findings.csv, its text filled in with `facts`."""
+    row = TABLE[row_name]
+    pages = [page for page in (row["page"], row["exercise"]) if page]
+    what = row["what"].format(**facts)
+    level = level or row["level"]
+    return Finding(row_name, level, what, line, list(details), row["repair"], pages)
+
+
+def of_each_rank(values):
+    """Return a line for each rank: what it had."""
+    return [f"rank {rank}: {value}" for rank, value in enumerate(values)]

@@ -1,0 +1,141 @@
+"""What is written down of a script's loaders: indices, batches, random generators."""
+
+import dis
+import sys
+from collections import Counter
+from itertools import chain, islice
+
+import torch
+from torch.utils.data import IterableDataset, get_worker_info
+
+from tools.inspect.samples import changed, generator_states, share_of
+from tools.watch.events import TOOLS
+from tools.watch.recorder import Recorder
+from tools.watch.replace import replace
+
+MOST = 200_000  # batches, or samples, of an epoch whose indices are looked at
+EVALUATION_BATCHES = 6  # of an evaluation
+EPOCH_STEPS = 4  # of an epoch
+EPOCHS = 2  # of training
+
+
+def in_loop():
+    """Return whether a loop asks for the next batch, which may end, and not next()."""
+    frame = sys._getframe(1)
+    while frame.f_code.co_filename.startswith(TOOLS):
+        frame = frame.f_back
+    instruction = dis.opname[frame.f_code.co_code[frame.f_lasti]]
+    return not instruction.startswith(("CALL", "PRECALL"))
+
+
+class Loaders(Recorder):
+    """Writes down what a rank's loaders do, and shortens their epochs.
+
+    `end` is called, without arguments, when enough has been seen.
+    """
+
+    def __init__(self, log, end):
+        super().__init__(log)
+        self.end = end
+        self.steps = 0  # of optimizers
+        self.backwards = 0
+        self.passes = 0  # of the network
+        self.loader_line = None  # of the loader that is being read
+        self.states = None  # of the generators, after a batch, a pass or a step
+        self.readings = Counter()  # line of a loader -> how often it was iterated over
+        self.trained = Counter()  # line of a loader -> epochs of training
+
+    def install(self):
+        """Put the methods below in place."""
+        super().install()
+        replace("torch.utils.data:DataLoader.__init__", self.loader_init)
+        replace("torch.utils.data:DataLoader.__iter__", self.loader_iter)
+        loading = "torch.utils.data.dataloader"
+        single = f"{loading}:_SingleProcessDataLoaderIter"
+        replace(f"{single}.__init__", self.list_indices)
+        replace(f"{loading}:_BaseDataLoaderIter._reset", self.list_indices)
+        replace(f"{loading}:_BaseDataLoaderIter.__next__", self.next_batch)
+        fetchers = "torch.utils.data._utils.fetch"
+        replace(f"{fetchers}:_MapDatasetFetcher.fetch", self.fetch)
+        replace(f"{fetchers}:_IterableDatasetFetcher.fetch", self.fetch)
+
+    def loader_init(self, original, loader, *args, **options):
+        """Around the constructor of a loader."""
+        original(loader, *args, **options)
+        loader.line = self.line()
+
+    def loader_iter(self, original, loader):
+        """Around the beginning of an epoch; ends all where enough were trained."""
+        if self.trained[loader.line] >= EPOCHS:
+            self.end()
+        self.readings[loader.line] += 1
+        self.loader_line = loader.line  # workers, which start now, know it, too
+        reading = original(loader)
+        reading.batches = 0
+        reading.grad = torch.is_grad_enabled()
+        reading.before = self.steps, self.backwards, self.passes
+        reading.facts = {
+            "line": loader.line,
+            "number": self.readings[loader.line],
+        }
+        return reading
+
+    def list_indices(self, original, reading, loader, *args):
+        """Around where an epoch gets its sampler: its indices are listed at once."""
+        original(reading, loader, *args)
+        reading.share = {"indices": None, "sizes": []}
+        if isinstance(loader.dataset, IterableDataset):
+            return
+        taken = list(islice(reading._sampler_iter, MOST))
+        reading._sampler_iter = chain(taken, reading._sampler_iter)
+        if len(taken) < MOST:
+            reading.share = share_of(loader, taken)
+
+    def enough(self, reading):
+        """Return whether an epoch has gone on for long enough."""
+        steps, backwards, passes = reading.before
+        evaluates = self.backwards == backwards and self.passes > passes
+        if evaluates and reading.batches >= EVALUATION_BATCHES:
+            return True
+        return self.steps - steps >= EPOCH_STEPS
+
+    def next_batch(self, original, reading):
+        """Around the reading of a batch; ends an epoch after some steps."""
+        if self.enough(reading) and in_loop():
+            self.reading_ends(reading)
+            raise StopIteration
+        self.loader_line = reading.facts["line"]
+        try:
+            batch = original(reading)
+        except StopIteration:
+            self.reading_ends(reading)
+            raise
+        self.batch_came(reading)
+        return batch
+
+    def batch_came(self, reading):
+        """After the reading of a batch."""
+        reading.batches += 1
+        self.states = generator_states()
+
+    def reading_ends(self, reading):
+        """Write down an epoch at its end."""
+        steps, _, passes = reading.before
+        trained = self.steps > steps
+        if self.passes == passes:  # all batches first, as in list(loader)
+            trained = reading.grad
+        self.trained[reading.facts["line"]] += trained
+        self.log.write("read", **reading.facts, **reading.share, trained=trained)
+
+    def fetch(self, original, fetcher, indices):
+        """Around the reading of samples, in this process or in a worker."""
+        before = generator_states()
+        batch = original(fetcher, indices)
+        worker = get_worker_info()
+        self.log.write(
+            "fetch",
+            line=self.loader_line,
+            worker=worker.id if worker else None,
+            drawn=changed(before, generator_states()),
+        )
+        return batch

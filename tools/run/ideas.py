@@ -1,0 +1,55 @@
+"""The ideas of a diff: the parts in which a stage's page explains its hunks.
+
+They are kept in the pages and nowhere else. The reason of an idea is what follows its
+part, up to the next part or heading or the end of a fold (`</details>`).
+"""
+
+import re
+from typing import NamedTuple
+
+from tools.run.stages import folder
+
+PART = re.compile(
+    r"<!-- generated: hunk (\S+) (\S+) ([\d ]+) \| (.+?) -->\n(.*?)<!-- end -->\n"
+    r"(.*?)(?=^<!-- generated|^##+ |^</details>|\Z)",
+    re.DOTALL | re.MULTILINE,
+)
+# Below such a heading stands what every script needs and no mechanism is.
+PLUMBING = re.compile(r"^##+ The (?:rest|plumbing|small changes)$", re.MULTILINE)
+
+
+class Idea(NamedTuple):
+    """Hunks of a diff that belong together, and why they are there."""
+
+    title: str  # Markdown
+    numbers: list  # of the hunks, from 1
+    shown: str  # the part of the page that shows the hunks
+    text: str  # why they are there, Markdown
+    is_plumbing: bool
+
+    def shows(self, number, hunk):
+        """Return whether the page shows a hunk under its number, line by line."""
+        return number in self.numbers and "\n".join(hunk.text[1:]) in self.shown
+
+
+def ideas(a, b):
+    """Return the ideas of the diff from `a` to `b`, in the order of the page of `b`.
+
+    What is plumbing comes last. It is an empty list where the page has no such diff.
+    """
+    page = (folder(b) / "README.md").read_text()
+    mechanism = []
+    plumbing = []
+    for part in PART.finditer(page):
+        old, new, numbers, title, shown, text = part.groups()
+        if (old, new) != (a, b):
+            continue
+        numbers = [int(number) for number in numbers.split()]
+        below = list(PLUMBING.finditer(page, 0, part.start()))
+        is_plumbing = title.startswith("Import ")
+        if below:
+            between = page[below[-1].end() : part.start()]
+            is_plumbing = is_plumbing or "\n## " not in between
+        one = Idea(title, numbers, shown, text.strip(), is_plumbing)
+        (plumbing if is_plumbing else mechanism).append(one)
+    return mechanism + plumbing
