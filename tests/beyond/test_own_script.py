@@ -11,7 +11,6 @@ import torch
 from torch.utils.data import DataLoader
 from torchvision import datasets
 
-from conftest import edited
 from tools.run import ranks
 from tools.run.stages import load, script
 
@@ -131,13 +130,6 @@ FORGOTTEN = {
     ],
     "to clip after the exchange": [(CLIP, ""), (BACKWARD, BACKWARD + CLIP)],
 }
-
-
-@pytest.mark.parametrize("line", FORGOTTEN)
-def test_the_comparison_shows_what_was_forgotten(line, exact, data, tmp_path):
-    path = edited("after_ddp", tmp_path / "script", *FORGOTTEN[line])
-    state = trained("after_ddp", data, tmp_path, *EXACT, float64=True, path=path)
-    assert off(state, exact("before")[0]) > 1e-3
 
 
 def end_after_an_epoch(rank):

@@ -25,7 +25,10 @@ def code(notebook):
 
 
 def outputs(notebook):
-    return [output for cell in code(notebook) for output in cell.outputs]
+    found = []
+    for cell in code(notebook):
+        found += cell.outputs
+    return found
 
 
 def printed(notebook):

@@ -20,7 +20,7 @@ def ideas(a, b):
     """Return the numbers of the hunks of each idea of a stage's page: lists."""
     page = FOLDS.sub("", (folder(b) / "README.md").read_text())
     parts = re.findall(rf"<!-- generated: hunk {a} {b} ([\d ]+) \|", page)
-    return [[int(number) for number in part.split()] for part in parts]
+    return [list(map(int, part.split())) for part in parts]
 
 
 def test_every_idea_has_a_switch_that_leaves_lines_out():
