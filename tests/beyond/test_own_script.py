@@ -108,19 +108,6 @@ def test_a_step_is_that_of_one_whole_batch(name, exact, data):
             assert (own.grad - gradient).abs().max() < 1e-12
 
 
-@pytest.fixture(scope="module")
-def reference(data, tmp_path_factory):
-    """What before.py saves with everything on, in float64."""
-    return trained("before", data, tmp_path_factory.mktemp("before"), float64=True)
-
-
-@pytest.mark.parametrize("name", ["after_ddp", "after_fsdp"])
-def test_one_rank_does_what_one_process_does(name, reference, data, tmp_path):
-    """With everything on: what moves the curve later is that there are more ranks."""
-    state = trained(name, data, tmp_path, processes=1, float64=True)
-    assert off(state, reference) < 1e-12
-
-
 CLIP = "            nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
 BACKWARD = "            (loss / batches).backward()\n"
 STEP = "            scheduler.step()"
