@@ -21,11 +21,11 @@ EXACT = ["--norm", "group", "--dropout", 0, "--no-augment"]
 KILLED = 7
 
 
-def train(name, data, out, *flags, processes=None, path=None, **options):
-    """Run one of the scripts, or `path`; return the result and what it saved."""
-    words = [path or script(name), "--data", data(SIZE), "--out", out, "--epochs", 2]
+def train(name, data, out, *flags, **options):
+    """Run one of the scripts; return the result and what it saved."""
+    words = [script(name), "--data", data(SIZE), "--out", out, "--epochs", 2]
     words += ["--workers", 1, *flags]
-    result = ranks.run(words, processes or SCRIPTS[name], **options)
+    result = ranks.run(words, SCRIPTS[name], **options)
     path = out / "state.pth"
     return result, torch.load(path, weights_only=True) if path.exists() else None
 
@@ -106,17 +106,6 @@ def test_a_step_is_that_of_one_whole_batch(name, exact, data):
         torch.nn.functional.cross_entropy(logits, mnist.targets[batch]).backward()
         for own, (_, gradient) in zip(model.parameters(), step, strict=True):
             assert (own.grad - gradient).abs().max() < 1e-12
-
-
-CLIP = "            nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
-BACKWARD = "            (loss / batches).backward()\n"
-STEP = "            scheduler.step()"
-FORGOTTEN = {
-    "the scheduler on rank 1": [
-        (STEP, f"            if dist.get_rank() == 0:\n    {STEP}")
-    ],
-    "to clip after the exchange": [(CLIP, ""), (BACKWARD, BACKWARD + CLIP)],
-}
 
 
 def end_after_an_epoch(rank):
