@@ -83,7 +83,10 @@ def test_the_verdict_on_the_front_page_is_fresh(top):
     assert_same("\n".join(["```console", *old]), "\n".join(["```console", *new]), "")
 
 
-@pytest.mark.parametrize("name, title", zip(OWN[:2], variants.SETTINGS, strict=False))
+OWN_CURVES = list(zip(OWN[:2], variants.SETTINGS, strict=False))
+
+
+@pytest.mark.parametrize("name, title", OWN_CURVES)
 def test_the_curve_of_an_own_script_is_fresh(name, title):
     """Two of nine, which take a minute; test_own_script compares the scripts."""
     shown = texts("own_curves")["own_curves"]
