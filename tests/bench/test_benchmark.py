@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 
 import pytest
 
@@ -52,19 +51,6 @@ def test_the_table_has_means_over_ranks_and_medians_over_rounds():
     assert first == [8, 64, 1, "4.00 (2.00 to 9.00)", 1, "100%", "–"]
     assert second == [8, 64, 2, "4.00 (2.00 to 10.00)", "1.00", "50%", "62%"]
     assert tables.communication({"step": [10], "compute": [11]}) == 0
-
-
-def test_a_process_that_may_use_one_cpu_measures_one(tmp_path):
-    if not shutil.which("taskset"):
-        pytest.skip("there is no taskset here: it comes with util-linux")
-    words = ["taskset", "-c", "0", "make", "bench", "QUICK=1", f"OUT={tmp_path}"]
-    result = call(words)
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.startswith("one process only: ")
-    found = json.loads((tmp_path / "bench.json").read_text())
-    assert found["machine"]["cpus"] == 1
-    assert {case["processes"] for case in found["scaling"]} == {1}
-    assert len(found["scaling"]) == result.stdout.count("100%") == 4
 
 
 @pytest.mark.parametrize(

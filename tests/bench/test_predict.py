@@ -26,8 +26,3 @@ def test_make_predicts_what_the_page_says(words, percent):
     assert f" {percent}%" in page
     result = call(words.split())
     assert result.stdout.splitlines()[-1].endswith(f" {percent}%"), result.stderr
-
-
-def test_the_last_row_has_all_nodes_and_gpus():
-    rows = predict.prediction({**predict.DEFAULTS, "NODES": 3, "GPUS_PER_NODE": 6})
-    assert [row[1] for row in rows[1:]] == [1, 2, 4, 6, 12, 18]

@@ -1,7 +1,5 @@
 """Promise: a timeline shows what each rank does in a step, in order."""
 
-import json
-
 import pytest
 
 from conftest import call
@@ -43,11 +41,3 @@ def test_make_trace_draws_a_stage_on_so_many_ranks(tmp_path):
     assert "\n04_ddp: 4 processes on cpu (gloo), 256 images" in result.stdout
     assert (tmp_path / "trace_04_ddp.png").stat().st_size > 10_000
     assert_steps(tmp_path, 4, "forward backward all-reduce optimizer")
-
-
-def test_what_a_gpu_repeats_counts_once(tmp_path):
-    event = {"name": "forward", "ph": "X", "ts": 1.0, "dur": 2.0}
-    categories = "user_annotation", "gpu_user_annotation", "kernel"
-    events = [{**event, "cat": category} for category in categories]
-    (tmp_path / "0.json").write_text(json.dumps({"traceEvents": events}))
-    assert timeline.read_spans(tmp_path / "0.json", 3) == [(3, "forward", 1.0, 3.0)]

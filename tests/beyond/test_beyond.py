@@ -150,9 +150,11 @@ def spy(rank, folder):
             messages.__enter__()
         if self.steps == 2:
             messages.__exit__(None, None, None)
-            held = [p for group in self.param_groups for p in group["params"]]
-            held = [p.to_local() if isinstance(p, DTensor) else p for p in held]
-            held = sum(p.nbytes for p in held if not p.is_meta)
+            (group,) = self.param_groups
+            held = 0
+            for weight in group["params"]:
+                own = weight.to_local() if isinstance(weight, DTensor) else weight
+                held += 0 if own.is_meta else own.nbytes
             found = {"bytes": held, "moved": messages.seen}
             (Path(folder) / f"rank{rank}").write_text(json.dumps(found))
         return result

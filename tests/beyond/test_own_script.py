@@ -11,7 +11,6 @@ import torch
 from torch.utils.data import DataLoader
 from torchvision import datasets
 
-from conftest import edited
 from tools.run import ranks
 from tools.run.stages import load, script
 
@@ -22,11 +21,11 @@ EXACT = ["--norm", "group", "--dropout", 0, "--no-augment"]
 KILLED = 7
 
 
-def train(name, data, out, *flags, processes=None, path=None, **options):
-    """Run one of the scripts, or `path`; return the result and what it saved."""
-    words = [path or script(name), "--data", data(SIZE), "--out", out, "--epochs", 2]
+def train(name, data, out, *flags, **options):
+    """Run one of the scripts; return the result and what it saved."""
+    words = [script(name), "--data", data(SIZE), "--out", out, "--epochs", 2]
     words += ["--workers", 1, *flags]
-    result = ranks.run(words, processes or SCRIPTS[name], **options)
+    result = ranks.run(words, SCRIPTS[name], **options)
     path = out / "state.pth"
     return result, torch.load(path, weights_only=True) if path.exists() else None
 
@@ -109,37 +108,6 @@ def test_a_step_is_that_of_one_whole_batch(name, exact, data):
             assert (own.grad - gradient).abs().max() < 1e-12
 
 
-@pytest.fixture(scope="module")
-def reference(data, tmp_path_factory):
-    """What before.py saves with everything on, in float64."""
-    return trained("before", data, tmp_path_factory.mktemp("before"), float64=True)
-
-
-@pytest.mark.parametrize("name", ["after_ddp", "after_fsdp"])
-def test_one_rank_does_what_one_process_does(name, reference, data, tmp_path):
-    """With everything on: what moves the curve later is that there are more ranks."""
-    state = trained(name, data, tmp_path, processes=1, float64=True)
-    assert off(state, reference) < 1e-12
-
-
-CLIP = "            nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
-BACKWARD = "            (loss / batches).backward()\n"
-STEP = "            scheduler.step()"
-FORGOTTEN = {
-    "the scheduler on rank 1": [
-        (STEP, f"            if dist.get_rank() == 0:\n    {STEP}")
-    ],
-    "to clip after the exchange": [(CLIP, ""), (BACKWARD, BACKWARD + CLIP)],
-}
-
-
-@pytest.mark.parametrize("line", FORGOTTEN)
-def test_the_comparison_shows_what_was_forgotten(line, exact, data, tmp_path):
-    path = edited("after_ddp", tmp_path / "script", *FORGOTTEN[line])
-    state = trained("after_ddp", data, tmp_path, *EXACT, float64=True, path=path)
-    assert off(state, exact("before")[0]) > 1e-3
-
-
 def end_after_an_epoch(rank):
     """Have rank 0 end when it has saved its first state."""
     replace = os.replace
@@ -203,20 +171,3 @@ def test_each_rank_is_random_by_itself_and_evaluates_what_is_saved(
         seeds += (tmp_path / f"seeds{rank}").read_text().split()
     assert len(seeds) == 8  # of two epochs, training and evaluation
     assert len(set(seeds)) == 8
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "stages", "others"),
-    [
-        ("before", "after_ddp", ["05_ddp_inference", "11_resume"], 16),
-        ("after_ddp", "after_fsdp", ["07_fsdp"], 9),
-    ],
-)
-def test_added_lines_are_the_stages(a, b, stages, others):
-    """All but a few, which the page explains."""
-    known = set()
-    for name in [a, *stages]:
-        known |= {line.strip() for line in script(name).read_text().splitlines()}
-    lines = [line.strip() for line in script(b).read_text().splitlines()]
-    found = [line for line in lines if line not in known]
-    assert len(found) <= others, "\n".join(found)

@@ -15,17 +15,6 @@ SIZE = 1020, 997  # 510 images on two ranks and 340 on three, the last batch of 
 FLAGS = ["--batch-size", 66]
 EPOCHS = 3
 OPTIMIZERS = {"momentum": (MOMENTUM, 0.05), "adamw": (ADAMW, 0.001)}
-# How stage 08 reads what stage 12 has saved, and goes on after the first epoch.
-LOOP = "    for epoch in range(1, args.epochs + 1):\n"
-LOAD = """\
-    import torch.distributed.checkpoint as dcp
-    weights, optim_state = dcp_state.get_state_dict(model, optimizer)
-    state = {"model": weights, "optimizer": optim_state}
-    dcp.load(state, checkpoint_id=args.out / "checkpoints" / "1")
-    dcp_state.set_model_state_dict(model, state["model"])
-    dcp_state.set_optimizer_state_dict(model, optimizer, state["optimizer"])
-    for epoch in range(2, args.epochs + 1):
-"""
 
 
 def begin(
@@ -85,13 +74,6 @@ def test_the_learning_rate_is_that_of_the_checkpoint(data, tmp_path):
     train(data(SIZE), tmp_path / "parts", 1, **changed)
     train(data(SIZE), tmp_path / "parts", EPOCHS, "--resume", **changed)
     assert_close(tmp_path / "parts", whole)
-
-
-def test_stage_08_goes_on_from_it(reference, data, tmp_path):
-    train(data(SIZE), tmp_path, 1, name="adamw")
-    options = {"stage": "08_tensor_parallel", "changes": [(LOOP, LOAD)]}
-    train(data(SIZE), tmp_path, EPOCHS, name="adamw", **options)
-    assert_close(tmp_path, reference("adamw"))
 
 
 def test_each_rank_writes_its_part_alone(data, tmp_path):

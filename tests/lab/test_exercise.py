@@ -11,14 +11,14 @@ import pytest
 
 import read_answers
 from conftest import ROOT, call
-from tools.lab import checks, trying
-from tools.lab.exercise import along_the_path, find_exercise
+from tools.lab import checks
+from tools.lab.exercise import along_the_path
 from tools.lab.judge import judge
 from tools.lab.run_record import Wrong
 from tools.run.stages import EVERY
 
 EXERCISES = sorted(along_the_path(), key=lambda one: one.number)
-HANGING = 3  # seconds, after which a script that has to hang is ended
+HANGING = 1  # seconds, after which a script that has to hang is ended
 PATIENT = 120  # seconds, for those that have to end: the machine may be busy
 REASONS = {  # a part of what the check says of the broken script
     "01": "got mat1 is on cpu, different from other tensors on cuda:0",
@@ -120,11 +120,6 @@ def test_answers(exercise):
     assert left == []
 
 
-def test_a_hybrid_is_tried_on_four_ranks():
-    exercise = find_exercise("27")
-    assert trying.planned(exercise).processes == 4
-
-
 def test_the_scripts_are_clean(tmp_path):
     for exercise in EXERCISES:
         for name in "start", "solution":
@@ -152,12 +147,3 @@ def test_the_page_of_an_exercise(exercise):
     assert "](https://" in exercise.chapter("Where people met it")
     if exercise.number in ("01", "02", "04", "19", "22"):
         assert "fake GPU" in exercise.chapter("What you observe")
-
-
-def test_a_patch_that_no_longer_applies_says_so(tmp_path):
-    exercise = find_exercise("08")
-    patch = (exercise.folder / "start.patch").read_text()
-    (tmp_path / "start.patch").write_text(patch.replace("loss_sum", "sum_of_losses"))
-    exercise.folder = tmp_path
-    with pytest.raises(ValueError, match="start.patch does not apply to 04_ddp"):
-        exercise.script("start")

@@ -52,13 +52,3 @@ def test_a_page_quotes_the_losses_of_a_right_script(tmp_path):
         told = losses(right.script("solution"), right.stage, tmp_path)
         expected.setdefault(number, []).append(told)
     assert quoted == expected
-
-
-def test_exercise_15_makes_the_file_that_its_page_names(tmp_path):
-    program = "exercises/as_on_gpus.py"
-    assert f"python {program} " in find_exercise("15").text
-    result = ranks.run([ROOT / program, tmp_path / "gpu.pth"])
-    assert result.returncode == 0, result.stderr
-    words = [script("05_ddp_inference"), "--checkpoint", tmp_path / "gpu.pth"]
-    result = ranks.run(words, 2)
-    assert re.search(r"test \d+/1000\n$", result.stdout), result.stderr

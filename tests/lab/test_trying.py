@@ -6,7 +6,7 @@ import pytest
 
 from tools.lab import commands, trying
 from tools.lab.exercise import find_exercise
-from tools.lab.setting import Setting, read_setting
+from tools.lab.setting import Setting
 
 FAILS = r"(.*\n)*Yours prints:\n(.*\n)*It (fails|hangs): "
 TRIED = [  # number, what is printed, in this order
@@ -49,30 +49,6 @@ def test_only_equal_curves_are_said_to_be_equal(capsys):
         assert told.count("<- differs") >= 1
     trying.show_curves([row, row], [row, row])
     assert "The curves are equal." in capsys.readouterr().out
-
-
-def test_a_setting_that_a_check_has_left_is_read_again(tmp_path):
-    assert read_setting(tmp_path / "none") is None
-    whole = {"processes": 3, "images": (512, 101), "batch": 48, "epochs": 2}
-    whole |= {"flags": ("--lr", "0.5"), "resume": 1, "keep": ("a", "b")}
-    setting = Setting(**whole, fake="slow_disk", float64=True)
-    setting.save(tmp_path / "last")
-    assert read_setting(tmp_path / "last").command_lines() == setting.command_lines()
-    assert read_setting(tmp_path / "last").described() == (
-        "on 3 ranks, on fake hardware (slow disk): 512 training and 101 test images, "
-        "48 images a step, 2 epochs, stopped and resumed after 1 with a, b alone, in "
-        "float64"
-    )
-
-
-def test_what_the_check_deletes_is_deleted(tmp_path):
-    for name in "state.pth", "rank1.pth":
-        (tmp_path / name).touch()
-    (tmp_path / "parts/of").mkdir(parents=True)
-    Setting(processes=2).delete_others(tmp_path)
-    assert len(list(tmp_path.iterdir())) == 3
-    Setting(processes=2, keep=("state.pth", "model.pth")).delete_others(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["state.pth"]
 
 
 def test_a_run_is_resumed():

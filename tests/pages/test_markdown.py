@@ -9,12 +9,10 @@ from pathlib import Path
 
 from markdown_it import MarkdownIt
 from mdit_py_plugins.footnote import footnote_plugin
-from mutants import copy
 
-from conftest import EVEN, ROOT, call
+from conftest import ROOT, call
 from tools.lab.exercise import find_exercise
 from tools.pages import blocks
-from tools.run.sample import cut
 from tools.run.stages import EVERY, folder, load_file, script
 
 
@@ -134,20 +132,3 @@ def test_commands_in_the_pages_exist(monkeypatch):
                 raise AssertionError(f"{page}: {line}: {error}") from error
             if line.startswith(("python ", "torchrun ", "pip ", "jupyter ")):
                 assert ACTIVATE in lines[:place], f"{page}: {line}: not on a bare PATH"
-
-
-def test_commands_without_make_run_as_they_stand(tmp_path):
-    """In a copy without results, in a shell that knows nothing."""
-    there = copy(tmp_path / "a copy")
-    cut(there / "data/sample", *EVEN)
-    clean = {"HOME": str(tmp_path), "PATH": "/usr/local/bin:/usr/bin:/bin"}
-    clean["CUDA_VISIBLE_DEVICES"] = ""
-    found = [["make cpu EPOCHS=1 DATA=data/sample"]]  # one reads its checkpoint
-    for _, lines in blocks_of_commands():
-        if ACTIVATE in lines or any(" -c " in line for line in lines):
-            found.append(lines)
-    assert len(found) >= 3
-    for lines in found:
-        words = ["sh", "-ec", "\n".join(lines)]
-        result = call(words, cwd=there, env=clean, timeout=300)
-        assert result.returncode == 0, f"{lines}: {result.stderr}"

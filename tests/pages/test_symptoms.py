@@ -2,8 +2,6 @@
 
 import re
 
-import pytest
-
 from conftest import ROOT
 from tools.pages import symptoms
 from tools.run.stages import EVERY, folder
@@ -25,31 +23,6 @@ def test_every_entry_of_every_page_is_a_row():
     assert len(rows) > 60
     for page in (ROOT / "exercises").glob("[0-9]*.md"):
         assert f"(exercises/{page.name})" in text, "no row names this exercise"
-
-
-@pytest.mark.parametrize(
-    ("entry", "seen", "cause"),
-    [
-        (
-            "**It ends.** gloo takes the wrong network. Name it.",
-            "It ends",
-            "gloo takes",
-        ),
-        ("**`It\n  ends`.** Rank 0 is late. Wait.", "`It ends`", "Rank 0 is"),
-        ("**`It ends`**, or hangs. Rank 0 is late. Wait.", "`It ends`", "Rank 0 is"),
-        ("**It ends** in epoch\n  2.\n  Rank 0 is late. Wait.", "It ends", "Rank 0 is"),
-    ],
-)
-def test_the_cause_is_the_sentence_behind_what_you_see(
-    entry, seen, cause, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(symptoms, "ROOT", tmp_path)
-    page = tmp_path / "04_ddp" / "README.md"
-    page.parent.mkdir()
-    page.write_text(f'## What goes wrong\n\n- <a id="late"></a>\n  {entry}\n')
-    ((found, why, *_),) = symptoms.symptoms(page)
-    assert found == seen
-    assert why.startswith(cause)
 
 
 def test_a_row_has_the_error_text_its_cause_and_an_exercise(tmp_path, monkeypatch):

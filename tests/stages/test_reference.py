@@ -49,12 +49,3 @@ def test_padded_shards_are_the_padded_order(data, tmp_path):
     result = run("04_ddp", *flags, processes=3, float64=True)
     assert result.returncode == 0, result.stderr
     assert_true(tmp_path, reference.train(root, batch=63, seed=7, ranks=3))
-
-
-def test_the_reference_notices(data):
-    """A rate, an order or a sum that is a little off is seen at this tolerance."""
-    root = data(EVEN)
-    (_, (loss, *_)), _ = reference.train(root)
-    for change in {"lr": 0.1 + 1e-9}, {"seed": 1}, {"ranks": 3}, {"batch": 63}:
-        (_, (other, *_)), _ = reference.train(root, **change)
-        assert abs(loss - other) > 1e-12, change

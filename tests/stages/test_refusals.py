@@ -6,7 +6,7 @@ import re
 import pytest
 import torch
 
-from conftest import DISTRIBUTED, EVEN, edited, run, weights
+from conftest import EVEN, edited, run, weights
 from tools.run.stages import CPU_PROCESSES, EVERY, script
 
 SHARED_BY = {  # how many ranks there are said to be, and who shares a batch of 64
@@ -72,17 +72,6 @@ def test_a_learners_assert_shows_its_line(stage, data, tmp_path):
     assert "Traceback" in result.stderr
     assert f"    {wrong}\n" in result.stderr
     assert "AssertionError" in result.stderr
-
-
-@pytest.mark.parametrize("stage", DISTRIBUTED)
-def test_a_learners_print_is_seen_from_every_rank(stage, data, tmp_path):
-    line = "    dist.init_process_group(args.backend)\n"
-    path = edited(stage, tmp_path, (line, f"{line}    print(f'here is {{rank}}')\n"))
-    flags = ["--data", data(EVEN), "--out", tmp_path / "out", "--epochs", 1]
-    result = run(stage, *flags, "--batch-size", 63, processes=3, path=path)
-    assert result.returncode == 0, result.stderr
-    said = re.findall(r"here is \d", result.stdout)  # lines may run into each other
-    assert sorted(said) == [f"here is {rank}" for rank in range(3)]
 
 
 def test_foreign_checkpoints(trained, data, tmp_path):

@@ -49,7 +49,10 @@ def start(*words, **variables):
 
 
 def outputs():
-    """Yield what each run prints: stage 4 that hangs, hello.py that does, one rank."""
+    """Return what each run prints: stage 4 that hangs, hello.py that does, one rank.
+
+    All start at once, since most of their time is spent in waiting.
+    """
     mistake, tools, in_hello = re.findall(r"(?s)```diff\n(.*?)```", PAGE.read_text())
     with tempfile.TemporaryDirectory() as folder:
         stage = Path(folder) / "04_ddp" / "mnist.py"
@@ -57,16 +60,17 @@ def outputs():
         stage.write_text(patched(patched(script("04_ddp").read_text(), mistake), tools))
         hello = Path(folder) / "hello.py"
         hello.write_text(patched(HELLO.read_text(), in_hello))
-        with start(*TORCHRUN, stage, f"--out={folder}/out") as ranks:
-            yield ranks.stdout.read().replace(f"{folder}/", "")
-        with start(*TORCHRUN, hello, **DETAIL) as ranks:
-            yield ranks.stdout.read()
-    with start(HELLO, **LOG) as rank:  # waits for rank 0, which never comes
-        lines = []
-        while not lines or "will retry" not in lines[-1]:
-            lines.append(rank.stdout.readline())
-        rank.kill()
-        yield "".join(lines)
+        with (
+            start(*TORCHRUN, stage, f"--out={folder}/out") as of_stage,
+            start(*TORCHRUN, hello, **DETAIL) as of_hello,
+            start(HELLO, **LOG) as alone,  # waits for rank 0, which never comes
+        ):
+            lines = []
+            while not lines or "will retry" not in lines[-1]:
+                lines.append(alone.stdout.readline())
+            alone.kill()
+            printed = of_stage.stdout.read().replace(f"{folder}/", "")
+            return [printed, of_hello.stdout.read(), "".join(lines)]
 
 
 if __name__ == "__main__":
