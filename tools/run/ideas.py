@@ -1,7 +1,7 @@
 """The ideas of a diff: the parts in which a stage's page explains its hunks.
 
 They are kept in the pages and nowhere else. The reason of an idea is what follows its
-part, up to the next part or heading or the end of a fold (`</details>`).
+part, up to the next part or heading or an edge of a fold (`<details>`, `</details>`).
 """
 
 import re
@@ -11,7 +11,7 @@ from tools.run.stages import folder
 
 PART = re.compile(
     r"<!-- generated: hunk (\S+) (\S+) ([\d ]+) \| (.+?) -->\n(.*?)<!-- end -->\n"
-    r"(.*?)(?=^<!-- generated|^##+ |^</details>|\Z)",
+    r"(.*?)(?=^<!-- generated|^##+ |^</?details>|\Z)",
     re.DOTALL | re.MULTILINE,
 )
 # Below such a heading stands what every script needs and no mechanism is.
