@@ -66,7 +66,7 @@ help-variables:
 #: QUICK=1      for bench: few and short rounds
 #: NODES=4 GPUS_PER_NODE=8  for predict; STEP=0.1 MB=102: seconds of a step on a
 #:              GPU, and its gradients; NETWORK=10 Gbit/s between nodes
-#: A=STAGE B=STAGE  for diff; S=STAGE for trace and restore; E=04 for the lab;
+#: A=STAGE B=STAGE  for diff; S=STAGE for trace and restore; E=05 for the lab;
 #:              FROM=DIR for data, FROM=FILE for room
 #: LAST=1       for try: the run that the last check has judged, once more
 #: SCRIPT=train.py  for inspect; NPROC=3 ranks, ARGS="..." its flags
@@ -120,18 +120,18 @@ resume sharded_checkpoint: $(STAGES)  ## 11 and 12: continue a killed run
 ## The break-it lab: scripts with one mistake each, to be found
 exercises: $(STAGES)  ## the path through them, and how far you are
 	@$(PY) -m tools.lab.commands list "" "$(WHO)"
-exercise: $(STAGES)  ## begin one, in workshop/: E=04; without E the next
+exercise: $(STAGES)  ## begin one, in workshop/: E=05; without E the next
 	@$(PY) -m tools.lab.commands begin "$(E)" "$(TRACK)"
 try: $(STAGES)  ## run your version, beside a right one
 	@$(PY) -m tools.lab.commands try "$(E)" "$(LAST)"
 check: $(STAGES)  ## is it solved? what is still wrong?
 	@$(PY) -m tools.lab.commands check "$(E)" "$(WHO)" || [ $$? = 3 ]
-hint solution: $(STAGES)  ## the next hint; the diff that solves it: E=04
+hint solution: $(STAGES)  ## the next hint; the diff that solves it: E=05
 hint:
 	@$(PY) -m tools.lab.commands hint "$(E)"
 solution:
 	@$(PY) -m tools.lab.commands solution "$(E)"
-reset restore: $(STAGES)  ## drop your version of an exercise, E=04; of a stage, S=4
+reset restore: $(STAGES)  ## drop your version of an exercise, E=05; of a stage, S=4
 reset:
 	@$(PY) -m tools.lab.commands reset "$(E)"
 restore:

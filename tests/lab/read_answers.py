@@ -1,6 +1,6 @@
 """What learners may hand in: the answers that each exercise's check is tried on.
 
-answers/06_no_set_epoch.diff has those of exercise 6, as hunks without numbers:
+answers/06_same_order.diff has those of exercise 6, as hunks without numbers:
 
     right: other means
     -        sampler.set_epoch(epoch)

@@ -112,16 +112,16 @@ def test_what_the_lab_cannot_judge_is_its_own_limit(name):
 
 @pytest.fixture
 def begun(tmp_path, monkeypatch):
-    """The script of exercise 08, begun in a workshop of its own."""
+    """The script of exercise 07, begun in a workshop of its own."""
     monkeypatch.setattr("conftest.ENV", {**ENV, "WORKSHOP": str(tmp_path)})
-    folder = tmp_path / "08_local_loss"
+    folder = tmp_path / "07_one_half"
     folder.mkdir()
     return folder / "mnist.py"
 
 
 def start_check():
-    """Start a check of exercise 08, as `make check` does; return the process."""
-    return start([sys.executable, "-m", "tools.lab.commands", "check", "08"])
+    """Start a check of exercise 07, as `make check` does; return the process."""
+    return start([sys.executable, "-m", "tools.lab.commands", "check", "07"])
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])

@@ -28,17 +28,17 @@ def workshop(tmp_path, monkeypatch):
 
 def test_the_way_of_a_learner(workshop):
     folder, act = workshop
-    mine = folder / "08_local_loss" / "mnist.py"
+    mine = folder / "07_one_half" / "mnist.py"
     assert "done" not in act("exercises").stdout
     act("exercise")  # the first of the path
-    begun = act("exercise", "E=08")
+    begun = act("exercise", "E=07")
     assert begun.returncode == 0, begun.stderr
-    task = begun.stdout.partition("\nRun it: make try E=08\n")[0]
+    task = begun.stdout.partition("\nRun it: make try E=07\n")[0]
     assert task.startswith("A loss of one half\n")
     assert max(map(len, task.splitlines())) < 80
     assert "Hints" not in mine.with_name("README.md").read_text()
     assert act("exercises", "WHO=Ada").stdout.endswith(
-        f"\nNext: make check E=01\nAda: 0 of {HOW_MANY} solved, begun: 01 08\n"
+        f"\nNext: make check E=01\nAda: 0 of {HOW_MANY} solved, begun: 01 07\n"
     )
 
     wrong = act("check")  # of the one that was begun last
@@ -46,25 +46,25 @@ def test_the_way_of_a_learner(workshop):
     running, verdict, how, repeat = wrong.stdout.splitlines()
     assert running.startswith(f"Running {mine}")
     assert verdict.startswith("Not yet. The loss of epoch 1 is ")
-    assert repeat == "Repeat it: make try E=08 LAST=1"
+    assert repeat == "Repeat it: make try E=07 LAST=1"
     repeated = act("try", "LAST=1").stdout
     assert repeated.startswith(how.replace("That was", "Two runs"))
     assert "  <- differs" in repeated
 
-    hints = [act("hint", "E=8").stdout for _ in range(4)]
+    hints = [act("hint", "E=7").stdout for _ in range(4)]
     assert [hint.count(" of 3: ") for hint in hints] == [1, 2, 3, 3]
-    assert "+    dist.all_reduce(totals)" in act("solution", "E=08").stdout
-    right = find_exercise("08").script("solution")
+    assert "+    dist.all_reduce(totals)" in act("solution", "E=07").stdout
+    right = find_exercise("07").script("solution")
     mine.write_text(right)
-    again = act("exercise", "E=08")
+    again = act("exercise", "E=07")
     assert again.stdout.endswith(begun.stdout)  # the task
     assert mine.read_text() == right
 
-    solved = act("check", "E=08_local_loss", "WHO=Ada").stdout
+    solved = act("check", "E=07_one_half", "WHO=Ada").stdout
     assert "\nSolved: " in solved
     assert "](https://" in solved
     assert solved.endswith(
-        f"\nAda: 1 of {HOW_MANY} solved (08), begun: 01\nNext: make check E=01\n"
+        f"\nAda: 1 of {HOW_MANY} solved (07), begun: 01\nNext: make check E=01\n"
     )
     assert "done " in act("exercises").stdout
     nothing = act("try", "LAST=1")
@@ -76,18 +76,18 @@ def test_the_way_of_a_learner(workshop):
 
 def test_a_reset_names_what_it_deletes_and_deletes_nothing_else(workshop):
     folder, act = workshop
-    act("exercise", "E=08")
+    act("exercise", "E=07")
     mine = folder / "mine.txt"
     mine.touch()
-    assert act("reset").stderr.startswith("which exercise? E=04, say")
-    assert (folder / "08_local_loss/mnist.py").exists()
-    assert act("reset", "E=all").stdout == "exercise 08 is new again\n"
+    assert act("reset").stderr.startswith("which exercise? E=05, say")
+    assert (folder / "07_one_half/mnist.py").exists()
+    assert act("reset", "E=all").stdout == "exercise 07 is new again\n"
     assert list(folder.iterdir()) == [mine]
 
 
 def test_what_does_not_parse_is_answered_without_pytorch(workshop):
     folder, act = workshop
-    act("exercise", "E=08")
+    act("exercise", "E=07")
     (folder / "torch.py").write_text("raise SystemExit('torch is imported')")
     sources = {
         b"def main(:\n": r"invalid syntax \(mnist.py, line 1\)",
@@ -95,8 +95,8 @@ def test_what_does_not_parse_is_answered_without_pytorch(workshop):
         b"# caf\xe9\n": "can't decode byte 0xe9",
     }
     for source, said in sources.items():
-        (folder / "08_local_loss/mnist.py").write_bytes(source)
-        result = act("check", "E=08", PYTHONPATH=str(folder))
+        (folder / "07_one_half/mnist.py").write_bytes(source)
+        result = act("check", "E=07", PYTHONPATH=str(folder))
         assert re.search(f"^Not yet. Python cannot read .*{said}", result.stdout)
         assert result.stderr == ""
 
@@ -104,7 +104,7 @@ def test_what_does_not_parse_is_answered_without_pytorch(workshop):
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["check"], "which exercise? E=04, say"),
+        (["check"], "which exercise? E=05, say"),
         (["check", "E=99"], "there is no exercise '99': 'make exercises' lists them"),
         (["hint", "E=1"], "exercise 01 has not begun: 'make exercise E=01'"),
         (["try", "E=1"], "exercise 01 has not begun"),
@@ -121,8 +121,8 @@ def test_refusals(workshop, words, line):
 def test_a_folder_that_cannot_be_written_is_named_in_a_line(workshop):
     folder, act = workshop
     folder.touch()  # so nothing can be made in there, whoever tries
-    error, _ = act("exercise", "E=08").stderr.splitlines()  # ours, and make's
-    assert error == f"{folder}/08_local_loss: Not a directory"
+    error, _ = act("exercise", "E=07").stderr.splitlines()  # ours, and make's
+    assert error == f"{folder}/07_one_half: Not a directory"
 
 
 @pytest.fixture
@@ -150,7 +150,7 @@ def test_an_edited_stage_does_the_lab_no_harm_and_is_restored(copy):
         subprocess.run([*git, *words], cwd=root, check=True)
     path.write_text(edited)
     subprocess.run([*git, "commit", "-qam", "an edit"], cwd=root, check=True)
-    for number in "06", "08":
+    for number in "06", "07":
         exercise = find_exercise(number)
         assert act("exercise", f"E={number}").returncode == 0
         begun = root / "workshop" / exercise.name / "mnist.py"
@@ -170,7 +170,7 @@ def test_without_git_an_edited_stage_is_named_in_a_line(copy):
     act, root = copy
     assert act("exercise", "E=06").returncode == 0
     (root / "04_ddp/mnist.py").write_text("edited\n")
-    for words in ["exercise", "E=08"], ["restore", "S=4"]:
+    for words in ["exercise", "E=07"], ["restore", "S=4"]:
         error, _ = act(*words).stderr.splitlines()  # ours, and make's
         assert error.startswith("04_ddp/mnist.py was edited, and git has no copy")
 

@@ -94,9 +94,9 @@ def test_a_track_leads_to_its_next_exercise(tmp_path, monkeypatch):
 
 
 # Exercises of 5, 10 and 10 minutes.
-EASY = find_exercise("01_batch_on_cpu").number
-TIMING = find_exercise("02_timing").number
-SAMPLER = find_exercise("05_no_sampler").number
+EASY = find_exercise("01_stays_behind").number
+TIMING = find_exercise("02_impossibly_fast").number
+SAMPLER = find_exercise("04_nothing_gained").number
 ROOM = f"""\
 11:20 Ada: ready | Linux x86_64 | Python 3.12.3 | torch 2.15.0 | cores 4
 11:21 Bob: not ready: no .venv
@@ -150,7 +150,7 @@ def test_handouts_have_the_track_s_sheets_and_answers(tmp_path):
     assert re.findall(r"<h1>(\d\d)\. ", sheets) == [one.number for one in exercises]
     assert sheets.count("Your task</h2>") == len(exercises)
     assert "Hint" not in sheets
-    hanging = find_exercise("11_collective_on_one_rank").script("start").splitlines()
+    hanging = find_exercise("19_hangs_after_epoch").script("start").splitlines()
     (barrier,) = [line for line in hanging if "dist.barrier()" in line]
     assert f"\n{hanging.index(barrier) + 1:3}  {barrier}" in sheets
     assert re.findall(r"<h2>(\d\d)\. ", answers) == [one.number for one in exercises]

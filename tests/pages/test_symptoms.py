@@ -31,7 +31,7 @@ def test_a_row_has_the_error_text_its_cause_and_an_exercise(tmp_path, monkeypatc
     page.parent.mkdir()
     page.write_text(
         '## What goes wrong\n\n- <a id="failed"></a>\n  **`It\n  failed`**, or hangs. '
-        "Rank 0 [is](x.md) late.[^a] Wait\n  ([a#1](https://a.b)). See [exercise 5]"
+        "Rank 0 [is](x.md) late.[^a] Wait\n  ([a#1](https://a.b)). See [exercise 4]"
         '(../exercises/05_late.md).\n- <a id="alone"></a>\n  **Nobody comes.** gloo '
         'looks elsewhere. Wait.\n\n## What to try\n\n- <a id="b"></a>\n  **not this**\n'
     )

@@ -21,7 +21,7 @@ PAGES = 60  # that the site has at least
 LOOKED_AT = [  # one page of each kind
     "index.html",
     "04_ddp/README.html",
-    "exercises/05_no_sampler.html",
+    "exercises/04_nothing_gained.html",
     "notebooks/04_ddp.html",
     "SYMPTOMS.html",
 ]
@@ -116,7 +116,7 @@ def test_the_front_page_opens_with_eleven_lines_and_their_curve(site, page):
 
 
 def test_exercises_are_in_order_and_fold_what_they_break(site, page):
-    page.goto((site / "exercises/06_no_set_epoch.html").as_uri())
+    page.goto((site / "exercises/06_same_order.html").as_uri())
     links = "all => all.map(one => one.getAttribute('href'))"
     listed = page.eval_on_selector_all(".sidebar-tree .toctree-l2 > a", links)
     listed = [page.url.rpartition("/")[2] if one == "#" else one for one in listed]

@@ -1,13 +1,13 @@
 """The exercises of the break-it lab: how one is found, and what its files say.
 
-An exercise has a name, such as `05_no_sampler`, and a row in exercises/path.csv, whose
+An exercise has a name, such as `06_same_order`, and a row in exercises/path.csv, whose
 rows are the path: four parts, each harder than the one before, that end with something
 to build. A row has the exercise's stage, its minutes, its part, those that it builds on
 and its title. And it has these files:
 
-    exercises/05_no_sampler.md      the page: what you observe; your task; hints; where
+    exercises/06_same_order.md      the page: what you observe; your task; hints; where
                                     people met it
-    tools/lab/exercises/05_no_sampler/
+    tools/lab/exercises/06_same_order/
         start.patch                 makes the learner's script from that of the stage
         solution.patch              makes a solution from it
         check.py                    check(run): raises Wrong where a script is wrong
@@ -98,7 +98,7 @@ def find_exercise(text):
     for one in along_the_path():
         if text in (one.number, one.number.lstrip("0"), one.name):
             return one
-    where = "'make exercises' lists them, E=04 names one"
+    where = "'make exercises' lists them, E=05 names one"
     refuse(f"there is no exercise {text!r}: {where}")
 
 

@@ -8,7 +8,7 @@ from tools.lab.track import ALL, along_the_track, chosen_track
 from tools.run.doctor import sender
 from tools.run.stages import ROOT, refuse
 
-WHICH = "which exercise? E=04, say; 'make exercises' lists them"
+WHICH = "which exercise? E=05, say; 'make exercises' lists them"
 
 
 def workshop_folder():
