@@ -11,7 +11,7 @@ from tools.site import playground
 
 STORED = json.loads((ROOT / "tools" / "pages" / "outcomes.json").read_text())
 RIGHT = STORED["right"]["04_ddp"]["2"][:2]
-LINES = [(name, row) for name, _, _, row in playground.SWITCHES]
+LINES = [(name, row) for name, _, row in playground.SWITCHES]
 MOVES = [line for line in LINES if line[1] not in playground.HARMLESS]
 GO = """hash => new Promise(drawn => {
   location.hash = hash;
@@ -41,8 +41,8 @@ def trained(page, address):
     page.evaluate(GO, f"epochs=2&{address}")
     page.wait_for_selector("#curve[data-done=true]", timeout=120_000)
     curve = []
-    for row in page.locator("#rows tr").all():
-        _, _, loss, count = row.locator("th, td").all_inner_texts()
+    for cell in page.locator(".losses td:last-child").all():
+        loss, count = cell.inner_text().split()
         curve.append((float(loss), *map(int, count.split("/"))))
     return curve, page.inner_text("#verdict")
 
