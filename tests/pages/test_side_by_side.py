@@ -35,7 +35,7 @@ def page(browser, path):
     opened.on("console", lambda message: wrong.append(message.text))
     opened.on("pageerror", lambda error: wrong.append(str(error)))
     opened.on("request", lambda request: requests.append(request.url))
-    opened.goto(path.as_uri())
+    opened.goto(path.as_uri(), wait_until="domcontentloaded")
     yield opened
     assert wrong == []
     assert {re.split("[?#]", url)[0] for url in requests} == {path.as_uri()}

@@ -49,7 +49,7 @@ function drawing({ title, lines, ends, width, place, down, ticks, bands }) {
     const bottom = ABOVE + HEIGHT;
     parts.push(band("bug", ABOVE), band("rounding", bottom));
     parts.push(text("", LEFT + 6, ABOVE + 14, "a bug"));
-    parts.push(text("", LEFT + 6, bottom - 7, "rounding"));
+    parts.push(text("", LEFT + 6, bottom - 24, "rounding"));
   }
   for (const n of epochs) {
     parts.push(text("tick", x(n), ABOVE + HEIGHT + 14, n < 1 ? "epoch 1" : n + .5));

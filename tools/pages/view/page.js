@@ -75,8 +75,8 @@ function fill(view, pair) {
   if (!isAlone) body.append(wholeScript(...view.scripts));
   view.body = body;
   view.root.replaceChildren(body);
-  const chip = body.querySelector(".rail .to");  // a narrow rail scrolls to it
-  if (chip) chip.closest(".rail").scrollLeft = chip.offsetLeft - 120;
+  const chip = body.querySelector(".rail .from");  // a narrow rail scrolls to it
+  if (chip) chip.closest(".rail").scrollLeft = chip.offsetLeft - 12;
 }
 
 function fillFull(view) {
