@@ -70,9 +70,9 @@ function drawing({ title, lines, ends, width, place, down, ticks, bands }) {
     chart of ${title}: the table has the numbers">${parts.join("")}</svg>`;
 }
 
-// The losses of some lines, and their distances on a log scale. A line is { kind,
-// points: [[epochs passed, loss, distance; or none], …] }; `ends` are the first and the
-// last number of epochs that is drawn, `width` is that of each chart in pixels.
+// The losses of some lines, and their distances on a log scale. A line is
+// { kind, points: [[epochs passed, loss, distance; or none], …] }; `ends` are the
+// first and the last number of epochs that is drawn, `width` each chart's in pixels.
 function chart(lines, ends, width = 300) {
   const losses = lines.flatMap(line => line.points.map(point => point[1]));
   const highest = Math.max(...losses.filter(Number.isFinite), .1);

@@ -24,7 +24,8 @@ async function unpack() {
   const bytes = new Uint8Array(await new Response(stream).arrayBuffer());
   const part = (from, count) => {
     const raw = bytes.subarray(from, from + count * 785);  // pixels, then labels
-    const pixels = Float32Array.from(raw.subarray(0, count * 784), (byte) => byte / 255);
+    const gray = raw.subarray(0, count * 784);
+    const pixels = Float32Array.from(gray, (byte) => byte / 255);
     const labels = Array.from(raw.subarray(count * 784));
     const images = labels.map((_, n) => pixels.subarray(n * 784, (n + 1) * 784));
     return { images, labels };
@@ -195,9 +196,11 @@ function showStep(number) {
   for (const [n, item] of [...by("phases").children].entries())
     item.classList.toggle("now", playing > 0 && Math.floor(phase) === n);
   const figures = by("ranks").children;
-  if (figures.length !== settings.ranks)
-    by("ranks").innerHTML = `<figure><figcaption></figcaption><canvas role="img"></canvas>
-      <svg role="img"></svg></figure>`.repeat(settings.ranks);
+  if (figures.length !== settings.ranks) {
+    const figure = `<figure><figcaption></figcaption><canvas role="img"></canvas>
+      <svg role="img"></svg></figure>`;
+    by("ranks").innerHTML = figure.repeat(settings.ranks);
+  }
   const scale = Math.max(...step.before.flatMap((own) => Array.from(own, Math.abs)));
   for (const [rank, indices] of step.indices.entries()) {
     const [caption, canvas, svg] = figures[rank].children;
