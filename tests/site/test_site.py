@@ -44,6 +44,10 @@ def page(browser):
     page.close()
 
 
+def show(page, path, query=""):
+    page.goto(path.as_uri() + query, wait_until="domcontentloaded")
+
+
 def wrong_with(page):
     """Return a list that gets errors, and requests that leave the machine."""
     wrong = []
@@ -68,7 +72,7 @@ def test_every_page_fits_a_phone_and_loads_nothing_from_elsewhere(site, page):
     paths = [path for path in site.rglob("*.html") if "_static" not in path.parts]
     assert len(paths) >= PAGES
     for path in paths:
-        page.goto(path.as_uri(), wait_until="domcontentloaded")
+        show(page, path)
         wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
         assert (wide <= 0, wrong) == (True, []), path.relative_to(site)
         text = page.inner_text("body")
@@ -80,7 +84,7 @@ def test_every_page_fits_a_phone_and_loads_nothing_from_elsewhere(site, page):
 def test_nothing_serious_for_those_who_do_not_see_well(site, page, scheme):
     page.emulate_media(color_scheme=scheme)
     for name in LOOKED_AT[: 2 if scheme == "dark" else None]:
-        page.goto((site / name).as_uri())
+        show(page, site / name)
         serious = []
         for found in Axe().run(page).response["violations"]:
             if found["impact"] in ("serious", "critical"):
@@ -91,7 +95,7 @@ def test_nothing_serious_for_those_who_do_not_see_well(site, page, scheme):
 def test_a_stages_page_has_its_diff_idea_by_idea(site, page):
     wrong = wrong_with(page)
     for folder in "04_ddp", "beyond/12_sharded_checkpoint":
-        page.goto((site / folder / "README.html").as_uri())
+        show(page, site / folder / "README.html")
         stage = Path(folder).name
         base = previous(stage)
         lines = page.locator(".part .l:is(.old, .new)").count()
@@ -104,7 +108,7 @@ def test_a_stages_page_has_its_diff_idea_by_idea(site, page):
 
 
 def test_the_front_page_opens_with_eleven_lines_and_their_curve(site, page):
-    page.goto((site / "index.html").as_uri())
+    show(page, site / "index.html")
     assert page.locator(".home .idea > .code .new").count() == 11
     assert page.locator(".home .idea > h3").count() == len(essence.STEPS)
     curve = page.locator("aside.curve")
@@ -116,7 +120,7 @@ def test_the_front_page_opens_with_eleven_lines_and_their_curve(site, page):
 
 
 def test_exercises_are_in_order_and_fold_what_they_break(site, page):
-    page.goto((site / "exercises/06_same_order.html").as_uri())
+    show(page, site / "exercises/06_same_order.html")
     links = "all => all.map(one => one.getAttribute('href'))"
     listed = page.eval_on_selector_all(".sidebar-tree .toctree-l2 > a", links)
     listed = [page.url.rpartition("/")[2] if one == "#" else one for one in listed]
@@ -130,7 +134,7 @@ def test_exercises_are_in_order_and_fold_what_they_break(site, page):
 
 def test_what_one_looks_for_is_found(site, page):
     """The page that explains it first, whole words, and rows of the symptoms."""
-    page.goto((site / "SYMPTOMS.html").as_uri() + "?highlight=hang")
+    show(page, site / "SYMPTOMS.html", "?highlight=hang")
     page.locator("article span.highlighted").first.wait_for()
     marked = set(page.locator("article span.highlighted").all_inner_texts())
     assert {word.lower()[:4] for word in marked} == {"hang"}
@@ -138,7 +142,7 @@ def test_what_one_looks_for_is_found(site, page):
     before = rows.count()
     page.get_by_label("Only rows with").fill("module.layers")
     assert 0 < rows.count() < before
-    page.goto((site / "search.html").as_uri() + "?q=set_epoch")
+    show(page, site / "search.html", "?q=set_epoch")
     first = page.locator("#search-results li a").first
     assert first.get_attribute("href").startswith("04_ddp/README.html#")
     for path in site.rglob("*.html"):

@@ -22,13 +22,8 @@ from tools.run.edit import edit
 from tools.run.stages import EVERY, OWN, ROOT, folder, previous, refuse, script
 
 VIEW = Path(__file__).parent / "view"
-SCRIPTS = [
-    "diff.js",
-    "lines.js",
-    "outcome.js",
-    "view.js",
-    "page.js",
-]  # in the order in which they are loaded
+STYLES = ["base.css", "view.css"]  # in the order in which they are loaded
+SCRIPTS = ["losses.js", "diff.js", "lines.js", "outcome.js", "view.js", "page.js"]
 SWITCHES = VIEW.parent / "switches.json"
 OUTCOMES = VIEW.parent / "outcomes.json"
 LINK = re.compile(r'href="(?!https?:|#)([^"]+)"')
@@ -173,7 +168,8 @@ def write(path, root="../", suffix=".md"):
     ]
     code += [(VIEW / name).read_text() for name in SCRIPTS]
     text = (VIEW / "page.html").read_text()
-    text = text.replace("/* the style */", (VIEW / "view.css").read_text())
+    style = "\n".join((VIEW / name).read_text() for name in STYLES)
+    text = text.replace("/* the style */", style)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text.replace("/* the scripts */", "\n".join(code)))
 

@@ -13,45 +13,41 @@ import re
 from html import escape
 from pathlib import Path
 
-from markdown_it import MarkdownIt
-
+from tools.pages.side_by_side import SWITCHES as STORED
+from tools.pages.side_by_side import VIEW, inline
 from tools.run import compare, diffs
 from tools.run.edit import edit
 from tools.run.stages import ROOT, refuse, script
 
 PARTS = Path(__file__).with_name("playground")
-STORED = ROOT / "tools" / "pages" / "switches.json"
 PAIR = "02_single_gpu", "04_ddp"
-EPOCHS = 10  # that the page trains at most
-# A switch's name in training.js, its title, what finds its lines in the diff, and its
-# row in switches.json
+# A switch's name in training.js, what finds its lines in the diff, and its row in
+# switches.json
 SWITCHES = [
-    (
-        "sampler",
-        "Each rank takes its own images",
-        r"  sampler = |^-    loader = DataLoader",
-        "DistributedSampler",
-    ),
-    ("batch_size", "The ranks share a batch", r"^\+    loader = ", "// world_size"),
-    ("seed", "Every rank draws the same weights", None, "seed"),
-    ("ddp", "DDP averages the gradients", "ddp_model = ", "the wrapper"),
-    ("init_sync", "DDP copies the weights of rank 0", "ddp_model = ", "init_sync"),
-    ("set_epoch", "Each epoch has a new order", "manual_seed|set_epoch", "set_epoch"),
-    ("all_reduce", "The loss is that of all images", "totals", "all_reduce"),
+    ("sampler", r"  sampler = |^-    loader = DataLoader", "DistributedSampler"),
+    ("batch_size", r"^\+    loader = ", "// world_size"),
+    ("seed", None, "seed"),
+    ("ddp", "ddp_model = ", "the wrapper"),
+    ("init_sync", "ddp_model = ", "init_sync"),
+    ("set_epoch", "manual_seed|set_epoch", "set_epoch"),
+    ("all_reduce", "totals", "all_reduce"),
 ]
 HARMLESS = {  # one at a time; together they move the curve
     "seed": {
+        "title": "A different seed on each rank",
         "edits": {"manual_seed(args.seed)": "manual_seed(args.seed + rank)"},
         "says": "No effect, as long as DDP copies the weights of rank 0 to the others.",
     },
     "init_sync": {
+        "title": "Without DDP's copy of rank 0's weights",
         "edits": {"DataParallel(model)": "DataParallel(model, init_sync=False)"},
         "says": "No effect, as long as every rank has drawn the same weights.",
     },
 }
 SWITCH = """
     <article>
-      <label><input type="checkbox" role="switch" id="{name}" checked>{title}</label>
+      <label><input type="checkbox" role="switch" id="{name}">
+        <span>{title}</span></label>
       <pre>{lines}</pre>
       <p class="says">{says}</p>
     </article>
@@ -79,7 +75,7 @@ def code(kind, sign, line):
     return f'<span class="{kind}"><b>{sign}</b>{escape(line)}</span>'
 
 
-def switch(name, title, marks, row):
+def switch(name, marks, row):
     """Return a row of SWITCHES as HTML: the switch, its lines, what happens without.
 
     A line that both stages have has no sign.
@@ -96,7 +92,8 @@ def switch(name, title, marks, row):
         kind = {"-": "old", "+": "new", " ": "same"}[sign]
         shown.append(code(f"{kind} out" if line in out else kind, sign, line))
     shown += [code("mistake", "!", line) for line in instead]
-    says = MarkdownIt().renderInline(left["says"])
+    title = inline(left["title"])
+    says = inline(left["says"])
     return SWITCH.format(name=name, title=title, lines="".join(shown), says=says)
 
 
@@ -110,10 +107,9 @@ def digits():
     return base64.b64encode(gzip.compress(b"".join(parts), mtime=0)).decode()
 
 
-def write(path, home="Six scripts, one loss curve"):
-    """Write the page to `path`; `home` is HTML, what stands above its title."""
+def write(target, home="Six scripts, one loss curve"):
+    """Write the page to `target`; `home` is HTML, what stands above its title."""
     data = {
-        "allowed": [compare.allowed(epoch) for epoch in range(1, EPOCHS + 1)],
         "counts": compare.COUNTS,
         "small": compare.SMALL,
         "causes": compare.CAUSES,
@@ -121,12 +117,13 @@ def write(path, home="Six scripts, one loss curve"):
     }
     switches = "".join(switch(*row) for row in SWITCHES)
     parts = {"home": home, "switches": switches, "data": json.dumps(data)}
-    for name in "style.css", "training.js", "page.js":
-        parts[name] = (PARTS / name).read_text()
+    paths = [PARTS / name for name in ["style.css", "training.js", "page.js"]]
+    for path in [VIEW / "base.css", VIEW / "losses.js", *paths]:
+        parts[path.name] = path.read_text()
     page = (PARTS / "page.html").read_text()
     page = re.sub(r"{{([a-z.]+)}}", lambda found: parts[found[1]], page)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(page)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(page)
 
 
 if __name__ == "__main__":

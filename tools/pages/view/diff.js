@@ -1,6 +1,6 @@
 "use strict";
 // What differs between two scripts, without a page: stretches of lines, pairs of lines,
-// changed words, the ideas that they belong to. A stretch is [i1, i2, j1, j2]: the
+// changed words, hunks. A stretch is [i1, i2, j1, j2]: the
 // lines i1 to i2 of the old script go, j1 to j2 of the new one come, counted from 0.
 
 const WORD = /^\s+|\d[\w.]*|\w+|\/\/|\*\*|->|[-+*/<>=!|]=|[^\w\s]/g;
@@ -115,39 +115,4 @@ function hunksOf(a, b) {
     else hunks.push({ number: hunks.length + 1, stretches: [stretch] });
   }
   return hunks;
-}
-
-// The lines that a hunk changes, as -line and +line; undone, as +line and -line.
-function changesOf(a, b, hunk, isUndone = false) {
-  const [minus, plus] = isUndone ? "+-" : "-+";
-  const found = hunk.stretches.flatMap(([i1, i2, j1, j2]) => [
-    ...a.lines.slice(i1, i2).map(line => minus + line.trim()),
-    ...b.lines.slice(j1, j2).map(line => plus + line.trim())]);
-  return found.filter(line => line.length > 1);
-}
-
-// The hunks from a to b, each with the idea of those lessons that changes most of the
-// same lines. A lesson is { a, b, isUndone, ideas, link }.
-function borrowed(a, b, lessons) {
-  const found = [];
-  for (const lesson of lessons) {
-    for (const idea of lesson.ideas) {
-      const lines = idea.hunks.flatMap(
-        hunk => changesOf(lesson.a, lesson.b, hunk, lesson.isUndone));
-      found.push({ ...idea, lesson, lines, hunks: [] });
-    }
-  }
-  const title = lessons.length ? "Of several lessons" : "The change";
-  const rest = { title, why: "", hunks: [] };
-  for (const hunk of hunksOf(a, b)) {
-    const lines = changesOf(a, b, hunk);
-    let most = 0, best = rest;
-    for (const idea of found) {
-      const shared = lines.filter(line => idea.lines.includes(line)).length;
-      if (shared > most) [most, best] = [shared, idea];
-    }
-    best.hunks.push(hunk);
-  }
-  const used = [...found, rest].filter(idea => idea.hunks.length);
-  return [...used.filter(one => !one.plumbing), ...used.filter(one => one.plumbing)];
 }

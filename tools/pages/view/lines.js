@@ -1,13 +1,6 @@
 "use strict";
 // Lines of two scripts as elements of a page, side by side, the changed words marked.
 
-function element(tag, className = "", html = "") {
-  const made = document.createElement(tag);
-  if (className) made.className = className;
-  made.innerHTML = html;
-  return made;
-}
-
 function escaped(text) {
   return text.replace(/[&<>"]/g, sign => `&#${sign.charCodeAt(0)};`);
 }

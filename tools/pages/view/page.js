@@ -66,17 +66,17 @@ function fill(view, pair) {
   else {
     view.cards = ideas.map((idea, n) => makeCard(view, idea, n + 1));
     list.append(...view.cards);
+    if (kind === "home") {
+      view.aside = element("aside", "curve");
+      body.append(view.aside);
+    }
     body.append(list);
-  }
-  if (kind === "home") {
-    view.aside = element("aside", "curve");
-    body.append(view.aside);
   }
   if (!isAlone) body.append(wholeScript(...view.scripts));
   view.body = body;
   view.root.replaceChildren(body);
-  const chip = body.querySelector(".rail .to");  // a narrow rail scrolls to it
-  if (chip) chip.closest(".rail").scrollLeft = chip.offsetLeft - 120;
+  const chip = body.querySelector(".rail .from");  // a narrow rail scrolls to it
+  if (chip) chip.closest(".rail").scrollLeft = chip.offsetLeft - 12;
 }
 
 function fillFull(view) {
@@ -119,7 +119,8 @@ function goToStage(by) {
 }
 
 addEventListener("keydown", event => {
-  const isTaken = event.target.closest?.("input, select, textarea, pre, .rail");
+  const isTaken = event.target.closest?.(
+    "input:not([role=switch]), select, textarea, pre, .rail");
   const isCommand = event.ctrlKey || event.metaKey || event.altKey;
   if (isTaken || isCommand || !views.length) return;
   const keys = { n: [goToIdea, 1], p: [goToIdea, -1], ArrowRight: [goToStage, 1],

@@ -75,24 +75,10 @@ function read(isScrolling = true) {
 
 // ---- ideas
 
-function lessonsTo(name) {
-  const base = baseOf(name);
-  return base ? [...lessonsTo(base), `${base}-${name}`] : [];
-}
-
 function ideasOf(pair) {
-  const [a, b] = pair.split("-");
   if (pair === DIFFS.front.pair) return DIFFS.front.ideas;
-  if (DIFFS.lessons[pair]) return DIFFS.lessons[pair];
-  const toA = lessonsTo(a), toB = lessonsTo(b);
-  const undone = toA.filter(one => !toB.includes(one));
-  const lessons = [...undone, ...toB.filter(one => !toA.includes(one))].map(one => {
-    const [from, to] = one.split("-").map(script);
-    return { a: from, b: to, isUndone: undone.includes(one), ideas: DIFFS.lessons[one],
-      link: address(one) };
-  });
-  const known = baseOf(b) ? lessons : [];  // an exercise has none
-  return borrowed(script(a), script(b), known);
+  const hunks = hunksOf(...pair.split("-").map(script));
+  return DIFFS.lessons[pair] || [{ title: "The change", why: "", hunks }];
 }
 
 function countLines(ideas) {
@@ -102,12 +88,6 @@ function countLines(ideas) {
 
 function reason(idea) {
   const why = withLinks(element("div", "why", idea.why));
-  if (idea.lesson) {
-    const link = `<a href="${idea.lesson.link}">${idea.lesson.link.slice(1)}</a>`;
-    const words = idea.lesson.isUndone ? "Undoes" : "From";
-    const from = element("span", "soft", `${words} ${link}: `);
-    (why.firstElementChild || why).prepend(from);
-  }
   const made = element("div", "reason");
   const more = element("button", "more", "more");
   more.setAttribute("aria-expanded", "false");
@@ -163,14 +143,14 @@ function addSwitches(view, card, idea, numbers) {
   if (!card.switches.length) return;
   const made = element("div", "switches");
   for (const one of card.switches) {
-    const button = element("button", "switch", `<i></i><span>${one.title}</span>`);
-    button.setAttribute("role", "switch");
-    button.onclick = () => {
+    const label = element("label", "", `<input type="checkbox" role="switch">
+      <span>${one.title}</span>`);
+    label.firstElementChild.onchange = () => {
       guesses.set(one, null);
       if (!place.off.delete(one.name)) place.off.add(one.name);
       go(address(view.pair, card.numbers[0], place.off, place.isSlides), false);
     };
-    made.append(button);
+    made.append(label);
   }
   card.told = element("div", "told");
   card.told.setAttribute("aria-live", "polite");
@@ -207,8 +187,9 @@ function update(view) {
     for (const line of card.querySelectorAll(".off")) line.classList.remove("off");
     const off = card.switches.filter(one => place.off.has(one.name));
     card.classList.toggle("broken", off.length > 0);
-    card.querySelectorAll(".switch").forEach((button, n) =>
-      button.setAttribute("aria-checked", off.includes(card.switches[n])));
+    card.querySelectorAll("[role=switch]").forEach((box, n) => {
+      box.checked = off.includes(card.switches[n]);
+    });
     card.told.replaceChildren();
     for (const one of off) {
       card.told.append(strike(card, one));

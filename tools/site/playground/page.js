@@ -24,7 +24,8 @@ async function unpack() {
   const bytes = new Uint8Array(await new Response(stream).arrayBuffer());
   const part = (from, count) => {
     const raw = bytes.subarray(from, from + count * 785);  // pixels, then labels
-    const pixels = Float32Array.from(raw.subarray(0, count * 784), (byte) => byte / 255);
+    const gray = raw.subarray(0, count * 784);
+    const pixels = Float32Array.from(gray, (byte) => byte / 255);
     const labels = Array.from(raw.subarray(count * 784));
     const images = labels.map((_, n) => pixels.subarray(n * 784, (n + 1) * 784));
     return { images, labels };
@@ -36,7 +37,7 @@ async function unpack() {
 function readAddress() {
   const given = new URLSearchParams(location.hash.slice(1));
   const off = (given.get("off") || "").split(",");
-  for (const one of switches) one.checked = !off.includes(one.id);
+  for (const one of switches) one.checked = off.includes(one.id);
   for (const name of Object.keys(FLAGS)) {
     controls[name].value = given.get(name) || FLAGS[name];
     if (!controls[name].value) controls[name].value = FLAGS[name];  // no such choice
@@ -44,7 +45,7 @@ function readAddress() {
 }
 
 function readControls() {
-  const off = switches.filter((one) => !one.checked).map((one) => one.id);
+  const off = switches.filter((one) => one.checked).map((one) => one.id);
   settings = { off };
   const parts = off.length ? [`off=${off}`] : [];
   for (const name of Object.keys(FLAGS)) {
@@ -89,21 +90,11 @@ function lossOf(step) {
   return step.losses.reduce((sum, loss) => sum + loss) / step.losses.length;
 }
 
-// What stage 1 had when it had seen as many images.
-function lossOfReference(at) {
-  const epoch = Math.ceil(at - 1e-9);
-  const seen = (at - epoch + 1) * IMAGES;
-  const before = (epoch - 1) * Math.ceil(IMAGES / settings.batch_size);
-  const step = before + Math.ceil(seen / settings.batch_size - 1e-6);
-  return reference.steps[step - 1].losses[0];
-}
-
-const apart = (loss, other) => Math.abs(loss - other) / (Math.abs(other) || 1);
-
-function judge(rows, others) {  // as `make compare` does, in its words
+// As `make compare` judges, in its words.
+function judge(rows, others) {
   const number = (value, places) =>
     value.toExponential(places).replace(/-(\d)$/, "-0$1").replace(/\+(\d)$/, "+0$1");
-  const errors = rows.map(([loss], n) => apart(loss, others[n][0]));
+  const errors = rows.map(([loss], n) => distance(loss, others[n][0]));
   const images = rows.map(([, correct], n) => Math.abs(correct - others[n][1]));
   const error = Math.max(...errors);
   const many = Math.max(...images);
@@ -111,7 +102,7 @@ function judge(rows, others) {  // as `make compare` does, in its words
     return "DIFFERENT: a loss is not a number";
   if (error === 0 && many === 0) return "equal";
   for (const n of rows.keys()) {
-    if (errors[n] > data.allowed[n])
+    if (errors[n] > allowed(n + 1))
       return `DIFFERENT: a loss is off by ${number(error, 1)}` +
         (error < data.small ? `; ${data.causes}` : "");
     if (images[n] > data.counts * TESTED)
@@ -129,80 +120,31 @@ function drawSoon() {
 function draw() {
   const verdict = run.rows.length ? judge(run.rows, reference.rows) : "";
   const done = run.rows.length === settings.epochs;
-  by("curve").classList.toggle("different", verdict.startsWith("DIFFERENT"));
   by("curve").dataset.done = done;
   const [name, rows] = run.steps.length
     ? [`stage 4 on ${settings.ranks} ranks`, run.rows] : ["stage 1", reference.rows];
   by("progress").textContent = done ? "" : `${name}, epoch ${rows.length + 1}`;
   by("verdict").textContent = verdict || "…";
-  drawLoss();
-  drawDistance();
-  drawRows();
+  by("verdict").className = verdict.startsWith("DIFFERENT") ? "different" : "";
+  drawLosses();
   if (!playing) showStep(done ? Number(by("which").value) : run.steps.length);
 }
 
-// Measures a chart and draws its grid: `down` says how far down a value stands, 0 to 1.
-function frame(svg, ticks, down) {
-  const width = svg.clientWidth;
-  const bottom = svg.clientHeight - 20;
-  const x = (at) => 44 + (at / settings.epochs) * (width - 52);
-  const y = (value) => 5 + down(value) * (bottom - 5);
-  svg.setAttribute("viewBox", `0 0 ${width} ${bottom + 20}`);
-  const grid = ticks.map((tick) => `<path class="grid" d="M44 ${y(tick)}H${width - 8}"/>
-    <text x="38" y="${y(tick) + 4}" text-anchor="end">${tick}</text>`);
-  for (let n = 0; n < settings.epochs; n++)
-    grid.push(`<path class="grid" d="M${x(n + 1)} 5V${bottom}"/>
-      <text x="${x(n + 0.5)}" y="${bottom + 16}" text-anchor="middle">${n + 1}</text>`);
-  return { x, y, bottom, grid: grid.join("") };
-}
-
-function drawLoss() {
-  const highest = Math.max(2.4, ...reference.rows.map(([loss]) => loss));
-  const down = (loss) => 1 - Math.min(loss / highest, 1);
-  const { x, y, grid } = frame(by("loss"), [0, 0.5, 1, 1.5, 2], down);
-  const lines = ({ steps, rows }, loss, kind) => {
-    const points = steps.map((step) => `${x(step.at)},${y(loss(step))}`);
-    const means = rows.map(([mean], n) => `M${x(n)} ${y(mean)}H${x(n + 1)}`);
-    return `<polyline class="${kind}" points="${points.join(" ")}"/>
-      <path class="${kind} mean" d="${means.join("")}"/>`;
-  };
-  by("loss").innerHTML = grid + lines(reference, (step) => step.losses[0], "one") +
-    lines(run, lossOf, "ours");
-}
-
-function drawDistance() {
-  const down = (error) => -Math.log10(Math.min(Math.max(error, 1e-9), 1)) / 9;
-  const ticks = ["1", "1e-2", "1e-4", "1e-6", "1e-8"];
-  const { x, y, bottom, grid } = frame(by("distance"), ticks, down);
-  const bands = data.allowed.slice(0, settings.epochs).map((allowed, n) =>
-    `<path class="bug" d="M${x(n)} 5H${x(n + 1)}V${y(allowed)}H${x(n)}"/>
-      <path class="rounding" d="M${x(n)} ${bottom}H${x(n + 1)}V${y(allowed)}H${x(n)}"/>`);
-  const dots = run.steps.map((step) => {
-    const error = apart(lossOf(step), lossOfReference(step.at));
-    return `<circle class="dot" cx="${x(step.at)}" cy="${y(error)}" r="1.5"/>`;
-  });
-  const errors = run.rows.map(([loss], n) => apart(loss, reference.rows[n][0]));
-  const means = errors.map((error, n) =>
-    `<circle class="${error > data.allowed[n] ? "far" : "near"}" r="6"
-      cx="${x(n + 0.5)}" cy="${y(error)}"/>`);
-  const place = `class="name" text-anchor="end" x="${x(settings.epochs) - 8}"`;
-  const names = `<text ${place} y="21">a bug</text>
-    <text ${place} y="${y(data.allowed[settings.epochs - 1]) + 18}">rounding</text>`;
-  by("distance").innerHTML = [...bands, grid, ...dots, ...means, names].join("");
-}
-
-function drawRows() {
-  by("ours").textContent = `stage 4, ${settings.ranks} ranks`;
-  by("rows").innerHTML = reference.rows.map(([loss], n) => {
-    const right = loss.toFixed(6);
-    const [ours, correct] = run.rows[n] || [];
-    const printed = ours === undefined ? "" : ours.toFixed(6);
-    let same = apart(ours, loss) > data.allowed[n] ? 0 : printed.length;
-    while (same < printed.length && printed[same] === right[same]) same++;
-    return `<tr><th scope="row">${n + 1}</th><td>${right}</td>
-      <td>${printed.slice(0, same)}<mark>${printed.slice(same)}</mark></td>
-      <td>${correct === undefined ? "" : `${correct}/${TESTED}`}</td></tr>`;
-  }).join("");
+function drawLosses() {
+  const kind = by("verdict").className ? "wrong" : "same";
+  const right = reference.rows;
+  const steps = ({ steps }, loss) => steps.map((step) => [step.at, loss(step)]);
+  const means = right.map(([loss], n) => [n + 0.5, loss]);
+  const lines = [
+    { kind: "right steps", points: steps(reference, (step) => step.losses[0]) },
+    { kind: "right", points: means },
+    { kind: `${kind} steps`, points: steps(run, lossOf) },
+    epochLine(kind, run.rows, right),
+  ];
+  const width = by("verdict").parentElement.clientWidth;
+  by("charts").replaceChildren(chart(lines, [0, settings.epochs], width));
+  const ours = { [`stage 4, ${settings.ranks} ranks`]: run.rows };
+  by("table").replaceChildren(lossTable("stage 1", right, ours));
 }
 
 function drawDigits(canvas, indices, share) {
@@ -254,9 +196,11 @@ function showStep(number) {
   for (const [n, item] of [...by("phases").children].entries())
     item.classList.toggle("now", playing > 0 && Math.floor(phase) === n);
   const figures = by("ranks").children;
-  if (figures.length !== settings.ranks)
-    by("ranks").innerHTML = `<figure><figcaption></figcaption><canvas role="img"></canvas>
-      <svg role="img"></svg></figure>`.repeat(settings.ranks);
+  if (figures.length !== settings.ranks) {
+    const figure = `<figure><figcaption></figcaption><canvas role="img"></canvas>
+      <svg role="img"></svg></figure>`;
+    by("ranks").innerHTML = figure.repeat(settings.ranks);
+  }
   const scale = Math.max(...step.before.flatMap((own) => Array.from(own, Math.abs)));
   for (const [rank, indices] of step.indices.entries()) {
     const [caption, canvas, svg] = figures[rank].children;
@@ -297,4 +241,4 @@ addEventListener("hashchange", () => { readAddress(); start(); });
 digits = await unpack();
 readAddress();
 start();
-new ResizeObserver(drawSoon).observe(by("loss"));
+new ResizeObserver(drawSoon).observe(by("settings"));

@@ -157,9 +157,9 @@ function train_step(model, { images, labels }, indices) {  // up to the optimize
   return loss;
 }
 
-function evaluate(model, { images, labels }) {
+function evaluate(model, { images, labels }) {  // how many are right, and of how many
   const is_right = (logits, n) => logits.indexOf(Math.max(...logits)) === labels[n];
-  return model.forward(images).filter(is_right).length;
+  return [model.forward(images).filter(is_right).length, labels.length];
 }
 
 // Posts what each step of all ranks did, and each epoch; `off`: the lines left out.
@@ -193,7 +193,7 @@ function main({ ranks, batch_size, lr, hidden, epochs, off }, train, test) {
     }
     if (!off.includes("all_reduce")) all_reduce(totals, 1);
     const [loss_sum, count] = totals[0];
-    postMessage({ row: [loss_sum / count, evaluate(models[0], test)] });
+    postMessage({ row: [loss_sum / count, ...evaluate(models[0], test)] });
   }
 }
 
