@@ -80,7 +80,9 @@ def measure(stage, hidden, batch, rounds):
 
 
 def main():
-    cases, rounds, folder = json.loads(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
+    cases = json.loads(sys.argv[1])
+    rounds = int(sys.argv[2])
+    folder = Path(sys.argv[3])
     stage = load("04_ddp")
     backend = "gloo"
     if stage.DEVICE == "cuda":

@@ -67,7 +67,7 @@ def steps(result):
 
 def aligned(rows):
     """Return a table for a terminal: rows of cells in columns, aligned to the right."""
-    texts = [[str(cell) for cell in row] for row in rows]
+    texts = [list(map(str, row)) for row in rows]
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
     lines = []
     for row in texts:

@@ -21,9 +21,12 @@ from tools.run.stages import (
 EXPLAINED = [(previous(stage), stage) for stage in EVERY.values() if previous(stage)]
 
 # What a terminal is told: the view's colors, and what marks a word in them.
-ORANGE, BLUE = "\033[38;5;166m", "\033[38;5;32m"
-REVERSE, FORWARD = "\033[7m", "\033[27m"
-BOLD, RESET = "\033[1m", "\033[0m"
+ORANGE = "\033[38;5;166m"
+BLUE = "\033[38;5;32m"
+REVERSE = "\033[7m"
+FORWARD = "\033[27m"
+BOLD = "\033[1m"
+RESET = "\033[0m"
 
 
 class Hunk(NamedTuple):
