@@ -10,7 +10,7 @@ from tools.pages.essence import STEPS
 from tools.run.diffs import EXPLAINED
 from tools.run.stages import folder, script
 
-STORED = outcomes.read()
+STORED = outcomes.read_outcomes()
 FOLDS = re.compile(r"(?s)<details>.*?</details>")
 SWITCHES = {outcomes.key(switch): switch for switch in outcomes.SWITCHES}
 RUN_ANEW = ["04_ddp/set_epoch", "04_ddp/init_process_group on rank 0", "04_ddp/barrier"]
@@ -37,7 +37,7 @@ def test_every_idea_has_a_switch_that_leaves_lines_out():
 
 @pytest.mark.parametrize("name, switch", SWITCHES.items())
 def test_a_switch_applies_and_has_an_outcome_on_each_of_its_ranks(name, switch):
-    text = outcomes.edited(switch)
+    text = outcomes.edited(switch["stage"], switch["edits"])
     assert text != script(switch["stage"]).read_text()
     compile(text, name, "exec")
     found = STORED["switches"][name]

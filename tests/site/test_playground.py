@@ -1,16 +1,14 @@
 """Promise: the playground trains as stage 4 does, whatever mistake is switched on."""
 
-import json
-
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
 from conftest import ROOT, call, edited, run
-from tools.pages.side_by_side import OUTCOMES
+from tools.pages.switches import read_outcomes
 from tools.run import compare
 from tools.site import playground
 
-STORED = json.loads(OUTCOMES.read_text())
+STORED = read_outcomes()
 RIGHT = STORED["right"]["04_ddp"]["2"]
 ROWS = {name: row for name, _, row in playground.SWITCHES}
 MOVES = [name for name in ROWS if name not in playground.HARMLESS]
@@ -49,6 +47,12 @@ def check(page, address, truth):
         assert int(total) == expected[2]
     verdict, _ = compare.judge(truth, RIGHT[: len(truth)])
     assert page.inner_text("#verdict").startswith(verdict)
+
+
+def test_the_bands_are_those_of_make_compare(page):
+    epochs = [1, 2, 3, 4, 30]
+    limits = page.evaluate("epochs => epochs.map(allowed)", epochs)
+    assert limits == pytest.approx([compare.allowed(epoch) for epoch in epochs])
 
 
 @pytest.mark.parametrize("address", ["ranks=1", "ranks=2", "ranks=4"])

@@ -13,13 +13,10 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.modules.module import register_module_forward_hook
 
+from tools.bench.memory import local_bytes
+
 LAYERS = 8
 WIDTH = 1024  # 4.2 MB of weights a layer
-
-
-def local(tensor):
-    """Return what this rank has of a tensor."""
-    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
 def stored(model, shards, optimizer):
@@ -35,10 +32,10 @@ def stored(model, shards, optimizer):
         if is_gathered:
             sizes["gathered"] += parameter.untyped_storage().nbytes()
         if parameter.grad is not None:
-            sizes["gradients"] += local(parameter.grad).nbytes
+            sizes["gradients"] += local_bytes([parameter.grad])
     for state in optimizer.state.values():
         averages = state["exp_avg"], state["exp_avg_sq"]
-        sizes["Adam"] += sum(local(average).nbytes for average in averages)
+        sizes["Adam"] += local_bytes(averages)
     return sizes
 
 
@@ -52,7 +49,7 @@ def moments(is_sharded):
         for module in (*layers, model):
             fully_shard(module, mesh=dist.init_device_mesh("cpu", (2,)))
         for name, parameter in model.named_parameters():
-            shards[name] = local(parameter).nbytes
+            shards[name] = local_bytes([parameter])
         wrapped = model
     else:
         wrapped = nn.parallel.DistributedDataParallel(model)

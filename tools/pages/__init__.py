@@ -5,6 +5,7 @@ blocks           the generated parts of the pages
 essence          the diff of the front page
 handouts         the exercises of a workshop to print, and the instructor's answers
 symptoms         the page of symptoms: every "What goes wrong", by what you see
+switches         edits of the stages, and what lines they change
 outcomes         what happens with lines left out or wrong, from runs of all of them
 variants         parts that run scripts: variants, hello.py and its like, own scripts
 hangs            runs that hang, for 04_ddp/HANGS.md

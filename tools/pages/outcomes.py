@@ -15,38 +15,24 @@ import torch
 from tools.lab.judge import record_run
 from tools.lab.run_record import NOISE
 from tools.lab.setting import Setting
+from tools.pages.switches import STORED, SWITCHES, edited, key, read_outcomes
 from tools.run import compare
-from tools.run.edit import edit
 from tools.run.stages import (
     CPU_PROCESSES,
     EVERY,
     RESUMES,
-    ROOT,
     find_stage,
     refuse,
     script,
 )
 from tools.watch.collectives import is_of_others_end
 
-FOLDER = ROOT / "tools" / "pages"
-SWITCHES = json.loads((FOLDER / "switches.json").read_text())
-STORED = FOLDER / "outcomes.json"
 RECORDED = {
     "torch": torch.__version__.partition("+")[0],
     "backend": "gloo",
     "data": "data/sample",
 }
 LIMIT = 15  # seconds; a run that takes longer hangs
-
-
-def key(switch):
-    """Return the name of a switch in outcomes.json: `04_ddp/set_epoch`."""
-    return f"{switch['stage']}/{switch['name']}"
-
-
-def edited(switch):
-    """Return the script of its stage with a switch's edits. Raises ValueError."""
-    return edit(script(switch["stage"]).read_text(), *switch["edits"].items())
 
 
 def run(stage, text, processes, fake="", limit=LIMIT):
@@ -110,8 +96,9 @@ def right_curve(stage, processes):
 
 def outcome(switch, processes, right, limit=LIMIT):
     """Return the OUTCOME of a switch; `right` is the curve of the script as it is."""
-    fake = switch.get("fake", "")
-    found = run(switch["stage"], edited(switch), processes, fake, limit)
+    stage = switch["stage"]
+    text = edited(stage, switch["edits"])
+    found = run(stage, text, processes, switch.get("fake", ""), limit)
     if not found["kind"]:
         found["kind"] = "nothing" if equal(found["curve"], right) else "moves"
     return found
@@ -139,11 +126,6 @@ def record_all(stages):
             outcomes[ranks] = outcome(switch, processes, right[ranks])
             print(f"{key(switch)} on {ranks}: {outcomes[ranks]['kind']}", flush=True)
     return found
-
-
-def read():
-    """Return what outcomes.json holds."""
-    return json.loads(STORED.read_text())
 
 
 def layout(value, depth, indent=""):
@@ -182,7 +164,7 @@ def left_out(stage):
 
     They are {name: losses}; without anything left out, the name is "".
     """
-    stored = read()
+    stored = read_outcomes()
     processes = str(CPU_PROCESSES.get(stage, 1))
     curves = {"": stored["right"][stage][processes]}
     for switch in SWITCHES:
@@ -195,7 +177,7 @@ def left_out(stage):
 def main():
     words = [word for word in sys.argv[1:] if word != "--check"]
     stages = [find_stage(word) for word in words] or list(EVERY.values())
-    old = read()
+    old = read_outcomes()
     new = record_all(stages)
     if "--check" in sys.argv:
         found = changes(old, new)

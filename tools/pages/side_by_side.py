@@ -8,24 +8,20 @@ in it. The site's pages load the same files.
 import json
 import os
 import re
-from difflib import SequenceMatcher
 from itertools import pairwise
 from pathlib import Path
-from textwrap import dedent
 
 from markdown_it import MarkdownIt
 
 from tools.pages import essence
 from tools.pages.reasons import LESSONS
+from tools.pages.switches import SWITCHES, key, read_outcomes, without
 from tools.run import diffs
-from tools.run.edit import edit
 from tools.run.stages import EVERY, OWN, ROOT, folder, previous, refuse, script
 
 VIEW = Path(__file__).parent / "view"
 STYLES = ["base.css", "view.css"]  # in the order in which they are loaded
 SCRIPTS = ["losses.js", "diff.js", "lines.js", "outcome.js", "view.js", "page.js"]
-SWITCHES = VIEW.parent / "switches.json"
-OUTCOMES = VIEW.parent / "outcomes.json"
 LINK = re.compile(r'href="(?!https?:|#)([^"]+)"')
 
 
@@ -96,39 +92,18 @@ def overview():
     return f"<table><tr>{heads}</tr>{body}</table>"
 
 
-def without(stage, edits):
-    """Return what edits do to a stage's script: lines that go, and lines that come.
-
-    {"struck": numbers of the lines, from 0, "instead": lines that stand there instead}.
-    Comments that are put in a line's place are left out.
-    """
-    old = diffs.lines(stage)
-    new = edit(script(stage).read_text(), *edits.items()).splitlines()
-    struck = []
-    instead = []
-    for tag, i1, i2, j1, j2 in SequenceMatcher(None, old, new).get_opcodes():
-        if tag != "equal":
-            struck += range(i1, i2)
-            instead += new[j1:j2]
-    code = [line for line in instead if line.strip() and line.strip()[0] != "#"]
-    return {"struck": struck, "instead": dedent("\n".join(code))}
-
-
 def switches():
     """Return each switch with its outcome, the address of its exercise, and HTML."""
-    if not (SWITCHES.exists() and OUTCOMES.exists()):
-        return [], {}, {}
-    outcomes = json.loads(OUTCOMES.read_text())
+    outcomes = read_outcomes()
     found = []
-    for one in json.loads(SWITCHES.read_text()):
-        outcome = outcomes["switches"].get(f"{one['stage']}/{one['name']}")
+    for switch in SWITCHES:
+        one = {name: value for name, value in switch.items() if name != "edits"}
         one |= {"title": inline(one["title"]), "says": html(one["says"])}
         if one["exercise"]:
             (path,) = (ROOT / "exercises").glob(f"{one['exercise']}_*.md")
             one["page"] = f"exercises/{path.name}"
-        if outcome:
-            edits = one.pop("edits")
-            found.append(one | without(one["stage"], edits) | {"outcome": outcome})
+        one |= without(switch["stage"], switch["edits"])
+        found.append(one | {"outcome": outcomes["switches"][key(switch)]})
     return found, outcomes["right"], outcomes["recorded"]
 
 
@@ -174,10 +149,15 @@ def write(path, root="../", suffix=".md"):
     path.write_text(text.replace("/* the scripts */", "\n".join(code)))
 
 
-if __name__ == "__main__":
-    target = ROOT / "runs" / "side_by_side.html"
+def publish(write, name):
+    """Have `write` write a page to runs/, and print its address."""
+    target = ROOT / "runs" / name
     try:
         write(target)
     except OSError as error:
         refuse(f"cannot write {target}: {error.strerror}")
     print(target.as_uri())
+
+
+if __name__ == "__main__":
+    publish(write, "side_by_side.html")

@@ -6,18 +6,17 @@ from switches.json, and the limits of the verdict from `make compare`.
 """
 
 import base64
-import difflib
 import gzip
 import json
 import re
 from html import escape
 from pathlib import Path
 
-from tools.pages.side_by_side import SWITCHES as STORED
-from tools.pages.side_by_side import VIEW, inline
+from tools.pages.side_by_side import VIEW, inline, publish
+from tools.pages.switches import SWITCHES as ALL_SWITCHES
+from tools.pages.switches import without
 from tools.run import compare, diffs
-from tools.run.edit import edit
-from tools.run.stages import ROOT, refuse, script
+from tools.run.stages import ROOT
 
 PARTS = Path(__file__).with_name("playground")
 PAIR = "02_single_gpu", "04_ddp"
@@ -54,20 +53,10 @@ SWITCH = """
 """
 
 
-def stored():
+def mistakes():
     """Return what can be left out of stage 4: {name: {"edits", "says", …}}."""
-    rows = json.loads(STORED.read_text())
-    return HARMLESS | {row["name"]: row for row in rows if row["stage"] == PAIR[1]}
-
-
-def without(edits):
-    """Return the lines that edits take out of stage 4, and those that stand instead."""
-    text = script(PAIR[1]).read_text()
-    left = edit(text, *edits.items())
-    changed = list(difflib.ndiff(text.splitlines(), left.splitlines()))
-    out = [line[2:].strip() for line in changed if line.startswith("- ")]
-    instead = [line[2:].strip() for line in changed if line.startswith("+ ")]
-    return out, [line for line in instead if not line.startswith("#")]
+    rows = [row for row in ALL_SWITCHES if row["stage"] == PAIR[1]]
+    return HARMLESS | {row["name"]: row for row in rows}
 
 
 def code(kind, sign, line):
@@ -80,8 +69,11 @@ def switch(name, marks, row):
 
     A line that both stages have has no sign.
     """
-    left = stored()[row]
-    out, instead = without(left["edits"])
+    left = mistakes()[row]
+    gone = without(PAIR[1], left["edits"])
+    stage = diffs.lines(PAIR[1])
+    out = [stage[number].strip() for number in gone["struck"]]
+    instead = [line.strip() for line in gone["instead"].splitlines()]
     lines = []
     for hunk in diffs.hunks(*PAIR):
         for line in hunk.changed():
@@ -127,9 +119,4 @@ def write(target, home="Six scripts, one loss curve"):
 
 
 if __name__ == "__main__":
-    target = ROOT / "runs" / "playground.html"
-    try:
-        write(target)
-    except OSError as error:
-        refuse(f"cannot write {target}: {error.strerror}")
-    print(target.as_uri())
+    publish(write, "playground.html")

@@ -1,0 +1,49 @@
+"""The switches of the diffs: edits of a stage's script, and what a run of each did.
+
+switches.json has the edits, by hand; `tools.pages.outcomes` records outcomes.json.
+"""
+
+import json
+from difflib import SequenceMatcher
+from pathlib import Path
+from textwrap import dedent
+
+from tools.run.edit import edit
+from tools.run.stages import script
+
+FOLDER = Path(__file__).parent
+SWITCHES = json.loads((FOLDER / "switches.json").read_text())
+STORED = FOLDER / "outcomes.json"
+
+
+def key(switch):
+    """Return the name of a switch in outcomes.json: `04_ddp/set_epoch`."""
+    return f"{switch['stage']}/{switch['name']}"
+
+
+def read_outcomes():
+    """Return what outcomes.json holds."""
+    return json.loads(STORED.read_text())
+
+
+def edited(stage, edits):
+    """Return a stage's script with a switch's edits. Raises ValueError."""
+    return edit(script(stage).read_text(), *edits.items())
+
+
+def without(stage, edits):
+    """Return what edits do to a stage's script: lines that go, and lines that come.
+
+    {"struck": numbers of the lines, from 0, "instead": lines that stand there instead}.
+    Comments that are put in a line's place are left out.
+    """
+    old = script(stage).read_text().splitlines()
+    new = edited(stage, edits).splitlines()
+    struck = []
+    instead = []
+    for tag, i1, i2, j1, j2 in SequenceMatcher(None, old, new).get_opcodes():
+        if tag != "equal":
+            struck += range(i1, i2)
+            instead += new[j1:j2]
+    code = [line for line in instead if line.strip() and line.strip()[0] != "#"]
+    return {"struck": struck, "instead": dedent("\n".join(code))}
