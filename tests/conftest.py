@@ -36,10 +36,21 @@ MOMENTUM = "lr=args.lr)", "lr=args.lr, momentum=0.9)"
 ADAMW = "torch.optim.SGD", "torch.optim.AdamW"
 
 
-def pytest_itemcollected(item):  # pytest_collection_modifyitems: xdist comes first
-    """Keep the tests of a file on one worker, unless they name a group of their own."""
-    if not item.get_closest_marker("xdist_group"):
-        item.add_marker(pytest.mark.xdist_group(item.path.stem))
+@pytest.hookimpl(tryfirst=True)  # before xdist's own, which looks for the groups
+def pytest_collection_modifyitems(items):
+    """Keep the tests of a file on one worker, unless they name a group of their own.
+
+    Those come last: they are small, so that no worker waits long for another.
+    """
+    files = []
+    small = []
+    for item in items:
+        if item.get_closest_marker("xdist_group"):
+            small.append(item)
+        else:
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+            files.append(item)
+    items[:] = files + small
 
 
 def command(stage, *flags, processes=2, path=None, by=()):
