@@ -19,6 +19,7 @@ from tools.run.sample import cut
 NEEDED = "slurmctld", "slurmd", "sbatch", "munged", "ip", "nsenter"
 CPUS = "--gpus-per-node=0", "--cpus-per-task=2"
 SLURM = "tools/run/slurm.sh"
+UNFINISHED = "PENDING", "RUNNING", "COMPLETING"
 TORCHRUN = """#!/usr/bin/env bash
 step=$SLURM_JOB_ID.$SLURM_STEP_ID
 task=$(scontrol show step "$step" | grep -o 'PerTask=.*' | tr : =)
@@ -57,14 +58,9 @@ class Cluster:
         return dict(re.findall(r"(\w+)=(\S*)", shown))
 
     def wait(self, job, state):
-        """Wait until a job is in a state; fails where it has ended in another."""
-
-        def is_there():
-            now = self.about(job)["JobState"]
-            assert now in (state, "PENDING", "RUNNING", "COMPLETING"), now
-            return now == state
-
-        until(is_there)
+        """Wait until a job has ended, and assert that it is in a state then."""
+        until(lambda: self.about(job)["JobState"] not in UNFINISHED)
+        assert self.about(job)["JobState"] == state
 
     def wait_for_both_nodes(self, folder, job):
         """Wait until a job with the torchrun of `told` has started it on both nodes."""
@@ -74,14 +70,6 @@ class Cluster:
         """Return what a job has printed; one of an array is a job of its own."""
         path = folder / f"slurm-{self.about(job)['JobId']}.out"
         return path.read_text() if path.exists() else ""
-
-    def start_again(self, job):
-        """Start a requeued job, for which Slurm would take two minutes.
-
-        Not at once: a node refuses what it gets in the second in which it ended a job.
-        """
-        until(lambda: self.about(job)["JobState"] == "PENDING")
-        self.run("scontrol", "update", f"JobId={job}", "StartTime=now+2")
 
 
 @pytest.fixture(scope="module")
@@ -125,22 +113,22 @@ def folder(tmp_path):
 
 @pytest.fixture
 def told(folder):
-    """Put a torchrun into `folder` that prints its words, and waits for `hold`."""
+    """Put programs into `folder` that print their words; torchrun waits for `hold`."""
     (folder / ".venv").unlink()
-    torchrun = folder / ".venv/bin/torchrun"
-    torchrun.parent.mkdir(parents=True)
-    torchrun.write_text(TORCHRUN)
-    torchrun.chmod(0o755)
+    (folder / ".venv/bin").mkdir(parents=True)
+    for name, text in ("torchrun", TORCHRUN), ("python", PYTHON):
+        program = folder / ".venv/bin" / name
+        program.write_text(text)
+        program.chmod(0o755)
     return folder
 
 
 def until(true, seconds=180):
-    """Wait until a function returns what is true, and return that."""
+    """Wait until a function returns what is true."""
     end = time.monotonic() + seconds
-    while not (found := true()):
+    while not true():
         assert time.monotonic() < end, f"not so after {seconds} s"
         time.sleep(0.1)
-    return found
 
 
 def test_sbatch_gives_the_curve_of_stage_01(cluster, folder, trained):
@@ -169,7 +157,9 @@ def test_what_torchrun_is_told(cluster, told):
     assert not checkpoints.exists()
     assert (out / "unfinished").exists()
     cluster.run("scontrol", "requeue", job)
-    cluster.start_again(job)
+    until(lambda: cluster.about(job)["JobState"] == "PENDING")
+    # Slurm would take two minutes. A node refuses a job in the second of another's end.
+    cluster.run("scontrol", "update", f"JobId={job}", "StartTime=now+2")
     (told / "hold").unlink()
     cluster.wait(job, "COMPLETED")
     assert not (out / "unfinished").exists()
@@ -222,16 +212,11 @@ def test_srun_starts_the_ranks_as_the_page_shows(cluster, told):
     """Each with the variables that torchrun would set: 2 ranks on each of 2 nodes."""
     page = (ROOT / "04_ddp/CLUSTERS.md").read_text()
     (command,) = re.findall(r"```bash\n(srun .*?)```", page, re.DOTALL)
-    python = told / ".venv/bin/python"
-    python.write_text(PYTHON)
-    python.chmod(0o755)
-    shown = cluster.run("bash", "-c", command, folder=told)
-    lines = []
-    for rank in range(4):
-        local = f"{rank} {rank % 2} 4 2 n0"
-        lines.append(f"{local} 04_ddp/mnist.py --data data/sample")
-    without_port = re.sub(r" 2\d{4} ", " ", shown)
-    assert sorted(without_port.splitlines()) == lines
+    shown = sorted(cluster.run("bash", "-c", command, folder=told).splitlines())
+    assert len(shown) == 4
+    words = "04_ddp/mnist.py --data data/sample"
+    for rank, line in enumerate(shown):
+        assert re.fullmatch(rf"{rank} {rank % 2} 4 2 n0 2\d{{4}} {words}", line)
 
 
 def test_a_chain_goes_on_after_a_job_that_was_ended(cluster, told):
