@@ -3,10 +3,8 @@
 import math
 import os
 import shutil
-import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 # What is not about GPUs must not see any; test_gpus.py alone gives them back.
@@ -28,7 +26,6 @@ ENV.pop("RANK", None)
 torch.set_num_threads(1)
 
 DISTRIBUTED = ["04_ddp", "05_ddp_inference"]  # of the six
-LONG = 5000  # epochs: more than a test waits for
 PARTIAL = 1012, 997  # numbers of images that leave a partial last batch of 96
 EVEN = 1024, 997
 # Plain SGD has no state. What a learner may put in its place has one.
@@ -144,15 +141,6 @@ def running(word):
     return found
 
 
-def ranks_of(stage, out):
-    """Return the two processes that train a stage into `out`, without their agent."""
-    ranks = [p for p in running(str(out)) if "torchrun" not in " ".join(p.cmdline())]
-    path = str(script(stage).relative_to(ROOT))
-    ranks = [p for p in ranks if path in p.cmdline()]
-    assert len(ranks) == 2
-    return ranks
-
-
 def start(words, **options):
     """Start a command in a process group of its own, as a shell does."""
     options = {"env": ENV, "cwd": ROOT, **options}
@@ -164,27 +152,6 @@ def start(words, **options):
         start_new_session=True,
         **options,
     )
-
-
-def start_make(target, out, *words, **options):
-    """Start a run of a stage that is longer than a test waits for."""
-    words = [target, f"OUT={out}", f"EPOCHS={LONG}", "GPUS=cpu", *words]
-    return start(["make", *words], **options)
-
-
-def free_port():
-    """Return the number of a port of this machine that nobody uses."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
-
-
-def wait_for(path, seconds=120):
-    """Wait until a run has written `path`."""
-    end = time.monotonic() + seconds
-    while not path.exists():
-        assert time.monotonic() < end, f"no {path} after {seconds} s"
-        time.sleep(0.05)
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ import time
 import psutil
 import pytest
 
-from conftest import ENV, start
+from conftest import ENV, running, start
 from tools.lab import checks
 from tools.lab.judge import run_script
 from tools.lab.run_record import Limit, Wrong
@@ -72,11 +72,7 @@ LIMITS = {
 
 def left():
     """Return the processes that the accidents have started and that still are there."""
-    found = []
-    for process in psutil.process_iter(["cmdline"]):
-        if any(NUMBER in word for word in process.info["cmdline"] or []):
-            found.append(process)
-    return found
+    return running(NUMBER)
 
 
 def judge(text):

@@ -10,23 +10,40 @@ from contextlib import suppress
 import psutil
 import pytest
 
-from conftest import (
-    EVEN,
-    ROOT,
-    call,
-    ranks_of,
-    rows,
-    running,
-    start_make,
-    wait_for,
-)
+from conftest import EVEN, ROOT, call, rows, running, start
 from tools.run.launch import run_lock
+from tools.run.stages import script
+
+LONG = 5000  # epochs: more than a test waits for
 
 if sys.platform != "linux":
     pytest.skip("processes are looked up as Linux shows them", allow_module_level=True)
 
 # A shell has its background commands ignore Ctrl-C, and they pass that on.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def ranks_of(stage, out):
+    """Return the two processes that train a stage into `out`, without their agent."""
+    ranks = [p for p in running(str(out)) if "torchrun" not in " ".join(p.cmdline())]
+    path = str(script(stage).relative_to(ROOT))
+    ranks = [p for p in ranks if path in p.cmdline()]
+    assert len(ranks) == 2
+    return ranks
+
+
+def start_make(target, out, *words, **options):
+    """Start a run of a stage that is longer than a test waits for."""
+    words = [target, f"OUT={out}", f"EPOCHS={LONG}", "GPUS=cpu", *words]
+    return start(["make", *words], **options)
+
+
+def wait_for(path, seconds=120):
+    """Wait until a run has written `path`."""
+    end = time.monotonic() + seconds
+    while not path.exists():
+        assert time.monotonic() < end, f"no {path} after {seconds} s"
+        time.sleep(0.05)
 
 
 def assert_nothing_runs(word):

@@ -1,10 +1,18 @@
 """Promise: the same scripts run on several nodes, and give the same curve."""
 
+import socket
 import sys
 
-from conftest import EVEN, ROOT, assert_close, call, free_port, start
+from conftest import EVEN, ROOT, assert_close, call, start
 from tools.run.plan import make_plan
 from tools.run.supervise import end
+
+
+def free_port():
+    """Return the number of a port of this machine that nobody uses."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
 
 
 def test_two_nodes_give_the_curve_of_stage_01(data, trained, tmp_path):
