@@ -64,7 +64,7 @@ def test_what_runs_where(plan, stage, count, settings, visible, processes):
     ("stage", "settings", "line"),
     [
         ("04_ddp", {"GPUS": "0,1,2"}, "3 processes cannot share 64 images a step: use"),
-        ("07_fsdp", {"NPROC": "4"}, "4 processes need a GPU each: use NPROC=3, or any"),
+        ("07_fsdp", {"NPROC": "4"}, "4 processes need a GPU each: GPUS=cpu needs none"),
     ],
 )
 def test_refusals_on_a_machine_with_three_gpus(plan, stage, settings, line):
@@ -126,6 +126,6 @@ def test_an_older_pytorch_is_refused(plan, monkeypatch):
     """In an older one FSDP is wrong over gloo; the six stages are right."""
     monkeypatch.setattr("tools.run.plan.version", lambda _: "2.8.0+cpu")
     plan("04_ddp")
-    line = r"^07_fsdp needs PyTorch 2.9 or newer: .*#162338.; here is 2.8.0.cpu$"
+    line = r"^PyTorch 2.8.0.cpu is too old for 07_fsdp: take 2.9 or newer "
     with pytest.raises(SystemExit, match=line):
         plan("07_fsdp")
