@@ -93,10 +93,7 @@ def ignored(row, given, several):
 
 
 def torchrun():
-    """Return the words that start torchrun in this Python's environment.
-
-    It need not lie beside the Python: a system's Python may have it in another folder.
-    """
+    """Return the words that start torchrun. A system's Python may not have it beside."""
     path = Path(sys.executable).with_name("torchrun")
     if path.exists():
         return [str(shown(path))]
