@@ -93,7 +93,7 @@ def ignored(row, given, several):
 
 
 def torchrun():
-    """Return the words that start torchrun. A system's Python may not have it beside."""
+    """Return the words that start torchrun; a system's Python may lack the file."""
     path = Path(sys.executable).with_name("torchrun")
     if path.exists():
         return [str(shown(path))]

@@ -55,9 +55,8 @@ def print_command(environment, words):
 def run_command(environment, words):
     """Run a command to its end, or to Ctrl-C, and return its exit status.
 
-    The status is that of subprocess: negative after a signal. What the command leaves
-    running is ended. If this process is killed, torchrun gets SIGTERM, at which it ends
-    its ranks.
+    What the command leaves running is ended. If this process is killed, torchrun gets
+    SIGTERM, at which it ends its ranks. A status below 0 is the number of a signal.
     """
     adopt_orphans()
     others = psutil.Process().children()
