@@ -4,10 +4,9 @@
 # empty ones that nobody gave. Those that are not named in here are refused.
 KNOWN := $(sort $(shell grep -oE '[A-Z_]+=' Makefile | tr -d =))
 GIVEN := $(foreach name,$(.VARIABLES),$(if $(filter command,$(origin $(name))),$(name)))
-# The shell's own BASE or WHO is not meant for this: only what make is given counts.
+# The shell's own DATA or WHO is not meant for this: only what make is given counts.
 OF_SHELL := $(filter-out $(GIVEN) OMP_NUM_THREADS PYTHON TORCH_INDEX,$(KNOWN))
 $(foreach name,$(OF_SHELL),$(eval $(name) :=))
-unexport $(OF_SHELL)
 
 PYTHON ?= python3
 PY := .venv/bin/python
@@ -55,7 +54,6 @@ help-variables:
 #: EPOCHS=1     passes over the training set
 #: DATA=DIR     another MNIST root: DATA=data/mnist is all of it, after make data
 #: OUT=DIR      where the results go; all and compare: a folder per stage in it
-#: BASE=STAGE   show the diff from another stage
 #: ARGS="..."   further flags of the script: ARGS="--hidden 2048 --lr 0.05"
 #:              For resume and sharded_checkpoint: ARGS=--resume continues after
 #:              the last epoch that was saved

@@ -14,9 +14,9 @@ NAMES = needed("stages")
 @pytest.mark.parametrize(
     ("names", "torch", "line"),
     [
-        ([], "", "has no PyTorch: activate the one that has it, or leave VENV=none"),
-        (["torch", *NAMES[2:]], "2.15.0", "python -m pip install torchvision, or le"),
-        (NAMES, "2.3.1+cu121", "04_ddp, 05_ddp_inference, 06_model_parallel need PyTo"),
+        ([], "", f"lacks {' '.join(NAMES)}: activate another, or "),
+        (["torch", *NAMES[2:]], "2.15.0", "python -m pip install torchvision, or l"),
+        (NAMES, "2.3.1+cu121", "PyTorch 2.3.1+cu121 is too old for 01_cpu, "),
         (None, "", "is not Python 3.10 or newer: activate another, or PYTHON=python3."),
     ],
 )

@@ -25,10 +25,8 @@ def changed(epoch, loss=1, correct=0):
         (changed(1, loss=math.nan), "a loss is not a number"),
         (changed(1, loss=1.00002), "a loss is off by 2.0e-05; TF32, or images that"),
         (changed(3, loss=1.02), "a loss is off by 2.0e-02"),
-        (changed(5, loss=1.5), "a loss is off by 5.0e-01"),
         (changed(30, loss=0.99), "a loss is off by 1.0e-02"),
         (changed(1, correct=3), "3 more or fewer images are right"),
-        (changed(30, correct=-780), "780 more or fewer images are right"),
         ([(*row[:2], 1001) for row in CURVE], "another number of test images"),
     ],
 )

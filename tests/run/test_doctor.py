@@ -36,10 +36,10 @@ def test_a_failure_gives_exit_status_1(monkeypatch, capsys, tmp_path):
     with pytest.raises(SystemExit, match="a stage could not run here"):
         doctor.main("Eve")
     lines = capsys.readouterr().out.splitlines()
-    assert "need PyTorch 2.9 or newer" in lines[0]
+    assert "PyTorch 2.8.0+cpu is too old for 07_fsdp, " in lines[0]
     assert lines[2].startswith("processes  FAILURE  DistError: broken: try ")
     assert f"{path} is damaged: " in lines[4]
-    assert lines[5].startswith("Eve: not ready: PyTorch 2.8.0, processes, mnist | ")
+    assert lines[5].startswith("Eve: not ready: packages, processes, mnist | ")
 
 
 @pytest.mark.parametrize(

@@ -43,35 +43,47 @@ def test_help_says_where_to_begin_and_has_every_variable():
 
 @pytest.fixture
 def checkout(tmp_path):
-    """Return a copy of what makes .venv, with a wheelhouse of two tiny packages."""
+    """Return a copy of what makes .venv, with a wheelhouse of two tiny packages.
+
+    An index has a newer torchvision.
+    """
     shutil.copytree(ROOT / "tools/run", tmp_path / "tools/run")
     shutil.copy(ROOT / "Makefile", tmp_path)
     text = 'dependencies = ["torch", "torchvision"]\n[dependency-groups]\n'
     (tmp_path / "pyproject.toml").write_text(text)
-    for folder in "requirements", "house", ".venv":
-        (tmp_path / folder).mkdir()
+    for folder in "requirements", "house", ".venv", "index/torchvision":
+        (tmp_path / folder).mkdir(parents=True)
     for size in "stages", "notebooks", "dev":
         pins = "torch==1.0\ntorchvision==1.0\nnvidia-none==1.0\n"
         (tmp_path / f"requirements/{size}.txt").write_text(pins)
-    tags = "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
     for name in "torch", "torchvision":
         for version in "1.0", "2.0":
-            info = f"{name}-{version}.dist-info"
-            about = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-            path = tmp_path / "house" / f"{name}-{version}-py3-none-any.whl"
-            with zipfile.ZipFile(path, "w") as wheel:
-                wheel.writestr(f"{name}.py", f"version = {version}\n")
-                wheel.writestr(f"{info}/METADATA", about)
-                wheel.writestr(f"{info}/WHEEL", tags)
-                wheel.writestr(f"{info}/RECORD", "")
+            write_wheel(tmp_path / "house", name, version)
+    path = write_wheel(tmp_path / "index" / "torchvision", "torchvision", "3.0")
+    path.with_name("index.html").write_text(f'<a href="{path.name}">{path.name}</a>')
     return tmp_path
+
+
+def write_wheel(folder, name, version):
+    """Write a package with one module, which has its version; return its path."""
+    info = f"{name}-{version}.dist-info"
+    about = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+    tags = "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    path = folder / f"{name}-{version}-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as wheel:
+        wheel.writestr(f"{name}.py", f"version = {version}\n")
+        wheel.writestr(f"{info}/METADATA", about)
+        wheel.writestr(f"{info}/WHEEL", tags)
+        wheel.writestr(f"{info}/RECORD", "")
+    return path
 
 
 def make(checkout, house="house", **variables):
     """Run make in a checkout with the packages of its wheelhouse."""
-    nowhere = {"UV_DEFAULT_INDEX": "http://127.0.0.1:9/simple", "PIP_FIND_LINKS": ""}
+    index = (checkout / "index").as_uri()
+    indexes = {"UV_DEFAULT_INDEX": index, "PIP_INDEX_URL": index, "PIP_FIND_LINKS": ""}
     words = [f"PYTHON={sys.executable}", f"WHEELHOUSE={house}", ".venv/stages.ready"]
-    return call(["make", *words], cwd=checkout, env={**ENV, **nowhere, **variables})
+    return call(["make", *words], cwd=checkout, env={**ENV, **indexes, **variables})
 
 
 @pytest.mark.parametrize("is_there", [True, False])

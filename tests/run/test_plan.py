@@ -7,7 +7,7 @@ import torch
 
 from tools.run import gpus
 from tools.run.plan import make_plan
-from tools.run.stages import BEYOND, TARGETS
+from tools.run.stages import EVERY
 
 TWO_NODES = {"NNODES": "2", "NODE_RANK": "1", "MASTER_ADDR": "host"}
 
@@ -41,10 +41,8 @@ def plan(monkeypatch):
         ("06_model_parallel", 4, {"GPUS": "2,3"}, "2,3", 0),
         ("07_fsdp", 1, {}, "", 2),  # no two of them may share a GPU
         ("07_fsdp", 1, {"NPROC": "1"}, None, 1),
-        ("07_fsdp", 1, {"GPUS": "cpu", "NPROC": "4"}, "", 4),
         ("09_pipeline", 4, {}, None, 2),
         ("10_hybrid", 0, {}, None, 4),
-        ("10_hybrid", 6, {"ARGS": "--batch-size 66"}, None, 6),
         ("11_resume", 2, {"NPROC": "4"}, None, 4),
     ],
 )
@@ -60,37 +58,22 @@ def test_what_runs_where(plan, stage, count, settings, visible, processes):
     assert ("--backend" in made.words) == bool(shares)
 
 
-@pytest.mark.parametrize(
-    ("stage", "settings", "line"),
-    [
-        ("04_ddp", {"GPUS": "0,1,2"}, "3 processes cannot share 64 images a step: use"),
-        ("07_fsdp", {"NPROC": "4"}, "4 processes need a GPU each: use NPROC=3, or any"),
-    ],
-)
-def test_refusals_on_a_machine_with_three_gpus(plan, stage, settings, line):
-    with pytest.raises(SystemExit, match=re.escape(line)):
-        plan(stage, 3, **settings)
+def test_refusals_on_a_machine_with_three_gpus(plan):
+    with pytest.raises(SystemExit, match="3 processes cannot share 64 images a step"):
+        plan("04_ddp", 3, GPUS="0,1,2")
+    with pytest.raises(SystemExit, match="4 processes need a GPU each: GPUS=cpu needs"):
+        plan("07_fsdp", 3, NPROC="4")
 
 
 def test_all_and_beyond_give_each_stage_what_it_takes(plan):
+    takes = {"01_cpu": 0, "04_ddp": 4, "09_pipeline": 2, "11_resume": 4}
     settings = {"GPUS": "2,3", "NPROC": "4", "RESTARTS": "2"}
-    found = {}
-    for stage in [*TARGETS.values(), "09_pipeline", "11_resume"]:
+    for stage, processes in takes.items():
         made = plan(stage, 4, several=True, **settings)
-        restarts = "--max-restarts=2" in made.command
         assert made.environment["CUDA_VISIBLE_DEVICES"] == "2,3"
-        found[stage] = made.processes, restarts
-    assert found == {
-        "01_cpu": (0, False),
-        "02_single_gpu": (0, False),
-        "03_dp": (0, False),
-        "04_ddp": (4, False),
-        "05_ddp_inference": (4, False),
-        "06_model_parallel": (0, False),
-        "09_pipeline": (2, False),
-        "11_resume": (4, True),
-    }
-    for stage in BEYOND.values():
+        assert made.processes == processes
+        assert ("--max-restarts=2" in made.command) == (stage == "11_resume")
+    for stage in EVERY.values():
         plan(stage, 0, several=True, NPROC="4")
 
 
@@ -118,14 +101,12 @@ def test_gpus_that_cuda_cannot_use_do_not_count(plan, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert gpus.count_gpus() == 0
-    with pytest.raises(SystemExit, match="^GPUS=0: CUDA finds no GPU .'make doctor'"):
-        make_plan("02_single_gpu", {"GPUS": "0"})
 
 
 def test_an_older_pytorch_is_refused(plan, monkeypatch):
     """In an older one FSDP is wrong over gloo; the six stages are right."""
     monkeypatch.setattr("tools.run.plan.version", lambda _: "2.8.0+cpu")
     plan("04_ddp")
-    line = r"^07_fsdp needs PyTorch 2.9 or newer: .*#162338.; here is 2.8.0.cpu$"
+    line = r"^PyTorch 2.8.0.cpu is too old for 07_fsdp: take 2.9 or newer "
     with pytest.raises(SystemExit, match=line):
         plan("07_fsdp")

@@ -9,8 +9,6 @@ from importlib import metadata
 
 from tools.run.stages import ROOT, STAGES, refuse, too_old
 
-ADVICE = "or leave VENV=none out, and make installs all into .venv"
-
 
 def needed(size):
     """Return the names of the packages that a size needs, by pyproject.toml."""
@@ -31,13 +29,12 @@ def is_there(name):
 
 
 def main():
-    python = sys.executable
-    if not is_there("torch"):
-        refuse(f"{python} has no PyTorch: activate the one that has it, {ADVICE}")
     missing = [name for name in needed(sys.argv[1]) if not is_there(name)]
     if missing:
         names = " ".join(missing)
-        refuse(f"{python} lacks {names}: {python} -m pip install {names}, {ADVICE}")
+        advice = f"activate another, or {sys.executable} -m pip install {names}"
+        end = "or leave VENV=none out, and make installs all into .venv"
+        refuse(f"{sys.executable} lacks {names}: {advice}, {end}")
     old = too_old(metadata.version("torch"), STAGES)  # the others say so themselves
     if old:
         refuse(old)

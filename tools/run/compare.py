@@ -1,4 +1,4 @@
-"""Compare the stages' curves in a folder: `python -m tools.run.compare [runs]`."""
+"""Compare the stages' curves in a folder: `python -m tools.run.compare runs`."""
 
 import csv
 import json
@@ -32,8 +32,7 @@ def read(path):
 
     A last line without its end is left out: a run was killed while it wrote that line.
     """
-    text = Path(path).read_text()
-    whole, _, _ = text.rpartition("\n")
+    whole, _, _ = Path(path).read_text().rpartition("\n")
     curve = []
     for row in csv.DictReader(whole.splitlines()):
         curve.append((float(row["loss"]), int(row["correct"]), int(row["total"])))
@@ -128,7 +127,7 @@ def main():
     os.environ["MPLBACKEND"] = "agg"  # draws into files, without a display
     stages.end_at_a_closed_pipe()
     os.chdir(stages.ROOT)
-    top = Path(sys.argv[1] if sys.argv[1:] else "runs")
+    top = Path(sys.argv[1])
     curves, flags, failures = read_runs(top)
     differ = []
     if curves:

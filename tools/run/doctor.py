@@ -33,7 +33,7 @@ def packages():
 
     old = too_old(torch.__version__)
     if old:
-        return FAILURE, f"{old}: {AGAIN}"
+        return FAILURE, f"{old}; {AGAIN}"
     return OK, f"torch {torch.__version__}, torchvision {torchvision.__version__}"
 
 
@@ -80,10 +80,6 @@ def disk():
     free = shutil.disk_usage(ROOT).free / 2**30
     if free < 0.25:
         return WARNING, f"{free:.1f} GiB free: MNIST and the runs need 0.2"
-    shared = shutil.disk_usage("/dev/shm").free if os.path.isdir("/dev/shm") else 2**30
-    if shared < 2**27:  # Docker gives 2**26
-        advice = "NCCL and DataLoader workers need more (docker run --shm-size=1g)"
-        return WARNING, f"{shared / 2**20:.0f} MiB free in /dev/shm: {advice}"
     return OK, f"{free:.0f} GiB free"
 
 
@@ -102,12 +98,6 @@ def sender(who=""):
     return (who or f"{user}@{platform.node()}").replace(" ", "_")
 
 
-def in_short(name, text):
-    """Return a failed check in a word or two, for the instructor."""
-    old = re.search(r"here is ([\d.]+)", text)
-    return f"PyTorch {old[1]}" if old else name
-
-
 def main(who=""):
     end_at_a_closed_pipe()
     os.chdir(ROOT)
@@ -121,7 +111,7 @@ def main(who=""):
             verdict = FAILURE
             text = f"{type(error).__name__}: {error}".partition("\n")[0]
         if verdict == FAILURE:
-            failed.append(in_short(name, text))
+            failed.append(name)
         print(f"{verdict:8} {text}")
     verdict = f"not ready: {', '.join(failed)}" if failed else "ready"
     system = f"{platform.system()} {platform.machine()}"

@@ -2,7 +2,6 @@
 
 import os
 import re
-import sys
 import warnings
 
 from tools.run.stages import refuse
@@ -20,8 +19,6 @@ def count_gpus():
 
     CUDA says so. NVML alone may count GPUs whose driver is too old for this PyTorch.
     """
-    if "torch" not in sys.modules and sys.stderr.isatty():
-        print("looking for GPUs ...", file=sys.stderr)
     import torch  # takes seconds: what needs no GPU does not wait for it
 
     with warnings.catch_warnings():

@@ -17,11 +17,10 @@ from tools.run.plan import make_plan
 from tools.run.stages import (
     BEYOND,
     BY_NAME,
+    EVERY,
     ROOT,
     TARGETS,
     end_at_a_closed_pipe,
-    find_stage,
-    previous,
     refuse,
     refuse_unwritable,
 )
@@ -35,26 +34,21 @@ def main():
     end_with_make()
     os.chdir(ROOT)
     target = sys.argv[1]
-    settings = os.environ
-    if target in SEVERAL:
-        plans = plan_several(target, settings)
-        check(plans)
+    is_one = target not in SEVERAL
+    if is_one:
+        plans = [make_plan(EVERY[target], os.environ)]
     else:
-        stage = find_stage(target)
-        base = settings.get("BASE")
-        base = find_stage(base) if base else previous(stage)
-        plans = [make_plan(stage, settings)]
-        check(plans)
-        if base:
-            diffs.show(base, stage)
-            print()
-    if settings.get("NNODES"):
-        print(f"torchrun waits until it runs on {settings['NNODES']} nodes")
+        plans = plan_several(target, os.environ)
+    check(plans)
+    base = BY_NAME[plans[0].stage].base
+    if is_one and base:
+        diffs.show(base, plans[0].stage)
+        print()
     for plan in plans:
         status = run(plan)
         if status:
             sys.exit(f"{plan.stage} failed with exit status {status}")
-        if target in SEVERAL:
+        if not is_one:
             print()
 
 
@@ -68,14 +62,12 @@ def end_with_make():
 
 def plan_several(target, settings):
     """Return the plans of `all` or `beyond`, each with a folder of its own in OUT."""
-    for name in "BASE", "NNODES":
-        if settings.get(name):
-            refuse(f"{name}={settings[name]}: one stage takes it, not make {target}")
+    if settings.get("NNODES"):
+        refuse(f"NNODES={settings['NNODES']}: one stage takes it, not make {target}")
     plans = []
     for stage in SEVERAL[target].values():
         folder = Path(settings.get("OUT") or "runs") / stage
-        own = {"OUT": str(folder)} if settings.get("OUT") else {}
-        plan = make_plan(stage, {**settings, **own}, several=True)
+        plan = make_plan(stage, {**settings, "OUT": str(folder)}, several=True)
         if plan.args.out != folder:
             refuse(f"ARGS has --out {plan.args.out}: name one folder for all, OUT=DIR")
         plans.append(plan)
@@ -99,7 +91,7 @@ def run(plan):
         if plan.writes:
             prepare_folder(plan)
         print_command(plan.environment, plan.command)
-        status = run_command(plan.stage, plan.environment, plan.command)
+        status = run_command(plan.environment, plan.command)
         if plan.writes and status == 0:
             (plan.args.out / "unfinished").unlink(missing_ok=True)
     return status
@@ -143,4 +135,5 @@ if __name__ == "__main__":
     try:
         main()
     except KeyboardInterrupt:
+        print("\nstopped", file=sys.stderr)
         sys.exit(128 + signal.SIGINT)

@@ -17,6 +17,8 @@ from tools.run.data import shown
 from tools.run.gpus import positive
 from tools.run.stages import BY_NAME, refuse, script, too_old
 
+NODES = "NNODES", "NODE_RANK", "MASTER_ADDR"  # all three, or none
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -25,15 +27,10 @@ class Plan:
     stage: str
     processes: int  # that torchrun starts on this node; 0: no torchrun, one process
     environment: dict  # variables that the command needs, texts by name
-    launcher: list  # the words before the script: python, or torchrun and its options
+    command: list  # all words: python or torchrun with its options, script, flags
     words: list  # the script and its flags
     args: argparse.Namespace  # the same flags as the script reads them
     writes: bool  # trains, and makes the folder of its results ready
-
-    @property
-    def command(self):
-        """All words of the command."""
-        return [*self.launcher, *self.words]
 
 
 def make_plan(stage, settings, several=False):
@@ -76,10 +73,10 @@ def make_plan(stage, settings, several=False):
         # Otherwise the new ranks may read the addresses of the dead ones, and hang:
         # https://github.com/pytorch/pytorch/issues/135712
         environment["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
-        flags += [] if args.resume else ["--resume"]
+        flags.append("--resume")
     words = [str(shown(script(stage))), *flags]
     writes = given.get("NODE_RANK", "0") == "0" and not evaluates
-    return Plan(stage, processes, environment, launcher, words, args, writes)
+    return Plan(stage, processes, environment, [*launcher, *words], words, args, writes)
 
 
 def ignored(row, given, several):
@@ -87,22 +84,16 @@ def ignored(row, given, several):
     found = {}
     if not row.cpu_processes:
         why = f"{row.name} is one process; torchrun starts others, such as make ddp"
-        found = {"NPROC": why, "NNODES": why}
+        found = dict.fromkeys(["NPROC", *NODES], why)
     elif several and row.only_processes:
         found["NPROC"] = f"{row.name} runs on {row.only_processes} processes"
-    if not row.state:
-        why = f"{row.name} does not save its state: make resume RESTARTS=3 does"
-        found["RESTARTS"] = why
-    elif "NNODES" in given:
-        found["RESTARTS"] = "on several nodes, start all again with ARGS=--resume"
+    if not row.state or "NNODES" in given:
+        found["RESTARTS"] = "resume and sharded_checkpoint take it, on one machine"
     return found
 
 
 def torchrun():
-    """Return the words that start torchrun in this Python's environment.
-
-    It need not lie beside the Python: a system's Python may have it in another folder.
-    """
+    """Return the words that start torchrun; a system's Python may lack the file."""
     path = Path(sys.executable).with_name("torchrun")
     if path.exists():
         return [str(shown(path))]
@@ -149,18 +140,16 @@ def plan_nodes(given):
 
     torchrun numbers the nodes by itself. NODE_RANK says whose folder is made ready.
     """
-    if not {"NNODES", "NODE_RANK", "MASTER_ADDR"} & set(given):
+    missing = [name for name in NODES if name not in given]
+    if len(missing) == len(NODES):
         return 1, ["--standalone"]
-    nodes = positive("NNODES", given.get("NNODES", "2"))
-    ranks = [str(number) for number in range(nodes)]
-    is_whole = {"NNODES", "MASTER_ADDR"} <= set(given)
-    if not is_whole or given.get("NODE_RANK") not in ranks:
-        usage = f"NNODES={nodes} NODE_RANK=0 MASTER_ADDR=HOST"
-        refuse(f"{usage} on that host, NODE_RANK=1 to {ranks[-1]} on the others")
+    if missing:
+        refuse(f"{missing[0]} is missing: NNODES=2 NODE_RANK=0 MASTER_ADDR=HOST, say")
     seconds = positive("WAIT", given.get("WAIT", "300"))
-    options = [f"--nnodes={nodes}", "--rdzv-backend=c10d"]
+    options = [f"--nnodes={given['NNODES']}", "--rdzv-backend=c10d"]
     options.append(f"--rdzv-endpoint={given['MASTER_ADDR']}")
-    return nodes, [*options, f"--rdzv-conf=join_timeout={seconds}"]
+    options.append(f"--rdzv-conf=join_timeout={seconds}")
+    return positive("NNODES", given["NNODES"]), options
 
 
 def plan_gpus(row, given):
@@ -188,16 +177,14 @@ def plan_processes(row, given, count, nodes, batch):
     elif count == nodes == 1 and "GPUS" not in given:
         wanted = row.cpu_processes  # they share it
     if wanted > count > 0 and not row.shares_gpus:
-        advice = f"NPROC={count}, or any number on the CPU, GPUS=cpu"
-        refuse(f"{row.name}: {wanted} processes need a GPU each: use {advice}")
-    near = [*range(wanted, 0, -1), wanted + 1]
-    fitting = [number for number in near if fits(row, number * nodes, batch)]
-    if fitting and "NPROC" not in given and "GPUS" not in given:
-        return fitting[0]
-    if wanted not in fitting:
-        advice = "".join(f"NPROC={number} or " for number in fitting[:1])
-        why = f"{wanted * nodes} processes cannot share {batch} images a step"
-        refuse(f"{row.name}: {why}: use {advice}ARGS='--batch-size N'")
+        refuse(f"{row.name}: {wanted} processes need a GPU each: GPUS=cpu needs none")
+    is_free = "NPROC" not in given and "GPUS" not in given
+    while not fits(row, wanted * nodes, batch):
+        if wanted == 1 or not is_free:
+            why = f"{wanted * nodes} processes cannot share {batch} images a step"
+            advice = f"NPROC={row.cpu_processes} ARGS='--batch-size 64'"
+            refuse(f"{row.name}: {why}: use {advice}, say")
+        wanted -= 1
     return wanted
 
 

@@ -1,6 +1,4 @@
-"""Draw the curves of the stages: for `make compare`, the notebooks and the pages."""
-
-ZERO = 1e-10  # where a distance of 0 is drawn on a log scale
+"""Draw the curves of the stages: for `make compare` and the notebooks."""
 
 
 def plot(curves):
@@ -13,18 +11,19 @@ def plot(curves):
     figure, panels = plt.subplots(1, 3, figsize=(14, 4), layout="constrained")
     draw_curves(panels[:2], curves)
     draw_distances(panels[2], curves)
+    for axes in panels:
+        axes.set_xlabel("epoch")
+        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.grid(alpha=0.3)
     return figure
 
 
 def line_styles(stages):
     """Return a style for each stage's line: wide to narrow, so that all are seen."""
-    from matplotlib import colormaps
-
     styles = {}
     for index, stage in enumerate(stages):
         width = 2.0 * (len(stages) - index) + 0.5
-        color = colormaps["viridis"](0.95 * (1 - (index + 1) / len(stages)))
-        style = {"label": stage, "color": color, "linewidth": width}
+        style = {"label": stage, "linewidth": width}
         styles[stage] = style | {"marker": "o", "markersize": width}
     return styles
 
@@ -38,25 +37,19 @@ def draw_curves(panels, curves):
         epochs = range(1, len(losses) + 1)
         left.plot(epochs, losses, **style)
         right.plot(epochs, shares, **style)
-    left.set(xlabel="epoch", ylabel="training loss (cross entropy, nats)")
-    right.set(xlabel="epoch", ylabel="test accuracy (%)")
-    for axes in panels:
-        axes.xaxis.get_major_locator().set_params(integer=True)
-        axes.grid(alpha=0.3)
+    left.set_ylabel("training loss (cross entropy, nats)")
+    right.set_ylabel("test accuracy (%)")
     right.legend(title="wide to narrow", loc="lower right", borderpad=1, handlelength=1)
 
 
 def draw_distances(axes, curves):
-    """Draw how far each loss is from that of the first stage, on a log scale."""
+    """Draw how far each loss is from that of the first stage, on a log scale with 0."""
     first, reference = next(iter(curves.items()))
     for stage, style in line_styles(curves).items():
         distances = []
         for one, other in zip(curves[stage], reference, strict=False):
-            distances.append(max(abs(one[0] / (other[0] or 1) - 1), ZERO))
+            distances.append(abs(one[0] / (other[0] or 1) - 1))
         axes.plot(range(1, len(distances) + 1), distances, **style)
-    axes.set(xlabel="epoch", ylabel=f"relative distance of the loss from {first}")
-    axes.set(yscale="log", ylim=(ZERO / 3, 10))
-    ticks = {ZERO: "0", 1e-8: "1e-8", 1e-6: "1e-6", 1e-4: "1e-4", 1e-2: "1%"}
-    axes.set_yticks(list(ticks), list(ticks.values()))
-    axes.xaxis.get_major_locator().set_params(integer=True)
-    axes.grid(alpha=0.3)
+    axes.set_ylabel(f"relative distance of the loss from {first}")
+    axes.set_yscale("symlog", linthresh=1e-10)
+    axes.set_ylim(-1e-10, 10)

@@ -138,18 +138,12 @@ def too_old(torch_version, names=tuple(BY_NAME)):
     """
     major, minor = torch_version.split(".")[:2]
     found = int(major), int(minor)
-    parts = []
-    for oldest in sorted({stage.oldest for stage in TABLE}):
-        wrong = [name for name in names if found < oldest == BY_NAME[name].oldest]
-        if not wrong:
-            continue
-        verb = "needs" if len(wrong) == 1 else "need"
-        part = f"{', '.join(wrong)} {verb} PyTorch {oldest[0]}.{oldest[1]} or newer"
-        if oldest == FSDP:
-            part += ": over gloo, 2.7 and 2.8 add gradients up instead of averaging "
-            part += "them (pytorch#162338)"
-        parts.append(part)
-    return f"{'; '.join(parts)}; here is {torch_version}" if parts else None
+    wrong = [name for name in names if found < BY_NAME[name].oldest]
+    if not wrong:
+        return None
+    major, minor = max(BY_NAME[name].oldest for name in wrong)
+    advice = f"take {major}.{minor} or newer (SETUP.md says why)"
+    return f"PyTorch {torch_version} is too old for {', '.join(wrong)}: {advice}"
 
 
 def end_at_a_closed_pipe():

@@ -52,11 +52,11 @@ def print_command(environment, words):
     print("$", *variables, *map(shlex.quote, words), flush=True)
 
 
-def run_command(name, environment, words):
-    """Run a command to its end, or to Ctrl-C, which is reported; return its status.
+def run_command(environment, words):
+    """Run a command to its end, or to Ctrl-C, and return its exit status.
 
     What the command leaves running is ended. If this process is killed, torchrun gets
-    SIGTERM, at which it ends its ranks.
+    SIGTERM, at which it ends its ranks. A status below 0 is the number of a signal.
     """
     adopt_orphans()
     others = psutil.Process().children()
@@ -65,10 +65,6 @@ def run_command(name, environment, words):
     variables = {**os.environ, **environment, "PYTHONUNBUFFERED": "1"}
     child = subprocess.Popen(words, env=variables, **options)
     try:
-        status = child.wait()
-    except KeyboardInterrupt:
-        print(f"\n{name}: stopped", file=sys.stderr)
-        status = 128 + signal.SIGINT
+        return child.wait()
     finally:
         end_children(spared=others)
-    return status if status >= 0 else 128 - status
