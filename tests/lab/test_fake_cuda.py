@@ -33,6 +33,7 @@ RULES = [
     ("g0.add_(nc)", "cuda:0"),
     ("g0.copy_(c)", "cuda:0"),
     ("g0.to(g1)", "cuda:1"),
+    ("c.to(1, torch.float64)", "cuda:1"),
     ("g0[ic]", "cuda:0"),
     ("c[i0]", MIXED),
     ("cross_entropy(g0.view(1, 2), ic[:1])", MIXED),

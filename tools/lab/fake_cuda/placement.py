@@ -44,6 +44,8 @@ def to(original, tensor, *args, **kwargs):
     """Stand in for Tensor.to(), which takes a device, a dtype, both or a tensor."""
     if args and isinstance(args[0], torch.Tensor):
         args = args[0].device, args[0].dtype
+    elif args and type(args[0]) is int:  # PyTorch for CPUs alone knows no such device
+        args = device_name(args[0]), *args[1:]
     device, dtype, non_blocking, _ = torch._C._nn._parse_to(*args, **kwargs)
     if dtype:
         tensor = original(tensor, dtype)
