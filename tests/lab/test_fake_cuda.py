@@ -47,7 +47,6 @@ RULES = [
     ("data_parallel(torch.ones(3, 2))", "cuda:0"),
     ("torch.set_default_device('cuda')", LIMIT),
     ("torch.cuda.Stream()", LIMIT),
-    ("torch.cuda.device(1)", LIMIT),
     ("torch.cuda.mem_get_info()", LIMIT),
     ("torch.cuda.device_count()", "2"),
     ("torch.cuda.set_device(1) or torch.cuda.current_device()", "1"),
@@ -56,6 +55,7 @@ RULES = [
     ("elapsed(torch.cuda.synchronize)", "True"),
     ("elapsed(torch.accelerator.synchronize)", "True"),
     ("elapsed(lambda: None)", "CUDA error: device not ready"),
+    ("device_in_a_block()", "(1, 0)"),
 ]
 META = torch.ones(2, 2, device="meta")  # in place of a GPU, for the real kernels
 CPU = torch.ones(2, 2)
@@ -84,6 +84,13 @@ def elapsed(wait):
     return begin.elapsed_time(end) >= fake_cuda.MATMUL
 
 
+def device_in_a_block():
+    """Return the current device within a block of another one, and after it."""
+    with torch.cuda.device(1):
+        within = torch.cuda.current_device()
+    return within, torch.cuda.current_device()
+
+
 def data_parallel(images):
     """Return the gradient of a layer that has worked on both GPUs."""
     layer = torch.nn.Linear(2, 2).cuda()
@@ -91,7 +98,7 @@ def data_parallel(images):
     return layer.weight.grad
 
 
-HELPERS = (cross_entropy, DataLoader, elapsed, data_parallel)
+HELPERS = (cross_entropy, DataLoader, elapsed, device_in_a_block, data_parallel)
 NAMES = {"torch": torch} | {helper.__name__: helper for helper in HELPERS}
 
 

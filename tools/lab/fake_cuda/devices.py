@@ -5,7 +5,9 @@ a product of matrices MATMUL ms of the GPU divided by its speed. A wait takes WA
 top of the time until the GPU has done its work.
 """
 
+from contextlib import contextmanager
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -54,6 +56,9 @@ class Event:
     def record(self, stream=None):
         self.at = max(STATE.now, STATE.free)
 
+    def query(self):
+        return self.at <= STATE.now
+
     def synchronize(self):
         STATE.wait(self.at)
 
@@ -85,9 +90,25 @@ def set_device(device):
     STATE.current = int(device_name(device).removeprefix("cuda:"))
 
 
+@contextmanager
+def current_device(device):
+    """Make a device the current one within a block, as torch.cuda.device() does."""
+    before = STATE.current
+    set_device(device)
+    try:
+        yield
+    finally:
+        STATE.current = before
+
+
 def synchronize(device=None):
     """Wait until the GPUs have done their work."""
     STATE.wait(STATE.free)
+
+
+def stream(device=None):
+    """Return the stream that all of a script's work is in."""
+    return SimpleNamespace(synchronize=synchronize)
 
 
 def refuse(*_, **__):
@@ -102,7 +123,10 @@ NAMES = {  # in torch.cuda, torch.accelerator or both -> what is there instead
     "is_available": lambda: True,
     "device_count": lambda: STATE.count,
     "synchronize": synchronize,
+    "current_stream": stream,
+    "default_stream": stream,
     "Event": Event,
+    "device": current_device,
     "current_device": lambda: STATE.current,
     "set_device": set_device,
     "get_device_name": lambda device=None: f"a fake {device_name(device)}",
@@ -111,7 +135,7 @@ NAMES = {  # in torch.cuda, torch.accelerator or both -> what is there instead
     "set_device_index": set_device,
 }
 REFUSED = ["torch.cuda:_lazy_init", "torch.cuda:Stream", "torch.cuda:CUDAGraph"]
-REFUSED += ["torch.cuda:device", "torch:set_default_device"]
+REFUSED += ["torch:set_default_device"]
 
 
 def install():
