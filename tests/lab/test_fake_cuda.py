@@ -21,7 +21,7 @@ from tools.lab.fake_cuda.parallel import BOUND, SHARED
 from tools.run import ranks
 
 MIXED = "Expected all tensors to be on the same device"
-LIMIT = "the lab's fake GPU does not have it"
+LIMIT = "The lab's fake GPU does not have this"
 # An expression, and the device of what it gives, its value, or a part of its error. g0
 # and g1 are vectors on GPUs, c is one on the CPU; n0 and nc are numbers, i0 and ic are
 # indices.
@@ -33,6 +33,7 @@ RULES = [
     ("g0.add_(nc)", "cuda:0"),
     ("g0.copy_(c)", "cuda:0"),
     ("g0.to(g1)", "cuda:1"),
+    ("c.to(1, torch.float64)", "cuda:1"),
     ("g0[ic]", "cuda:0"),
     ("c[i0]", MIXED),
     ("cross_entropy(g0.view(1, 2), ic[:1])", MIXED),
@@ -40,7 +41,7 @@ RULES = [
     ("torch.zeros_like(g1)", "cuda:1"),
     ("torch.zeros(2, device='cuda:2')", "CUDA error: invalid device ordinal"),
     ("torch.tensor(g0.tolist())", "cpu"),
-    ("torch._foreach_add([g0, g1], [g0, g1])[1]", "cuda:1"),
+    ("g0.numpy()", "can't convert cuda:0 device type tensor to numpy"),
     ("c.pin_memory().cuda(non_blocking=True)", "cuda:0"),
     ("next(iter(DataLoader(c, pin_memory=True)))", "cpu"),
     ("data_parallel(torch.ones(3, 2))", "cuda:0"),
@@ -124,7 +125,7 @@ def write_results(rank, path):
         names = square if expression in TEXTS else tensors()
         try:
             result = eval(expression, NAMES | names)
-        except (RuntimeError, ValueError) as error:
+        except (RuntimeError, ValueError, TypeError) as error:
             result = error
         found[expression] = str(getattr(result, "device", result))
     path.write_text(json.dumps(found))

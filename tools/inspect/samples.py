@@ -7,7 +7,7 @@ import numpy
 import torch
 from torch.utils.data import Subset, default_convert
 
-from tools.watch.events import digest
+from tools.watch.events import digest, tensors_in
 
 
 def digest_of(value):
@@ -28,17 +28,6 @@ def generator_states():
 def changed(before, after):
     """Return the states in `before` of the generators that were drawn from since."""
     return {name: before[name] for name in before if before[name] != after[name]}
-
-
-def tensors_in(value):
-    """Yield the tensors in a batch or a sample, however deep."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, dict):
-        yield from tensors_in(list(value.values()))
-    elif isinstance(value, list | tuple):
-        for one in value:
-            yield from tensors_in(one)
 
 
 def rows(value):

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 array = torch._C.TensorBase.numpy  # fake GPUs refuse Tensor.numpy
 TOOLS = str(Path(__file__).resolve().parents[1])
@@ -87,6 +88,11 @@ def digest(tensor):
         # a copy: FSDP frees the storage of its own, which NumPy would hold on to
         flat = local_part(tensor).clone().flatten().view(torch.uint8)
         return hashlib.sha256(array(flat).tobytes()).hexdigest()[:12]
+
+
+def tensors_in(value):
+    """Return the tensors in lists, tuples and dicts, however deep."""
+    return [one for one in tree_leaves(value) if isinstance(one, torch.Tensor)]
 
 
 class Events:

@@ -13,8 +13,6 @@ import os
 import time
 from functools import partial
 
-import torch
-
 from tools.lab.fake_cuda import devices, operations, parallel, placement
 from tools.lab.fake_cuda.devices import MATMUL as MATMUL
 from tools.lab.fake_cuda.devices import STATE
@@ -23,17 +21,12 @@ from tools.watch.replace import replace
 FAST = 3.0  # times as fast as the other GPUs
 
 
-def gpus(count, log, usable=True, speed=1.0):
+def gpus(count, log, speed=1.0):
     """Have torch believe in `count` GPUs.
 
     `log` is called with the kind and the facts of an event: what layers do, waits and
-    replicas. GPUs that are not `usable` are seen by NVML alone, as with a driver that
-    is too old for this PyTorch. `speed` divides the time of a product of matrices.
+    replicas. `speed` divides the time of a product of matrices.
     """
-    if not (usable and count):
-        torch.cuda.is_available = lambda: False
-        torch.cuda.device_count = lambda: count
-        return
     STATE.count = count
     STATE.log = log
     STATE.speed = speed

@@ -87,8 +87,7 @@ def device_name(device=None):
 
 def set_device(device):
     """Make a device the current one, as torch.cuda.set_device() does."""
-    if device is not None:
-        STATE.current = int(device_name(device).removeprefix("cuda:"))
+    STATE.current = int(device_name(device).removeprefix("cuda:"))
 
 
 @contextmanager
@@ -112,56 +111,40 @@ def stream(device=None):
     return SimpleNamespace(synchronize=synchronize)
 
 
-def properties(device=None):
-    """Return what PyTorch asks of a GPU; all of them are alike."""
-    name = f"a fake {device_name(device)}"
-    size = {"total_memory": 2**34, "multi_processor_count": 80}
-    return SimpleNamespace(name=name, major=8, minor=0, **size)
+def refuse(*_, **__):
+    """Raise NotImplementedError, for what the fake GPUs do not have."""
+    raise NotImplementedError(
+        "The lab's fake GPU does not have this. That is the lab's limit, not a mistake "
+        "of yours."
+    )
 
 
-def refused(name):
-    """Return a class that raises NotImplementedError: a fake GPU has no `name`."""
-
-    def refuse(*_, **__):
-        raise NotImplementedError(
-            f"{name}: the lab's fake GPU does not have it. That is the lab's limit, "
-            "not a mistake of yours."
-        )
-
-    return type(name, (), {"__init__": refuse})
-
-
-BOTH = {  # name in torch.cuda and in torch.accelerator -> what is there instead
-    "is_available": lambda: STATE.count > 0,
+NAMES = {  # in torch.cuda, torch.accelerator or both -> what is there instead
+    "is_available": lambda: True,
     "device_count": lambda: STATE.count,
     "synchronize": synchronize,
     "current_stream": stream,
-}
-CUDA = {
     "default_stream": stream,
     "Event": Event,
     "device": current_device,
     "current_device": lambda: STATE.current,
     "set_device": set_device,
-    "get_device_properties": properties,
-    "is_initialized": lambda: True,
-    "is_current_stream_capturing": lambda: False,
-    "Stream": refused("torch.cuda.Stream"),
-    "CUDAGraph": refused("torch.cuda.CUDAGraph"),
-}
-ACCELERATOR = {
+    "get_device_name": lambda device=None: f"a fake {device_name(device)}",
+    "get_device_capability": lambda device=None: (8, 0),
     "current_accelerator": lambda check_available=False: torch.device("cuda"),
     "set_device_index": set_device,
 }
+REFUSED = ["torch.cuda:_lazy_init", "torch.cuda:Stream", "torch.cuda:CUDAGraph"]
+REFUSED += ["torch:set_default_device"]
 
 
 def install():
     """Put all names in place; have Python's clocks read that of the GPUs."""
-    for name, answer in (BOTH | CUDA).items():
+    for name, answer in NAMES.items():
         setattr(torch.cuda, name, answer)
-    for name, answer in (BOTH | ACCELERATOR).items():
         setattr(torch.accelerator, name, answer)
-    replace("torch.cuda:_lazy_init", refused("CUDA"))
+    for name in REFUSED:
+        replace(name, refuse)
     for name in CLOCKS:
         if name.endswith("_ns"):
             replace(f"time:{name}", lambda _: int(STATE.now * 1e6))

@@ -11,7 +11,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tools.lab.fake_cuda.devices import STATE, device_name, synchronize
 from tools.lab.fake_cuda.parallel import check_collective
-from tools.lab.fake_cuda.placement import get_place, set_place, tensors_in
+from tools.lab.fake_cuda.placement import get_place, set_place
+from tools.watch.events import tensors_in
 
 ANY_DEVICES = {"aten::copy_", "aten::set_", "aten::_has_same_storage_numel"}
 INDEXING = {"aten::index", "aten::index_put_"}
@@ -31,23 +32,17 @@ class Operations(TorchDispatchMode):
             check_collective([tensor for _, tensor in given])
         elif name not in ANY_DEVICES and "::_foreach" not in name:
             check_devices(func, given)
-        places = [get_place(tensor) for _, tensor in given if get_place(tensor)]
-        gpus = [place for place in places if place != "cpu"]
-        if gpus and name in READS:
+        places = [get_place(tensor) or "" for _, tensor in given]
+        place = max(places, default="")  # a GPU, where there is one
+        if place > "cpu" and name in READS:
             synchronize()
-        if gpus and name in MATMULS:
+        if place > "cpu" and name in MATMULS:
             STATE.start_matmul()
         with torch._C.DisableTorchFunction():  # the script has not called this
             result = func(*args, **kwargs)
-        made = tensors_in(result)
-        origins = tensors_in(args[:1])
-        for number, tensor in enumerate(made):
-            if len(made) == len(origins) > 1:  # of a torch._foreach_… on several GPUs
-                place = get_place(origins[number])
-            else:
-                place = (gpus or places or [None])[0]
-            if place and get_place(tensor) is None:
-                set_place(tensor, place)
+        for made in tensors_in(result):
+            if place and get_place(made) is None:
+                set_place(made, place)
         return result
 
 

@@ -5,7 +5,7 @@ import os
 import torch
 import torch.distributed as dist
 
-from tools.lab.fake_cuda.devices import STATE, current_device, device_name
+from tools.lab.fake_cuda.devices import STATE, device_name, set_device
 from tools.lab.fake_cuda.placement import get_place, move
 from tools.watch.replace import replace
 
@@ -41,19 +41,19 @@ def broadcast(_, tensors, devices, buffer_size=None):
     return copies
 
 
-def parallel_apply(_, replicas, inputs, kwargs=None, devices=None):
+def parallel_apply(_, replicas, inputs, kwargs, devices):
     """Call one replica after the other, and return their outputs.
 
     In threads of their own the modes of `operations` would see nothing.
     """
-    kwargs = kwargs or [{}] * len(inputs)
-    devices = [device_name(device) for device in devices or range(len(inputs))]
+    devices = [device_name(device) for device in devices]
     STATE.log("replicas", devices=devices, training=replicas[0].training)
+    current = STATE.current
     outputs = []
     for n, replica in enumerate(replicas):
-        given = inputs[n] if isinstance(inputs[n], list | tuple) else [inputs[n]]
-        with current_device(devices[n]):
-            outputs.append(replica(*given, **kwargs[n]))
+        set_device(devices[n])
+        outputs.append(replica(*inputs[n], **kwargs[n]))
+    STATE.current = current
     return outputs
 
 
@@ -69,12 +69,10 @@ def init_process_group(original, backend=None, device_id=None, **options):
     if device_id is None:
         device_id = int(os.environ["LOCAL_RANK"]) % STATE.count
     STATE.nccl = device_name(device_id)
-    place = f"{os.environ.get('GROUP_RANK')} {STATE.nccl}"  # on which machine
+    place = f"{STATE.nccl} of machine {os.environ.get('GROUP_RANK')}"
     store = dist.distributed_c10d._get_default_store()
-    store.set(f"GPU of {dist.get_rank()}", place)
-    ranks = range(dist.get_world_size())
-    places = [store.get(f"GPU of {rank}").decode() for rank in ranks]
-    if places.count(place) > 1:
+    owner = store.compare_set(place, "", str(dist.get_rank()))  # who came first
+    if int(owner) != dist.get_rank():
         raise RuntimeError(f"Failed to initialize NCCL communicator: {SHARED}")
 
 
@@ -95,12 +93,11 @@ def object_device(original, group=None):
 def install():
     """Replace what needs CUDA or NCCL."""
     replace("torch.cuda.nccl:is_available", lambda _, tensors: False)
-    replace("torch.nn.parallel:parallel_apply", parallel_apply)
+    replace("torch.nn.parallel.data_parallel:_check_balance", lambda _, devices: None)
     replace("torch.nn.parallel.data_parallel:parallel_apply", parallel_apply)
     replace("torch.nn.parallel.scatter_gather:Scatter", Scatter)
     replace("torch.nn.parallel._functions:Scatter", Scatter)
     replace("torch.nn.parallel.comm:gather", gather)
     replace("torch.nn.parallel.comm:broadcast_coalesced", broadcast)
     replace("torch.distributed:init_process_group", init_process_group)
-    c10d = "torch.distributed.distributed_c10d"
-    replace(f"{c10d}:_get_object_coll_device", object_device)
+    replace("torch.distributed.distributed_c10d:_get_object_coll_device", object_device)

@@ -5,9 +5,8 @@ of the CPU, which computes with them.
 """
 
 import torch
-from torch.utils._pytree import tree_leaves
 
-from tools.lab.fake_cuda.devices import STATE, device_name, refused, synchronize
+from tools.lab.fake_cuda.devices import STATE, device_name, synchronize
 from tools.watch.replace import replace
 
 
@@ -27,26 +26,6 @@ def set_place(tensor, place):
         tensor.untyped_storage().place = place
 
 
-def tensors_in(values):
-    """Return the tensors in arguments or results, however nested."""
-    return [value for value in tree_leaves(values) if isinstance(value, torch.Tensor)]
-
-
-class Move(torch.autograd.Function):
-    """A copy on another device, whose gradient goes back to where it came from."""
-
-    @staticmethod
-    def forward(ctx, tensor, place):
-        ctx.origin = get_place(tensor) or "cpu"
-        copy = tensor.clone()
-        set_place(copy, place)
-        return copy
-
-    @staticmethod
-    def backward(ctx, gradient):
-        return Move.apply(gradient, ctx.origin), None
-
-
 def move(tensor, place, non_blocking=False):
     """Return the tensor on another device: itself where it is there."""
     origin = get_place(tensor) or "cpu"
@@ -54,26 +33,25 @@ def move(tensor, place, non_blocking=False):
         return tensor
     if place == "cpu" and not non_blocking:
         synchronize()
-    return Move.apply(tensor, place)
+    copy = tensor.clone()
+    set_place(copy, place)
+    if copy.requires_grad:  # its gradient goes back to where the tensor is
+        copy.register_hook(lambda gradient: move(gradient, origin))
+    return copy
 
 
-def to(original, tensor, *args, non_blocking=False, **kwargs):
+def to(original, tensor, *args, **kwargs):
     """Stand in for Tensor.to(), which takes a device, a dtype, both or a tensor."""
-    device = None
-    dtype = None
-    for value in [*args, *kwargs.values()]:
-        if isinstance(value, torch.dtype):
-            dtype = value
-        elif isinstance(value, torch.Tensor):
-            device = value.device
-            dtype = value.dtype
-        elif type(value) in (str, int, torch.device):  # but no bool
-            device = value
+    if args and isinstance(args[0], torch.Tensor):
+        args = args[0].device, args[0].dtype
+    elif args and type(args[0]) is int:  # PyTorch for CPUs alone knows no such device
+        args = device_name(args[0]), *args[1:]
+    device, dtype, non_blocking, _ = torch._C._nn._parse_to(*args, **kwargs)
     if dtype:
         tensor = original(tensor, dtype)
     if device is None:
         return tensor
-    if str(device) == "meta":
+    if device.type == "meta":
         return original(tensor, device)
     return move(tensor, device_name(device), non_blocking)
 
@@ -83,10 +61,14 @@ def cuda(_, tensor, device=None, non_blocking=False, **__):
     return move(tensor, device_name(device), non_blocking)
 
 
-def location_to_save(storage):
-    """Return the device that torch.save writes down for a storage, or None: the CPU."""
-    place = getattr(storage, "place", None)
-    return None if place == "cpu" else place
+def numpy(original, tensor, **options):
+    """Stand in for Tensor.numpy(), which refuses what is on a GPU."""
+    if tensor.is_cuda:
+        raise TypeError(
+            f"can't convert {tensor.device} device type tensor to numpy. Use "
+            "Tensor.cpu() to copy the tensor to host memory first."
+        )
+    return original(tensor, **options)
 
 
 def restore(storage, location):
@@ -107,6 +89,8 @@ def install():
     replace("torch:Tensor.cpu", lambda _, tensor, **__: move(tensor, "cpu"))
     replace("torch:Tensor.cuda", cuda)
     replace("torch:Tensor.pin_memory", lambda _, tensor, *__: tensor.clone())
+    replace("torch:Tensor.numpy", numpy)
     replace("torch:Tensor.tolist", lambda original, tensor: original(tensor.cpu()))
-    replace("torch:set_default_device", refused("torch.set_default_device"))
-    torch.serialization.register_package(5, location_to_save, restore)
+    torch.serialization.register_package(
+        5, lambda storage: getattr(storage, "place", None), restore
+    )
