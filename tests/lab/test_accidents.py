@@ -57,7 +57,7 @@ ACCIDENTS = {  # what it is -> the script, and what is said; "" where it passes
     "a child": (before(f"subprocess.Popen({SLEEP})"), ""),
     "a daemon": (before(f"subprocess.Popen({SLEEP}, start_new_session=True)"), ""),
     "empty model": (after(EMPTY_MODEL), "cannot be read"),
-    "whole model": (after(SAVE_ALL), "no state_dict"),
+    "whole model": (after(SAVE_ALL), "model.pth cannot be read as a state_dict"),
     "odd metrics": (after(ODD_METRICS), "metrics.csv cannot be read"),
     "no number": (NAN, "The loss of epoch 1 is nan; that of stage 1 is 2.2"),
     "no stop": (before("while True: pass"), "hangs: .*\n  rank 0 is at line 3: while"),
