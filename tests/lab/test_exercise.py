@@ -140,10 +140,4 @@ def test_the_page_of_an_exercise(exercise):
     printed = exercise.without_hints() + "\n".join(exercise.hints())
     prose = re.sub(r"(?s)```.*?```|\S*://\S*", "", printed)
     assert max(map(len, prose.splitlines())) < 80
-    # The first hint says where to look.
-    first = re.match(r"\w+", exercise.hints()[0])[0]
-    assert first in {"Look", "Compare", "Count", "Print", "In", "For"}
-    assert 5 <= exercise.minutes <= 35
     assert "](https://" in exercise.chapter("Where people met it")
-    if exercise.number in ("01", "02", "05", "28", "34"):
-        assert "fake GPU" in exercise.chapter("What you observe")
