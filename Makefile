@@ -138,7 +138,7 @@ restore:
 	@$(PY) -m tools.lab.commands restore "$(S)"
 handouts room: $(STAGES)  ## for instructors: to print; who is where, FROM=FILE
 room:
-	@$(PY) -m tools.lab.commands room "$(FROM)"
+	@$(PY) -m tools.lab.commands room "$(FROM)" "$(or $(OUT),runs)"
 handouts:
 	@$(PY) -m tools.pages.handouts "$(or $(TRACK),half_day)" "$(or $(OUT),runs)"
 

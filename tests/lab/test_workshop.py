@@ -114,12 +114,18 @@ how do I begin?
 def test_a_room_says_who_is_ready_and_who_is_at_what_since_when(tmp_path):
     path = tmp_path / "chat.txt"
     path.write_text(ROOM)
-    assert call(["make", "room", f"FROM={path}"]).stdout.splitlines() == [
+    words = ["make", "room", f"FROM={path}", f"OUT={tmp_path}"]
+    *told, page = call(words).stdout.splitlines()
+    assert told == [
         "1 ready; Bob: no .venv; Eve: PyTorch 2.6.0",
         f"{EASY}   2 solved",
         f"{TIMING}   1 solved  Cy (4 min)",
         f"{SAMPLER}   0 solved  Ada (stuck for 12 min)",
     ]
+    assert page == (tmp_path / "room.html").as_uri()
+    shown = (tmp_path / "room.html").read_text()
+    assert 'http-equiv="refresh"' in shown
+    assert all(line in shown for line in told)
     path.write_text("nobody\n")
     for name, said in (path, "no line is the last"), (tmp_path / "no.txt", "No such"):
         result = call(["make", "room", f"FROM={name}"])

@@ -140,7 +140,7 @@ def main():
     if action == "list":
         progress.list_exercises(*more)
     elif action == "room":
-        show_room(name or refuse("which file has the lines? FROM=chat.txt, say"))
+        show_room(name or refuse("which file? make room FROM=chat.txt"), *more)
     elif action == "restore":
         restore(name or refuse("which stage? S=4, say"))
     elif action == "reset":

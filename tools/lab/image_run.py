@@ -96,7 +96,7 @@ class ImageRun(RunRecord):
             if len(together) > train + twice:
                 raise Wrong(
                     f"{where} the ranks trained on {len(together)} images, of which "
-                    f"there are {train}: on some more than once."
+                    f"there are {train}: on some more than once, or in more epochs."
                 )
 
     def expect_new_order(self):

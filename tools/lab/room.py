@@ -8,6 +8,7 @@ file is taken as now.
 import re
 from collections import Counter
 from dataclasses import dataclass, field
+from html import escape
 from pathlib import Path
 
 from tools.lab.exercise import along_the_path
@@ -19,6 +20,7 @@ PROGRESS = re.compile(
     r"(\S+): \d+ of \d+ solved(?: \(([\d ]+)\))?(?:, (?:begun|next): ([\d ]+))?"
 )
 CLOCK = 12 * 60  # minutes after which a clock may show the same time again
+PAGE = Path(__file__).with_suffix(".html")
 
 
 @dataclass
@@ -89,10 +91,20 @@ def by_exercise(learners, now):
     return rows
 
 
-def show_room(name):
-    """Print how far a room is, by the lines in a file; refuses one that has none."""
+def show_room(name, out):
+    """Print how far a room is, by the lines in a file; write a page into `out`.
+
+    The page shows what the last call found, and reads itself anew every 10 seconds.
+    Refuses a file without such lines.
+    """
     learners, now = read_room(Path(name).read_text())
     if not learners:
         refuse("no line is the last one of 'make doctor', 'make exercises' or 'check'")
-    rows = [summary(learners), *by_exercise(learners, now)]
-    print(*[row for row in rows if row], sep="\n")
+    head = summary(learners)
+    rows = by_exercise(learners, now)
+    print(*[line for line in [head, *rows] if line], sep="\n")
+    table = "\n".join(f"<p>{escape(row)}</p>" for row in rows)
+    page = Path(out).resolve() / "room.html"
+    page.parent.mkdir(parents=True, exist_ok=True)
+    page.write_text(f"{PAGE.read_text()}<h1>{escape(head)}</h1>\n{table}\n")
+    print(page.as_uri())
