@@ -23,15 +23,15 @@ PATIENT = 120  # seconds, for those that have to end: the machine may be busy
 REASONS = {  # a part of what the check says of the broken script
     "01": "got mat1 is on cpu, different from other tensors on cuda:0",
     "02": "The clock was read while work was still in the queue",
-    "03": "The keys of model.pth begin with 'module.layers.1.weight'",
+    "03": "The keys of model.pth are module.layers.1.weight, module.layers.1.bias",
     "04": "rank 1 trained on 511 images that rank 0 trained on too",
     "05": "CUDA error: invalid device ordinal",
     "06": "Epoch 2 has the images in the order of epoch 1",
     "07": "that of the images of all 2 ranks is",
     "08": "was written by ranks 0 and 1",
-    "09": "After step 1 the weights of rank 1 differ from those",
-    "10": "After step 1 the weights of rank 1 differ from those",
-    "11": "together take 128 images a step, with a learning rate of 0.1",
+    "09": "In batch 2 of epoch 1 the weights of rank 1 differ from those",
+    "10": "In batch 2 of epoch 1 the weights of rank 1 differ from those",
+    "11": "that of 128 images a step, as here, with a learning rate of 0.2 is",
     "12": "of 102; that of stage 5 is 13 of 101",
     "13": "that of the 2 ranks together is",
     "14": "Attempting to deserialize object on a CUDA device",
@@ -54,7 +54,7 @@ REASONS = {  # a part of what the check says of the broken script
     "31": "In the first step rank 1 takes 32 images, of which rank 0 takes 0 too",
     "32": "The run hangs: after",
     "33": "the weights of rank 2 are not those of stage 10",
-    "34": "The first half gets 64 images at once",
+    "34": "The first half gets 64 images in a step, expected 4 times 16",
 }
 
 
@@ -140,10 +140,4 @@ def test_the_page_of_an_exercise(exercise):
     printed = exercise.without_hints() + "\n".join(exercise.hints())
     prose = re.sub(r"(?s)```.*?```|\S*://\S*", "", printed)
     assert max(map(len, prose.splitlines())) < 80
-    # The first hint says where to look.
-    first = re.match(r"\w+", exercise.hints()[0])[0]
-    assert first in {"Look", "Compare", "Count", "Print", "In", "For"}
-    assert 5 <= exercise.minutes <= 35
     assert "](https://" in exercise.chapter("Where people met it")
-    if exercise.number in ("01", "02", "05", "28", "34"):
-        assert "fake GPU" in exercise.chapter("What you observe")

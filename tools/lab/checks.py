@@ -24,7 +24,6 @@ CLOSE = 1e-5
 # Part of an error that is due to the lab, not to the script.
 DUE_TO_LAB = r"NVIDIA|CUDA-enabled|Torch not compiled with|File too large|fake GPU"
 DUE_TO_LAB += "|daemonic"
-NO_STATE_DICT = "model.pth holds more than tensors: it is no state_dict."
 
 
 @dataclass(kw_only=True, eq=False)
@@ -46,17 +45,15 @@ class JudgedRun(ImageRun):
             raise kind(f"The run fails: {error}")
 
     def state_dict(self):
-        """Return the tensors of model.pth. Raises Wrong where there are none."""
+        """Return the tensors of model.pth. Raises Wrong where there is none."""
         reason = self.unread.get("model.pth")
         if reason:
-            if "Weights only" in reason:  # PyTorch says at length what else one can do
-                raise Wrong(NO_STATE_DICT)
-            raise Wrong(f"model.pth cannot be read: {reason}")
+            raise Wrong(f"model.pth cannot be read as a state_dict: {reason}")
         if not isinstance(self.weights, dict) or not self.weights:
             raise Wrong("There is no model.pth that holds a state_dict.")
-        for name, tensor in self.weights.items():
-            if hasattr(tensor, "to_local"):  # a DTensor: readable, or not
-                raise Wrong(f"{name} in model.pth is a DTensor: {NO_STATE_DICT}")
+        for name, value in self.weights.items():
+            if hasattr(value, "to_local"):
+                raise Wrong(f"{name} in model.pth is a DTensor: a shard of a tensor.")
         return self.weights
 
     def size(self):
@@ -70,12 +67,16 @@ class JudgedRun(ImageRun):
             raise Wrong(f"metrics.csv cannot be read: {reason}")
         epochs = epochs or self.setting.epochs
         if len(self.rows) != epochs:
-            text = f"metrics.csv has {len(self.rows)} epochs, expected {epochs}."
-            writers = self.writers().get("metrics.csv", [])
-            if len(writers) > 1:
-                text += f" It was written by ranks {listed(writers)}."
-            raise Wrong(text)
+            raise Wrong(f"metrics.csv has {len(self.rows)} epochs, expected {epochs}.")
         return self.rows
+
+    def expect_one_writer(self):
+        """Raise Wrong where several ranks wrote the same file."""
+        for name, ranks in self.writers().items():
+            if len(ranks) > 1:
+                raise Wrong(
+                    f"{name} was written by ranks {listed(ranks)}, expected one rank."
+                )
 
     def expect_learning(self):
         """Raise Wrong unless metrics.csv has all epochs, and the loss falls."""
@@ -118,8 +119,7 @@ class JudgedRun(ImageRun):
         Both runs have the same number of ranks. The names may differ.
         """
         for rank in self.ranks:
-            ours = first_digests(self, rank)
-            if ours != first_digests(expected, rank):
+            if self.initial_weights(rank) != expected.initial_weights(rank):
                 raise Wrong(
                     f"Before the first step, the weights of rank {rank} are not those "
                     f"of {what}."
@@ -130,10 +130,17 @@ class JudgedRun(ImageRun):
         ours = self.state_dict()
         theirs = expected.state_dict()
         if ours.keys() != theirs.keys():
-            absent = [*(theirs.keys() - ours.keys()), *(ours.keys() - theirs.keys())]
-            raise Wrong(f"{absent[0]!r} is in the model.pth of {what}, or in yours.")
+            raise Wrong(
+                f"The keys of model.pth are {', '.join(map(str, ours))}; those of "
+                f"{what} are {', '.join(theirs)}."
+            )
         for name, value in theirs.items():
             expect_tensor(name, ours[name], value, what)
+
+    def expect_result(self, expected, what="one process"):
+        """Raise Wrong unless metrics.csv and model.pth are those of another run."""
+        self.expect_curve(expected, what)
+        self.expect_weights(expected, what)
 
     def expect_all_trained(self):
         """Raise Wrong where some of the network's weights are the same in all passes.
@@ -153,60 +160,65 @@ class JudgedRun(ImageRun):
                 "the network computes with."
             )
 
-    def expect_equal_weights(self, kind="step"):
-        """Raise Wrong unless all ranks have the same weights after every step.
+    def weights_by_batch(self, rank=0):
+        """Return digests of the weights with which a rank begins each batch.
 
-        `kind` says which events show the weights. "step" is the end of a step of the
-        optimizer. "pass" is the next call of the network: a script without an optimizer
-        has that, too.
+        As {(epoch, batch): {name: digest}}, counted from 1.
         """
-        if not any(self.of("step", rank) for rank in self.ranks):
-            kind = "pass"
-        steps = [self.digests(kind, rank) for rank in self.ranks]
-        if not steps[0]:
-            raise Wrong("Rank 0 has taken no step.")
+        found = {}
+        epochs = self.in_epochs(self.training_passes(rank))
+        for epoch, passes in enumerate(epochs, start=1):
+            for batch, event in enumerate(passes, start=1):
+                found[epoch, batch] = event["digest"]
+        return found
+
+    def initial_weights(self, rank=0):
+        """Return digests of the weights that a rank begins with, in order."""
+        return [*self.weights_by_batch(rank).get((1, 1), {}).values()]
+
+    def expect_equal_weights(self):
+        """Raise Wrong unless a rank begins each batch with the weights of rank 0.
+
+        A batch that rank 0 does not have is left out.
+        """
+        first = self.weights_by_batch()
         for rank in self.ranks:
-            if len(steps[rank]) != len(steps[0]):
-                raise Wrong(
-                    f"Rank {rank} took {len(steps[rank])} steps, rank 0 "
-                    f"{len(steps[0])}."
-                )
-            for number, digest in enumerate(steps[rank]):
-                if digest != steps[0][number]:
+            for (epoch, batch), ours in self.weights_by_batch(rank).items():
+                theirs = first.get((epoch, batch), ours)
+                names = [name for name in ours if ours[name] != theirs.get(name)]
+                if names:
                     raise Wrong(
-                        f"After step {number + 1} the weights of rank {rank} differ "
-                        f"from those of rank 0{self.which_differ(kind, rank, number)}"
+                        f"In batch {batch} of epoch {epoch} the weights of rank {rank} "
+                        f"differ from those of rank 0: {', '.join(names)}."
                     )
 
-    def digests(self, kind, rank):
-        """Return a rank's digests of its weights after each step: {name: digest}."""
-        found = [event["digest"] for event in self.of(kind, rank) if event["digest"]]
-        return found[1:] if kind == "pass" else found  # the first precedes all steps
+    def expect_data_parallel(self, twice=0):
+        """Raise Wrong unless the ranks share the images, and train one network by DDP.
 
-    def which_differ(self, kind, rank, step):
-        """Return the end of a sentence: which weights differ from rank 0's."""
-        ours = self.digests(kind, rank)[step]
-        theirs = self.digests(kind, 0)[step]
-        names = [name for name in theirs if ours.get(name) != theirs[name]]
-        if 0 < len(names) < len(theirs):
-            return f" in {', '.join(names)}."
-        following = [self.digests("pass", one)[step : step + 1] for one in (0, rank)]
-        if kind == "step" and following[0] and following[0] == following[1]:
-            return (
-                ", and are equal in the next: the ranks average their weights, not "
-                "the gradients that the optimizer gets."
-            )
-        return ": each trains a network of its own."
+        So many images may be used `twice` in an epoch.
+        """
+        self.expect_wrapper()
+        self.expect_partition(twice)
+        self.expect_equal_weights()
 
     def devices(self, rank=0):
         """Return the names of the devices that layers trained on, on fake GPUs."""
         return sorted({event["device"] for event in self.of("backward", rank)})
 
-    def expect_wrapper(self, name="DistributedDataParallel"):
-        """Raise Wrong unless training went through a wrapper's forward on all ranks."""
+    def expect_devices(self, *expected):
+        """Raise Wrong unless the layers of rank 0 trained on certain fake GPUs."""
+        found = self.devices()
+        if found != list(expected):
+            raise Wrong(
+                f"The network trained on {' and '.join(found)}, expected "
+                f"{' and '.join(expected)}."
+            )
+
+    def expect_wrapper(self):
+        """Raise Wrong unless training went through DDP's forward on all ranks."""
         for rank in self.ranks:
-            if name not in self.wrappers(rank):
-                raise Wrong(f"No training batch went through {name} on rank {rank}.")
+            if "DistributedDataParallel" not in self.wrappers(rank):
+                raise Wrong(f"No training batch went through DDP on rank {rank}.")
 
     def expect_one_reduction(self):
         """Raise Wrong unless DDP reduces each gradient once per step."""
@@ -233,21 +245,15 @@ class JudgedRun(ImageRun):
                 )
 
 
-def first_digests(record, rank):
-    """Return digests of the weights that a rank begins with, in order."""
-    passes = record.training_passes(rank)
-    return [*passes[0]["digest"].values()] if passes else []
-
-
 def listed(numbers):
     """Return numbers in words: 0, 1 and 2."""
     *others, last = map(str, numbers)
     return f"{', '.join(others)} and {last}" if others else last
 
 
-def is_close(ours, theirs, limit=CLOSE):
+def is_close(ours, theirs):
     """Return whether two numbers are equal but for rounding; NaN is never."""
-    return math.isclose(ours, theirs, rel_tol=limit)
+    return math.isclose(ours, theirs, rel_tol=CLOSE)
 
 
 def expect_tensor(name, ours, theirs, what):

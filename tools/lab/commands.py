@@ -4,23 +4,12 @@ Two checks at once do not disturb each other: each runs in folders of its own, a
 later one writes whether the exercise is solved.
 """
 
-import ast
 import difflib
 import shutil
 import sys
 
-from tools.lab.exercise import along_the_path, find_exercise, stage_text
-from tools.lab.progress import (
-    WHICH,
-    first_on_track,
-    last_begun,
-    list_exercises,
-    next_step,
-    own_script,
-    progress,
-    workshop,
-    workshop_folder,
-)
+from tools.lab import progress
+from tools.lab.exercise import find_exercise, stage_text
 from tools.lab.room import show_room
 from tools.lab.track import choose_track
 from tools.lab.trying import try_script
@@ -34,7 +23,7 @@ NOT_YET = 3  # exit status of a check that finds a script wrong: no error of mak
 def begin(exercise):
     """Put the broken script and its page into workshop/, and print the task."""
     number = exercise.number
-    folder = workshop(exercise)
+    folder = progress.workshop(exercise)
     path = folder / "mnist.py"
     shown = data.shown(path)
     if path.exists():
@@ -56,7 +45,7 @@ def check(exercise, who=""):
 
     Returns the exit status: 0, or NOT_YET.
     """
-    path = own_script(exercise)
+    path = progress.own_script(exercise)
     done = path.with_name(".done")
     last = path.with_name(".last")
     why, setting = what_is_wrong(exercise, path)
@@ -70,7 +59,7 @@ def check(exercise, who=""):
     done.touch()
     print(f"Solved: {exercise.title}")
     print(f"Where people met it:\n{exercise.chapter('Where people met it')}\n")
-    print(progress(who), next_step(), sep="\n")
+    print(progress.report(who), progress.next_step(), sep="\n")
     return 0
 
 
@@ -79,19 +68,12 @@ def what_is_wrong(exercise, path):
 
     That is None where no run has shown it.
     """
-    shown = data.shown(path)
-    source = path.read_bytes()
-    try:  # before PyTorch is imported, which takes a second or two
-        text = source.decode()
-        ast.parse(text, shown.name)
-    except (SyntaxError, ValueError) as error:
-        return f"Python cannot read {shown}: {error}", None
-    print(f"Running {shown}, to see what it does …", flush=True)
-    from tools.lab.checks import Limit, Wrong
-    from tools.lab.judge import judge
+    print(f"Running {data.shown(path)}, to see what it does …", flush=True)
+    from tools.lab.judge import judge  # imports PyTorch, which takes a second or two
+    from tools.lab.run_record import Limit, Wrong
 
     try:
-        judge(exercise, text)
+        judge(exercise, progress.script_text(path))
     except Limit as limit:
         own = "That is the lab's limit, and need not be your mistake."
         return f"{limit}\n{own}", limit.setting
@@ -102,15 +84,12 @@ def what_is_wrong(exercise, path):
 
 def hint(exercise):
     """Print the next hint, and those before it; after the last one, all of them."""
-    counter = own_script(exercise).with_name(".hints")
+    counter = progress.own_script(exercise).with_name(".hints")
     hints = exercise.hints()
     given = len(counter.read_text()) if counter.exists() else 0
     counter.write_text("x" * min(given + 1, len(hints)))
     for number, text in enumerate(hints[: given + 1], start=1):
         print(f"{number} of {len(hints)}: {text}\n")
-    if given >= len(hints):
-        command = f"'make solution E={exercise.number}'"
-        print(f"That was the last one; {command} shows the diff.")
 
 
 def solution(exercise):
@@ -124,7 +103,7 @@ def solution(exercise):
 
 def reset(exercise):
     """Throw the learner's folder for an exercise away."""
-    folder = workshop(exercise)
+    folder = progress.workshop(exercise)
     if folder.exists():
         shutil.rmtree(folder)
         print(f"exercise {exercise.number} is new again")
@@ -159,22 +138,20 @@ def main():
     action, name, *more = [*sys.argv[1:], ""]
     more = [word for word in more if word]
     if action == "list":
-        list_exercises(*more)
+        progress.list_exercises(*more)
     elif action == "room":
-        show_room(name, *more)
+        show_room(name or refuse("which file? make room FROM=chat.txt"), *more)
     elif action == "restore":
         restore(name or refuse("which stage? S=4, say"))
-    elif action == "reset" and name == "all":
-        for exercise in along_the_path():
-            reset(exercise)
     elif action == "reset":
-        reset(find_exercise(name or refuse(WHICH)))
+        reset(find_exercise(name or refuse(progress.WHICH)))
     elif action == "begin":
         if more:
-            choose_track(more[0], workshop_folder())
-        begin(find_exercise(name) if name else first_on_track("") or last_begun())
+            choose_track(more[0], progress.workshop_folder())
+        exercise = find_exercise(name) if name else progress.first_on_track("")
+        begin(exercise or progress.last_begun())
     else:
-        exercise = find_exercise(name) if name else last_begun()
+        exercise = find_exercise(name) if name else progress.last_begun()
         sys.exit(ACTIONS[action](exercise, *more))
 
 

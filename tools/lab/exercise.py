@@ -1,19 +1,9 @@
 """The exercises of the break-it lab: how one is found, and what its files say.
 
-An exercise has a name, such as `06_same_order`, and a row in exercises/path.csv, whose
-rows are the path: four parts, each harder than the one before, that end with something
-to build. A row has the exercise's stage, its minutes, its part, those that it builds on
-and its title. And it has these files:
-
-    exercises/06_same_order.md      the page: what you observe; your task; hints; where
-                                    people met it
-    tools/lab/exercises/06_same_order/
-        start.patch                 makes the learner's script from that of the stage
-        solution.patch              makes a solution from it
-        check.py                    check(run): raises Wrong where a script is wrong
-
-A missing patch changes nothing. tools/lab/stages.txt names the version of each stage
-that the patches are made for, so an edit of a stage does the lab no harm.
+exercises/AUTHORS.md says which files an exercise has. Of its two patches, start.patch
+makes the learner's script from that of the stage, and solution.patch a solution. A
+missing patch changes nothing. tools/lab/stages.txt names the version of each stage that
+the patches are made for, so an edit of a stage does the lab no harm.
 """
 
 import csv
@@ -98,8 +88,7 @@ def find_exercise(text):
     for one in along_the_path():
         if text in (one.number, one.number.lstrip("0"), one.name):
             return one
-    where = "'make exercises' lists them, E=05 names one"
-    refuse(f"there is no exercise {text!r}: {where}")
+    refuse(f"there is no exercise {text!r}: 'make exercises' lists them")
 
 
 @functools.cache

@@ -28,10 +28,9 @@ class ImageRun(RunRecord):
         """
         found = []
         for event in self.of("pass", rank):
-            if event["grad"] or not train:
-                images = [i for is_train, i in event["images"] if is_train == train]
-                if images:
-                    found.append(images)
+            images = [i for is_train, i in event["images"] if is_train == train]
+            if images and (event["grad"] or not train):
+                found.append(images)
         return found
 
     def training_passes(self, rank=0):
@@ -42,13 +41,11 @@ class ImageRun(RunRecord):
                 found.append(event)
         return found
 
-    def passes_by_epoch(self, rank=0, train=True):
-        """Return `passes` as one list per epoch: each epoch has as many passes.
+    def in_epochs(self, passes):
+        """Return the passes of a rank as one list per epoch, equally long.
 
-        The list is empty where a rank had no passes. It has another length than the
-        number of epochs where that does not divide the number of passes.
+        There are more lists than epochs where some passes are left over.
         """
-        passes = self.passes(rank, train)
         size = len(passes) // self.epochs or 1
         return [passes[n : n + size] for n in range(0, len(passes), size)]
 
@@ -58,7 +55,7 @@ class ImageRun(RunRecord):
         A list for each rank of a list for each epoch of a list for each pass. Raises
         Wrong where the epochs of a rank differ in length, Limit if no image was seen.
         """
-        found = [self.passes_by_epoch(rank) for rank in self.ranks]
+        found = [self.in_epochs(self.passes(rank)) for rank in self.ranks]
         if not any(found):
             if not self.rows:
                 raise Wrong(
@@ -97,13 +94,18 @@ class ImageRun(RunRecord):
                     "images."
                 )
             if len(together) > train + twice:
-                text = "some were used more than once."
-                if len(together) % train == 0:
-                    times = len(together) // train
-                    text = f"each was used {times} times, or there were more epochs."
                 raise Wrong(
                     f"{where} the ranks trained on {len(together)} images, of which "
-                    f"there are {train}: {text}"
+                    f"there are {train}: on some more than once, or in more epochs."
+                )
+
+    def expect_new_order(self):
+        """Raise Wrong where a rank has the same order of images in epochs 1 and 2."""
+        for rank, (first, second, *_) in enumerate(self.trained()):
+            if flat(first) == flat(second):
+                raise Wrong(
+                    "Epoch 2 has the images in the order of epoch 1: rank "
+                    f"{rank} begins with images {first[0][:4]} … in both."
                 )
 
     def expect_evaluation_partition(self):

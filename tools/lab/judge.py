@@ -94,7 +94,6 @@ def run_script(
     test=TEST,  # images
     epochs=EPOCHS,
     float64=True,
-    attempt=1,  # another number runs the same again
     **options,  # of Setting
 ):
     """Run the text of a script of a stage, and return a JudgedRun."""
@@ -123,7 +122,7 @@ def record_run(text, stage, setting, limit):
         data = cut(folder / "data", *setting.images)
         prepare = image_recorder.record, folder, str(path), setting.fake
         commands = setting.command_lines(path, "--data", data, "--out", out)
-        result = run_until_one_fails(commands, setting, limit, prepare, out)
+        result = run_until_one_fails(commands, setting, limit, prepare)
         count = setting.processes or 1
         return JudgedRun(
             events=[read_events(folder / f"rank{rank}") for rank in range(count)],
@@ -135,7 +134,7 @@ def record_run(text, stage, setting, limit):
         )
 
 
-def run_until_one_fails(commands, setting, limit, prepare, out):
+def run_until_one_fails(commands, setting, limit, prepare):
     """Run command lines in turn; return ranks.run's last result, or its TimedOut."""
     for words in commands:
         try:
@@ -146,8 +145,6 @@ def run_until_one_fails(commands, setting, limit, prepare, out):
             return error
         if result.returncode:
             break
-        if words is not commands[-1]:
-            setting.delete_others(out)
     return result
 
 

@@ -30,6 +30,11 @@ def own_script(exercise):
     return path
 
 
+def script_text(path):
+    """Return the text of a learner's script, even where it is no UTF-8."""
+    return path.read_text(encoding="utf-8", errors="replace")
+
+
 def state(exercise):
     """Return `done`, `begun` or nothing."""
     folder = workshop(exercise)
@@ -40,12 +45,9 @@ def state(exercise):
 
 def in_order_begun():
     """Return the exercises that were begun, also those solved, the last one last."""
-    times = {}
-    for exercise in along_the_path():
-        page = workshop(exercise) / "README.md"
-        if page.exists():
-            times[page.stat().st_mtime_ns] = exercise
-    return [times[time] for time in sorted(times)]
+    pages = {one: workshop(one) / "README.md" for one in along_the_path()}
+    begun = [one for one in pages if pages[one].exists()]
+    return sorted(begun, key=lambda one: pages[one].stat().st_mtime_ns)
 
 
 def last_begun():
@@ -74,7 +76,7 @@ def next_step():
     return f"All of {track} are solved. Next: make exercise TRACK={ALL}"
 
 
-def progress(who=""):
+def report(who=""):
     """Return how far one is: a line to send to the instructor."""
     path = along_the_path()
     solved = [one.number for one in path if state(one) == "done"]
@@ -100,4 +102,4 @@ def list_exercises(who=""):
         head = f"{exercise.number}  {exercise.stage:18} {exercise.minutes:3} min"
         after = f"  (after {', '.join(exercise.after)})" if exercise.after else ""
         print(f"{head}  {state(exercise):5}  {exercise.title}{after}")
-    print("", next_step(), progress(who), sep="\n")
+    print("", next_step(), report(who), sep="\n")

@@ -6,7 +6,6 @@ file is taken as now.
 """
 
 import re
-import sys
 from collections import Counter
 from dataclasses import dataclass, field
 from html import escape
@@ -93,14 +92,12 @@ def by_exercise(learners, now):
 
 
 def show_room(name, out):
-    """Print how far a room is, by a file or by what comes in; write a page into `out`.
+    """Print how far a room is, by the lines in a file; write a page into `out`.
 
     The page shows what the last call found, and reads itself anew every 10 seconds.
+    Refuses a file without such lines.
     """
-    if not name and sys.stdin.isatty():
-        print("Paste the lines, then press Ctrl-D:", file=sys.stderr)
-    text = Path(name).read_text() if name else sys.stdin.read()
-    learners, now = read_room(text)
+    learners, now = read_room(Path(name).read_text())
     if not learners:
         refuse("no line is the last one of 'make doctor', 'make exercises' or 'check'")
     head = summary(learners)

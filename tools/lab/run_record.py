@@ -98,10 +98,6 @@ class RunRecord(Events):
         if not found:
             return ""
         number, rank, first, other = found
-        if first is None:
-            return calls_more(rank, other, number, 0)
-        if other is None:
-            return calls_more(0, first, number, rank)
         return (
             f"\nRank 0's collective call {number} is {call_at(first)}. "
             f"Rank {rank}'s call {number} is {call_at(other)}."
@@ -135,18 +131,10 @@ class RunRecord(Events):
         return f"the ranks did not meet.{self.whereabouts()}"
 
 
-def calls_more(rank, call, number, other):
-    """Return in words that another rank has not made a rank's n-th collective call."""
-    times = number - 1
-    told = {0: "no collective call", 1: "only 1 call"}.get(times, f"only {times} calls")
-    return (
-        f"\nRank {rank}'s collective call {number} is {call_at(call)}. "
-        f"Rank {other} has made {told}."
-    )
-
-
 def call_at(call):
     """Return the name, the numbers and the line of a call of a collective in words."""
+    if call is None:
+        return "missing"
     numbers = f" of {call['numbers']} numbers" if call["numbers"] else ""
     return f"{call['name']}{numbers} at line {call['line']}"
 

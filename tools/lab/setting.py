@@ -1,7 +1,6 @@
 """How a script of the lab is run, by a check or by `make try`: `Setting`."""
 
 import json
-import shutil
 from dataclasses import asdict, dataclass
 
 ALL = 4000, 1000  # the training and test images of data/sample
@@ -17,7 +16,6 @@ class Setting:
     epochs: int = 3  # with those before it resumes
     flags: tuple = ()  # further ones of the script
     resume: int = 0  # epochs that a first run trains, before one with --resume
-    keep: tuple = ()  # names of files that the second run gets; (): all of the first's
     fake: str = ""  # the name of a function of tools.lab.fake_cuda
     float64: bool = False  # other initial weights, too
 
@@ -32,16 +30,6 @@ class Setting:
             return [[*words, self.epochs]]
         return [[*words, self.resume], [*words, self.epochs, "--resume"]]
 
-    def delete_others(self, out):
-        """Delete what the second run does not get, folders too."""
-        for path in out.iterdir():
-            if not self.keep or path.name in self.keep:
-                continue
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
-
     def described(self):
         """Return in words how a script is run."""
         text = f"on {self.processes} ranks" if self.processes > 1 else "in one process"
@@ -53,8 +41,6 @@ class Setting:
         text += f"{self.epochs} epochs" if self.epochs > 1 else "1 epoch"
         if self.resume:
             text += f", stopped and resumed after {self.resume}"
-        if self.keep:
-            text += f" with {', '.join(self.keep)} alone"
         return f"{text}, in float64" if self.float64 else text
 
 

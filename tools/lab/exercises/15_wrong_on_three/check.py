@@ -10,7 +10,5 @@ SETTINGS = (
 def check(run):
     for setting in SETTINGS:
         record = run(**setting)
-        record.expect_wrapper()
-        record.expect_partition()
-        record.expect_equal_weights()
+        record.expect_data_parallel()
         record.expect_curve(run.solution(**setting), "stage 1")

@@ -10,9 +10,7 @@ def check(run):
     for setting in {}, THREE_RANKS, UNEVEN:
         record = run(**setting)
         train, _ = record.setting.images
-        record.expect_partition(twice=-train % len(record.ranks))
-        record.expect_wrapper()
-        record.expect_equal_weights()
+        record.expect_data_parallel(twice=-train % len(record.ranks))
         if setting is UNEVEN:
             record.expect_learning()
         else:

@@ -11,11 +11,9 @@ def check(run):
     for setting in {"epochs": 6}, {**THREE_RANKS, "epochs": 6, "test": 5}:
         record = run(*FLAGS, **setting)
         expected = run.solution(*FLAGS, **setting | {"processes": 1})
-        record.expect_wrapper()
-        record.expect_partition()
         for rank in reversed(record.ranks):
             expect_rates(record, rank, expected)
-        record.expect_equal_weights()
+        record.expect_data_parallel()
         record.expect_curve(expected)
         record.expect_evaluation_partition()
 

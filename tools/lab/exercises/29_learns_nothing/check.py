@@ -8,5 +8,4 @@ def check(run):
         record.expect_all_trained()
         record.expect_shards(expected.size())
         record.expect_partition()
-        record.expect_curve(expected, "stage 7")
-        record.expect_weights(expected, "stage 7")
+        record.expect_result(expected, "stage 7")

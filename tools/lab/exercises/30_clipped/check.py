@@ -13,8 +13,7 @@ def check(run):
         if not flags:
             record.expect_shards(expected.size())
         expect_norms(record, expected)
-        record.expect_curve(expected)
-        record.expect_weights(expected)
+        record.expect_result(expected)
 
 
 def expect_norms(record, expected):
