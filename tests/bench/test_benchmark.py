@@ -59,8 +59,6 @@ def test_the_table_has_means_over_ranks_and_medians_over_rounds():
         ("bench OUT=README.md/x", "cannot write to .*README.md/x: name a folder"),
         ("memory GPUS=7", "GPUS=7: CUDA finds no GPU"),
         ("trace NPROC=3", "04_ddp: 3 processes cannot share 256 images a step: use "),
-        ("predict NODES=1.5", "NODES=1.5 must be a whole number above 0, such as "),
-        ("predict MB=inf", "MB=inf must be a number above 0, such as MB=102"),
     ],
 )
 def test_what_cannot_be_done_is_refused_in_a_line(words, line):
