@@ -1,52 +1,73 @@
 """Promise: the benchmark measures what its tables and pictures say."""
 
-import json
 import re
+from itertools import groupby
 
 import pytest
+import torch
+import torch.distributed as dist
+from torch.nn.modules.module import register_module_forward_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from conftest import ROOT, call
+from conftest import call
 from tools.bench import benchmark, tables
 from tools.lab import fake_cuda
 from tools.run import ranks
 
 
-def test_ranks_share_a_batch_and_only_whole_steps_exchange_gradients():
-    """Each count of processes is started twice, in turns, for two rounds."""
-    one, two = benchmark.measure([1, 2], {8: [64]}, 2)
-    assert one["ranks"] == [{"images": 64, "device": "cpu", "averaged": {"step": True}}]
-    share = {"images": 32, "device": "cpu"}
-    share["averaged"] = {"step": True, "compute": False}
-    assert two["ranks"] == [share, share]
-    assert one["samples"].keys() == {"step"}
-    assert two["samples"].keys() == {"step", "compute"}
-    for samples in *one["samples"].values(), *two["samples"].values():
+def test_each_number_of_processes_is_measured_twice_in_turns():
+    cases = benchmark.measure([1, 2], {8: [64]}, 2)
+    assert [case["processes"] for case in cases] == [1, 2, 1, 2]
+    assert cases[0]["samples"].keys() == {"step"}
+    assert cases[1]["samples"].keys() == {"step", "compute"}
+    group = tables.by_case({"scaling": cases})[8, 64]
+    for samples in *group[1].values(), *group[2].values():
         assert len(samples) == 4
         assert min(samples) > 0
 
 
-def two_gpus(_):
-    fake_cuda.two_gpus(lambda *_, **__: None)
+def watch(rank, folder, has_gpus):
+    """Have a rank note of each step: images, device, are all gradients equal?"""
+    if has_gpus:
+        fake_cuda.two_gpus(lambda *_, **__: None)
+    torch.manual_seed(rank)  # other images, so other gradients
+    counts = []
+
+    def after_forward(module, inputs, outputs):
+        counts.append(len(outputs))
+
+    def after_step(optimizer, *_):
+        weight = optimizer.param_groups[0]["params"][0]
+        gradient = weight.grad.double().sum().cpu()
+        gathered = [torch.zeros_like(gradient) for _ in range(2)]
+        dist.all_gather(gathered, gradient)
+        is_averaged = gathered[0].item() == gathered[1].item()
+        with open(folder / str(rank), "a") as file:
+            print(counts[-1], weight.device, is_averaged, file=file)
+
+    register_module_forward_hook(after_forward)
+    register_optimizer_step_post_hook(after_step)
 
 
-def test_each_rank_has_a_gpu_of_its_own(tmp_path):
-    words = [ROOT / "tools/bench/benchmark_rank.py", "[[8, 64]]", 1, tmp_path]
-    result = ranks.run(words, 2, prepare=(two_gpus,))
+@pytest.mark.parametrize("devices", [["cpu", "cpu"], ["cuda:0", "cuda:1"]])
+def test_ranks_share_a_batch_and_only_whole_steps_average(devices, tmp_path):
+    words = [benchmark.PROGRAM, "[[8, 64]]", 2, tmp_path / "samples.json"]
+    result = ranks.run(words, 2, prepare=(watch, tmp_path, "cuda:0" in devices))
     assert result.returncode == 0, result.stderr
-    records = [json.loads((tmp_path / f"{n}.json").read_text()) for n in range(2)]
-    assert [record["device"] for (record,) in records] == ["cuda:0", "cuda:1"]
+    for rank, device in enumerate(devices):
+        noted = (tmp_path / str(rank)).read_text().splitlines()
+        turns = [note for note, _ in groupby(noted)]
+        assert turns[:2] == [f"32 {device} True", f"32 {device} False"]
+        assert turns == turns[:2] * 3
 
 
-def test_the_table_has_means_over_ranks_and_medians_over_rounds():
-    facts = {"images": 1, "device": "cpu", "averaged": {}}
-    one = [{"step": [0.002, 0.004, 0.009]}]
-    two = [{"step": [0.001, 0.003, 0.008], "compute": [0.001, 0.001, 0.001]}]
-    two += [{"step": [0.003, 0.005, 0.012], "compute": [0.003, 0.002, 0.001]}]
+def test_the_table_has_medians_over_rounds():
+    one = {"step": [0.002, 0.004, 0.009]}
+    two = {"step": [0.002, 0.004, 0.010], "compute": [0.002, 0.0015, 0.001]}
     cases = []
-    for samples in one, two:
-        case = {"processes": len(samples), "hidden": 8, "batch": 64}
-        records = [{**facts, "samples": of_rank} for of_rank in samples]
-        cases.append(benchmark.merged(case, records))
+    for processes, samples in (1, one), (2, two):
+        case = {"processes": processes, "hidden": 8, "batch": 64}
+        cases.append({**case, "samples": samples})
     _, first, second = tables.steps({"scaling": cases})
     assert first == [8, 64, 1, "4.00 (2.00 to 9.00)", 1, "100%", "–"]
     assert second == [8, 64, 2, "4.00 (2.00 to 10.00)", "1.00", "50%", "62%"]
