@@ -90,5 +90,5 @@ def test_the_page_of_fsdp_names_the_peaks_that_its_picture_shows():
     page = (pictures.ROOT / "beyond" / "07_fsdp" / "README.md").read_text()
     for steps in pictures.memory()[0].values():
         assert len(steps) == 18  # before, forward, backward and step
-        peak = max(sum(stored.values()) for _, stored in steps)
+        peak = max(sum(stored.values()) for stored in steps)
         assert f"{peak / 1e6:.1f} MB" in page

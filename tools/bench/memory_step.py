@@ -27,13 +27,14 @@ def stored(model, optimizer):
     kept = optimizer.param_groups[0]["params"]
     numbers = {id(parameter) for parameter in kept}
     present = list(model.parameters())
+    gathered = [one for one in present if id(one) not in numbers]
     averages = []
     for state in optimizer.state.values():
         averages += [state["exp_avg"], state["exp_avg_sq"]]
     return {
-        "Adam": local_bytes(averages),
+        "Adam's averages": local_bytes(averages),
         "weights": local_bytes(kept),
-        "gathered": local_bytes(one for one in present if id(one) not in numbers),
+        "a gathered layer": local_bytes(gathered),
         "gradients": local_bytes(one.grad for one in present if one.grad is not None),
     }
 

@@ -5,7 +5,8 @@ pyplot: a cell shows the one that it ends with.
 """
 
 from matplotlib import rcParams
-from matplotlib.figure import Figure
+
+from tools.bench.figures import BLUE, NARROW, ORANGE, figure, legend_below
 
 STYLE = {  # for matplotlib's rcParams: opaque, to be read on a dark page too
     "figure.facecolor": "white",
@@ -15,17 +16,8 @@ STYLE = {  # for matplotlib's rcParams: opaque, to be read on a dark page too
     "axes.spines.right": False,
     "font.size": 9,
 }
-BLUE = "#1f6fb4"
-ORANGE = "#d9731a"
 RANKS = "#b9d9ff", "#ffd0a0"  # light: black text is on them
-NARROW = 5.4  # inches, about 520 pixels: to be read on a phone, too
 ON_BARS = {"color": "#fefefe", "weight": "bold"}  # letters that stay white in the dark
-
-
-def figure(width, height, rows=1, columns=1, **options):
-    """Return a figure of that size in inches, and its axes."""
-    made = Figure(figsize=(width, height), layout="constrained")
-    return made, made.subplots(rows, columns, **options)
 
 
 def images(images, titles):
@@ -59,8 +51,7 @@ def assignments(maps):
         axis.invert_yaxis()
         axis.spines[:].set_visible(False)
         axis.tick_params(length=0)
-    label = "image (blue: rank 0 gets it, orange: rank 1; number: the step)"
-    axis.set_xlabel(label)
+    axis.set_xlabel("image (blue: rank 0 gets it, orange: rank 1; number: the step)")
     return made
 
 
@@ -83,8 +74,7 @@ def gradients(before, after, whole):
     lower.set_xlabel("bias of digit")
     upper.set_title("before the all-reduce", loc="left")
     lower.set_title("after: the mean, on both ranks", loc="left")
-    labels = lower.get_legend_handles_labels()
-    made.legend(*labels, loc="outside lower center", ncols=3, frameon=False)
+    legend_below(made, lower.get_legend_handles_labels()[0])
     return made
 
 
@@ -151,6 +141,5 @@ def leaving(curves, right):
     distances.set_title("distance from it, relative", loc="left")
     left.set(xticks=epochs, xlabel="epoch")
     left.set_title("loss; broad: nothing left out", loc="left")
-    labels = distances.get_legend_handles_labels()
-    made.legend(*labels, loc="outside lower center", ncols=3, frameon=False)
+    legend_below(made, distances.lines)
     return made

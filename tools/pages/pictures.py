@@ -122,17 +122,6 @@ def memory():
     return [json.loads(ranks.run([script], 2).stdout)]
 
 
-def matrices():
-    """Return the sizes of the two layers' matrices: images, inputs, hidden, outputs."""
-    layers = load("08_tensor_parallel").Net(128).layers
-    return [64, layers[1].in_features, layers[1].out_features, layers[3].out_features]
-
-
-def grid():
-    """Return the number of pairs."""
-    return [2]
-
-
 PICTURES = {  # name -> what returns the data, a list, and what draws a picture of them
     "set_epoch": (who_gets_what, drawing.assignments),
     "gradients": (gradients, drawing.gradients),
@@ -140,8 +129,7 @@ PICTURES = {  # name -> what returns the data, a list, and what draws a picture 
     "left_out": (left_out, drawing.leaving),
     "trace": (trace, figures.draw_timeline),
     "memory": (memory, sketches.memory),
-    "matrices": (matrices, sketches.matrices),
-    "grid": (grid, sketches.grid),
+    "matrices": (list, sketches.matrices),  # which needs none
     "speedup": (speedups, figures.draw_speedups),
 }
 
