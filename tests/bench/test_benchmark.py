@@ -5,7 +5,6 @@ from itertools import groupby
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch.nn.modules.module import register_module_forward_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
@@ -27,23 +26,18 @@ def test_each_number_of_processes_is_measured_twice_in_turns():
 
 
 def watch(rank, folder, has_gpus):
-    """Have a rank note of each step: images, device, are all gradients equal?"""
+    """Have a rank note how many images it has, and where, and its gradients."""
     if has_gpus:
         fake_cuda.two_gpus(lambda *_, **__: None)
     torch.manual_seed(rank)  # other images, so other gradients
-    counts = []
+    notes = open(folder / str(rank), "w", buffering=1)  # noqa: SIM115
 
     def after_forward(module, inputs, outputs):
-        counts.append(len(outputs))
+        print(len(outputs), outputs.device, file=notes)
 
     def after_step(optimizer, *_):
-        weight = optimizer.param_groups[0]["params"][0]
-        gradient = weight.grad.double().sum().cpu()
-        gathered = [torch.zeros_like(gradient) for _ in range(2)]
-        dist.all_gather(gathered, gradient)
-        is_averaged = gathered[0].item() == gathered[1].item()
-        with open(folder / str(rank), "a") as file:
-            print(counts[-1], weight.device, is_averaged, file=file)
+        gradient = optimizer.param_groups[0]["params"][0].grad
+        print("gradient", gradient.double().sum().item(), file=notes)
 
     register_module_forward_hook(after_forward)
     register_optimizer_step_post_hook(after_step)
@@ -51,14 +45,16 @@ def watch(rank, folder, has_gpus):
 
 @pytest.mark.parametrize("devices", [["cpu", "cpu"], ["cuda:0", "cuda:1"]])
 def test_ranks_share_a_batch_and_only_whole_steps_average(devices, tmp_path):
-    words = [benchmark.PROGRAM, "[[8, 64]]", 2, tmp_path / "samples.json"]
+    words = [benchmark.PROGRAM, '{"8": [64]}', 2, tmp_path / "samples.json"]
     result = ranks.run(words, 2, prepare=(watch, tmp_path, "cuda:0" in devices))
     assert result.returncode == 0, result.stderr
+    gradients = []
     for rank, device in enumerate(devices):
-        noted = (tmp_path / str(rank)).read_text().splitlines()
-        turns = [note for note, _ in groupby(noted)]
-        assert turns[:2] == [f"32 {device} True", f"32 {device} False"]
-        assert turns == turns[:2] * 3
+        notes = (tmp_path / str(rank)).read_text().splitlines()
+        gradients.append([note for note in notes if "gradient" in note])
+        assert set(notes) - set(gradients[-1]) == {f"32 {device}"}
+    are_equal = [one == other for one, other in zip(*gradients, strict=True)]
+    assert [turn for turn, _ in groupby(are_equal)] == [True, False] * 3
 
 
 def test_the_table_has_medians_over_rounds():

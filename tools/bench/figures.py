@@ -1,7 +1,6 @@
 """The pictures of a benchmark and of the timelines; and what all pictures share."""
 
 import numpy as np
-from matplotlib import rcParams
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
@@ -52,7 +51,7 @@ def speedups(result):
 def draw_speedups(found, title):
     """Return a figure of `speedups` over the batch: a line for each width."""
     made, axes = figure(NARROW, 3.8)
-    axes.axhline(1, color=rcParams["text.color"], linewidth=1)
+    axes.axhline(1, color="black", linewidth=1)
     axes.set_xscale("log", base=2)
     for place, (hidden, rows) in enumerate(found.items()):
         batches, middles, least, most = np.array(rows).T
@@ -87,7 +86,7 @@ def draw_timeline(spans, borders, title):
         if drawn:
             legend.append(Patch(color=color, label=kind))
     for border in borders:
-        axes.axvline(border / 1000, color=rcParams["text.color"], linewidth=1)
+        axes.axvline(border / 1000, color="black", linewidth=1)
     axes.invert_yaxis()
     axes.set_xlim(0)
     axes.set_xlabel("milliseconds; no color: idle; line: rank 0 ends a step")

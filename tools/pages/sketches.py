@@ -1,7 +1,6 @@
 """Pictures that only pages show: what is stored when, and who holds which part."""
 
 import numpy as np
-from matplotlib import rcParams
 from matplotlib.patches import Rectangle
 
 from tools.bench.figures import BLUE, NARROW, ORANGE, figure, legend_below
@@ -65,16 +64,15 @@ def matrices():
     first.set_title("First layer, cut by column", loc="left")
     second.set_title("Second layer, cut by row", loc="left")
     middle = {"ha": "center", "va": "center"}
-    beside = {**middle, "color": rcParams["xtick.color"]}
-    style = {"edgecolor": rcParams["axes.edgecolor"], "clip_on": False}
+    style = {"edgecolor": "black", "clip_on": False}
     for axis, boxes in (first, FIRST), (second, SECOND):
         axis.set(xlim=(0, 100), ylim=(48, 0))
         axis.axis("off")
         for x, y, width, height, color, within, below in boxes:
             axis.add_patch(Rectangle((x, y), width, height, facecolor=color, **style))
             axis.text(x + width / 2, y + height / 2, within, **middle)
-            axis.text(x + width / 2, y + height + 3, below, **beside)
+            axis.text(x + width / 2, y + height + 3, below, **middle)
     for axis, words in (first, FIRST_WORDS), (second, SECOND_WORDS):
         for x, y, text in words:
-            axis.text(x, y, text, **beside)
+            axis.text(x, y, text, **middle)
     return made
