@@ -62,8 +62,6 @@ help-variables:
 #: NNODES=2 NODE_RANK=0 MASTER_ADDR=HOST  on several machines, a command on each;
 #:              WAIT=300 seconds for each other, at most
 #: QUICK=1      for bench: few and short rounds
-#: NODES=4 GPUS_PER_NODE=8  for predict; STEP=0.1 MB=102: seconds of a step on a
-#:              GPU, and its gradients; NETWORK=10 Gbit/s between nodes
 #: A=STAGE B=STAGE  for diff; S=STAGE for trace and restore; E=05 for the lab;
 #:              FROM=DIR for data, FROM=FILE for room
 #: LAST=1       for try: the run that the last check has judged, once more
@@ -158,8 +156,6 @@ trace:
 	@$(PY) -m tools.bench.timeline "$(S)"
 memory:
 	@$(PY) -m tools.bench.memory
-predict: $(STAGES)  ## training on many GPUs, by a formula: NODES=4
-	@$(PY) -m tools.bench.predict
 
 ## This machine
 setup: $(NOTEBOOKS)  ## all that a workshop needs, into .venv, at once
@@ -224,7 +220,7 @@ TARGETS := help help-variables all cpu single_gpu dp ddp ddp_inference model_par
   beyond fsdp tensor_parallel pipeline hybrid resume sharded_checkpoint \
   side_by_side playground notebooks exercises exercise try check room handouts hint solution reset restore \
   compare data \
-  bench trace memory predict inspect \
+  bench trace memory inspect \
   doctor setup wheelhouse test compat mutants lint docs outcomes lock site
 .PHONY: $(TARGETS)
 

@@ -1,52 +1,69 @@
 """Promise: the benchmark measures what its tables and pictures say."""
 
-import json
 import re
+from itertools import groupby
 
 import pytest
+import torch
+from torch.nn.modules.module import register_module_forward_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from conftest import ROOT, call
+from conftest import call
 from tools.bench import benchmark, tables
 from tools.lab import fake_cuda
 from tools.run import ranks
 
 
-def test_ranks_share_a_batch_and_only_whole_steps_exchange_gradients():
-    """Each count of processes is started twice, in turns, for two rounds."""
-    one, two = benchmark.measure([1, 2], {8: [64]}, 2)
-    assert one["ranks"] == [{"images": 64, "device": "cpu", "averaged": {"step": True}}]
-    share = {"images": 32, "device": "cpu"}
-    share["averaged"] = {"step": True, "compute": False}
-    assert two["ranks"] == [share, share]
-    assert one["samples"].keys() == {"step"}
-    assert two["samples"].keys() == {"step", "compute"}
-    for samples in *one["samples"].values(), *two["samples"].values():
+def test_each_number_of_processes_is_measured_twice_in_turns():
+    cases = benchmark.measure([1, 2], {8: [64]}, 2)
+    assert [case["processes"] for case in cases] == [1, 2, 1, 2]
+    assert cases[0]["samples"].keys() == {"step"}
+    assert cases[1]["samples"].keys() == {"step", "compute"}
+    group = tables.by_case({"scaling": cases})[8, 64]
+    for samples in *group[1].values(), *group[2].values():
         assert len(samples) == 4
         assert min(samples) > 0
 
 
-def two_gpus(_):
-    fake_cuda.two_gpus(lambda *_, **__: None)
+def watch(rank, folder, has_gpus):
+    """Have a rank note how many images it has, and where, and its gradients."""
+    if has_gpus:
+        fake_cuda.two_gpus(lambda *_, **__: None)
+    torch.manual_seed(rank)  # other images, so other gradients
+    notes = open(folder / str(rank), "w", buffering=1)  # noqa: SIM115
+
+    def after_forward(module, inputs, outputs):
+        print(len(outputs), outputs.device, file=notes)
+
+    def after_step(optimizer, *_):
+        gradient = optimizer.param_groups[0]["params"][0].grad
+        print("gradient", gradient.double().sum().item(), file=notes)
+
+    register_module_forward_hook(after_forward)
+    register_optimizer_step_post_hook(after_step)
 
 
-def test_each_rank_has_a_gpu_of_its_own(tmp_path):
-    words = [ROOT / "tools/bench/benchmark_rank.py", "[[8, 64]]", 1, tmp_path]
-    result = ranks.run(words, 2, prepare=(two_gpus,))
+@pytest.mark.parametrize("devices", [["cpu", "cpu"], ["cuda:0", "cuda:1"]])
+def test_ranks_share_a_batch_and_only_whole_steps_average(devices, tmp_path):
+    words = [benchmark.PROGRAM, '{"8": [64]}', 2, tmp_path / "samples.json"]
+    result = ranks.run(words, 2, prepare=(watch, tmp_path, "cuda:0" in devices))
     assert result.returncode == 0, result.stderr
-    records = [json.loads((tmp_path / f"{n}.json").read_text()) for n in range(2)]
-    assert [record["device"] for (record,) in records] == ["cuda:0", "cuda:1"]
+    gradients = []
+    for rank, device in enumerate(devices):
+        notes = (tmp_path / str(rank)).read_text().splitlines()
+        gradients.append([note for note in notes if "gradient" in note])
+        assert set(notes) - set(gradients[-1]) == {f"32 {device}"}
+    are_equal = [one == other for one, other in zip(*gradients, strict=True)]
+    assert [turn for turn, _ in groupby(are_equal)] == [True, False] * 3
 
 
-def test_the_table_has_means_over_ranks_and_medians_over_rounds():
-    facts = {"images": 1, "device": "cpu", "averaged": {}}
-    one = [{"step": [0.002, 0.004, 0.009]}]
-    two = [{"step": [0.001, 0.003, 0.008], "compute": [0.001, 0.001, 0.001]}]
-    two += [{"step": [0.003, 0.005, 0.012], "compute": [0.003, 0.002, 0.001]}]
+def test_the_table_has_medians_over_rounds():
+    one = {"step": [0.002, 0.004, 0.009]}
+    two = {"step": [0.002, 0.004, 0.010], "compute": [0.002, 0.0015, 0.001]}
     cases = []
-    for samples in one, two:
-        case = {"processes": len(samples), "hidden": 8, "batch": 64}
-        records = [{**facts, "samples": of_rank} for of_rank in samples]
-        cases.append(benchmark.merged(case, records))
+    for processes, samples in (1, one), (2, two):
+        case = {"processes": processes, "hidden": 8, "batch": 64}
+        cases.append({**case, "samples": samples})
     _, first, second = tables.steps({"scaling": cases})
     assert first == [8, 64, 1, "4.00 (2.00 to 9.00)", 1, "100%", "–"]
     assert second == [8, 64, 2, "4.00 (2.00 to 10.00)", "1.00", "50%", "62%"]
@@ -59,8 +76,6 @@ def test_the_table_has_means_over_ranks_and_medians_over_rounds():
         ("bench OUT=README.md/x", "cannot write to .*README.md/x: name a folder"),
         ("memory GPUS=7", "GPUS=7: CUDA finds no GPU"),
         ("trace NPROC=3", "04_ddp: 3 processes cannot share 256 images a step: use "),
-        ("predict NODES=1.5", "NODES=1.5 must be a whole number above 0, such as "),
-        ("predict MB=inf", "MB=inf must be a number above 0, such as MB=102"),
     ],
 )
 def test_what_cannot_be_done_is_refused_in_a_line(words, line):

@@ -1,9 +1,13 @@
 """Promise: predictions are the formulas, and the formulas count messages."""
 
+import sys
+
 import pytest
 
 from conftest import ROOT, call
 from tools.bench import predict
+
+PAGE = (ROOT / "SCALING.md").read_text()
 
 
 @pytest.mark.parametrize("number", [2, 3, 4, 8])
@@ -18,11 +22,17 @@ def test_a_ring_takes_what_its_messages_take(number):
     assert predict.ring(1e8, number, 1e9, 1e-3) == pytest.approx(seconds)
 
 
-@pytest.mark.parametrize(("words", "percent"), [("", 45), ("MB=102 NETWORK=100", 88)])
-def test_make_predicts_what_the_page_says(words, percent):
-    words = f"make predict NODES=4 GPUS_PER_NODE=8 STEP=0.1 {words}".strip()
-    page = (ROOT / "SCALING.md").read_text()
-    assert f"{words}\n" in page
-    assert f" {percent}%" in page
-    result = call(words.split())
-    assert result.stdout.splitlines()[-1].endswith(f" {percent}%"), result.stderr
+@pytest.mark.parametrize(
+    ("name", "value", "percent"),
+    [("NETWORK", 10e9, 45), ("NETWORK", 100e9, 88), ("STEP", 7.2, 98)],
+)
+def test_other_numbers_predict_what_the_page_says(name, value, percent, monkeypatch):
+    monkeypatch.setattr(predict, name, value)
+    assert predict.prediction()[-1][-1] == f"{percent}%"
+    assert f" {percent}%" in PAGE
+
+
+def test_the_command_of_the_page_prints_its_table():
+    assert "\n.venv/bin/python -m tools.bench.predict\n" in PAGE
+    result = call([sys.executable, "-m", "tools.bench.predict"])
+    assert result.stdout.splitlines()[-1].endswith(" 45%"), result.stderr

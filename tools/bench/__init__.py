@@ -1,4 +1,4 @@
-"""How fast, and why: `make bench`, `trace`, `memory`, `predict`.
+"""How fast, and why: `make bench`, `trace`, `memory`.
 
 benchmark       measures this machine; `benchmark_rank` is one of its processes
 timeline        what each rank does, step by step; `timeline_rank` runs in each

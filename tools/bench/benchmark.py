@@ -10,7 +10,6 @@ import os
 import platform
 import tempfile
 from pathlib import Path
-from statistics import fmean
 
 import torch
 
@@ -26,30 +25,22 @@ BATCHES = {  # width of the hidden layer -> images per step of all processes
     4096: [1024],
 }
 QUICK_BATCHES = {128: [64, 256], 512: [256, 1024]}
-FACTS = "images", "device", "averaged"  # of what a rank has measured
+PROGRAM = ROOT / "tools/bench/benchmark_rank.py"
 
 
 def chosen_gpus():
-    """Return (a text for CUDA_VISIBLE_DEVICES or None for all, names of those GPUs)."""
-    text = os.environ.get("GPUS")
-    chosen = gpus.choose_gpus(text) if text else None
-    if chosen is None:
-        numbers = range(gpus.count_gpus())
-    else:
-        numbers = [int(number) for number in text.split(",")] if chosen else []
-    names = [torch.cuda.get_device_name(number) for number in numbers]
-    return None if chosen is None else ",".join(chosen), names
+    """Return (a text for CUDA_VISIBLE_DEVICES, names of the GPUs that it makes)."""
+    everything = ",".join(str(number) for number in range(gpus.count_gpus()))
+    text = os.environ.get("GPUS") or everything or "cpu"
+    visible = ",".join(gpus.choose_gpus(text))
+    numbers = text.split(",") if visible else []
+    return visible, [torch.cuda.get_device_name(int(number)) for number in numbers]
 
 
 def machine(names):
     """Return what the measurements depend on; `names` are those of the GPUs."""
-    processor = platform.processor() or platform.machine()
-    about = Path("/proc/cpuinfo")
-    if about.exists():
-        model = about.read_text().partition("model name\t: ")[2]
-        processor = model.partition("\n")[0] or processor
     return {
-        "processor": processor,
+        "processor": platform.processor() or platform.machine(),
         "cpus": gpus.count_cpus(),
         "gpus": names,
         "python": platform.python_version(),
@@ -57,49 +48,28 @@ def machine(names):
     }
 
 
-def merged(case, records):
-    """Return a case with the mean of its ranks' samples, and with the ranks' facts."""
-    samples = {}
-    for name in records[0]["samples"]:
-        rounds = zip(*[record["samples"][name] for record in records], strict=True)
-        samples[name] = [fmean(seconds) for seconds in rounds]
-    facts = [{name: record[name] for name in FACTS} for record in records]
-    return {**case, "ranks": facts, "samples": samples}
-
-
 def start(processes, batches, rounds, visible):
-    """Measure with so many processes; return what `merged` does, of each case."""
+    """Measure with so many processes; return a dict of each case, with its samples."""
     print(f"steps on {processes} processes ...", flush=True)
-    cases = [(hidden, batch) for hidden in batches for batch in batches[hidden]]
     with tempfile.TemporaryDirectory() as folder:
-        program = ROOT / "tools/bench/benchmark_rank.py"
-        words = [program, json.dumps(cases), rounds, folder]
+        file = Path(folder) / "samples.json"
+        words = [PROGRAM, json.dumps(batches), rounds, file]
         result = ranks.run(words, processes, timeout=1800, gpus=visible)
         if result.returncode:
             refuse(f"{processes} processes failed:\n{result.stderr[-2000:]}")
-        files = [Path(folder) / f"{rank}.json" for rank in range(processes)]
-        records = [json.loads(file.read_text()) for file in files]
-    found = []
-    for number, (hidden, batch) in enumerate(cases):
-        case = {"processes": processes, "hidden": hidden, "batch": batch}
-        found.append(merged(case, [of_rank[number] for of_rank in records]))
-    return found
+        return json.loads(file.read_text())
 
 
 def measure(counts, batches, rounds, visible=""):
     """Return the cases of all counts of processes; `batches` is {hidden: sizes}.
 
     Each count is started twice, in turns: a busy moment of the machine does not hit one
-    of them alone. `visible` is a text for CUDA_VISIBLE_DEVICES, or None for all.
+    of them alone. `visible` is a text for CUDA_VISIBLE_DEVICES.
     """
     found = []
-    again = []
-    for cases in found, again:
+    for _ in range(2):
         for processes in counts:
-            cases.extend(start(processes, batches, rounds, visible))
-    for case, other in zip(found, again, strict=True):
-        for name, samples in case["samples"].items():
-            samples.extend(other["samples"][name])
+            found += start(processes, batches, rounds, visible)
     return found
 
 
@@ -110,25 +80,20 @@ def main():
         refuse("make bench measures 1, 2, 4 and more processes: leave NPROC out")
     visible, names = chosen_gpus()
     about = machine(names)
-    most = len(about["gpus"]) or about["cpus"]
-    if most == 1:
-        print("one process only: on one GPU or CPU, several would wait for each other")
-    load = os.getloadavg()[0]
-    if load > 0.5:
-        print(f"this machine is busy (load {load:.2f}): the spread will be large")
+    most = len(names) or about["cpus"]
     counts = [2**exponent for exponent in range(most.bit_length())]
     batches, rounds = (QUICK_BATCHES, 1) if os.environ.get("QUICK") else (BATCHES, 4)
-    steps = measure(counts, batches, rounds, visible)
-    result = {"machine": about, "scaling": steps}
+    result = {"machine": about, "scaling": measure(counts, batches, rounds, visible)}
     (out / "bench.json").write_text(json.dumps(result, indent=1))
     print(f"\n{tables.measured_on(about)}\n\n{tables.aligned(tables.steps(result))}")
-    written = [out / "bench.json"]
-    if most > 1:
-        written.append(out / "bench_speedup.png")
-        title = f"{counts[-1]} processes: median and range; below 1 they are slower"
-        figure = figures.draw_speedups(figures.speedups(result), title)
-        figure.savefig(written[-1], dpi=120)
-    print(f"\nwritten: {', '.join(str(shown(path)) for path in written)}")
+    print(f"\nwritten: {shown(out / 'bench.json')}")
+    if most == 1:
+        print("no picture: on one GPU or CPU, several processes wait for each other")
+        return
+    title = f"{counts[-1]} processes: median and range; below 1 they are slower"
+    picture = out / "bench_speedup.png"
+    figures.draw_speedups(figures.speedups(result), title).savefig(picture, dpi=120)
+    print(f"written: {shown(picture)}")
 
 
 if __name__ == "__main__":

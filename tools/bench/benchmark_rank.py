@@ -1,7 +1,7 @@
 """One process of the benchmark: it measures steps of stage 4.
 
-Its words are the cases, [[hidden, batch of all processes]], the rounds, and a folder:
-rank R writes R.json there, a record of each case. `tools.run.ranks` starts it.
+Its words are {hidden: [batch of all processes, ...]}, the rounds, and a file, to which
+rank 0 writes what it has measured of each. `tools.run.ranks` starts it.
 """
 
 import json
@@ -24,30 +24,18 @@ def timed(function, count):
     return Timer("function()", globals={"function": function}).timeit(count).mean
 
 
-def have_equal_gradients(model):
-    """Return whether the gradients of all ranks have one sum."""
-    size = sum(weight.grad.double().abs().sum() for weight in model.parameters())
-    sizes = [torch.zeros_like(size, device="cpu") for _ in range(dist.get_world_size())]
-    dist.all_gather(sizes, size.cpu())
-    return len({one.item() for one in sizes}) == 1
-
-
 def measure(stage, hidden, batch, rounds):
-    """Return the record of one network and batch on this rank, a dict.
+    """Return processes, hidden, batch and samples of one network and batch, a dict.
 
-    images    how many of the batch it takes in a step
-    device    where it computes
-    samples   {work: seconds per step, a list}: `step` is a step of the stage; with
-              several processes there is `compute`, too, without the all-reduce
-    averaged  {work: whether all ranks have equal gradients after it}
+    `samples` are {work: seconds per step, one for each round}: `step` is a step of the
+    stage; with several processes there is `compute`, too, without the all-reduce.
     """
-    torch.manual_seed(0)
+    processes = dist.get_world_size()
     model = stage.Net(hidden).to(stage.DEVICE)
-    if dist.get_world_size() > 1:
+    if processes > 1:
         model = nn.parallel.DistributedDataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    torch.manual_seed(dist.get_rank())  # other images, so other gradients
-    count = batch // dist.get_world_size()
+    count = batch // processes
     images = torch.randint(256, (count, 28, 28), dtype=torch.uint8).to(stage.DEVICE)
     labels = torch.randint(10, (count,)).to(stage.DEVICE)
 
@@ -62,35 +50,36 @@ def measure(stage, hidden, batch, rounds):
             step()
 
     work = {"step": step}
-    if dist.get_world_size() > 1:
+    if processes > 1:
         work["compute"] = compute
-    record = {"images": len(images), "device": str(images.device)}
-    record |= {"samples": {name: [] for name in work}, "averaged": {}}
-    for name, function in work.items():
-        for _ in range(3):  # memory, connections, DDP's buckets
-            function()
-        record["averaged"][name] = have_equal_gradients(model)
+    for function in work.values():
+        timed(function, 3)  # memory, connections, DDP's buckets
     # As many on each rank: one that took fewer steps would leave the others waiting.
     calls = torch.tensor(max(1, int(SECONDS / timed(step, 2))))
     dist.broadcast(calls, 0)
+    samples = {name: [] for name in work}
     for _ in range(rounds):
         for name, function in work.items():
-            record["samples"][name].append(timed(function, calls.item()))
-    return record
+            samples[name].append(timed(function, calls.item()))
+    case = {"processes": processes, "hidden": hidden, "batch": batch}
+    return {**case, "samples": samples}
 
 
 def main():
-    cases = json.loads(sys.argv[1])
+    sizes = json.loads(sys.argv[1])
     rounds = int(sys.argv[2])
-    folder = Path(sys.argv[3])
     stage = load("04_ddp")
     backend = "gloo"
     if stage.DEVICE == "cuda":
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
         backend = "cpu:gloo,cuda:nccl"  # counts are on the CPU, gradients on GPUs
     dist.init_process_group(backend)
-    records = [measure(stage, hidden, batch, rounds) for hidden, batch in cases]
-    (folder / f"{dist.get_rank()}.json").write_text(json.dumps(records))
+    cases = []
+    for hidden, batches in sizes.items():
+        for batch in batches:
+            cases.append(measure(stage, int(hidden), batch, rounds))
+    if dist.get_rank() == 0:
+        Path(sys.argv[3]).write_text(json.dumps(cases))
     dist.destroy_process_group()
 
 

@@ -1,7 +1,6 @@
-"""The pictures of a benchmark and of the timelines."""
+"""The pictures of a benchmark and of the timelines; and what all pictures share."""
 
 import numpy as np
-from matplotlib import rcParams
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
@@ -9,7 +8,7 @@ from tools.bench.tables import by_case, speedup
 
 BLUE = "#1f6fb4"
 ORANGE = "#d9731a"
-WIDTHS = [BLUE, ORANGE, "#2a8a5f", "#9467bd", "#b3266b"]  # a color for each width
+NARROW = 5.4  # inches, about 520 pixels: to be read on a phone, too
 WORK = {  # of a rank, in a timeline
     "data": "#c5cbd1",
     "forward": BLUE,
@@ -27,6 +26,19 @@ MESSAGES = {  # between ranks, drawn on their work, the later ones on the earlie
 KINDS = WORK | MESSAGES
 
 
+def figure(width, height, rows=1, columns=1, **options):
+    """Return a figure of that size in inches, and its axes."""
+    made = Figure(figsize=(width, height), layout="constrained")
+    return made, made.subplots(rows, columns, **options)
+
+
+def legend_below(made, entries, columns=3):
+    """Put a legend below all axes of a figure: `entries` are artists with labels."""
+    made.legend(
+        handles=entries, loc="outside lower center", ncols=columns, frameon=False
+    )
+
+
 def speedups(result):
     """Return {width: [batch, speed-up, least, most]} of the most processes measured."""
     found = {}
@@ -38,26 +50,23 @@ def speedups(result):
 
 def draw_speedups(found, title):
     """Return a figure of `speedups` over the batch: a line for each width."""
-    figure = Figure(figsize=(5.4, 3.8), layout="constrained")  # for a phone, too
-    axes = figure.subplots()
-    axes.axhline(1, color=rcParams["text.color"], linewidth=1)
-    ticks = set()
+    made, axes = figure(NARROW, 3.8)
+    axes.axhline(1, color="black", linewidth=1)
+    axes.set_xscale("log", base=2)
     for place, (hidden, rows) in enumerate(found.items()):
         batches, middles, least, most = np.array(rows).T
         shifted = batches * 1.04 ** (place - 1.5)  # so that no bar hides another
         ranges = [middles - least, most - middles]
-        style = {"marker": "o", "capsize": 3, "color": WIDTHS[place]}
-        axes.errorbar(shifted, middles, ranges, label=f"{hidden} wide", **style)
-        ticks.update(row[0] for row in rows)
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(sorted(ticks), sorted(ticks))
-    axes.set_xlabel("images per step, of all processes")
-    axes.set_ylabel("times as fast as one process")
+        label = f"{hidden} wide"
+        axes.errorbar(shifted, middles, ranges, label=label, marker="o", capsize=3)
+    ticks = sorted({row[0] for rows in found.values() for row in rows})
+    axes.set(xlabel="images per step, of all processes", xticks=ticks)
+    axes.set(ylabel="times as fast as one process", xticklabels=ticks)
     axes.set_ylim(0)
     axes.grid(axis="y")
     axes.set_title(title, loc="left")
-    axes.legend(loc="upper left", frameon=False)
-    return figure
+    axes.legend(frameon=False)
+    return made
 
 
 def draw_timeline(spans, borders, title):
@@ -65,9 +74,7 @@ def draw_timeline(spans, borders, title):
 
     `borders` are when rank 0 ends a step. All times are in microseconds.
     """
-    size = 7.2, 2.4 + 0.6 * len({rank for rank, *_ in spans})
-    figure = Figure(figsize=size, layout="constrained")
-    axes = figure.subplots()
+    made, axes = figure(7.2, 2.4 + 0.6 * len({rank for rank, *_ in spans}))
     legend = []
     for kind, color in KINDS.items():
         drawn = [span for span in spans if span[1] == kind]
@@ -79,10 +86,10 @@ def draw_timeline(spans, borders, title):
         if drawn:
             legend.append(Patch(color=color, label=kind))
     for border in borders:
-        axes.axvline(border / 1000, color=rcParams["text.color"], linewidth=1)
+        axes.axvline(border / 1000, color="black", linewidth=1)
     axes.invert_yaxis()
     axes.set_xlim(0)
     axes.set_xlabel("milliseconds; no color: idle; line: rank 0 ends a step")
     axes.set_title(title, loc="left", fontsize=10)
-    figure.legend(handles=legend, loc="outside lower center", ncols=3, frameon=False)
-    return figure
+    legend_below(made, legend)
+    return made

@@ -12,11 +12,11 @@ import tempfile
 from pathlib import Path
 
 import torch
-import torch.distributed as dist
 from torch.nn.modules.module import register_module_forward_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from tools.bench import runs
+from tools.bench.tables import aligned
 from tools.run.stages import BY_NAME, RESUMES, ROOT
 
 MEASURED = [stage for stage in BY_NAME if stage not in RESUMES]
@@ -28,13 +28,12 @@ def local_bytes(tensors):
     size = 0
     for tensor in tensors:
         local = tensor.to_local() if hasattr(tensor, "to_local") else tensor
-        if not local.is_meta:
-            size += local.nbytes
+        size += local.nbytes
     return size
 
 
 def measure_first_step(rank, folder):
-    """Have this process measure its first step, leave RANK.json, and end."""
+    """Have this process measure its first step, and leave RANK.json."""
     layers = []  # as they are in the forward pass, where FSDP has gathered them
 
     def after_layer(layer, *_):
@@ -42,8 +41,7 @@ def measure_first_step(rank, folder):
 
     def after_step(optimizer, *_):
         hook.remove()
-        groups = optimizer.param_groups
-        weights = [weight for group in groups for weight in group["params"]]
+        weights = optimizer.param_groups[0]["params"]
         weights = [weight for weight in weights if weight.grad is not None]
         adam = torch.optim.Adam(weights)
         adam.step()
@@ -54,9 +52,6 @@ def measure_first_step(rank, folder):
             "layer": max(layers),
         }
         (folder / f"{rank}.json").write_text(json.dumps(found))
-        if dist.is_initialized():
-            dist.barrier()  # nobody leaves while others still receive from it
-        raise SystemExit
 
     register_module_forward_hook(after_layer)
     hook = register_optimizer_step_post_hook(after_step)
@@ -66,27 +61,20 @@ def measure(stage):
     """Return the memory of each rank of a stage in a step: a list of {kind: bytes}."""
     with tempfile.TemporaryDirectory() as folder:
         prepare = measure_first_step, Path(folder)
-        number = runs.run_stage(stage, (64, 10), "", prepare, several=True)
+        images = 64, 10  # a step
+        number = runs.run_stage(stage, images, "--epochs 1", prepare, several=True)
         files = [Path(folder) / f"{rank}.json" for rank in range(number)]
         return [json.loads(file.read_text()) for file in files]
 
 
 def main():
     os.chdir(ROOT)
-    print("Bytes on each rank after a step; share: of all weights of the network\n")
-    heads = "".join(f"{kind:>12}" for kind in KINDS)
-    print(f"{'stage':18} {'rank':>4}{heads}{'share':>8}", flush=True)
-    whole = None
+    print("bytes on each rank, in a step of every stage ...", flush=True)
+    rows = [["stage", "rank", *KINDS]]
     for stage in MEASURED:
         for rank, sizes in enumerate(measure(stage)):
-            whole = whole or sizes["parameters"]  # those of stage 1
-            numbers = "".join(f"{sizes[kind]:12,}" for kind in KINDS)
-            share = f"{sizes['parameters'] / whole:8.1%}"
-            print(f"{stage:18} {rank:4}{numbers}{share}", flush=True)
-    print(
-        "\nA rank needs 2 times its part of the model, 3 times with momentum,\n"
-        "and 4 times with Adam, which also counts its steps."
-    )
+            rows.append([stage, rank, *[f"{sizes[kind]:,}" for kind in KINDS]])
+    print(aligned(rows))
 
 
 if __name__ == "__main__":

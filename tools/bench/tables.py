@@ -1,6 +1,7 @@
 """What a benchmark holds: its numbers, and tables of them."""
 
 import json
+from collections import defaultdict
 from statistics import median
 
 from tools.run.stages import ROOT
@@ -16,7 +17,9 @@ def by_case(result):
     found = {}
     for case in result["scaling"]:
         group = found.setdefault((case["hidden"], case["batch"]), {})
-        group[case["processes"]] = case["samples"]
+        of_case = group.setdefault(case["processes"], defaultdict(list))
+        for work, samples in case["samples"].items():
+            of_case[work] += samples  # it is measured more than once
     return found
 
 

@@ -132,7 +132,7 @@ def bench():
 
 
 def prediction():
-    """Return what `make predict` prints, as Markdown."""
+    """Return what `tools.bench.predict` prints, as Markdown."""
     headings, *rows = predict.prediction()
     return f"{predict.assumptions()}\n\n{table('rrrrrr', headings, rows)}"
 

@@ -27,18 +27,12 @@ def sources():
     return BLOCK.findall("".join(page.read_text() for page in pages))
 
 
-def with_width(drawn):
-    """Return an SVG at its own width; Mermaid's fills the page, however small it is."""
-    width = re.search(r"max-width: ([\d.]+)px", drawn)[1]
-    return drawn.replace('width="100%"', f'width="{width}"', 1)
-
-
 if __name__ == "__main__":
     found = {path(source): source for source in sources()}
     for old in set(FOLDER.glob("*.svg")) - found.keys():
         old.unlink()
     for target, source in found.items():
         if not target.exists():
-            words = [*DRAW, str(target)]
-            subprocess.run(words, input=source, text=True, cwd=ROOT, check=True)
-            target.write_text(with_width(target.read_text()))
+            subprocess.run(
+                [*DRAW, target], input=source, text=True, cwd=ROOT, check=True
+            )

@@ -4,8 +4,7 @@ The pages show some of these pictures too, see pictures.py. The figures are with
 pyplot: a cell shows the one that it ends with.
 """
 
-from matplotlib import rcParams
-from matplotlib.figure import Figure
+from tools.bench.figures import BLUE, NARROW, ORANGE, figure, legend_below
 
 STYLE = {  # for matplotlib's rcParams: opaque, to be read on a dark page too
     "figure.facecolor": "white",
@@ -15,17 +14,7 @@ STYLE = {  # for matplotlib's rcParams: opaque, to be read on a dark page too
     "axes.spines.right": False,
     "font.size": 9,
 }
-BLUE = "#1f6fb4"
-ORANGE = "#d9731a"
 RANKS = "#b9d9ff", "#ffd0a0"  # light: black text is on them
-NARROW = 5.4  # inches, about 520 pixels: to be read on a phone, too
-ON_BARS = {"color": "#fefefe", "weight": "bold"}  # letters that stay white in the dark
-
-
-def figure(width, height, rows=1, columns=1, **options):
-    """Return a figure of that size in inches, and its axes."""
-    made = Figure(figsize=(width, height), layout="constrained")
-    return made, made.subplots(rows, columns, **options)
 
 
 def images(images, titles):
@@ -59,8 +48,7 @@ def assignments(maps):
         axis.invert_yaxis()
         axis.spines[:].set_visible(False)
         axis.tick_params(length=0)
-    label = "image (blue: rank 0 gets it, orange: rank 1; number: the step)"
-    axis.set_xlabel(label)
+    axis.set_xlabel("image (blue: rank 0 gets it, orange: rank 1; number: the step)")
     return made
 
 
@@ -75,16 +63,14 @@ def gradients(before, after, whole):
         for rank, color in enumerate((BLUE, ORANGE)):
             places = [digit - 0.2 + 0.4 * rank for digit in range(10)]
             axis.bar(places, pair[rank], 0.38, color=color, label=f"rank {rank}")
-        axis.axhline(0, color=rcParams["axes.edgecolor"], linewidth=0.8)
+        axis.axhline(0, color="black", linewidth=0.8)
         axis.set(xticks=range(10), ylabel="gradient")
-    color = rcParams["text.color"]
     label = "one process with the whole batch"
-    lower.plot(range(10), whole, "_", color=color, markersize=16, label=label)
+    lower.plot(range(10), whole, "_", color="black", markersize=16, label=label)
     lower.set_xlabel("bias of digit")
     upper.set_title("before the all-reduce", loc="left")
     lower.set_title("after: the mean, on both ranks", loc="left")
-    labels = lower.get_legend_handles_labels()
-    made.legend(*labels, loc="outside lower center", ncols=3, frameon=False)
+    legend_below(made, lower.get_legend_handles_labels()[0])
     return made
 
 
@@ -114,9 +100,10 @@ def schedules(found, unit):
     colors = {"forward": BLUE, "backward": ORANGE}
     for axis, (count, pieces) in zip(panels, found.items(), strict=True):
         for half, start, length, kind, micro in pieces:
-            style = {"color": colors[kind], "edgecolor": rcParams["axes.facecolor"]}
+            style = {"color": colors[kind], "edgecolor": "white"}
             bar = axis.barh(half, length, left=start, **style)
-            axis.bar_label(bar, [micro], label_type="center", **ON_BARS)
+            inside = {"label_type": "center", "color": "white", "weight": "bold"}
+            axis.bar_label(bar, [micro], **inside)
         end = max(start + length for _, start, length, *_ in pieces)
         busy = sum(length for _, _, length, *_ in pieces) / (2 * end)
         many = "micro-batches" if count > 1 else "micro-batch, as in stage 6"
@@ -129,15 +116,17 @@ def schedules(found, unit):
     return made
 
 
-def leaving(curves, right):
+def leaving(curves):
     """Draw losses by epoch, and how far each curve is from the right one.
 
-    `curves` are {what is left out: losses}, `right` the losses with nothing left out.
+    `curves` are {what is left out: losses}; "" has those with nothing left out.
     """
+    wrong = dict(curves)
+    right = wrong.pop("")
     made, (left, distances) = figure(NARROW, 5.6, 2)
     epochs = range(1, len(right) + 1)
-    left.plot(epochs, right, color=rcParams["text.color"], linewidth=4, alpha=0.35)
-    for number, (name, losses) in enumerate(curves.items()):
+    left.plot(epochs, right, color="black", linewidth=4, alpha=0.35)
+    for number, (name, losses) in enumerate(wrong.items()):
         style = {"color": f"C{number}", "marker": "o", "markersize": 3}
         left.plot(epochs, losses, **style)
         pairs = zip(losses, right, strict=True)
@@ -151,6 +140,5 @@ def leaving(curves, right):
     distances.set_title("distance from it, relative", loc="left")
     left.set(xticks=epochs, xlabel="epoch")
     left.set_title("loss; broad: nothing left out", loc="left")
-    labels = distances.get_legend_handles_labels()
-    made.legend(*labels, loc="outside lower center", ncols=3, frameon=False)
+    legend_below(made, distances.lines)
     return made

@@ -1,6 +1,6 @@
 """Draw the pictures of the pages, svg/*.svg: `python -m tools.pages.pictures`.
 
-Each holds the data that it shows, as JSON, and has colors for light and for dark pages.
+Each holds the data that it shows, as JSON. On a dark page its colors are inverted.
 """
 
 import io
@@ -20,28 +20,17 @@ from tools.run.data import SAMPLE, tensors
 from tools.run.stages import ROOT, load
 
 FOLDER = ROOT / "tools" / "pages" / "svg"
-PAPER = "#ffffff"
-INK = "#1c2128"
-SOFT = "#57606a"
-DARK = {  # what each color becomes on a dark page
-    PAPER: "#151b23",
-    INK: "#dde3ea",
-    SOFT: "#9aa5b1",
-    drawing.RANKS[0]: "#194780",
-    drawing.RANKS[1]: "#63390b",
-    sketches.BOTH: "#3d4650",
+ON_DARK = """
+@media (prefers-color-scheme: dark) {
+svg { filter: invert(.88) hue-rotate(180deg); }
 }
+"""
 STYLE = {
     **drawing.STYLE,
     "svg.fonttype": "none",
     "svg.hashsalt": "six scripts",
     "font.size": 10,
     "grid.alpha": 0.3,
-    "text.color": INK,
-    "axes.labelcolor": INK,
-    "xtick.color": SOFT,
-    "ytick.color": SOFT,
-    "axes.edgecolor": SOFT,
     "axes.titlesize": 10,
 }
 
@@ -97,11 +86,7 @@ def bubble():
 
 def left_out():
     """Return the losses of stage 4 without one line each, and with all of them."""
-    curves = {}
-    for name, losses in outcomes.left_out("04_ddp").items():
-        curves[name] = [round(loss, 6) for loss in losses]
-    right = curves.pop("")
-    return [curves, right]
+    return [outcomes.left_out("04_ddp")]
 
 
 def trace():
@@ -122,17 +107,6 @@ def memory():
     return [json.loads(ranks.run([script], 2).stdout)]
 
 
-def matrices():
-    """Return the sizes of the two layers' matrices: images, inputs, hidden, outputs."""
-    layers = load("08_tensor_parallel").Net(128).layers
-    return [64, layers[1].in_features, layers[1].out_features, layers[3].out_features]
-
-
-def grid():
-    """Return the number of pairs."""
-    return [2]
-
-
 PICTURES = {  # name -> what returns the data, a list, and what draws a picture of them
     "set_epoch": (who_gets_what, drawing.assignments),
     "gradients": (gradients, drawing.gradients),
@@ -140,8 +114,7 @@ PICTURES = {  # name -> what returns the data, a list, and what draws a picture 
     "left_out": (left_out, drawing.leaving),
     "trace": (trace, figures.draw_timeline),
     "memory": (memory, sketches.memory),
-    "matrices": (matrices, sketches.matrices),
-    "grid": (grid, sketches.grid),
+    "matrices": (list, sketches.matrices),  # which needs none
     "speedup": (speedups, figures.draw_speedups),
 }
 
@@ -155,14 +128,7 @@ def draw(name):
     with matplotlib.rc_context(STYLE):
         plot(*data).savefig(file, format="svg", metadata=about)
     text = re.sub(r"'DejaVu Sans'[^;\"]*", "system-ui, sans-serif", file.getvalue())
-    rules = []
-    for light, dark in DARK.items():
-        for what in "fill", "stroke":
-            rule = f"{what}: {dark} !important"
-            rules.append(f'[style*="{what}: {light}"] {{ {rule} }}')
-    rules = "\n".join(rules)
-    only_dark = f"\n@media (prefers-color-scheme: dark) {{\n{rules}\n}}\n"
-    return text.replace("</style>", only_dark + "</style>", 1)
+    return text.replace("</style>", ON_DARK + "</style>", 1)
 
 
 if __name__ == "__main__":
