@@ -101,7 +101,7 @@ ROOM = f"""\
 11:20 Ada: ready | Linux x86_64 | Python 3.12.3 | torch 2.15.0 | cores 4
 11:21 Bob: not ready: no .venv
 11:22 Eve: ready | Linux x86_64 | Python 3.12.3 | torch 2.15.0 | cores 4
-11:24 Eve: not ready: packages | Linux x86_64 | Python 3.12.3 | cores 4
+11:24 Eve: not ready: PyTorch 2.6.0 | Linux x86_64 | Python 3.12.3 | cores 4
 12:50 From Ada to everyone:
     Ada: 2 of 34 solved ({EASY} {TIMING}), begun: {SAMPLER}
 how do I begin?
@@ -117,7 +117,7 @@ def test_a_room_says_who_is_ready_and_who_is_at_what_since_when(tmp_path):
     words = ["make", "room", f"FROM={path}", f"OUT={tmp_path}"]
     *told, page = call(words).stdout.splitlines()
     assert told == [
-        "1 ready; Bob: no .venv; Eve: packages",
+        "1 ready; Bob: no .venv; Eve: PyTorch 2.6.0",
         f"{EASY}   2 solved",
         f"{TIMING}   1 solved  Cy (4 min)",
         f"{SAMPLER}   0 solved  Ada (stuck for 12 min)",

@@ -39,7 +39,7 @@ def test_a_failure_gives_exit_status_1(monkeypatch, capsys, tmp_path):
     assert "PyTorch 2.8.0+cpu is too old for 07_fsdp, " in lines[0]
     assert lines[2].startswith("processes  FAILURE  DistError: broken: try ")
     assert f"{path} is damaged: " in lines[4]
-    assert lines[5].startswith("Eve: not ready: packages, processes, mnist | ")
+    assert lines[5].startswith("Eve: not ready: PyTorch 2.8.0, processes, mnist | ")
 
 
 @pytest.mark.parametrize(
