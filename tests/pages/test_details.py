@@ -1,10 +1,12 @@
-"""Promise: the code of pages of details, run, prints what the pages show."""
+"""Promise: code that a page shows, run, prints what the page shows."""
 
 import re
+from textwrap import indent
 
 import pytest
 
-from conftest import ROOT, call, command, run
+from conftest import ROOT, call, command, edited, run
+from tools.lab import fake_cuda
 from tools.pages.hangs import patched
 from tools.run import ranks
 from tools.run.stages import folder, script
@@ -12,6 +14,11 @@ from tools.run.stages import folder, script
 DATA = "--data", "data/sample"
 OWN = (ROOT / "beyond" / "own_script" / "DETAILS.md").read_text()
 BEGIN, *PIECES = re.findall(r"(?s)```python\n(.*?)```", OWN)
+PROGRAMS = {  # the path of a small program -> its ranks; without them, two fake GPUs
+    "03_dp/gathered.py": None,
+    "04_ddp/hello.py": 2,
+    "05_ddp_inference/in_order.py": 3,
+}
 
 
 def section_of(stage, heading):
@@ -36,31 +43,21 @@ def epochs(text):
 
 
 @pytest.mark.parametrize(
-    "heading", ["A sampler of your own", "Workers and pinned memory"]
-)
-def test_a_diff_gives_the_curve_that_is_shown(heading, tmp_path):
-    path, section = written("04_ddp", heading, tmp_path)
-    result = run("04_ddp", *DATA, "--out", tmp_path, path=path)
-    assert len(epochs(section)) == 3
-    assert epochs(result.stdout) == epochs(section), result.stderr
-
-
-@pytest.mark.parametrize(
     ("stage", "heading"),
     [
+        ("04_ddp", "A sampler of your own"),
+        ("04_ddp", "Workers and pinned memory"),
         ("04_ddp", "`torch.compile` and DDP"),
         ("07_fsdp", "`torch.compile` and FSDP"),
     ],
 )
-def test_a_compiled_stage_prints_what_is_shown(stage, heading, tmp_path):
+def test_a_diff_gives_the_curve_that_is_shown(stage, heading, tmp_path):
     path, section = written(stage, heading, tmp_path)
-    text = path.read_text()
-    quick = text.replace(".compile()", '.compile(backend="aot_eager")')
-    assert quick != text
-    path.write_text(quick)  # without a C++ compiler
-    result = run(stage, *DATA, "--epochs=1", "--out", tmp_path, path=path)
-    (shown, *_) = epochs(section)
-    assert epochs(result.stdout) == [shown.replace("/3", "/1")], result.stderr
+    no_compiler = '.compile(backend="aot_eager")'  # which needs none for C++
+    path.write_text(path.read_text().replace(".compile()", no_compiler))
+    result = run(stage, *DATA, "--out", tmp_path, path=path)
+    assert len(epochs(section)) == 3
+    assert epochs(result.stdout) == epochs(section), result.stderr
 
 
 def test_a_grid_saves_what_other_grids_read(tmp_path):
@@ -85,16 +82,45 @@ def test_a_grid_saves_what_other_grids_read(tmp_path):
 @pytest.mark.parametrize("stage", ["04_ddp", "07_fsdp"])
 def test_autocast_gives_the_curve_that_is_shown(stage, tmp_path):
     (diff,) = re.findall(r"(?s)```diff\n(.*?)```", OWN)
-    before = re.findall(r"(?m)^-(.*\n)", diff)
-    after = re.findall(r"(?m)^\+(.*\n)", diff)
-    text = script(stage).read_text()
-    assert text.count("".join(before)) == 1
-    path = tmp_path / stage / "mnist.py"
-    path.parent.mkdir()
-    path.write_text(text.replace("".join(before), "".join(after)))
-    result = run(stage, *DATA, "--epochs=1", "--out", tmp_path, path=path)
-    (shown, *_) = epochs(OWN)
-    assert epochs(result.stdout) == [shown.replace("/3", "/1")], result.stderr
+    before = "".join(re.findall(r"(?m)^-(.*\n)", diff))
+    after = "".join(re.findall(r"(?m)^\+(.*\n)", diff))
+    path = edited(stage, tmp_path, (before, after))
+    result = run(stage, *DATA, "--out", tmp_path, path=path)
+    assert epochs(result.stdout) == epochs(OWN), result.stderr
+
+
+def test_stage_1_has_the_pieces_that_its_page_shows():
+    text = script("01_cpu").read_text()
+    page = (ROOT / "01_cpu" / "README.md").read_text()
+    pieces = re.findall(r"(?s)```python\n(.*?)```", page)
+    assert len(pieces) == 3
+    for piece in pieces:
+        assert piece in text or indent(piece, "    ") in text
+
+
+def fake_two_gpus(rank):
+    fake_cuda.two_gpus(lambda *_, **__: None)
+
+
+@pytest.mark.parametrize(("path", "processes"), PROGRAMS.items())
+def test_a_small_program_prints_what_its_page_shows(path, processes):
+    page = (ROOT / path).with_name("README.md").read_text()
+    code = f"```python\n{(ROOT / path).read_text()}```\n\n```console\n"
+    command, *shown = page.split(code)[1].split("\n```")[0].splitlines()
+    assert command.endswith(f"={processes} {path}" if processes else f"python {path}")
+    prepare = None if processes else (fake_two_gpus,)
+    result = ranks.run([ROOT / path], processes, prepare=prepare)
+    printed = result.stdout.splitlines()
+    assert sorted(printed) == sorted(shown), result.stderr  # ranks in any order
+
+
+def test_an_own_script_has_the_curve_that_is_shown(tmp_path):
+    """The first of nine, which take a minute; test_own_script compares the scripts."""
+    words = [script("before"), "--out", tmp_path, "--norm", "group"]
+    words += ["--dropout", "0", "--no-augment"]
+    result = ranks.run(words, float64=True, timeout=300)
+    shown = re.search(r"(?m)^before +(\S+)  (\S+)  (\S+)", OWN).groups()
+    assert re.findall(r"loss (\S+)", result.stdout) == [*shown], result.stderr
 
 
 def printed_by_two_ranks(path, code):

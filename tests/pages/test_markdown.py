@@ -2,7 +2,6 @@
 
 import ast
 import importlib.util
-import itertools
 import re
 import shlex
 from pathlib import Path
@@ -12,15 +11,13 @@ from mdit_py_plugins.footnote import footnote_plugin
 
 from conftest import ROOT, call
 from tools.lab.exercise import find_exercise
-from tools.pages import blocks
-from tools.run.stages import EVERY, folder, load_file, script
+from tools.run.stages import load_file, script
 
 
 def pages():
     """Return all Markdown files of the repository."""
     result = call(["git", "ls-files", "-co", "--exclude-standard", "*.md"])
     found = [ROOT / name for name in result.stdout.splitlines()]
-    assert {ROOT / page for page in blocks.PAGES} <= set(found)
     return [page for page in found if page.exists()]
 
 
@@ -32,41 +29,25 @@ def anchors(text):
     return found
 
 
-def links(page):
-    """Return the links of a page as a list of (text, address)."""
+def links_to_files(page):
+    """Return the links of a page that lead to files of the repository."""
     found = []
     for token in MarkdownIt().use(footnote_plugin).parse(page.read_text()):
-        parts = token.children or []
-        for n, part in enumerate(parts):
-            if part.type == "link_open":
-                rest = itertools.takewhile(lambda t: t.type != "link_close", parts[n:])
-                found.append(("".join(t.content for t in rest), part.attrs["href"]))
+        for part in token.children or []:
+            if part.type == "link_open" and not part.attrs["href"].startswith("http"):
+                found.append(part.attrs["href"])
     return found
 
 
 def test_links_between_pages_resolve():
-    inside = []
     for page in pages():
-        targets = [target for _, target in links(page)]
-        inside += [(page, one) for one in targets if not one.startswith("http")]
-    assert {page for page, _ in inside} >= {ROOT / "README.md", ROOT / "SCALING.md"}
-    for page, target in inside:
-        path, _, anchor = target.partition("#")
-        path = page.parent / path if path else page
-        assert path.exists(), f"{page}: {target}"
-        assert not anchor or anchor in anchors(path.read_text()), f"{page}: {target}"
-
-
-def test_links_elsewhere_name_what_they_show():
-    outside = []
-    for page in pages():
-        found = links(page)
-        outside += [(page, *link) for link in found if link[1].startswith("http")]
-    stages = {folder(stage) for stage in EVERY.values()}
-    assert {page.parent for page, *_ in outside} >= stages
-    for page, name, _ in outside:
-        assert len(name) >= 5 and not name.startswith("http"), f"{page}: {name}"
-        assert name.lower() not in {"here", "this thread", "a thread", "link"}
+        for target in links_to_files(page):
+            path, _, anchor = target.partition("#")
+            path = page.parent / path if path else page
+            assert path.exists(), f"{page}: {target}"
+            found = not anchor or anchor in anchors(path.read_text())
+            assert found, f"{page}: {target}"
+    assert len(links_to_files(ROOT / "README.md")) > 20
 
 
 ACTIVATE = ". .venv/bin/activate"
@@ -122,8 +103,7 @@ def check_command(line, monkeypatch):
 
 def test_commands_in_the_pages_exist(monkeypatch):
     found = blocks_of_commands()
-    expected = {ROOT / page for page in blocks.PAGES} - {ROOT / "SYMPTOMS.md"}
-    assert {page for page, _ in found} >= expected
+    assert len(found) > 50
     for page, lines in found:
         for place, line in enumerate(lines):
             try:

@@ -23,20 +23,3 @@ def test_every_entry_of_every_page_is_a_row():
     assert len(rows) > 60
     for page in (ROOT / "exercises").glob("[0-9]*.md"):
         assert f"(exercises/{page.name})" in text, "no row names this exercise"
-
-
-def test_a_row_has_the_error_text_its_cause_and_an_exercise(tmp_path, monkeypatch):
-    monkeypatch.setattr(symptoms, "ROOT", tmp_path)
-    page = tmp_path / "04_ddp" / "README.md"
-    page.parent.mkdir()
-    page.write_text(
-        '## What goes wrong\n\n- <a id="failed"></a>\n  **`It\n  failed`**, or hangs. '
-        "Rank 0 [is](x.md) late.[^a] Wait\n  ([a#1](https://a.b)). See [exercise 4]"
-        '(../exercises/05_late.md).\n- <a id="alone"></a>\n  **Nobody comes.** gloo '
-        'looks elsewhere. Wait.\n\n## What to try\n\n- <a id="b"></a>\n  **not this**\n'
-    )
-    fix = "[stage 4](04_ddp/README.md#{})".format
-    assert symptoms.symptoms(page) == [
-        ["`It failed`", "Rank 0 is late.", fix("failed"), "[5](exercises/05_late.md)"],
-        ["Nobody comes", "gloo looks elsewhere.", fix("alone"), "–"],
-    ]

@@ -1,15 +1,14 @@
 """What is read: `make docs`, `side_by_side`, `notebooks`, `handouts`.
 
-reasons          what each stage teaches, the reason for every hunk, addresses
+reasons          what each stage teaches, the reason for every hunk
 blocks           the generated parts of the pages
 essence          the diff of the front page
 handouts         the exercises of a workshop to print, and the instructor's answers
 symptoms         the page of symptoms: every "What goes wrong", by what you see
 switches         edits of the stages, and what lines they change
 outcomes         what happens with lines left out or wrong, from runs of all of them
-variants         parts that run scripts: variants, hello.py and its like, own scripts
+variants         parts that run scripts: stages, variants, make inspect
 hangs            runs that hang, for 04_ddp/HANGS.md
-inspected        what make inspect says of a script with mistakes
 diagrams         the Mermaid diagrams as SVG, for the site
 pictures         the pictures of the pages, in svg/
 side_by_side     any two stages in the browser, one HTML file; its parts are in view/

@@ -5,13 +5,8 @@ key of BLOCKS, followed by arguments: `printed 04_ddp`. Hunks have a title, too,
 part may show several: `hunk 03_dp 04_ddp 1 2 | Import what is new`.
 """
 
-import functools
 import math
-import os
 import re
-import subprocess
-import tempfile
-import textwrap
 from itertools import pairwise
 
 from tools.bench import predict
@@ -19,8 +14,7 @@ from tools.bench.tables import measured_on, published, steps, table
 from tools.lab.exercise import PARTS, along_the_path
 from tools.pages import variants
 from tools.pages.essence import PAIR, essence
-from tools.pages.inspected import inspected
-from tools.pages.reasons import LESSONS, SITE, reasons
+from tools.pages.reasons import LESSONS, reasons
 from tools.pages.symptoms import symptoms_by_kind
 from tools.run import diffs
 from tools.run.stages import (
@@ -35,15 +29,11 @@ from tools.run.stages import (
     script,
 )
 
-PAGES = ["README.md", "SCALING.md", "SYMPTOMS.md", "CONTRIBUTING.md"]
-PAGES += ["exercises/README.md", "beyond/README.md"]
+PAGES = ["README.md", "SCALING.md", "SYMPTOMS.md", "exercises/README.md"]
+PAGES += ["beyond/README.md", "beyond/own_script/README.md"]
 PAGES += ["04_ddp/DETAILS.md", "beyond/07_fsdp/DETAILS.md"]
-PAGES += ["beyond/own_script/README.md", "beyond/own_script/DETAILS.md"]
 PAGES += [f"{folder(stage).relative_to(ROOT)}/README.md" for stage in EVERY.values()]
 PART = re.compile(r"<!-- generated: (.+?) -->\n(.*?)<!-- end -->", re.DOTALL)
-SPEEDUP = """![How many times as fast as one process two are, against the batch: a line
-with ranges for each width. Narrow networks with small batches are below 1, wide ones
-with large batches well above](tools/pages/svg/speedup.svg)"""
 NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e-\d+)?")
 
 
@@ -65,35 +55,6 @@ def stages(targets=TARGETS):
     return table("lllll", headings, rows)
 
 
-@functools.cache
-def run_all(target):
-    """Return what `make all` or `beyond` prints without a GPU."""
-    environment = dict(os.environ, CUDA_VISIBLE_DEVICES="")
-    for name in "OMP_NUM_THREADS", "MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES":
-        environment.pop(name, None)
-    with tempfile.TemporaryDirectory() as out:
-        words = ["make", target, f"OUT={out}"]
-        result = subprocess.run(
-            words, cwd=ROOT, env=environment, capture_output=True, text=True
-        )
-    if result.returncode:
-        refuse(f"make {target} failed, so the pages cannot show it:\n{result.stderr}")
-    return result.stdout.replace(out, "runs").strip()
-
-
-def verdict(target):
-    """Return the end of `run_all`: the table of all curves, and if they are one."""
-    last = run_all(target).split("\n\n")[-1]
-    return f"```console\n$ make {target}\n…\n{last}\n```"
-
-
-def printed(stage):
-    """Return what a stage printed in `run_all`, with its command."""
-    runs = run_all("all" if stage in TARGETS.values() else "beyond").split("\n\n")
-    (run,) = [part for part in runs if f"{stage}/mnist.py" in part]
-    return f"```console\n{run[run.index('$ OMP') :]}\n```"
-
-
 def hunk(a, b, *numbers, title):
     """Return hunks of a diff under one heading; `04_ddp.3` links to the third."""
     found = diffs.hunks(a, b)
@@ -102,33 +63,15 @@ def hunk(a, b, *numbers, title):
     for number in numbers:
         shown += found[int(number) - 1].text
     shown.append("```")
-    if SITE:
-        view = f"{SITE}side_by_side.html#{a}-{b}.{numbers[0]}"
-        shown += ["", f"[See it side by side]({view})"]
     return "\n".join(shown)
 
 
-def piece(stage, name):
-    """Return a piece of a script: the function `name`, or main's block `# The name:`.
-
-    A piece ends at the next blank line. Raises SystemExit where there is none such.
-    """
-    text = script(stage).read_text()
-    begin = rf"(?:def {name}\(|    # The {name}:)"
-    found = re.search(rf"(?ms)^{begin}.*?(?=\n\n)", text)
-    if not found:
-        refuse(f"{stage}/mnist.py has no piece {name!r}")
-    return f"```python\n{textwrap.dedent(found[0])}\n```"
-
-
 def bench():
-    """Return the published benchmark: the picture, and its table folded below."""
+    """Return the published benchmark: where it was measured, and its table."""
     result = published()
     headings, *rows = steps(result)
-    shown = table("r" * len(headings), headings, rows)
-    fold = f"<details>\n<summary>The picture's {len(rows)} rows</summary>"
     about = measured_on(result["machine"])
-    return f"{about}\n\n{SPEEDUP}\n\n{fold}\n\n{shown}\n\n</details>"
+    return f"{about}\n\n{table('r' * len(headings), headings, rows)}"
 
 
 def prediction():
@@ -157,21 +100,15 @@ BLOCKS = {
     "prediction": prediction,
     "stages": stages,
     "beyond": lambda: stages(BEYOND),
-    "printed": printed,
-    "verdict": verdict,
+    "printed": variants.printed,
     "essence": essence,
     "hunk": hunk,
-    "piece": piece,
     "exercises": exercises,
     "symptoms": symptoms_by_kind,
-    "hello": variants.hello,
-    "gathered": variants.gathered,
-    "in_order": variants.in_order,
     "variant": variants.variant,
     "variants": variants.variants,
     "left_out": variants.left_out,
-    "own_curves": variants.own_curves,
-    "inspected": inspected,
+    "inspected": variants.inspected,
 }
 
 
@@ -179,9 +116,8 @@ def make(name):
     """Return the text of a generated part. Raises KeyError where there is none such."""
     words, _, title = name.partition(" | ")
     key, *arguments = words.split()
-    if title:
-        return BLOCKS[key](*arguments, title=title)
-    return BLOCKS[key](*arguments)
+    options = {"title": title} if title else {}
+    return BLOCKS[key](*arguments, **options)
 
 
 def same(old, new):
@@ -205,7 +141,6 @@ def write():
     """Write every generated part of every page anew, and say which were stale."""
     for a, b in [*diffs.EXPLAINED, *pairwise(OWN)]:
         reasons(a, b)
-    count = 0
     for page in PAGES:
         path = ROOT / page
         for part in PART.finditer(path.read_text()):
@@ -213,13 +148,11 @@ def write():
             if name.split()[0] not in BLOCKS:
                 refuse(f"{page}: tools/pages/blocks.py makes no part {name!r}")
             new = make(name)
-            count += 1
             if not same(old.strip(), new):
                 print(f"{page}: {name} was stale", flush=True)
                 fresh = f"<!-- generated: {name} -->\n{new}\n<!-- end -->"
                 text = path.read_text()  # someone may write the page meanwhile
                 path.write_text(text.replace(part[0], fresh))
-    print(f"{count} generated parts are fresh")
 
 
 if __name__ == "__main__":

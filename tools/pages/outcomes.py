@@ -1,14 +1,14 @@
-"""What happens with lines left out or wrong: `python -m tools.pages.outcomes [STAGE]`.
+"""What happens with lines left out or wrong: `python -m tools.pages.outcomes`.
 
 switches.json has the edits, by hand, and outcomes.json what happened in a run of each:
-on CPUs, with gloo, on data/sample. The command runs all of them, or those of some
-stages, and writes outcomes.json; with `--check` it says what has changed instead.
+on CPUs, with gloo, on data/sample. The command runs all of them, which takes minutes,
+and writes outcomes.json.
 """
 
 import json
 import math
 import re
-import sys
+from textwrap import indent
 
 import torch
 
@@ -17,14 +17,7 @@ from tools.lab.run_record import NOISE
 from tools.lab.setting import Setting
 from tools.pages.switches import STORED, SWITCHES, edited, key, read_outcomes
 from tools.run import compare
-from tools.run.stages import (
-    CPU_PROCESSES,
-    EVERY,
-    RESUMES,
-    find_stage,
-    refuse,
-    script,
-)
+from tools.run.stages import CPU_PROCESSES, RESUMES, script
 from tools.watch.collectives import is_of_others_end
 
 RECORDED = {
@@ -86,14 +79,6 @@ def first_error(record):
     return first
 
 
-def right_curve(stage, processes):
-    """Return the curve of a stage's script as it is. Refuses where it does not end."""
-    found = run(stage, script(stage).read_text(), processes)
-    if found["kind"]:
-        refuse(f"{stage} on {processes} ranks, with nothing left out: {found}")
-    return found["curve"]
-
-
 def outcome(switch, processes, right, limit=LIMIT):
     """Return the OUTCOME of a switch; `right` is the curve of the script as it is."""
     stage = switch["stage"]
@@ -110,53 +95,31 @@ def equal(curve, other):
     return near and len(curve) == len(other)
 
 
-def record_all(stages):
-    """Return the outcomes of all switches of stages, as in outcomes.json."""
+def record_all():
+    """Return what outcomes.json holds: what all switches do, and the right curves."""
     found = {"recorded": RECORDED, "right": {}, "switches": {}}
     for switch in SWITCHES:
         stage = switch["stage"]
-        if stage not in stages:
-            continue
         right = found["right"].setdefault(stage, {})
         outcomes = found["switches"].setdefault(key(switch), {})
         for processes in switch["ranks"]:
             ranks = str(processes)
             if ranks not in right:
-                right[ranks] = right_curve(stage, processes)
+                text = script(stage).read_text()
+                right[ranks] = run(stage, text, processes)["curve"]
             outcomes[ranks] = outcome(switch, processes, right[ranks])
             print(f"{key(switch)} on {ranks}: {outcomes[ranks]['kind']}", flush=True)
     return found
 
 
-def layout(value, depth, indent=""):
+def layout(value, depth):
     """Return JSON: a line for each key of the objects in a value, down to a depth."""
     if depth == 0 or not isinstance(value, dict):
         return json.dumps(value, sort_keys=True, ensure_ascii=False)
-    inner = indent + " "
     rows = []
     for name in sorted(value):
-        rows.append(
-            f"{inner}{json.dumps(name)}: {layout(value[name], depth - 1, inner)}"
-        )
-    return "{\n" + ",\n".join(rows) + f"\n{indent}}}"
-
-
-def same(old, new):
-    """Return whether two OUTCOMEs are the same, the curves up to rounding."""
-    if not equal(old["curve"], new["curve"]):
-        return False
-    return {**old, "curve": None} == {**new, "curve": None}
-
-
-def changes(old, new):
-    """Return a line for each outcome that differs from the stored one."""
-    found = []
-    for name, outcomes in new["switches"].items():
-        for processes, one in outcomes.items():
-            stored = old["switches"].get(name, {}).get(processes)
-            if stored is None or not same(stored, one):
-                found.append(f"{name} on {processes}: {stored}, now {one}")
-    return found
+        rows.append(f"{json.dumps(name)}: {layout(value[name], depth - 1)}")
+    return "{\n" + indent(",\n".join(rows), " ") + "\n}"
 
 
 def left_out(stage):
@@ -174,22 +137,5 @@ def left_out(stage):
     return {name: [loss for loss, *_ in curve] for name, curve in curves.items()}
 
 
-def main():
-    words = [word for word in sys.argv[1:] if word != "--check"]
-    stages = [find_stage(word) for word in words] or list(EVERY.values())
-    old = read_outcomes()
-    new = record_all(stages)
-    if "--check" in sys.argv:
-        found = changes(old, new)
-        if found:
-            refuse("\n".join([*found, "outcomes.json is stale: make outcomes"]))
-        return
-    for switch in SWITCHES:  # what was recorded of other stages stays
-        if switch["stage"] not in stages and key(switch) in old["switches"]:
-            new["switches"][key(switch)] = old["switches"][key(switch)]
-    new["right"] = {**old["right"], **new["right"]}
-    STORED.write_text(layout(new, 3) + "\n")
-
-
 if __name__ == "__main__":
-    main()
+    STORED.write_text(layout(record_all(), 3) + "\n")

@@ -4,11 +4,6 @@ from tools.run import diffs
 from tools.run.ideas import ideas
 from tools.run.stages import refuse
 
-# The address where the site is published, with a slash at its end. While it is empty,
-# no page links there. After a change: make docs.
-SITE = ""
-# The address of the repository, for links on the site; none while it is empty.
-REPOSITORY = ""
 # What each stage teaches, as the tables of the pages say it.
 LESSONS = {
     "01_cpu": "the script itself: one process, on the CPU",
@@ -18,15 +13,11 @@ LESSONS = {
     "05_ddp_inference": "evaluating on every rank, with exact counts",
     "06_model_parallel": "one model split between two GPUs",
     "07_fsdp": "fully sharded: each rank keeps 1/*W* of every tensor",
-    "08_tensor_parallel": (
-        "each rank computes a part of every layer, for the same images"
-    ),
+    "08_tensor_parallel": "each rank computes part of every layer, for the same images",
     "09_pipeline": "each rank has some of the layers; micro-batches keep both busy",
     "10_hybrid": "a grid of ranks: tensor parallel in a row, fully sharded in a column",
     "11_resume": "continuing a stopped run after its last finished epoch",
-    "12_sharded_checkpoint": (
-        "each rank saves its own part; any number of ranks can load it"
-    ),
+    "12_sharded_checkpoint": "each rank saves a part; any number of ranks can load it",
 }
 
 

@@ -33,14 +33,6 @@ def first_sentence(text):
     return text.partition(". ")[0].rstrip(".:") + "."
 
 
-def cause(seen, rest):
-    """Return the first sentence behind what you see, which may end behind the bold."""
-    rest = " ".join(rest.split())
-    if seen[-1] not in ".!" and (rest[0] in ",.:" or rest[0].islower()):
-        rest = rest.partition(". ")[2]
-    return first_sentence(rest)
-
-
 def symptoms(page):
     """Return a row of COLUMNS, in Markdown, for each symptom of a page, a path."""
     stage = page.parent.name
@@ -54,7 +46,7 @@ def symptoms(page):
             practice = "–"
             if exercise:
                 practice = f"[{exercise[2]}](exercises/{exercise[1]})"
-            found.append([seen.rstrip("."), cause(seen, rest), fix, practice])
+            found.append([seen.rstrip("."), first_sentence(rest), fix, practice])
     return found
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from tools.pages.reasons import REPOSITORY, SITE
 from tools.site import additions
 
 project = "Six scripts, one loss curve"
@@ -52,17 +51,9 @@ html_css_files = ["base.css", "view.css", "site.css"]
 html_js_files = [("site.js", {"defer": "defer"})]
 html_favicon = "static/favicon.svg"
 html_use_index = False
-html_theme_options = {}
-if REPOSITORY:
-    html_theme_options = {
-        "source_repository": REPOSITORY,
-        "source_branch": "main",
-        "source_directory": "",
-    }
 html_copy_source = False
 html_show_sourcelink = False
 html_show_sphinx = False
-html_baseurl = SITE
 gettext_compact = False
 
 
