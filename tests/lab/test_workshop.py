@@ -155,3 +155,4 @@ def test_handouts_have_the_track_s_sheets_and_answers(tmp_path):
     assert f"\n{hanging.index(barrier) + 1:3}  {barrier}" in sheets
     assert re.findall(r"<h2>(\d\d)\. ", answers) == [one.number for one in exercises]
     assert "+    dist.all_reduce(totals)" in answers
+    assert "Step 1 takes 128 images on all ranks together, expected 64" in answers

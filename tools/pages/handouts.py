@@ -3,7 +3,7 @@
 runs/handouts.html has two cards, "the lines that do the work" and "which rank waits",
 and a sheet for each exercise: its task and commands on the front, what matters of its
 script on the back. runs/answers.html is for the instructor: what solves each exercise,
-and where people met the mistake.
+what the check says to wrong answers, and where people met the mistake.
 """
 
 import ast
@@ -17,15 +17,31 @@ from markdown_it import MarkdownIt
 from tools.lab.exercise import chapter
 from tools.lab.track import along_the_track
 from tools.pages.essence import PAIR, essence
-from tools.run.stages import ROOT
+from tools.run.stages import ROOT, load_file
 
 HEAD = Path(__file__).with_suffix(".html")
 LOCAL_LINK = re.compile(r"\[([^]]+)\]\((?!http)[^)]+\)")
+READ_ANSWERS = ROOT / "tests/lab/read_answers.py"
 TRAINING = "train_epoch", "main"
+DIFFERING = re.compile(r"\\d\+|\.\*|(?<= )\.(?= )")  # in a pattern, a text that differs
+
+
+def block(lines, language=""):
+    """Return lines as a block of code in Markdown."""
+    return "\n".join([f"```{language}", *lines, "```"])
+
+
+def difference(old, new):
+    """Return the diff between two texts as lines, without the files' names."""
+    diff = difflib.unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=2)
+    return list(diff)[2:]
 
 
 def functions_that_matter(exercise):
-    """Return what trains in the broken script, or differs from the stage, numbered."""
+    """Return lines of the broken script, with their numbers.
+
+    They are those of the training, and of whatever is not as in the stage.
+    """
     text = exercise.script("start")
     stage = exercise.script("stage")
     shown = []
@@ -37,12 +53,12 @@ def functions_that_matter(exercise):
             numbers = range(node.lineno, node.end_lineno + 1)
             lines = [f"{n:3}  {text.splitlines()[n - 1]}" for n in numbers]
             shown += [*lines, ""]
-    return "\n".join(shown).rstrip()
+    return shown[:-1]
 
 
 def cards():
     """Return the two cards as Markdown."""
-    head = f"# The lines that do the work\n\nFrom `{PAIR[0]}` to `{PAIR[1]}`."
+    lines = f"# The lines that do the work\n\nFrom `{PAIR[0]}` to `{PAIR[1]}`."
     hangs = (ROOT / "04_ddp/HANGS.md").read_text()
     waits = [
         "# Which rank waits?",
@@ -52,7 +68,7 @@ def cards():
         chapter(hangs, "Which tool, when?").partition("\n\n`dist.breakpoint")[0],
     ]
     text = LOCAL_LINK.sub(r"\1", "\n\n".join(waits))
-    return [f"{head}\n\n{essence()}", text]
+    return [f"{lines}\n\n{essence()}", text]
 
 
 def sheet(exercise):
@@ -64,21 +80,32 @@ def sheet(exercise):
         f"make check E={number}        # is it solved?",
         f"make hint E={number}         # where to look; what to ask; the lines",
     ]
-    task = exercise.without_hints().replace("# ", f"# {number}. ", 1)
-    front = "\n".join([task, "```", *commands, "```"])
+    front = exercise.without_hints().replace("# ", f"# {number}. ", 1)
     head = f"## {number}. What matters in {exercise.name}/mnist.py"
-    back = f"{head}\n\n```\n{functions_that_matter(exercise)}\n```"
-    return front, back
+    back = f"{head}\n\n{block(functions_that_matter(exercise))}"
+    return f"{front}\n\n{block(commands)}", back
+
+
+def in_words(pattern):
+    """Return what the check says, from a pattern that is found in it."""
+    return re.sub(r"\\(.)", r"\1", DIFFERING.sub("…", pattern))
 
 
 def told(exercise):
     """Return what the instructor wants to know of an exercise, as Markdown."""
-    start = exercise.script("start").splitlines()
-    solution = exercise.script("solution").splitlines()
-    _, _, *diff = difflib.unified_diff(start, solution, lineterm="", n=2)
-    head = f"## {exercise.number}. {exercise.title}\n\nWhat solves it:"
-    met = f"Where people met it:\n\n{exercise.chapter('Where people met it')}"
-    return "\n".join([head, "", "```diff", *diff, "```", "", met])
+    start = exercise.script("start")
+    parts = [f"## {exercise.number}. {exercise.title}", "What solves it:"]
+    parts.append(block(difference(start, exercise.script("solution")), "diff"))
+    answers = load_file("read_answers", READ_ANSWERS).read(exercise)
+    wrong = [answer for answer in answers if answer.verdict == "wrong"]
+    for answer in wrong[:3]:
+        base = {"start": "script", "solution": "solution"}[answer.base]
+        says = f"*… {in_words(answer.says)} …*"
+        parts.append(f"Wrong, if this changes in the {base}. The check says: {says}")
+        old = exercise.script(answer.base)
+        parts.append(block(difference(old, answer.script(exercise)), "diff"))
+    parts += ["Where people met it:", exercise.chapter("Where people met it")]
+    return "\n\n".join(parts)
 
 
 def write(path, sections):
