@@ -1,16 +1,15 @@
-"""Promise: no diff, table or output in the pages is stale."""
+"""Promise: no diff, table or output in the pages is typed by hand, none is stale."""
 
 import re
-import sys
 from itertools import pairwise
 
 import pytest
 
-from conftest import ROOT, call, run
+from conftest import ROOT
 from tools.lab.exercise import patched
-from tools.pages import blocks, essence, reasons, variants
+from tools.pages import blocks, reasons, variants
 from tools.run import diffs, ideas
-from tools.run.stages import EVERY, OWN, STAGES, script
+from tools.run.stages import EVERY, OWN, script
 
 PAIRS = [*diffs.EXPLAINED, *pairwise(OWN)]  # the diffs that pages explain
 
@@ -32,36 +31,32 @@ def texts(kind):
     }
 
 
+def assert_same(old, new, name):
+    assert blocks.same(old, new), f"{name} is stale, run: make docs"
+
+
 def test_generated_parts_are_fresh():
-    """But for the curves of variants, one of which needs a C++ compiler."""
+    """But for the curves of variants, one of which needs a C++ compiler, and below."""
     kinds = set()
     for (page, name), text in parts().items():
-        kinds.add(name.split()[0])
-        if not name.startswith("variants "):
-            assert blocks.same(text, blocks.make(name)), f"{page}: {name}: make docs"
+        kind = name.split()[0]
+        kinds.add(kind)
+        if kind not in ("variants", "own_curves"):
+            assert_same(text, blocks.make(name), f"{page}: {name}")
     assert kinds == blocks.BLOCKS.keys()
     assert texts("printed").keys() == {f"printed {stage}" for stage in EVERY.values()}
 
 
-def test_the_front_page_shows_how_make_all_ends(tmp_path):
-    for stage in STAGES:
-        run(stage, "--data", "data/sample", "--out", tmp_path / stage)
-    result = call([sys.executable, "-m", "tools.run.compare", tmp_path])
-    printed = result.stdout.replace(f"{tmp_path}/", "runs/")
-    assert printed.endswith(f"\n{len(STAGES)} scripts, one loss curve\n")
-    _, shown = (ROOT / "README.md").read_text().split("$ make all\n…\n")
-    shown, _ = shown.split("For all of MNIST")
-    assert blocks.same(f"```console\n{shown}", f"```console\n{printed}"), printed
+OWN_CURVES = list(zip(OWN[:2], variants.SETTINGS, strict=False))
 
 
-def test_the_front_page_counts_the_lines_of_its_diff():
-    counts = []
-    for stretches in essence.steps().values():
-        counts.append(sum(j2 - j1 for _, _, j1, j2 in stretches))
-        assert stretches  # a step whose marks fit no line is empty
-    *steps, rest = counts
-    text = f"These {sum(steps)} lines do the work. Stage 4 adds {rest} more"
-    assert text in (ROOT / "README.md").read_text()
+@pytest.mark.parametrize("name, title", OWN_CURVES)
+def test_the_curve_of_an_own_script_is_fresh(name, title):
+    """Two of nine, which take a minute; test_own_script compares the scripts."""
+    shown = texts("own_curves")["own_curves"]
+    old = re.search(rf"{name} .*", shown[shown.index(title) :])[0]
+    new = variants.own_curve(name, title)
+    assert_same(f"```console\n{old}", f"```console\n{new}", f"own_curves: {name}")
 
 
 def test_every_variant_is_shown_with_its_diff_and_its_curve():

@@ -1,12 +1,10 @@
 """Promise: code that a page shows, run, prints what the page shows."""
 
 import re
-from textwrap import indent
 
 import pytest
 
 from conftest import ROOT, call, command, edited, run
-from tools.lab import fake_cuda
 from tools.pages.hangs import patched
 from tools.run import ranks
 from tools.run.stages import folder, script
@@ -14,11 +12,6 @@ from tools.run.stages import folder, script
 DATA = "--data", "data/sample"
 OWN = (ROOT / "beyond" / "own_script" / "DETAILS.md").read_text()
 BEGIN, *PIECES = re.findall(r"(?s)```python\n(.*?)```", OWN)
-PROGRAMS = {  # the path of a small program -> its ranks; without them, two fake GPUs
-    "03_dp/gathered.py": None,
-    "04_ddp/hello.py": 2,
-    "05_ddp_inference/in_order.py": 3,
-}
 
 
 def section_of(stage, heading):
@@ -87,40 +80,6 @@ def test_autocast_gives_the_curve_that_is_shown(stage, tmp_path):
     path = edited(stage, tmp_path, (before, after))
     result = run(stage, *DATA, "--out", tmp_path, path=path)
     assert epochs(result.stdout) == epochs(OWN), result.stderr
-
-
-def test_stage_1_has_the_pieces_that_its_page_shows():
-    text = script("01_cpu").read_text()
-    page = (ROOT / "01_cpu" / "README.md").read_text()
-    pieces = re.findall(r"(?s)```python\n(.*?)```", page)
-    assert len(pieces) == 3
-    for piece in pieces:
-        assert piece in text or indent(piece, "    ") in text
-
-
-def fake_two_gpus(rank):
-    fake_cuda.two_gpus(lambda *_, **__: None)
-
-
-@pytest.mark.parametrize(("path", "processes"), PROGRAMS.items())
-def test_a_small_program_prints_what_its_page_shows(path, processes):
-    page = (ROOT / path).with_name("README.md").read_text()
-    code = f"```python\n{(ROOT / path).read_text()}```\n\n```console\n"
-    command, *shown = page.split(code)[1].split("\n```")[0].splitlines()
-    assert command.endswith(f"={processes} {path}" if processes else f"python {path}")
-    prepare = None if processes else (fake_two_gpus,)
-    result = ranks.run([ROOT / path], processes, prepare=prepare)
-    printed = result.stdout.splitlines()
-    assert sorted(printed) == sorted(shown), result.stderr  # ranks in any order
-
-
-def test_an_own_script_has_the_curve_that_is_shown(tmp_path):
-    """The first of nine, which take a minute; test_own_script compares the scripts."""
-    words = [script("before"), "--out", tmp_path, "--norm", "group"]
-    words += ["--dropout", "0", "--no-augment"]
-    result = ranks.run(words, float64=True, timeout=300)
-    shown = re.search(r"(?m)^before +(\S+)  (\S+)  (\S+)", OWN).groups()
-    assert re.findall(r"loss (\S+)", result.stdout) == [*shown], result.stderr
 
 
 def printed_by_two_ranks(path, code):

@@ -7,6 +7,7 @@ part may show several: `hunk 03_dp 04_ddp 1 2 | Import what is new`.
 
 import math
 import re
+import textwrap
 from itertools import pairwise
 
 from tools.bench import predict
@@ -31,6 +32,7 @@ from tools.run.stages import (
 
 PAGES = ["README.md", "SCALING.md", "SYMPTOMS.md", "exercises/README.md"]
 PAGES += ["beyond/README.md", "beyond/own_script/README.md"]
+PAGES += ["beyond/own_script/DETAILS.md"]
 PAGES += ["04_ddp/DETAILS.md", "beyond/07_fsdp/DETAILS.md"]
 PAGES += [f"{folder(stage).relative_to(ROOT)}/README.md" for stage in EVERY.values()]
 PART = re.compile(r"<!-- generated: (.+?) -->\n(.*?)<!-- end -->", re.DOTALL)
@@ -64,6 +66,19 @@ def hunk(a, b, *numbers, title):
         shown += found[int(number) - 1].text
     shown.append("```")
     return "\n".join(shown)
+
+
+def piece(stage, name):
+    """Return a piece of a script: the function `name`, or main's block `# The name:`.
+
+    A piece ends at the next blank line. Raises SystemExit where there is none such.
+    """
+    text = script(stage).read_text()
+    begin = rf"(?:def {name}\(|    # The {name}:)"
+    found = re.search(rf"(?ms)^{begin}.*?(?=\n\n)", text)
+    if not found:
+        refuse(f"{stage}/mnist.py has no piece {name!r}")
+    return f"```python\n{textwrap.dedent(found[0])}\n```"
 
 
 def bench():
@@ -101,14 +116,18 @@ BLOCKS = {
     "stages": stages,
     "beyond": lambda: stages(BEYOND),
     "printed": variants.printed,
+    "verdict": variants.verdict,
+    "program": variants.program,
     "essence": essence,
     "hunk": hunk,
+    "piece": piece,
     "exercises": exercises,
     "symptoms": symptoms_by_kind,
     "variant": variants.variant,
     "variants": variants.variants,
     "left_out": variants.left_out,
     "inspected": variants.inspected,
+    "own_curves": variants.own_curves,
 }
 
 

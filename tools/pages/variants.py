@@ -1,18 +1,41 @@
-"""Generated parts that run scripts: stages, variants of stages, `make inspect`."""
+"""Generated parts that run scripts: stages, variants, small programs, own scripts."""
 
+import functools
 import re
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+from tools.lab import fake_cuda
 from tools.lab.exercise import patched
 from tools.pages import outcomes
 from tools.run import compare, ranks
-from tools.run.stages import BY_NAME, CPU_PROCESSES, ROOT, refuse, script
+from tools.run.stages import (
+    BY_NAME,
+    CPU_PROCESSES,
+    OWN,
+    ROOT,
+    STAGES,
+    refuse,
+    script,
+)
 
 VARIANTS = ROOT / "tests" / "beyond" / "variants"  # a patch for each variant
 MISTAKES = ROOT / "beyond" / "own_script" / "mistakes.patch"
+PROGRAMS = {  # the path of a small program -> its ranks; without them, two fake GPUs
+    "03_dp/gathered.py": None,
+    "04_ddp/hello.py": 2,
+    "05_ddp_inference/in_order.py": 3,
+}
+# The own scripts: their processes, and in which settings the page compares them.
+PROCESSES = {"before": None, "after_ddp": 2, "after_fsdp": 2}
+NOT_RANDOM = ["--dropout", "0", "--no-augment"]
+SETTINGS = {
+    "GroupNorm, no dropout, no augmentation": ["--norm", "group", *NOT_RANDOM],
+    "BatchNorm, no dropout, no augmentation": NOT_RANDOM,
+    "BatchNorm, dropout, augmentation": [],
+}
 NOTHING = "(nothing left out)"
 HEADING = "{:18}  epoch 1   epoch 2   epoch 3"
 
@@ -22,22 +45,45 @@ def console(*lines):
     return "\n".join(["```console", *lines, "```"])
 
 
-def train(name, text, processes):
-    """Run a script, a text, on the sample; return what it prints, and its losses.
+def run(name, words, processes, **options):
+    """Run a script on the CPU; return its result. Raises SystemExit where it fails."""
+    result = ranks.run(words, processes, timeout=300, **options)
+    if result.returncode:
+        refuse(f"{name} failed, so its page cannot show it:\n{result.stderr}")
+    return result
 
-    Raises SystemExit where it fails.
+
+def train(name, text, processes, runs):
+    """Run a script, a text, on the sample, into the folder `runs`/`name`.
+
+    Returns what it prints. Raises SystemExit where it fails.
     """
-    with tempfile.TemporaryDirectory() as runs:
-        out = Path(runs) / name
-        out.mkdir()
-        path = out / "mnist.py"
-        path.write_text(text)
-        words = [path, "--data", "data/sample", "--out", out]
-        result = ranks.run(words, processes, timeout=300)
-        if result.returncode:
-            refuse(f"{name} failed, so its page cannot show it:\n{result.stderr}")
-        losses = [loss for loss, *_ in compare.read(out / "metrics.csv")]
-    return result.stdout.replace(runs, "runs"), losses
+    out = Path(runs) / name
+    out.mkdir()
+    path = out / "mnist.py"
+    path.write_text(text)
+    words = [path, "--data", "data/sample", "--out", out]
+    return run(name, words, processes).stdout.replace(str(runs), "runs")
+
+
+@functools.cache
+def all_runs():
+    """Return a TemporaryDirectory for the runs of the stages; it ends with Python."""
+    return tempfile.TemporaryDirectory()
+
+
+@functools.cache
+def trained(stage):
+    """Return what a stage prints without a GPU; its results are in `all_runs`."""
+    text = script(stage).read_text()
+    return train(stage, text, CPU_PROCESSES.get(stage), all_runs().name)
+
+
+def started(processes):
+    """Return how a person starts Python, or so many processes of it."""
+    if processes:
+        return f".venv/bin/torchrun --standalone --nproc-per-node={processes}"
+    return ".venv/bin/python"
 
 
 def printed(stage):
@@ -45,18 +91,55 @@ def printed(stage):
     variables = "OMP_NUM_THREADS=1"
     if BY_NAME[stage].quiet:
         variables += f" TORCH_LOGS=-{BY_NAME[stage].quiet}"
-    program = ".venv/bin/python"
-    processes = CPU_PROCESSES.get(stage)
-    if processes:
-        program = f".venv/bin/torchrun --standalone --nproc-per-node={processes}"
+    command = f"{variables} {started(CPU_PROCESSES.get(stage))}"
     path = script(stage).relative_to(ROOT)
-    text, _ = train(stage, script(stage).read_text(), processes)
-    return console(f"$ {variables} {program} {path} --out runs/{stage}", text.strip())
+    text = trained(stage).strip()
+    return console(f"$ {command} {path} --out runs/{stage}", text)
 
 
-def row(name, losses):
+def verdict():
+    """Return how `make all` ends: the table of the six curves, and if they are one."""
+    for stage in STAGES:
+        trained(stage)
+    runs = all_runs().name
+    with tempfile.TemporaryDirectory() as six:
+        for stage in STAGES:
+            (Path(six) / stage).symlink_to(Path(runs) / stage)
+        words = [sys.executable, "-m", "tools.run.compare", six]
+        result = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+    if result.returncode:
+        refuse(f"the six are not one curve:\n{result.stderr}")
+    return console("$ make all", "…", result.stdout.replace(six, "runs").strip())
+
+
+def fake_two_gpus(rank):
+    """Have a rank believe in two GPUs."""
+    fake_cuda.two_gpus(lambda *_, **__: None)
+
+
+def program(path):
+    """Return a program of PROGRAMS and what it prints, one rank's lines in a row."""
+    processes = PROGRAMS[path]
+    prepare = None if processes else (fake_two_gpus,)
+    lines = run(path, [ROOT / path], processes, prepare=prepare).stdout.splitlines()
+    if path == "04_ddp/hello.py":  # whose ranks print in any order
+        lines.sort()
+    variables = "OMP_NUM_THREADS=1 " if processes else ""
+    command = f"$ {variables}{started(processes)} {path}"
+    code = f"```python\n{(ROOT / path).read_text()}```\n\n"
+    return code + console(command, *lines)
+
+
+def losses(name, text, processes):
+    """Return the losses of a script, a text, run on the sample."""
+    with tempfile.TemporaryDirectory() as runs:
+        train(name, text, processes, runs)
+        return [loss for loss, *_ in compare.read(Path(runs) / name / "metrics.csv")]
+
+
+def row(name, curve):
     """Return a line with the losses of the epochs."""
-    return "  ".join([f"{name:18}", *(f"{loss:.6f}" for loss in losses)])
+    return "  ".join([f"{name:18}", *(f"{loss:.6f}" for loss in curve)])
 
 
 def variant(name):
@@ -83,19 +166,19 @@ def variants(*words):
         text = script(stage).read_text()
         processes = CPU_PROCESSES.get(stage)
         if stage not in curves:
-            _, curves[stage] = train(stage, text, processes)
+            curves[stage] = losses(stage, text, processes)
         if number:
             processes = int(number)
         changed = patched(text, VARIANTS / f"{name}.patch", stage)
-        _, curves[name] = train(name, changed, processes)
-    rows = [row(name, losses) for name, losses in curves.items()]
+        curves[name] = losses(name, changed, processes)
+    rows = [row(name, curve) for name, curve in curves.items()]
     return console(HEADING.format(""), *rows)
 
 
 def left_out(stage):
     """Return the losses of a stage, and of the same script without one change each."""
     curves = outcomes.left_out(stage)
-    rows = [row(name or NOTHING, losses) for name, losses in curves.items()]
+    rows = [row(name or NOTHING, curve) for name, curve in curves.items()]
     return console(HEADING.format("without"), *rows)
 
 
@@ -112,3 +195,22 @@ def inspected():
         refuse(f"make inspect found nothing, or failed:\n{result.stderr}")
     text = re.sub(r"(?m)[ ]+$", "", result.stdout.strip())
     return console("$ make inspect SCRIPT=train.py", text)
+
+
+def own_curve(name, title):
+    """Return a line with the losses of an own script in a setting, in float64."""
+    with tempfile.TemporaryDirectory() as out:
+        words = [script(name), "--out", out, *SETTINGS[title]]
+        printed = run(name, words, PROCESSES[name], float64=True).stdout
+    found = re.findall(r"loss (\S+)", printed)
+    count = re.findall(r"test (\S+)", printed)[-1]
+    return "  ".join([f"{name:38}", *found, f"test {count}"])
+
+
+def own_curves():
+    """Return the losses of each own script in each setting."""
+    rows = []
+    for title in SETTINGS:
+        rows.append(f"{title:40}epoch 1   epoch 2   epoch 3")
+        rows += [own_curve(name, title) for name in OWN]
+    return console(*rows)

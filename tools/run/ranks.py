@@ -70,6 +70,8 @@ def run_rank(job, environment):
     for name, stream in ("stdout", 1), (f"stderr{rank}", 2):
         mode = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         os.dup2(os.open(job.folder / name, mode), stream)
+    # a line at once, also under PYTHONUNBUFFERED: those of two ranks do not mix
+    sys.stdout.reconfigure(line_buffering=True, write_through=False)
     os.chdir(ROOT)
     os.environ.update(environment)
     if job.gpus is not None:
