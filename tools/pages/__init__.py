@@ -12,7 +12,7 @@ hangs            runs that hang, for 04_ddp/HANGS.md
 inspected        what make inspect says of a script with mistakes
 diagrams         the Mermaid diagrams as SVG, for the site
 pictures         the pictures of the pages, in svg/
-side_by_side     each stage beside the one before it, one HTML file; its parts are in view/
+side_by_side     each stage beside the one before it, in one HTML file; view/ has parts
 notebook         what the notebooks import
 drawing          what they draw
 sketches         what only pages show

@@ -120,20 +120,6 @@ def cells(old, new, opcodes):
     return found
 
 
-def whole(a, b):
-    """Return the lines of stage `b` as Cells; those that `a` lacks are new."""
-    added = set()
-    for hunk in diffs.hunks(a, b):
-        for tag, _, _, j1, j2 in hunk.opcodes:
-            if tag != "equal":
-                added.update(range(j1, j2))
-    found = []
-    for n, line in enumerate(diffs.lines(b)):
-        kind = "new" if n in added else "same"
-        found.append(cell("right", kind, n + 1, n, line, []))
-    return found
-
-
 def card(pair, hunks, numbers, title, switches, why="", is_plumbing=False):
     """Return what a template needs to draw an idea: some hunks of a diff, and why.
 
@@ -231,7 +217,6 @@ def pair(a, b):
         "lesson": inline(LESSONS[b]),
         "target": target,
         "ideas": front() if is_front else ideas(a, b),
-        "whole": whole(a, b),
     }
 
 

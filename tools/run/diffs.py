@@ -25,7 +25,6 @@ ORANGE = "\033[38;5;166m"
 BLUE = "\033[38;5;32m"
 REVERSE = "\033[7m"
 FORWARD = "\033[27m"
-BOLD = "\033[1m"
 RESET = "\033[0m"
 
 
@@ -173,11 +172,6 @@ def color(text):
     return "\n".join(shown[:-1])
 
 
-def titled(title):
-    """Return a title, in bold where there are colors."""
-    return f"{BOLD}{title}{RESET}" if has_colors() else title
-
-
 def show(a, b, fold=True):
     """Print the diff from `a` to `b` under the titles of its ideas, plumbing last.
 
@@ -195,7 +189,7 @@ def show(a, b, fold=True):
             folded += sum(len(hunk.changed()) for _, hunk in found)
             continue
         if idea.title:
-            print(f"\n{titled(idea.title)}")
+            print(f"\n{idea.title}")
         for _, hunk in found:
             print(color("\n".join(hunk.text)))
     if folded:

@@ -64,29 +64,19 @@ def most_similar(old, new):
     return best
 
 
-def aligned(old, new, i=0, j=0):
-    """Pair the lines of a replaced stretch, whose numbers begin at `i` and `j`.
+def rows(old, new, i=0, j=0):
+    """Return the lines of a replaced stretch as a list of Row, from top to bottom.
 
-    Returns (i, j) for lines that are similar, (i, None) and (None, j) for others. The
-    two most similar lines are a pair, and so on above and below them.
+    The two most similar lines are a pair, and so on above and below them. Numbers begin
+    at `i` and `j`.
     """
     best = most_similar(old, new)
     if best is None:
-        removed = [(i + number, None) for number in range(len(old))]
-        added = [(None, j + number) for number in range(len(new))]
+        removed = [Row(i + number, None, [], []) for number in range(len(old))]
+        added = [Row(None, j + number, [], []) for number in range(len(new))]
         return removed + added
     m, n = best
-    above = aligned(old[:m], new[:n], i, j)
-    below = aligned(old[m + 1 :], new[n + 1 :], i + m + 1, j + n + 1)
-    return [*above, (i + m, j + n), *below]
-
-
-def rows(old, new):
-    """Return the lines of a replaced stretch as a list of Row, from top to bottom."""
-    found = []
-    for i, j in aligned(old, new):
-        marks = [], []
-        if i is not None and j is not None:
-            marks = changed_words(old[i], new[j])
-        found.append(Row(i, j, *marks))
-    return found
+    above = rows(old[:m], new[:n], i, j)
+    changed = Row(i + m, j + n, *changed_words(old[m], new[n]))
+    below = rows(old[m + 1 :], new[n + 1 :], i + m + 1, j + n + 1)
+    return [*above, changed, *below]

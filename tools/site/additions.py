@@ -4,8 +4,6 @@ import re
 import shutil
 from pathlib import Path
 
-from docutils import nodes
-
 from tools.lab.exercise import along_the_path, find_exercise
 from tools.pages import diagrams, essence, side_by_side
 from tools.run import diffs
@@ -53,8 +51,9 @@ PART = re.compile(
     r"(```diff\n.*?\n```)(?=.*?<!-- end -->)",
     re.DOTALL,
 )
+
+
 NAME = re.compile(r"[A-Za-z]+_\w+|[A-Z][a-z]+[A-Z]\w+")  # set_epoch, DataParallel
-DESCRIPTION = 155  # letters, at most, that a search engine shows
 
 
 def toctree(pages, options):
@@ -90,19 +89,21 @@ def scripts(page, stages):
     return "\n".join(tags)
 
 
-def new_names(a, b, number):
-    """Return the names that a hunk of the diff brings into the script, sorted."""
+def index(a, b, number):
+    """Return the names that a hunk brings into a script, as entries of the index.
+
+    They lead a search for such a name to this place first.
+    """
     known = set(NAME.findall("\n".join(diffs.lines(a))))
     changed = diffs.hunks(a, b)[number - 1].changed()
     added = "\n".join(line[1:].partition("#")[0] for line in changed if line[0] == "+")
-    return sorted(set(NAME.findall(added)) - known)
+    names = sorted(set(NAME.findall(added)) - known)
+    entries = ", ".join(f"!{name}" for name in names)
+    return f"```{{index}} {entries}\n```\n\n" if names else ""
 
 
 def with_views(page, text):
-    """Return a page's text with its diffs drawn in two columns, with switches.
-
-    The names that a lesson introduces lead a search to the part that explains them.
-    """
+    """Return a page's text with its diffs drawn in two columns, with switches."""
     stages = set()
 
     def drawn(found):
@@ -113,12 +114,11 @@ def with_views(page, text):
             pair = side_by_side.pair(*essence.PAIR)
             return head + before + raw(page, side_by_side.part("essence", pair))
         stages.add(b)
-        names = new_names(a, b, int(number)) if b in EVERY.values() else []
-        entries = ", ".join(f"!{name}" for name in names)
-        index = f"```{{index}} {entries}\n```\n\n" if names else ""
         ideas = side_by_side.ideas(a, b)
         (idea,) = [one for one in ideas if int(number) in one["numbers"]]
-        return head + index + before + raw(page, side_by_side.part("part", idea))
+        if b in EVERY.values():
+            head += index(a, b, int(number))
+        return head + before + raw(page, side_by_side.part("part", idea))
 
     text, count = PART.subn(drawn, text)
     stage = Path(page).parent.name
@@ -180,16 +180,6 @@ def add(app, page, source):
     if re.match(r"exercises/\d", page):
         text = with_exercise(page, text)
     source[0] = text
-
-
-def describe(app, page, template, context, doctree):
-    """Sphinx's event `html-page-context`: the first sentences describe a page."""
-    paragraph = doctree.next_node(nodes.paragraph) if doctree else None
-    if paragraph:
-        text = " ".join(paragraph.astext().split())
-        short = text[:DESCRIPTION].rpartition(" ")[0] if text[DESCRIPTION:] else text
-        short = short.replace("&", "&amp;").replace('"', "&quot;")
-        context["metatags"] += f'<meta name="description" content="{short}">'
 
 
 def mend(path):

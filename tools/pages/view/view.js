@@ -97,7 +97,8 @@ function updateCard(card) {
     box.checked = card.dataset.pair === place.pair && place.off.has(one.name);
     if (!box.checked) continue;
     const isAsked = guesses.get(one) === null;  // not by a link
-    told.append(strike(card, one), isAsked ? askFirst(one) : outcome(one, guesses.get(one)));
+    const says = isAsked ? askFirst(one) : outcome(one, guesses.get(one));
+    told.append(strike(card, one), says);
     if (!isAsked) shown.push(one);
   }
   card.classList.toggle("current", card === current());

@@ -141,7 +141,6 @@ function drawLosses() {
   by("table").replaceChildren(lossTable("stage 1", right, ours));
 }
 
-by("again").onclick = start;
 by("settings").onchange = start;
 by("lines").onchange = start;
 addEventListener("hashchange", () => { readAddress(); start(); });
