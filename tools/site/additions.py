@@ -48,11 +48,9 @@ LISTS = {  # page -> the pages that its own table of contents holds
 }
 PART = re.compile(
     r"<!-- generated: (hunk (\S+) (\S+) (\d+)[\d ]* \| .+?|essence) -->\n(.*?)"
-    r"(```diff\n.*?\n```)(?=.*?<!-- end -->)",
+    r"```diff\n.*?\n```(?=.*?<!-- end -->)",
     re.DOTALL,
 )
-
-
 NAME = re.compile(r"[A-Za-z]+_\w+|[A-Z][a-z]+[A-Z]\w+")  # set_epoch, DataParallel
 
 
@@ -107,7 +105,7 @@ def with_views(page, text):
     stages = set()
 
     def drawn(found):
-        name, a, b, number, before, _ = found.groups()
+        name, a, b, number, before = found.groups()
         head = f"<!-- generated: {name} -->\n"
         if name == "essence":
             stages.add(essence.PAIR[1])
