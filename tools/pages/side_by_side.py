@@ -126,7 +126,8 @@ def card(pair, hunks, numbers, title, switches, why="", is_plumbing=False):
     `hunks` are pairs (section, opcodes), `numbers` lead to the idea in an address, and
     `switches` are rows of switches.json.
     """
-    old, new = (diffs.lines(stage) for stage in pair)
+    old = diffs.lines(pair[0])
+    new = diffs.lines(pair[1])
     used = []
     count = 0
     for _, opcodes in hunks:
@@ -227,15 +228,15 @@ def part(kind, data):
 
 def switch_data(switch, outcomes):
     """Return what view.js needs to know of a switch, ready for JSON."""
-    notes = ["Recorded with PyTorch {torch}, {backend}, {data}"]
-    notes[0] = notes[0].format(**outcomes["recorded"])
+    run = "PyTorch {torch}, {backend}, {data}".format(**outcomes["recorded"])
+    notes = [f"Recorded with {run}"]
     if switch["symptom"]:
         notes.append(f"[Symptoms](SYMPTOMS.md#{switch['symptom']})")
     if switch["exercise"]:
         number = switch["exercise"]
         (path,) = (ROOT / "exercises").glob(f"{number}_*.md")
-        notes.append(f"[Find it yourself](exercises/{path.name}):")
-        notes[-1] += f" `make exercise E={number}`"
+        page = f"[Find it yourself](exercises/{path.name})"
+        notes.append(f"{page}: `make exercise E={number}`")
     one = {field: switch[field] for field in ("name", "stage", "gpus")}
     one["title"] = inline(switch["title"])
     one["says"] = html(switch["says"] + "\n\n" + " · ".join(notes))
