@@ -2,6 +2,7 @@
 
 import re
 import resource
+from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -119,6 +120,16 @@ def test_keys_and_links(page):
     assert page.locator(".current .reason").is_visible()
     page.keyboard.press("PageDown")
     assert page.evaluate("location.hash") == "#slides=04_ddp.7"
+
+
+def test_every_link_leads_to_a_file(page):
+    """Also those of what a switch tells."""
+    show(page, "04_ddp.8&off=set_epoch")
+    links = page.eval_on_selector_all("a[href]", "all => all.map(one => one.href)")
+    found = {link.partition("#")[0] for link in links if link.startswith("file:")}
+    names = {Path(link.removeprefix("file://")) for link in found}
+    assert ROOT / "exercises" / "06_same_order.md" in names
+    assert [name for name in names if not name.exists()] == []
 
 
 def test_it_fits_a_phone_in_one_column(page):

@@ -104,6 +104,9 @@ def test_a_stages_page_has_its_diff_idea_by_idea(site, page):
         assert page.get_by_role("link", name=words).count() == 1
         ideas = page.locator(".head .lead li").all_inner_texts()
         assert ideas == [idea.title for idea, _ in diffs.by_idea(base, stage)]
+        hrefs = "all => all.map(one => one.href.replace('file://', '').split('#')[0])"
+        files = page.eval_on_selector_all(".sbs a[href^='../']", hrefs)
+        assert [name for name in files if not Path(name).exists()] == []
     assert wrong == []
 
 

@@ -13,6 +13,7 @@ inspected        what make inspect says of a script with mistakes
 diagrams         the Mermaid diagrams as SVG, for the site
 pictures         the pictures of the pages, in svg/
 side_by_side     each stage beside the one before it, in one HTML file; view/ has parts
+columns          its lines, side by side
 notebook         what the notebooks import
 drawing          what they draw
 sketches         what only pages show
