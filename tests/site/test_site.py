@@ -13,6 +13,7 @@ from tools.lab.exercise import along_the_path
 from tools.pages import essence
 from tools.run import diffs
 from tools.run.stages import previous
+from tools.site import additions
 
 BUILD = [".venv/bin/sphinx-build", "-W", "--keep-going", "-q", "-c", "tools/site"]
 BUILD += ["-D", "nb_execution_mode=off"]
@@ -136,10 +137,26 @@ def test_exercises_are_in_order_and_fold_what_they_break(site, page):
     assert change.is_visible()
 
 
-def test_a_search_leads_to_the_page_that_explains_it(site, page):
+def test_what_one_looks_for_is_found(site, page):
+    """The page that explains it first, whole words, and rows of the symptoms."""
+    show(page, site / "SYMPTOMS.html", "?highlight=hang")
+    page.locator("article span.highlighted").first.wait_for()
+    marked = set(page.locator("article span.highlighted").all_inner_texts())
+    assert {word.lower()[:4] for word in marked} == {"hang"}
+    rows = page.locator("article tbody tr:visible")
+    before = rows.count()
+    page.get_by_label("Only rows with").fill("module.layers")
+    assert 0 < rows.count() < before
     show(page, site / "search.html", "?q=set_epoch")
     first = page.locator("#search-results li a").first
     assert first.get_attribute("href").startswith("04_ddp/README.html#")
+
+
+def test_a_page_says_in_its_head_what_it_is_about(site, page):
+    show(page, site / "04_ddp" / "README.html")
+    said = page.locator("meta[name=description]").get_attribute("content")
+    assert 0 < len(said) <= additions.DESCRIPTION
+    assert said in " ".join(page.locator("article").inner_text().split())
 
 
 def test_no_page_has_a_path_of_this_machine(site):

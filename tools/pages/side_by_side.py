@@ -149,6 +149,20 @@ def rail():
     return found
 
 
+def whole(a, b):
+    """Return the lines of stage `b` as Cells; those that `a` lacks are new."""
+    added = set()
+    for hunk in diffs.hunks(a, b):
+        for tag, _, _, j1, j2 in hunk.opcodes:
+            if tag != "equal":
+                added.update(range(j1, j2))
+    found = []
+    for n, line in enumerate(diffs.lines(b)):
+        kind = "new" if n in added else "same"
+        found.append(columns.cell("right", kind, n + 1, n, line, []))
+    return found
+
+
 def pair(a, b):
     """Return what the templates need to draw a diff."""
     is_front = (a, b) == essence.PAIR
@@ -163,6 +177,7 @@ def pair(a, b):
         "lesson": inline(LESSONS[b]),
         "target": target,
         "ideas": front() if is_front else ideas(a, b),
+        "whole": whole(a, b),
     }
 
 

@@ -4,6 +4,8 @@ import re
 import shutil
 from pathlib import Path
 
+from docutils import nodes
+
 from tools.lab.exercise import along_the_path, find_exercise
 from tools.pages import diagrams, essence, side_by_side
 from tools.run import diffs
@@ -52,6 +54,7 @@ PART = re.compile(
     re.DOTALL,
 )
 NAME = re.compile(r"[A-Za-z]+_\w+|[A-Z][a-z]+[A-Z]\w+")  # set_epoch, DataParallel
+DESCRIPTION = 155  # letters, at most, that a search engine shows
 
 
 def toctree(pages, options):
@@ -178,6 +181,16 @@ def add(app, page, source):
     if re.match(r"exercises/\d", page):
         text = with_exercise(page, text)
     source[0] = text
+
+
+def describe(app, page, template, context, doctree):
+    """Sphinx's event `html-page-context`: the first sentences describe a page."""
+    paragraph = doctree.next_node(nodes.paragraph) if doctree else None
+    if paragraph:
+        text = " ".join(paragraph.astext().split())
+        short = text[:DESCRIPTION].rpartition(" ")[0] if text[DESCRIPTION:] else text
+        short = short.replace("&", "&amp;").replace('"', "&quot;")
+        context["metatags"] += f'<meta name="description" content="{short}">'
 
 
 def mend(path):

@@ -68,4 +68,5 @@ gettext_compact = False
 
 def setup(app):
     app.connect("source-read", additions.add)
+    app.connect("html-page-context", additions.describe)
     app.connect("build-finished", additions.finish)

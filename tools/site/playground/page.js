@@ -6,6 +6,7 @@ const switches = [...document.querySelectorAll("[role=switch]")];
 const FLAGS = { ranks: 2, batch_size: 64, lr: 0.1, hidden: 128, epochs: 3 };
 const IMAGES = 4000;
 const TESTED = 1000;
+const PHASES = 4;  // of a step that is slowed down
 const references = {};  // flags -> the run of stage 1 with them
 
 let digits;  // { train, test }, each { images: rows in [0, 1], labels }
@@ -13,6 +14,8 @@ let settings;
 let reference;  // stage 1's run, and stage 4's: { steps, rows }, what main() has posted
 let run;
 let worker;
+let phase = PHASES;  // how far the step that is shown has come
+let playing = 0;  // the time of the last frame; 0: nothing moves
 
 async function unpack() {
   const packed = Uint8Array.from(atob(data.digits), (letter) => letter.charCodeAt(0));
@@ -55,6 +58,7 @@ function readControls() {
 
 // Stage 1 trains first, unless it has before with these flags; then stage 4.
 async function start() {
+  stopPlaying();
   readControls();
   const key = JSON.stringify({ ...settings, ranks: 1, off: [] });
   reference = references[key] || { steps: [], rows: [] };
@@ -63,6 +67,7 @@ async function start() {
   if (!references[key]) await train(JSON.parse(key), reference);
   references[key] = reference;
   await train(settings, run);
+  by("which").value = 1;
 }
 
 function train(flags, into) {  // a promise, never kept if another run begins before
@@ -122,6 +127,7 @@ function draw() {
   by("verdict").textContent = verdict || "…";
   by("verdict").className = verdict.startsWith("DIFFERENT") ? "different" : "";
   drawLosses();
+  if (!playing) showStep(done ? Number(by("which").value) : run.steps.length);
 }
 
 function drawLosses() {
@@ -141,6 +147,94 @@ function drawLosses() {
   by("table").replaceChildren(lossTable("stage 1", right, ours));
 }
 
+function drawDigits(canvas, indices, share) {
+  const columns = settings.ranks > 2 ? 8 : 16;
+  canvas.width = columns * 28;
+  canvas.height = Math.ceil(indices.length / columns) * 28;
+  const context = canvas.getContext("2d");
+  const dealt = indices.slice(0, Math.ceil(share * indices.length));
+  for (const [n, index] of dealt.entries()) {
+    const image = new ImageData(28, 28);
+    const pixels = digits.train.images[index];
+    for (const [p, ink] of pixels.entries()) image.data[p * 4 + 3] = ink * 255;
+    context.putImageData(image, (n % columns) * 28, Math.floor(n / columns) * 28);
+  }
+  const names = indices.map((index) => digits.train.labels[index]).join(" ");
+  canvas.setAttribute("aria-label", `The digits ${names}`);
+}
+
+function drawBars(svg, before, after, scale) {
+  const slot = svg.clientWidth / 10;
+  svg.setAttribute("viewBox", `0 0 ${slot * 10} 120`);
+  const bar = (x, value, kind) => {
+    const height = Math.abs(value / scale) * 48;
+    const top = value > 0 ? 52 - height : 52;
+    return `<rect class="${kind}" x="${x}" y="${top}" width="${slot * 0.36}"
+      height="${height}"/>`;
+  };
+  const grown = Math.min(Math.max(phase - 1, 0), 1);
+  const exchanged = Math.min(Math.max(phase - 2, 0), 1);
+  const bars = Array.from(before, (own, n) => {
+    const mean = own + (after[n] - own) * exchanged;
+    return bar((n + 0.1) * slot, own * grown, "own") +
+      (phase > 2 ? bar((n + 0.5) * slot, mean, "mean") : "") +
+      `<text x="${(n + 0.48) * slot}" y="116" text-anchor="middle">${n}</text>`;
+  });
+  svg.innerHTML = `<path class="grid" d="M0 52H${slot * 10}"/>${bars.join("")}`;
+  const read = (grads) => Array.from(grads, (grad) => grad.toFixed(3)).join(" ");
+  svg.setAttribute("aria-label", `Its own: ${read(before)}; then: ${read(after)}`);
+}
+
+function showStep(number) {
+  const step = run.steps[number - 1];
+  if (!step) return;
+  by("which").max = run.steps.length;
+  by("which").value = number;
+  by("where").textContent = `${number} of ${run.steps.length}`;
+  by("exchange").textContent = settings.off.includes("ddp")
+    ? "is missing: each keeps its own" : "leaves the mean on all";
+  for (const [n, item] of [...by("phases").children].entries())
+    item.classList.toggle("now", playing > 0 && Math.floor(phase) === n);
+  const figures = by("ranks").children;
+  if (figures.length !== settings.ranks) {
+    const figure = `<figure><figcaption></figcaption><canvas role="img"></canvas>
+      <svg role="img"></svg></figure>`;
+    by("ranks").innerHTML = figure.repeat(settings.ranks);
+  }
+  const scale = Math.max(...step.before.flatMap((own) => Array.from(own, Math.abs)));
+  for (const [rank, indices] of step.indices.entries()) {
+    const [caption, canvas, svg] = figures[rank].children;
+    caption.textContent = `rank ${rank}: ${indices.length} digits`;
+    drawDigits(canvas, indices, Math.min(phase, 1));
+    drawBars(svg, step.before[rank], step.after[rank], scale);
+  }
+}
+
+function stopPlaying() {
+  playing = 0;
+  phase = PHASES;
+  by("play").textContent = "Play slowly";
+}
+
+function play(now) {
+  if (!playing) return;
+  phase += (now - playing) / 1200;
+  playing = now;
+  const number = Number(by("which").value);
+  showStep(phase < PHASES ? number : (number % run.steps.length) + 1);
+  phase %= PHASES;
+  requestAnimationFrame(play);
+}
+
+by("play").onclick = () => {
+  if (playing) return stopPlaying();
+  phase = 0;
+  playing = performance.now();
+  by("play").textContent = "Stop";
+  requestAnimationFrame(play);
+};
+by("which").oninput = () => showStep(Number(by("which").value));
+by("again").onclick = start;
 by("settings").onchange = start;
 by("lines").onchange = start;
 addEventListener("hashchange", () => { readAddress(); start(); });

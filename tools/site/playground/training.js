@@ -162,7 +162,7 @@ function evaluate(model, { images, labels }) {  // how many are right, and of ho
   return [model.forward(images).filter(is_right).length, labels.length];
 }
 
-// Posts each step's losses of all ranks, and each epoch; `off`: the lines left out.
+// Posts what each step of all ranks did, and each epoch; `off`: the lines left out.
 function main({ ranks, batch_size, lr, hidden, epochs, off }, train, test) {
   const every = [...Array(ranks).keys()];
   const models = every.map((rank) => new Net(hidden, off.includes("seed") ? rank : 0));
@@ -180,14 +180,16 @@ function main({ ranks, batch_size, lr, hidden, epochs, off }, train, test) {
     for (let start = 0; start < length; start += share) {
       const indices = orders.map((order) => order.slice(start, start + share));
       const losses = models.map((model, r) => train_step(model, train, indices[r]));
+      const before = models.map((model) => model.two.bias.grad.slice());
       if (!off.includes("ddp"))
         for (const k of models[0].parameters.keys())
           all_reduce(models.map((model) => model.parameters[k].grad), ranks);
+      const after = models.map((model) => model.two.bias.grad.slice());
       for (const model of models) SGD_step(model, lr);
       for (const r of every) totals[r][0] += losses[r] * indices[r].length;
       for (const r of every) totals[r][1] += indices[r].length;
       const at = epoch - 1 + (start + indices[0].length) / length;
-      postMessage({ at, losses });
+      postMessage({ at, losses, indices, before, after });
     }
     if (!off.includes("all_reduce")) all_reduce(totals, 1);
     const [loss_sum, count] = totals[0];
