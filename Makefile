@@ -99,7 +99,7 @@ compare: $(STAGES)  ## are the curves equal? a table, and runs/curves.png
 	@$(PY) -m tools.run.compare "$(or $(OUT),runs)"
 diff: $(STAGES)  ## any two stages, in the terminal: A=02_single_gpu B=04_ddp
 	@$(PY) -m tools.run.diffs "$(A)" "$(B)"
-side_by_side: $(STAGES)  ## any two stages, in the browser: one HTML file on disk
+side_by_side: $(STAGES)  ## each stage beside the one before it, in the browser
 	@$(PY) -m tools.pages.side_by_side
 playground: $(STAGES)  ## stage 4 trains in the browser, with switches
 	@$(PY) -m tools.site.playground

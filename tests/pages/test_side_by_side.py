@@ -1,14 +1,15 @@
-"""Promise: the page of `make side_by_side` shows every pair, alone, to everybody."""
+"""Promise: the page of `make side_by_side` shows every stage, alone, to everybody."""
 
 import re
 import resource
+from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
 from conftest import ROOT, call
+from tools.pages import essence
 from tools.run import diffs
-from tools.run.stages import EVERY, previous, script
 
 LOSSES = "1.499912", "1.505662"  # of stage 4's first epoch: right, without set_epoch
 
@@ -46,68 +47,55 @@ def show(page, link):
     page.evaluate("link => go(link)", f"#{link}")
 
 
-def sides(page):
-    """Return the changed lines that show: those that go, and those that come."""
-    found = []
-    for kind in "old", "new":
-        lines = f".idea .l.{kind} .text"
-        found.append(
-            page.eval_on_selector_all(lines, "all => all.map(one => one.textContent)")
-        )
-    return found
+def texts(page, selector):
+    """Return the texts of what shows of the diff that shows."""
+    script = "all => all.map(one => one.textContent)"
+    return page.eval_on_selector_all(f".body:not([hidden]) {selector}", script)
 
 
-def test_a_pair_shows_each_changed_line_once(page):
-    """Those of a lesson as `make diff` has them; others may be cut in another way."""
-    far = [("01_cpu", b) for b in EVERY.values() if previous(b)]
-    for a, b in [*diffs.EXPLAINED, *far]:
-        show(page, f"{a}-{b}")
-        gone, come = ([line.strip() for line in lines] for lines in sides(page))
-        kept = [line.strip() for line in diffs.lines(a)]
-        for line in gone:
-            kept.remove(line)
-        made = sorted(kept + come)
-        assert made == sorted(line.strip() for line in diffs.lines(b)), (a, b)
-        if previous(b) == a:
-            assert len(gone) + len(come) == diffs.changed_lines(a, b)
+@pytest.mark.parametrize("pair", [*diffs.EXPLAINED, essence.PAIR], ids="->".join)
+def test_a_pair_shows_each_changed_line_once(page, pair):
+    show(page, pair[1] if pair in diffs.EXPLAINED else "-".join(pair))
+    shown = []
+    for sign, kind in ("-", "old"), ("+", "new"):
+        for line in texts(page, f".idea .l.{kind} .text"):
+            shown.append(sign + line.strip())
+    changed = [line for hunk in diffs.hunks(*pair) for line in hunk.changed()]
+    assert sorted(shown) == sorted(line[0] + line[1:].strip() for line in changed)
 
 
 def test_ideas_stand_in_the_order_of_the_lesson(page):
     show(page, "04_ddp")
-    titles = page.locator(".idea h3").all_inner_texts()
-    found = [idea.title for idea, _ in diffs.by_idea("03_dp", "04_ddp")]
-    assert [title.partition(" ")[2] for title in titles] == found
-    assert (
-        page.locator(".idea > .fold:not([open])").count() == 1
-    )  # imports and the like
-    reasons = page.locator(".idea > .reason .why")
-    assert reasons.count() == 5
-    for reason in reasons.all():
-        assert reason.bounding_box()["height"] <= 3 * 23
-    page.get_by_role("button", name="more").first.click()
-    assert page.get_by_text("LOCAL_RANK, which counts").is_visible()
+    titles = [title.partition(" ")[2] for title in texts(page, ".idea h3")]
+    assert titles == [idea.title for idea, _ in diffs.by_idea("03_dp", "04_ddp")]
+    closed = texts(page, ".idea > .fold:not([open])")
+    assert len(closed) == 1  # imports and the like
+    more = page.get_by_text("LOCAL_RANK, which counts")
+    assert len(texts(page, ".idea > .reason")) == 5
+    assert not more.is_visible()
+    page.locator(".body:not([hidden]) summary", has_text="more").first.click()
+    assert more.is_visible()
 
 
 def test_changed_words_are_marked(page):
     show(page, "04_ddp")
-    marks = "all => all.map(one => one.textContent)"
-    marked = page.eval_on_selector_all(".new mark", marks)
-    assert "// world_size" in marked
+    marked = texts(page, ".new mark")
+    assert any("// world_size" in words for words in marked)
     assert not any("DataLoader" in words for words in marked)  # in both scripts
 
 
 def test_the_whole_script_can_be_read(page):
     show(page, "04_ddp")
-    page.get_by_text("The whole script").click()
-    lines = page.locator(".whole .text").all_inner_texts()
-    text = [line.rstrip() for line in lines]
-    assert text == script("04_ddp").read_text().splitlines()
+    page.locator(".body:not([hidden]) summary", has_text="The whole script").click()
+    assert texts(page, ".whole .text") == diffs.lines("04_ddp")
+    added = len(texts(page, ".idea .new"))
+    assert len(texts(page, ".whole .new")) == added
 
 
 def test_a_switch_asks_first_then_shows_what_happened(page):
     show(page, "04_ddp")
     page.get_by_role("switch", name="Without set_epoch").click()
-    assert page.locator(".off").inner_text().startswith("115 +")  # struck through
+    assert page.inner_text(".off").startswith("115 +")  # struck through
     assert page.locator(".verdict").count() == 0
     page.get_by_role("button", name="it crashes").click()
     told = page.locator(".outcome").inner_text()
@@ -133,15 +121,23 @@ def test_keys_and_links(page):
     ]:
         page.keyboard.press(key)
         assert page.evaluate("location.hash") == expected, key
-    page.select_option("select", "01_cpu")
-    assert page.evaluate("location.hash") == "#01_cpu-03_dp"
     show(page, "slides=04_ddp.6")
     assert page.locator(".idea:visible").count() == 1
-    assert not page.locator(".current .why").is_visible()
+    assert not page.locator(".current .reason").is_visible()
     page.keyboard.press("PageDown")
-    assert page.locator(".current .why").is_visible()
+    assert page.locator(".current .reason").is_visible()
     page.keyboard.press("PageDown")
     assert page.evaluate("location.hash") == "#slides=04_ddp.7"
+
+
+def test_every_link_leads_to_a_file(page):
+    """Also those of what a switch tells."""
+    show(page, "04_ddp.8&off=set_epoch")
+    links = page.eval_on_selector_all("a[href]", "all => all.map(one => one.href)")
+    found = {link.partition("#")[0] for link in links if link.startswith("file:")}
+    names = {Path(link.removeprefix("file://")) for link in found}
+    assert ROOT / "exercises" / "06_same_order.md" in names
+    assert [name for name in names if not name.exists()] == []
 
 
 def test_it_fits_a_phone_in_one_column(page):
@@ -149,7 +145,8 @@ def test_it_fits_a_phone_in_one_column(page):
     show(page, "10_hybrid")
     assert page.evaluate("document.documentElement.scrollWidth") == 390
     lefts = "all => all.map(one => one.getBoundingClientRect().left)"
-    found = page.eval_on_selector_all(".idea > .code > .l:is(.old, .new)", lefts)
+    lines = ".body:not([hidden]) .idea > .code > .l:is(.old, .new)"
+    found = page.eval_on_selector_all(lines, lefts)
     assert len(set(found)) == 1
 
 

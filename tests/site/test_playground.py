@@ -75,6 +75,37 @@ def test_two_mistakes_are_harmless_alone_but_not_together(page, tmp_path):
     check(page, "off=seed,init_sync", compare.read(tmp_path / "metrics.csv"))
 
 
+def bars(page):
+    """Return what the slowed step's bars say: of each rank its own, then after it."""
+    read = "all => all.map(one => one.getAttribute('aria-label'))"
+    labels = page.eval_on_selector_all("#ranks svg", read)
+    return [label.removeprefix("Its own: ").split("; then: ") for label in labels]
+
+
+def test_a_step_slowed_down_shows_the_digits_and_gradients_of_each_rank(page):
+    check(page, "ranks=2", RIGHT[:1])
+    page.get_by_role("button", name="Play slowly").click()
+    page.locator("#phases .now", has_text="all-reduce").wait_for()
+    page.get_by_role("button", name="Stop").click()
+    captions = page.locator("#ranks figcaption").all_inner_texts()
+    assert captions == ["rank 0: 32 digits", "rank 1: 32 digits"]
+    images = "all => all.map(one => one.getAttribute('aria-label'))"
+    digits = page.eval_on_selector_all("#ranks canvas", images)
+    assert digits[0] != digits[1]
+    (own_0, after_0), (own_1, after_1) = bars(page)
+    assert own_0 != own_1
+    assert after_0 == after_1
+    page.get_by_role("button", name="Run again").click()
+    page.wait_for_selector("#curve[data-done=false]")
+
+
+def test_without_ddp_each_rank_keeps_its_own_gradients(page):
+    outcome = STORED["switches"][f"04_ddp/{ROWS['ddp']}"]["2"]
+    check(page, "off=ddp", outcome["curve"][:1])
+    assert all(own == after for own, after in bars(page))
+    assert page.get_by_text("is missing: each keeps its own").is_visible()
+
+
 def test_it_can_be_used_by_keyboard_screen_reader_and_on_a_phone(page):
     check(page, "ranks=8", RIGHT[:1])
     page.focus("#set_epoch")

@@ -13,6 +13,7 @@ from tools.lab.exercise import along_the_path
 from tools.pages import essence
 from tools.run import diffs
 from tools.run.stages import previous
+from tools.site import additions
 
 BUILD = [".venv/bin/sphinx-build", "-W", "--keep-going", "-q", "-c", "tools/site"]
 BUILD += ["-D", "nb_execution_mode=off"]
@@ -104,6 +105,9 @@ def test_a_stages_page_has_its_diff_idea_by_idea(site, page):
         assert page.get_by_role("link", name=words).count() == 1
         ideas = page.locator(".head .lead li").all_inner_texts()
         assert ideas == [idea.title for idea, _ in diffs.by_idea(base, stage)]
+        hrefs = "all => all.map(one => one.href.replace('file://', '').split('#')[0])"
+        files = page.eval_on_selector_all(".sbs a[href^='../']", hrefs)
+        assert [name for name in files if not Path(name).exists()] == []
     assert wrong == []
 
 
@@ -127,9 +131,10 @@ def test_exercises_are_in_order_and_fold_what_they_break(site, page):
     names = [f"{one.name}.html" for one in along_the_path()]
     assert [name for name in listed if "/" not in name] == names
     assert "make exercise E=06" in page.locator("article").inner_text()
-    assert not page.locator(".own .code").is_visible()
+    change = page.get_by_text("-        sampler.set_epoch(epoch)")
+    assert not change.is_visible()
     page.get_by_text("This gives the mistake away").click()
-    assert "set_epoch" in page.locator(".own .old").inner_text()
+    assert change.is_visible()
 
 
 def test_what_one_looks_for_is_found(site, page):
@@ -145,5 +150,22 @@ def test_what_one_looks_for_is_found(site, page):
     show(page, site / "search.html", "?q=set_epoch")
     first = page.locator("#search-results li a").first
     assert first.get_attribute("href").startswith("04_ddp/README.html#")
+
+
+def test_a_page_says_in_its_head_what_it_is_about(site, page):
+    show(page, site / "04_ddp" / "README.html")
+    said = page.locator("meta[name=description]").get_attribute("content")
+    assert 0 < len(said) <= additions.DESCRIPTION
+    assert said in " ".join(page.locator("article").inner_text().split())
+
+
+def test_no_page_has_a_path_of_this_machine(site):
     for path in site.rglob("*.html"):
         assert str(ROOT) not in path.read_text(), path
+
+
+def test_what_one_types_can_be_copied(site, page):
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    show(page, site / "index.html")
+    page.locator(".copy").first.click()
+    assert page.evaluate("navigator.clipboard.readText()") == "make ddp\n"

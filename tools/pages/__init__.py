@@ -11,7 +11,8 @@ variants         parts that run scripts: stages, variants, make inspect
 hangs            runs that hang, for 04_ddp/HANGS.md
 diagrams         the Mermaid diagrams as SVG, for the site
 pictures         the pictures of the pages, in svg/
-side_by_side     any two stages in the browser, one HTML file; its parts are in view/
+side_by_side     each stage beside the one before it, in one HTML file; view/ has parts
+columns          its lines, side by side
 notebook         what the notebooks import
 drawing          what they draw
 sketches         what only pages show

@@ -1,152 +1,227 @@
-"""Write one HTML page that shows any two stages side by side, and print a link to it.
+"""Write one HTML page with each stage beside the one before it, and print a link to it.
 
 `python -m tools.pages.side_by_side` writes runs/side_by_side.html. The page needs no
-network and no server: it is view/page.html, with the style, the scripts and the data
-in it. The site's pages load the same files.
+network and no server: the style, the scripts and the data are in it. The site's pages
+have parts of it. All are drawn by the templates in view/, where code.html has the
+parts; what is drawn works without JavaScript, but for the switches and the keys.
+(Jinja2, which fills them in, comes with PyTorch.)
 """
 
+import functools
 import json
 import os
 import re
-from itertools import pairwise
 from pathlib import Path
 
+from jinja2 import Environment, FileSystemLoader
 from markdown_it import MarkdownIt
+from markupsafe import Markup
 
-from tools.pages import essence
+from tools.pages import columns, essence
 from tools.pages.reasons import LESSONS
 from tools.pages.switches import SWITCHES, key, read_outcomes, without
 from tools.run import diffs
-from tools.run.stages import EVERY, OWN, ROOT, folder, previous, refuse, script
+from tools.run.stages import EVERY, ROOT, folder, previous, refuse
 
 VIEW = Path(__file__).parent / "view"
-STYLES = ["base.css", "view.css"]  # in the order in which they are loaded
-SCRIPTS = ["losses.js", "diff.js", "lines.js", "outcome.js", "view.js", "page.js"]
+SCRIPTS = ["losses.js", "outcome.js", "view.js"]
+TEMPLATES = Environment(
+    loader=FileSystemLoader(VIEW),
+    autoescape=True,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
 LINK = re.compile(r'href="(?!https?:|#)([^"]+)"')
+HERE = "repo-file:"  # how a link to a file begins until `linked` knows the way there
 
 
 def html(markdown, page_folder=ROOT):
-    """Return Markdown as HTML, with a file's path in the repository as its address.
-
-    It is in `data-file`: the page that shows it knows the way there.
-    """
+    """Return Markdown as HTML whose links are to be `linked`."""
 
     def in_repository(found):
         path = os.path.relpath(page_folder / found[1], ROOT)
-        return f'data-file="{path}"'
+        return f'href="{HERE}{path}"'
 
     text = MarkdownIt().enable("table").render(markdown)
     text = LINK.sub(in_repository, text)
-    return re.sub(r"\[\^\w+\]", "", text)  # footnotes stay on their page
+    return Markup(re.sub(r"\[\^\w+\]", "", text))  # footnotes stay on their page
 
 
 def inline(markdown):
     """Return a line of Markdown as HTML."""
-    return MarkdownIt().renderInline(markdown)
+    return Markup(MarkdownIt().renderInline(markdown))
 
 
-def stretches(hunk):
-    """Return where a hunk changes lines: [[i1, i2, j1, j2], …], counted from 0."""
-    return [list(lines) for tag, *lines in hunk.opcodes if tag != "equal"]
+def linked(text, root, suffix):
+    """Return HTML with links that lead from a page to files of the repository.
+
+    `root` is the way from that page to the repository's root. Its pages end in `suffix`
+    there, .md or .html.
+    """
+
+    def way(found):
+        return root + re.sub(r"\.md(?=#|$)", suffix, found[1])
+
+    return re.sub(HERE + r'([^"\\]*)', way, text)
+
+
+def card(pair, hunks, numbers, title, switches, why="", is_plumbing=False):
+    """Return what a template needs to draw an idea: some hunks of a diff, and why.
+
+    `hunks` are pairs (section, opcodes), `numbers` lead to the idea in an address, and
+    `switches` are rows of switches.json.
+    """
+    old = diffs.lines(pair[0])
+    new = diffs.lines(pair[1])
+    used = []
+    count = 0
+    for _, opcodes in hunks:
+        for tag, i1, i2, j1, j2 in opcodes:
+            used += old[i1:i2] + new[j1:j2]
+            if tag != "equal":
+                count += i2 - i1 + j2 - j1
+    indent = min(len(line) - len(line.lstrip()) for line in used if line.strip())
+    old = [line[indent:] for line in old]
+    new = [line[indent:] for line in new]
+    drawn = [(section, columns.cells(old, new, opcodes)) for section, opcodes in hunks]
+    first, _, rest = why.partition("\n\n")
+    return {
+        "name": name(pair),
+        "numbers": numbers,
+        "title": inline(title),
+        "count": count,
+        "hunks": drawn,
+        "first": html(first, folder(pair[1])),
+        "rest": html(rest, folder(pair[1])),
+        "plumbing": is_plumbing,
+        "switches": [(key(one), inline(one["title"])) for one in switches],
+    }
+
+
+def name(pair):
+    """Return a pair's name in an address; a stage's means: from the one before it."""
+    return pair[1] if pair in diffs.EXPLAINED else "-".join(pair)
 
 
 def ideas(a, b):
-    """Return the ideas of the diff from `a` to `b`, ready for JSON."""
+    """Return the ideas of the diff from `a` to `b`, as `card` does."""
     found = []
     for idea, numbered in diffs.by_idea(a, b):
-        hunks = []
-        for number, hunk in numbered:
-            hunks.append({"number": number, "stretches": stretches(hunk)})
-        one = {"title": inline(idea.title or "Not on the stage's page"), "hunks": hunks}
-        why = html(idea.text, folder(b))
-        found.append(one | {"why": why, "plumbing": idea.is_plumbing})
+        numbers = [number for number, _ in numbered]
+        hunks = [(hunk.section, hunk.opcodes) for _, hunk in numbered]
+        title = idea.title or "Not on the stage's page"
+        of_stage = [row for row in SWITCHES if row["stage"] == b]
+        off = [row for row in of_stage if row["hunk"] in numbers]
+        found.append(
+            card((a, b), hunks, numbers, title, off, idea.text, idea.is_plumbing)
+        )
     return found
 
 
 def front():
-    """Return the ideas of the front page's diff, ready for JSON."""
+    """Return the ideas of the front page's diff, as `card` does."""
+    sections = diffs.sections(essence.PAIR[1])
     found = []
-    for title, parts in essence.steps().items():
-        one = {"title": inline(title), "why": "", "plumbing": title == essence.REST}
-        found.append(one | {"hunks": [{"number": 0, "stretches": parts}]})
+    for number, (step, stretches) in enumerate(essence.steps().items(), start=1):
+        hunks = []
+        for stretch in stretches:
+            hunks.append((sections[stretch[2]], [("replace", *stretch)]))
+        off = [row for row in SWITCHES if row.get("step") == step]
+        is_rest = step == essence.REST
+        found.append(
+            card(essence.PAIR, hunks, [number], step, off, is_plumbing=is_rest)
+        )
     return found
 
 
-def overview():
-    """Return a table of how many lines change in each section, with links, as HTML."""
-    sections = list(dict.fromkeys(diffs.sections("01_cpu")))
-    rows = {section: f'<th scope="row">{section}</th>' for section in sections}
-    heads = '<th scope="col">section</th>'
-    for a, b in diffs.EXPLAINED:
-        heads += f'<th scope="col"><a href="#{b}">{b[:2]}</a></th>'
-        for section in sections:
-            count = 0
-            first = 0
-            for number, hunk in enumerate(diffs.hunks(a, b), start=1):
-                if hunk.section.split(" and ")[0] == section:
-                    count += len(hunk.changed())
-                    first = first or number
-            link = f'<a href="#{b}.{first}">{count}</a>' if count else "·"
-            rows[section] += f"<td>{link}</td>"
-    body = "".join(f"<tr>{row}</tr>" for row in rows.values())
-    return f"<table><tr>{heads}</tr>{body}</table>"
-
-
-def switches():
-    """Return each switch with its outcome, the address of its exercise, and HTML."""
-    outcomes = read_outcomes()
+@functools.cache
+def rail():
+    """Return the stages with their diffs: 01 –6– 02 –5– 03 …"""
     found = []
-    for switch in SWITCHES:
-        one = {name: value for name, value in switch.items() if name != "edits"}
-        one |= {"title": inline(one["title"]), "says": html(one["says"])}
-        if one["exercise"]:
-            (path,) = (ROOT / "exercises").glob(f"{one['exercise']}_*.md")
-            one["page"] = f"exercises/{path.name}"
-        one |= without(switch["stage"], switch["edits"])
-        found.append(one | {"outcome": outcomes["switches"][key(switch)]})
-    return found, outcomes["right"], outcomes["recorded"]
+    last = None
+    for stage in EVERY.values():
+        base = previous(stage)
+        one = {"name": stage, "base": base, "is_next": base == last}
+        one["page"] = f"{HERE}{folder(stage).relative_to(ROOT)}/README.md"
+        one["count"] = diffs.changed_lines(base, stage) if base else 0
+        found.append(one)
+        last = stage
+    return found
 
 
-def page_data():
-    """Return what every page with a diff shows, ready for JSON."""
-    stages = []
-    for target, stage in EVERY.items():
-        path = folder(stage).relative_to(ROOT) / "README.md"
-        row = {"name": stage, "target": target, "base": previous(stage)}
-        stages.append(row | {"page": str(path), "lesson": inline(LESSONS[stage])})
-    pairs = [*diffs.EXPLAINED, *pairwise(OWN)]
-    found, right, recorded = switches()
+def whole(a, b):
+    """Return the lines of stage `b` as Cells; those that `a` lacks are new."""
+    added = set()
+    for hunk in diffs.hunks(a, b):
+        for tag, _, _, j1, j2 in hunk.opcodes:
+            if tag != "equal":
+                added.update(range(j1, j2))
+    found = []
+    for n, line in enumerate(diffs.lines(b)):
+        kind = "new" if n in added else "same"
+        found.append(columns.cell("right", kind, n + 1, n, line, []))
+    return found
+
+
+def pair(a, b):
+    """Return what the templates need to draw a diff."""
+    is_front = (a, b) == essence.PAIR
+    (target,) = [target for target, stage in EVERY.items() if stage == b]
     return {
-        "stages": stages,
-        "scripts": {name: script(name).read_text() for name in [*EVERY.values(), *OWN]},
-        "lessons": {f"{a}-{b}": ideas(a, b) for a, b in pairs},
-        "overview": overview(),
-        "front": {"pair": "-".join(essence.PAIR), "ideas": front()},
-        "switches": found,
-        "right": right,
-        "recorded": recorded,
+        "a": a,
+        "b": b,
+        "name": name((a, b)),
+        "is_front": is_front,
+        "rail": rail(),
+        "count": diffs.changed_lines(a, b),
+        "lesson": inline(LESSONS[b]),
+        "target": target,
+        "ideas": front() if is_front else ideas(a, b),
+        "whole": whole(a, b),
     }
 
 
-def as_script(data):
-    """Return data as JSON that may stand inside an HTML page."""
-    return json.dumps(data, separators=(",", ":")).replace("</", "<\\/")
+def part(kind, data):
+    """Return a part of a page: what a macro of view/code.html draws."""
+    return getattr(TEMPLATES.get_template("code.html").module, kind)(data)
+
+
+def switch_data(switch, outcomes):
+    """Return what view.js needs to know of a switch, ready for JSON."""
+    run = "PyTorch {torch}, {backend}, {data}".format(**outcomes["recorded"])
+    notes = [f"Recorded with {run}"]
+    if switch["symptom"]:
+        notes.append(f"[Symptoms](SYMPTOMS.md#{switch['symptom']})")
+    if switch["exercise"]:
+        number = switch["exercise"]
+        (path,) = (ROOT / "exercises").glob(f"{number}_*.md")
+        page = f"[Find it yourself](exercises/{path.name})"
+        notes.append(f"{page}: `make exercise E={number}`")
+    one = {field: switch[field] for field in ("name", "stage", "gpus")}
+    one["title"] = inline(switch["title"])
+    one["says"] = html(switch["says"] + "\n\n" + " · ".join(notes))
+    one |= without(switch["stage"], switch["edits"])
+    return one | {"outcome": outcomes["switches"][key(switch)]}
+
+
+def data(stages):
+    """Return the outcomes of the switches of some stages, as a script for a page."""
+    outcomes = read_outcomes()
+    shown = [switch for switch in SWITCHES if switch["stage"] in stages]
+    found = {key(switch): switch_data(switch, outcomes) for switch in shown}
+    stages = ["01_cpu", *[switch["stage"] for switch in shown]]
+    right = {stage: outcomes["right"][stage] for stage in stages}
+    text = json.dumps({"switches": found, "right": right}, separators=(",", ":"))
+    return Markup(f"const DIFFS = {text};".replace("</", "<\\/"))
 
 
 def write(path, root="../", suffix=".md"):
-    """Write the page to `path`.
-
-    `root` leads from there to the repository's pages, which end in `suffix`.
-    """
-    code = [
-        f"const DIFFS = {as_script(page_data() | {'root': root, 'suffix': suffix})};"
-    ]
-    code += [(VIEW / name).read_text() for name in SCRIPTS]
-    text = (VIEW / "page.html").read_text()
-    style = "\n".join((VIEW / name).read_text() for name in STYLES)
-    text = text.replace("/* the style */", style)
+    """Write the page to `path`; for `root` and `suffix` see `linked`."""
+    pairs = [pair(*one) for one in [*diffs.EXPLAINED, essence.PAIR]]
+    template = TEMPLATES.get_template("page.html")
+    text = template.render(pairs=pairs, data=data(EVERY.values()), scripts=SCRIPTS)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text.replace("/* the scripts */", "\n".join(code)))
+    path.write_text(linked(text, root, suffix))
 
 
 def publish(write, name):

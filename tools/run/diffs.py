@@ -25,7 +25,6 @@ ORANGE = "\033[38;5;166m"
 BLUE = "\033[38;5;32m"
 REVERSE = "\033[7m"
 FORWARD = "\033[27m"
-BOLD = "\033[1m"
 RESET = "\033[0m"
 
 
@@ -90,17 +89,6 @@ def make_hunk(old, new, opcodes):
     return Hunk(opcodes, section, [head, *text])
 
 
-def diff(a, b):
-    """Return the unified diff from stage `a` to stage `b` as a list of lines.
-
-    The lines have no line end. Equal scripts give an empty list.
-    """
-    found = [f"--- {a}/mnist.py", f"+++ {b}/mnist.py"]
-    for hunk in hunks(a, b):
-        found += hunk.text
-    return found if len(found) > 2 else []
-
-
 def changed_lines(a, b):
     """Return how many lines `diff a b` marks with < or >."""
     return sum(len(hunk.changed()) for hunk in hunks(a, b))
@@ -144,23 +132,22 @@ def painted(line, marks):
     done = 1
     for start, end in marks:
         word = line[start + 1 : end + 1]
-        if word.strip():  # another indentation is no word
-            text += line[done : start + 1] + REVERSE + word + FORWARD
-            done = end + 1
+        text += line[done : start + 1] + REVERSE + word + FORWARD
+        done = end + 1
     return f"{color}{text}{line[done:]}{RESET}"
 
 
 def painted_stretch(old, new):
     """Return lines that go, then lines that come, with the changed words marked."""
-    old_marks = [[] for _ in old]
-    new_marks = [[] for _ in new]
     before = [line[1:] for line in old]
     after = [line[1:] for line in new]
-    for i, j in words.aligned(before, after):
-        if i is not None and j is not None:
-            old_marks[i], new_marks[j] = words.changed_words(before[i], after[j])
-    removed = [painted(*both) for both in zip(old, old_marks, strict=True)]
-    added = [painted(*both) for both in zip(new, new_marks, strict=True)]
+    removed = []
+    added = []
+    for row in words.rows(before, after):
+        if row.old is not None:
+            removed.append(painted(old[row.old], row.old_marks))
+        if row.new is not None:
+            added.append(painted(new[row.new], row.new_marks))
     return removed + added
 
 
@@ -185,11 +172,6 @@ def color(text):
     return "\n".join(shown[:-1])
 
 
-def titled(title):
-    """Return a title, in bold where there are colors."""
-    return f"{BOLD}{title}{RESET}" if has_colors() else title
-
-
 def show(a, b, fold=True):
     """Print the diff from `a` to `b` under the titles of its ideas, plumbing last.
 
@@ -207,7 +189,7 @@ def show(a, b, fold=True):
             folded += sum(len(hunk.changed()) for _, hunk in found)
             continue
         if idea.title:
-            print(f"\n{titled(idea.title)}")
+            print(f"\n{idea.title}")
         for _, hunk in found:
             print(color("\n".join(hunk.text)))
     if folded:

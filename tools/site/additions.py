@@ -50,7 +50,7 @@ LISTS = {  # page -> the pages that its own table of contents holds
 }
 PART = re.compile(
     r"<!-- generated: (hunk (\S+) (\S+) (\d+)[\d ]* \| .+?|essence) -->\n(.*?)"
-    r"(```diff\n.*?\n```)(?=.*?<!-- end -->)",
+    r"```diff\n.*?\n```(?=.*?<!-- end -->)",
     re.DOTALL,
 )
 NAME = re.compile(r"[A-Za-z]+_\w+|[A-Z][a-z]+[A-Z]\w+")  # set_epoch, DataParallel
@@ -75,57 +75,59 @@ def up_from(page):
     return "../" * len(Path(page).parent.parts)
 
 
-def view(kind, inside="", **data):
-    """Return an element that view.js fills with a diff, as Markdown.
+def raw(page, html):
+    """Return HTML as Markdown that Sphinx leaves as it is, its links as of a page."""
+    html = side_by_side.linked(html, up_from(page), ".html")
+    return f"\n````{{raw}} html\n{html}\n````\n"
 
-    What is `inside` shows where there is no JavaScript.
+
+def scripts(page, stages):
+    """Return what the switches of some stages' diffs need, for the end of a page."""
+    tags = [f"<script>{side_by_side.data(stages)}</script>"]
+    for name in side_by_side.SCRIPTS:
+        way = f"{up_from(page)}_static/{name}"
+        tags.append(f'<script defer src="{way}"></script>')
+    return "\n".join(tags)
+
+
+def index(a, b, number):
+    """Return the names that a hunk brings into a script, as entries of the index.
+
+    They lead a search for such a name to this place first.
     """
-    settings = "".join(f' data-{name}="{value}"' for name, value in data.items())
-    return f'<div class="sbs" data-view="{kind}"{settings}>\n\n{inside}\n\n</div>'
-
-
-def loaded(page):
-    """Return the scripts of the diffs, for the end of a page, as Markdown."""
-    way = f"{up_from(page)}_static"
-    tags = [
-        f'<script defer src="{way}/{name}"></script>'
-        for name in ["diffs.js", *side_by_side.SCRIPTS]
-    ]
-    return "\n".join(["", "```{raw} html", *tags, "```", ""])
-
-
-def new_names(a, b, number):
-    """Return the names that a hunk of the diff brings into the script, sorted."""
     known = set(NAME.findall("\n".join(diffs.lines(a))))
     changed = diffs.hunks(a, b)[number - 1].changed()
     added = "\n".join(line[1:].partition("#")[0] for line in changed if line[0] == "+")
-    return sorted(set(NAME.findall(added)) - known)
+    names = sorted(set(NAME.findall(added)) - known)
+    entries = ", ".join(f"!{name}" for name in names)
+    return f"```{{index}} {entries}\n```\n\n" if names else ""
 
 
 def with_views(page, text):
-    """Return a page's text with its diffs as parts that view.js draws.
+    """Return a page's text with its diffs drawn in two columns, with switches."""
+    stages = set()
 
-    The names that a lesson introduces lead a search to the part that explains them.
-    """
-
-    def part(found):
-        name, a, b, number, before, diff = found.groups()
+    def drawn(found):
+        name, a, b, number, before = found.groups()
         head = f"<!-- generated: {name} -->\n"
         if name == "essence":
-            return head + before + view("home", diff, pair="-".join(essence.PAIR))
-        shown = view("part", diff, pair=f"{a}-{b}", hunk=number)
-        names = new_names(a, b, int(number)) if b in EVERY.values() else []
-        entries = ", ".join(f"!{name}" for name in names)
-        index = f"```{{index}} {entries}\n```\n\n" if names else ""
-        return head + index + before + shown
+            stages.add(essence.PAIR[1])
+            pair = side_by_side.pair(*essence.PAIR)
+            return head + before + raw(page, side_by_side.part("essence", pair))
+        stages.add(b)
+        ideas = side_by_side.ideas(a, b)
+        (idea,) = [one for one in ideas if int(number) in one["numbers"]]
+        if b in EVERY.values():
+            head += index(a, b, int(number))
+        return head + before + raw(page, side_by_side.part("part", idea))
 
-    text, count = PART.subn(part, text)
+    text, count = PART.subn(drawn, text)
     stage = Path(page).parent.name
-    if stage in EVERY.values() and Path(page).name == "README" and previous(stage):
+    if count and stage in EVERY.values():
         title, _, rest = text.partition("\n")
-        head = view("head", pair=f"{previous(stage)}-{stage}")
-        text = f"{title}\n\n{head}\n{rest}"
-    return text + loaded(page) if count else text
+        pair = side_by_side.pair(previous(stage), stage)
+        text = f"{title}\n{raw(page, side_by_side.part('head', pair))}\n{rest}"
+    return text + raw(page, scripts(page, stages)) if count else text
 
 
 def with_exercise(page, text):
@@ -134,16 +136,14 @@ def with_exercise(page, text):
     number = exercise.number
     head, _, rest = text.partition("\n## ")
     commands = f"```sh\nmake exercise E={number}\nmake try\nmake check\nmake hint\n```"
-    scripts = {exercise.name: exercise.script("start")}
-    data = side_by_side.as_script(scripts)
+    change = (exercise.folder / "start.patch").read_text()
     fold = [
         "## What was changed in the stage",
         "<details><summary>This gives the mistake away</summary>",
-        view("own", pair=f"{exercise.stage}-{exercise.name}"),
+        f"```diff\n{change}```",
         "</details>",
-        f'<script type="application/json" class="sbs-scripts">{data}</script>',
     ]
-    parts = [head, commands, "", f"## {rest}", "", "\n\n".join(fold), loaded(page)]
+    parts = [head, commands, "", f"## {rest}", "", "\n\n".join(fold)]
     return "\n".join(parts)
 
 
@@ -180,8 +180,6 @@ def add(app, page, source):
         text += toctree(LISTS[page], [":glob:"])
     if re.match(r"exercises/\d", page):
         text = with_exercise(page, text)
-    if page == "tools/site/side_by_side":
-        text += view("full") + "\n" + loaded(page)
     source[0] = text
 
 
@@ -204,14 +202,11 @@ def mend(path):
 
 
 def finish(app, error):
-    """Sphinx's event `build-finished`: mend its pages, and write the data of diffs."""
+    """Sphinx's event `build-finished`: mend its pages, and add those of one file."""
     if error is None and app.builder.name == "html":
         out = Path(app.outdir)
         for path in out.rglob("*.html"):
             mend(path)
-        data = side_by_side.page_data() | {"suffix": ".html"}
-        code = f"const DIFFS = {side_by_side.as_script(data)};"
-        (out / "_static" / "diffs.js").write_text(code)
         side_by_side.write(out / "side_by_side.html", root="", suffix=".html")
         home = '<a href="index.html">Six scripts, one loss curve</a>'
         playground.write(out / "playground.html", home)

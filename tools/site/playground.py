@@ -9,10 +9,12 @@ import base64
 import gzip
 import json
 import re
-from html import escape
 from pathlib import Path
 
-from tools.pages.side_by_side import VIEW, inline, publish
+from jinja2 import FileSystemLoader
+from markupsafe import Markup
+
+from tools.pages.side_by_side import TEMPLATES, VIEW, inline, publish
 from tools.pages.switches import SWITCHES as ALL_SWITCHES
 from tools.pages.switches import without
 from tools.run import compare, diffs
@@ -43,14 +45,6 @@ HARMLESS = {  # one at a time; together they move the curve
         "says": "No effect, as long as every rank has drawn the same weights.",
     },
 }
-SWITCH = """
-    <article>
-      <label><input type="checkbox" role="switch" id="{name}">
-        <span>{title}</span></label>
-      <pre>{lines}</pre>
-      <p class="says">{says}</p>
-    </article>
-"""
 
 
 def mistakes():
@@ -59,21 +53,16 @@ def mistakes():
     return HARMLESS | {row["name"]: row for row in rows}
 
 
-def code(kind, sign, line):
-    """Return a line of code as HTML."""
-    return f'<span class="{kind}"><b>{sign}</b>{escape(line)}</span>'
-
-
 def switch(name, marks, row):
-    """Return a row of SWITCHES as HTML: the switch, its lines, what happens without.
+    """Return what the page shows of a row of SWITCHES.
 
-    A line that both stages have has no sign.
+    Its lines are (kind, sign, line): those of the diff, or a line that both stages
+    have, and what stands there instead.
     """
     left = mistakes()[row]
     gone = without(PAIR[1], left["edits"])
     stage = diffs.lines(PAIR[1])
     out = [stage[number].strip() for number in gone["struck"]]
-    instead = [line.strip() for line in gone["instead"].splitlines()]
     lines = []
     for hunk in diffs.hunks(*PAIR):
         for line in hunk.changed():
@@ -82,11 +71,11 @@ def switch(name, marks, row):
     shown = []
     for sign, line in lines or [(" ", line) for line in out]:
         kind = {"-": "old", "+": "new", " ": "same"}[sign]
-        shown.append(code(f"{kind} out" if line in out else kind, sign, line))
-    shown += [code("mistake", "!", line) for line in instead]
+        shown.append((f"{kind} out" if line in out else kind, sign, line))
+    for line in gone["instead"].splitlines():
+        shown.append(("mistake", "!", line.strip()))
     title = inline(left["title"])
-    says = inline(left["says"])
-    return SWITCH.format(name=name, title=title, lines="".join(shown), says=says)
+    return {"name": name, "title": title, "lines": shown, "says": inline(left["says"])}
 
 
 def digits():
@@ -107,13 +96,12 @@ def write(target, home="Six scripts, one loss curve"):
         "causes": compare.CAUSES,
         "digits": digits(),
     }
-    switches = "".join(switch(*row) for row in SWITCHES)
-    parts = {"home": home, "switches": switches, "data": json.dumps(data)}
-    paths = [PARTS / name for name in ["style.css", "training.js", "page.js"]]
-    for path in [VIEW / "base.css", VIEW / "losses.js", *paths]:
-        parts[path.name] = path.read_text()
-    page = (PARTS / "page.html").read_text()
-    page = re.sub(r"{{([a-z.]+)}}", lambda found: parts[found[1]], page)
+    templates = TEMPLATES.overlay(loader=FileSystemLoader([PARTS, VIEW]))
+    page = templates.get_template("page.html").render(
+        home=Markup(home),
+        switches=[switch(*row) for row in SWITCHES],
+        data=Markup(json.dumps(data)),
+    )
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(page)
 

@@ -6,6 +6,10 @@ const GUESSES = { moves: "the curve moves", crashes: "it crashes", hangs: "it ha
 const VERDICTS = { moves: "No error, but the curve moves", crashes: "It crashes",
   hangs: "It hangs", nothing: "Nothing changes" };
 
+function escaped(text) {
+  return text.replace(/[&<>"]/g, sign => `&#${sign.charCodeAt(0)};`);
+}
+
 // A lane for each rank: the epochs that it finished, then the line at which it waits.
 function lanes(all) {
   const made = element("ol", "lanes");
@@ -75,22 +79,13 @@ function outcome(one, answer) {
     made.append(numbers("right", right, curves, "wrong"));
   }
   made.append(element("div", "says", one.says));
-  const { torch, backend, data } = DIFFS.recorded;
-  const more = [`Recorded with PyTorch ${torch}, ${backend}, ${data}`];
-  if (one.symptom) more.push(`<a data-file="SYMPTOMS.md#${one.symptom}">Symptoms</a>`);
-  if (one.exercise) {
-    more.push(`<a data-file="${one.page}">Find it yourself</a>: <code>make exercise
-      E=${one.exercise}</code>`);
-  }
-  made.append(element("p", "soft", more.join(" · ")));
   return made;
 }
 
 // The curve beside the front page's diff: the right one, or that of a switch.
 function fillAside(aside, one) {
-  const [, b] = DIFFS.front.pair.split("-");
-  const right = DIFFS.right["01_cpu"]?.["1"] || Object.values(DIFFS.right[b])[0];
-  const own = Object.entries(DIFFS.right[b]).map(
+  const right = DIFFS.right["01_cpu"]["1"];
+  const own = Object.entries(DIFFS.right["04_ddp"]).map(
     ([ranks, curve]) => [onRanks([ranks]), curve]);
   const moved = one ? curvesOf(one) : {};
   const isWrong = Object.keys(moved).length > 0;

@@ -2,7 +2,6 @@
 // Buttons that copy, a filter for the symptoms, whole words that a search marks.
 
 for (const block of document.querySelectorAll(".highlight pre")) {
-  if (block.closest(".sbs")) continue;
   const button = document.createElement("button");
   button.className = "copy";
   button.textContent = "copy";
