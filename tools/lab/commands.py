@@ -17,6 +17,7 @@ from tools.run import data, stages
 from tools.run.diffs import color
 from tools.run.stages import end_at_a_closed_pipe, refuse
 
+WHICH_FILE = "which file has the lines? FROM=chat.txt, say"
 NOT_YET = 3  # exit status of a check that finds a script wrong: no error of make's
 
 
@@ -140,7 +141,7 @@ def main():
     if action == "list":
         progress.list_exercises(*more)
     elif action == "room":
-        show_room(name or refuse("which file? make room FROM=chat.txt"), *more)
+        show_room(name or refuse(WHICH_FILE), *more)
     elif action == "restore":
         restore(name or refuse("which stage? S=4, say"))
     elif action == "reset":

@@ -54,7 +54,7 @@ def show_curves(ours, right):
 
 
 def try_script(exercise, last=""):
-    """Run the learner's script beside a right one; return its exit status.
+    """Run the learner's script beside a right one, and print how both went.
 
     They run as the page means it or, where `last` is not empty, as the last check did.
     """
@@ -81,4 +81,3 @@ def try_script(exercise, last=""):
     show_run("Yours prints:", own)
     if right.rows:
         show_curves(own.rows, right.rows)
-    return own.status
