@@ -17,7 +17,7 @@ from tools.lab.run_record import NOISE
 from tools.lab.setting import Setting
 from tools.pages.switches import STORED, SWITCHES, edited, key, read_outcomes
 from tools.run import compare
-from tools.run.stages import CPU_PROCESSES, RESUMES, script
+from tools.run.stages import CPU_PROCESSES, RESUMES, refuse, script
 from tools.watch.collectives import is_of_others_end
 
 RECORDED = {
@@ -79,6 +79,14 @@ def first_error(record):
     return first
 
 
+def right_curve(stage, processes):
+    """Return the curve of a stage's script as it is. Refuses where it does not end."""
+    found = run(stage, script(stage).read_text(), processes)
+    if found["kind"]:
+        refuse(f"{stage} on {processes} ranks, with nothing left out: {found}")
+    return found["curve"]
+
+
 def outcome(switch, processes, right, limit=LIMIT):
     """Return the OUTCOME of a switch; `right` is the curve of the script as it is."""
     stage = switch["stage"]
@@ -105,8 +113,7 @@ def record_all():
         for processes in switch["ranks"]:
             ranks = str(processes)
             if ranks not in right:
-                text = script(stage).read_text()
-                right[ranks] = run(stage, text, processes)["curve"]
+                right[ranks] = right_curve(stage, processes)
             outcomes[ranks] = outcome(switch, processes, right[ranks])
             print(f"{key(switch)} on {ranks}: {outcomes[ranks]['kind']}", flush=True)
     return found
