@@ -44,6 +44,8 @@ def main():
     if is_one and base:
         diffs.show(base, plans[0].stage)
         print()
+    if os.environ.get("NNODES"):
+        print(f"torchrun waits until it runs on {os.environ['NNODES']} nodes")
     for plan in plans:
         status = run(plan)
         if status:
