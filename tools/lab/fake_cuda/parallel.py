@@ -5,7 +5,7 @@ import os
 import torch
 import torch.distributed as dist
 
-from tools.lab.fake_cuda.devices import STATE, device_name, set_device
+from tools.lab.fake_cuda.devices import STATE, current_device, device_name
 from tools.lab.fake_cuda.placement import get_place, move
 from tools.watch.replace import replace
 
@@ -48,12 +48,10 @@ def parallel_apply(_, replicas, inputs, kwargs, devices):
     """
     devices = [device_name(device) for device in devices]
     STATE.log("replicas", devices=devices, training=replicas[0].training)
-    current = STATE.current
     outputs = []
     for n, replica in enumerate(replicas):
-        set_device(devices[n])
-        outputs.append(replica(*inputs[n], **kwargs[n]))
-    STATE.current = current
+        with current_device(devices[n]):
+            outputs.append(replica(*inputs[n], **kwargs[n]))
     return outputs
 
 
