@@ -130,11 +130,9 @@ def program(path):
     return code + console(command, *lines)
 
 
-def losses(name, text, processes):
-    """Return the losses of a script, a text, run on the sample."""
-    with tempfile.TemporaryDirectory() as runs:
-        train(name, text, processes, runs)
-        return [loss for loss, *_ in compare.read(Path(runs) / name / "metrics.csv")]
+def losses(runs, name):
+    """Return the losses of a run into the folder `runs`/`name`."""
+    return [loss for loss, *_ in compare.read(Path(runs) / name / "metrics.csv")]
 
 
 def row(name, curve):
@@ -166,11 +164,14 @@ def variants(*words):
         text = script(stage).read_text()
         processes = CPU_PROCESSES.get(stage)
         if stage not in curves:
-            curves[stage] = losses(stage, text, processes)
+            trained(stage)
+            curves[stage] = losses(all_runs().name, stage)
         if number:
             processes = int(number)
         changed = patched(text, VARIANTS / f"{name}.patch", stage)
-        curves[name] = losses(name, changed, processes)
+        with tempfile.TemporaryDirectory() as runs:
+            train(name, changed, processes, runs)
+            curves[name] = losses(runs, name)
     rows = [row(name, curve) for name, curve in curves.items()]
     return console(HEADING.format(""), *rows)
 
