@@ -25,6 +25,8 @@ ENV = {**os.environ, "OMP_NUM_THREADS": "1"}
 ENV.pop("RANK", None)
 torch.set_num_threads(1)
 
+pytest_plugins = ["parts"]  # of long lists of cases, a part is run
+
 DISTRIBUTED = ["04_ddp", "05_ddp_inference"]  # of the six
 PARTIAL = 1012, 997  # numbers of images that leave a partial last batch of 96
 EVEN = 1024, 997
