@@ -6,28 +6,75 @@
 
 The summary says which part was run. SAMPLE=N is which one: every 8th case from the Nth
 on, so that eight numbers in a row run them all.
+
+Where a case says from which files it comes, it also runs if one of them has changed
+since all cases passed: passed.json has the digests that the last run with ALL=1 saw.
 """
 
+import functools
+import hashlib
+import json
 import os
 import random
+from pathlib import Path
 
 import pytest
+import torch
 
+ROOT = Path(__file__).resolve().parents[1]
+PASSED = Path(__file__).with_name("passed.json")
 PARTS = {}  # from the name of a list to how many of its cases run, and of how many
+DIGESTS = {}  # from the name of a list to the digest of each of its cases, by its text
 
 
-def part(name, cases, every=8):
+def part(name, cases, every=8, sources=None):
     """Return the cases to run, in order: at least one, all of them with ALL=1.
 
-    `name` is what the summary calls them, in the plural.
+    `name` is what the summary calls them, in the plural. `sources` is a function that
+    returns what a case comes from: paths of files and folders, and texts.
     """
-    chosen = list(cases)
-    whole = len(chosen)
+    whole = list(cases)
+    chosen = whole
     if not os.environ.get("ALL"):
-        first = int(os.environ["SAMPLE"]) % min(every, whole)
-        chosen = chosen[first::every]
-    PARTS[name] = len(chosen), whole
+        first = int(os.environ["SAMPLE"]) % min(every, len(whole))
+        chosen = whole[first::every]
+    if sources:
+        DIGESTS[name] = {str(case): digest(sources(case)) for case in whole}
+        passed = read_passed().get(name, {})
+        chosen = [
+            case
+            for case in whole
+            if case in chosen or passed.get(str(case)) != DIGESTS[name][str(case)]
+        ]
+    PARTS[name] = len(chosen), len(whole)
     return chosen
+
+
+def read_passed():
+    """Return {list: {case: digest}} of the last run with ALL=1 in which all passed."""
+    if not PASSED.exists():
+        return {}
+    return json.loads(PASSED.read_text(encoding="utf-8"))
+
+
+def digest(sources):
+    """Return a digest of texts, of files, and of PyTorch's version."""
+    parts = [torch.__version__.partition("+")[0]]
+    for source in sources:
+        if isinstance(source, str):
+            parts.append(source)
+            continue
+        below = sorted(source.rglob("*")) if source.is_dir() else [source]
+        for file in below:
+            if file.is_file() and "__pycache__" not in file.parts:
+                parts.append(f"{file.relative_to(ROOT)} {file_digest(file)}")
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+@functools.cache
+def file_digest(path):
+    """Return a digest of what a file has."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def pytest_configure(config):
@@ -41,16 +88,26 @@ def pytest_configure(config):
     os.environ["SAMPLE"] = sample
 
 
-def pytest_sessionfinish(session):
-    """In a worker of xdist, which prints no summary: hand over what was run."""
+def pytest_sessionfinish(session, exitstatus):
+    """In a worker of xdist, hand over what was run; else note that all has passed."""
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["parts"] = PARTS
+        session.config.workeroutput["digests"] = DIGESTS
+        return
+    options = session.config.option
+    is_whole = os.environ.get("ALL") and not options.keyword and not options.markexpr
+    if is_whole and exitstatus == 0 and DIGESTS:
+        passed = read_passed() | DIGESTS
+        text = json.dumps(passed, indent=1, sort_keys=True)
+        PASSED.write_text(text + "\n", encoding="utf-8")
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node):
     """Where the summary is printed: take what a worker has handed over."""
-    PARTS.update(getattr(node, "workeroutput", {}).get("parts", {}))
+    output = getattr(node, "workeroutput", {})
+    PARTS.update(output.get("parts", {}))
+    DIGESTS.update(output.get("digests", {}))
 
 
 def pytest_terminal_summary(terminalreporter):

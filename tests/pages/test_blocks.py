@@ -1,15 +1,18 @@
 """Promise: no diff, table or output in the pages is typed by hand, none is stale."""
 
+import json
 import re
+import shutil
 from itertools import pairwise
 
 import pytest
 
 from conftest import ROOT
+from parts import part
 from tools.lab.exercise import patched
 from tools.pages import blocks, reasons, variants
 from tools.run import diffs, ideas
-from tools.run.stages import EVERY, OWN, script
+from tools.run.stages import EVERY, OWN, STAGES, script
 
 PAIRS = [*diffs.EXPLAINED, *pairwise(OWN)]  # the diffs that pages explain
 
@@ -35,25 +38,66 @@ def assert_same(old, new, name):
     assert blocks.same(old, new), f"{name} is stale, run: make docs"
 
 
-def test_generated_parts_are_fresh():
-    """But for the curves of variants, one of which needs a C++ compiler, and below."""
+RUN = {"printed", "verdict", "program", "variants", "inspected"}  # what a run prints
+
+
+def sources(case):
+    """Return what a generated part comes from: the scripts, and who runs them."""
+    kind, *words = case.split()
+    found = [ROOT / "tools/pages/variants.py", ROOT / "data/sample"]
+    if kind == "printed":
+        found += [script(words[0])]
+    elif kind == "verdict":
+        found += [script(stage) for stage in STAGES]
+        found += [ROOT / "tools/run/compare.py"]
+    elif kind == "program":
+        found += [ROOT / words[0], ROOT / "tools/lab/fake_cuda"]
+    elif kind == "inspected":
+        found += [script("after_ddp"), variants.MISTAKES]
+        found += [ROOT / "tools/inspect", ROOT / "tools/watch"]
+    for word in words if kind == "variants" else []:
+        name = word.partition("=")[0]
+        patch = variants.VARIANTS / f"{name}.patch"
+        found += [patch, script(variants.variant_stage(name))]
+    return found
+
+
+def test_generated_parts_that_need_no_run_are_fresh():
     kinds = set()
     for (page, name), text in parts().items():
         kind = name.split()[0]
         kinds.add(kind)
-        if kind not in ("variants", "own_curves"):
+        if kind not in RUN | {"own_curves"}:
             assert_same(text, blocks.make(name), f"{page}: {name}")
     assert kinds == blocks.BLOCKS.keys()
     assert texts("printed").keys() == {f"printed {stage}" for stage in EVERY.values()}
 
 
-OWN_CURVES = list(zip(OWN[:2], variants.SETTINGS, strict=False))
+def of_runs():
+    """Return the names of the generated parts that show what a run prints."""
+    return [name for _, name in parts() if name.split()[0] in RUN]
 
 
-@pytest.mark.parametrize("name, title", OWN_CURVES)
+@pytest.mark.parametrize("name", part("outputs", of_runs(), 10, sources))
+def test_the_output_of_a_run_is_fresh(name):
+    if name.endswith("compile") and not shutil.which("c++"):
+        pytest.skip("torch.compile needs a C++ compiler: Debian's package g++")
+    (text,) = [text for (_, one), text in parts().items() if one == name]
+    assert_same(text, blocks.make(name), name)
+
+
+OWN_CURVES = [(name, title) for title in variants.SETTINGS for name in OWN]
+
+
+def own_sources(case):
+    """Return what a curve of an own script comes from."""
+    return [script(case[0]), json.dumps(variants.SETTINGS[case[1]])]
+
+
+@pytest.mark.parametrize("name, title", part("own curves", OWN_CURVES, 9, own_sources))
 def test_the_curve_of_an_own_script_is_fresh(name, title):
-    """Two of nine, which take a minute; test_own_script compares the scripts."""
     shown = texts("own_curves")["own_curves"]
+    assert len(re.findall(r"test \d", shown)) == len(OWN_CURVES) == 9
     old = re.search(rf"{name} .*", shown[shown.index(title) :])[0]
     new = variants.own_curve(name, title)
     assert_same(f"```console\n{old}", f"```console\n{new}", f"own_curves: {name}")

@@ -1,10 +1,16 @@
-"""Promise: code that a page shows, run, prints what the page shows."""
+"""Promise: code that a page shows, run, prints what the page shows.
+
+Most pages have one such thing, some have several: each is a case of the table CASES.
+"""
 
 import re
 
 import pytest
+from markdown_it import MarkdownIt
 
 from conftest import ROOT, call, command, edited, run
+from parts import part
+from tools.pages import hangs
 from tools.pages.hangs import patched
 from tools.run import ranks
 from tools.run.stages import folder, script
@@ -35,16 +41,7 @@ def epochs(text):
     return re.findall(r"epoch \d/\d  loss \d+\.\d{4}", text)
 
 
-@pytest.mark.parametrize(
-    ("stage", "heading"),
-    [
-        ("04_ddp", "A sampler of your own"),
-        ("04_ddp", "Workers and pinned memory"),
-        ("04_ddp", "`torch.compile` and DDP"),
-        ("07_fsdp", "`torch.compile` and FSDP"),
-    ],
-)
-def test_a_diff_gives_the_curve_that_is_shown(stage, heading, tmp_path):
+def a_diff_gives_the_curve(tmp_path, stage, heading):
     path, section = written(stage, heading, tmp_path)
     no_compiler = '.compile(backend="aot_eager")'  # which needs none for C++
     path.write_text(path.read_text().replace(".compile()", no_compiler))
@@ -53,7 +50,7 @@ def test_a_diff_gives_the_curve_that_is_shown(stage, heading, tmp_path):
     assert epochs(result.stdout) == epochs(section), result.stderr
 
 
-def test_a_grid_saves_what_other_grids_read(tmp_path):
+def a_grid_saves_what_other_grids_read(tmp_path):
     path, section = written(
         "10_hybrid", "Save on one grid, go on with another", tmp_path
     )
@@ -72,13 +69,13 @@ def test_a_grid_saves_what_other_grids_read(tmp_path):
     assert epochs(printed) == epochs(section)
 
 
-@pytest.mark.parametrize("stage", ["04_ddp", "07_fsdp"])
-def test_autocast_gives_the_curve_that_is_shown(stage, tmp_path):
+def autocast_gives_the_curve(tmp_path, stage):
     (diff,) = re.findall(r"(?s)```diff\n(.*?)```", OWN)
     before = "".join(re.findall(r"(?m)^-(.*\n)", diff))
     after = "".join(re.findall(r"(?m)^\+(.*\n)", diff))
     path = edited(stage, tmp_path, (before, after))
     result = run(stage, *DATA, "--out", tmp_path, path=path)
+    assert len(epochs(OWN)) == 3
     assert epochs(result.stdout) == epochs(OWN), result.stderr
 
 
@@ -90,27 +87,21 @@ def printed_by_two_ranks(path, code):
     return result.stdout
 
 
-def test_gradients_come_through_all_gather(tmp_path):
+def gradients_come_through_all_gather(tmp_path):
     section = section_of("04_ddp", "Gradients through `all_gather`")
     (code,) = re.findall(r"(?s)```python\n(.*?)```", section)
     (shown,) = re.findall(r"(?s)```console\n(.*?)```", section)
     assert printed_by_two_ranks(tmp_path / "gather.py", code) == shown
 
 
-@pytest.mark.parametrize("number", range(len(PIECES)))
-def test_a_piece_for_own_scripts_prints_what_is_shown(number, tmp_path):
+def a_piece_for_own_scripts_prints(tmp_path, number):
     _, after = OWN.split(PIECES[number])
     shown = re.match(r"```\n\n```console\n(.*?)```", after, re.DOTALL)[1]
     code = f"{BEGIN}\n{PIECES[number]}\ndist.barrier()\ndist.destroy_process_group()\n"
     assert printed_by_two_ranks(tmp_path / "piece.py", code) == shown
 
 
-def test_the_lines_for_tensorboard_fit(tmp_path):
-    path, _ = written("04_ddp", "Log from one rank", tmp_path)
-    compile(path.read_text(), path, "exec")  # TensorBoard is not installed here
-
-
-def test_the_debugger_stops_one_rank(tmp_path):
+def the_debugger_stops_one_rank(tmp_path):
     path, section = written("04_ddp", "Stop one rank in the debugger", tmp_path)
     words = command("04_ddp", *DATA, "--epochs=1", "--out", tmp_path, path=path)
     typed = re.findall(r"\(Pdb\) (.+)", section)
@@ -120,3 +111,80 @@ def test_the_debugger_stops_one_rank(tmp_path):
     for line in re.findall(r"^(?:tensor|\d|->|Type).*", section, re.MULTILINE):
         assert line in result.stdout
     assert "epoch 1/1  loss 1.4999" in result.stdout
+
+
+def shown_of_hangs():
+    """Return the lines of output that the page of hangs shows."""
+    lines = []
+    for token in MarkdownIt().parse(hangs.PAGE.read_text()):
+        if token.type == "fence" and token.info == "console":
+            lines += [line for line in token.content.splitlines() if line[0] != "$"]
+    return [line for line in lines if line != "…"]
+
+
+def pattern(line):
+    """Return what a line of output matches that the page shows so.
+
+    Numbers are of a line, a time or a process: any will do. … stands for anything.
+    """
+    return re.sub(r"\d+", r"\\d+", re.escape(line)).replace("…", ".*")
+
+
+def runs_that_hang_print(tmp_path):
+    printed = "\n".join(hangs.outputs())
+    lines = shown_of_hangs()
+    assert len(lines) >= 15
+    missing = [line for line in lines if not re.search(pattern(line), printed)]
+    assert missing == [], "run: python -m tools.pages.hangs"
+
+
+CASES = {  # what is run -> the check, and its arguments but the folder for files
+    "hangs": (runs_that_hang_print,),
+    "own sampler": (a_diff_gives_the_curve, "04_ddp", "A sampler of your own"),
+    "workers": (a_diff_gives_the_curve, "04_ddp", "Workers and pinned memory"),
+    "compile": (a_diff_gives_the_curve, "04_ddp", "`torch.compile` and DDP"),
+    "compile FSDP": (a_diff_gives_the_curve, "07_fsdp", "`torch.compile` and FSDP"),
+    "grids": (a_grid_saves_what_other_grids_read,),
+    "autocast": (autocast_gives_the_curve, "04_ddp"),
+    "autocast FSDP": (autocast_gives_the_curve, "07_fsdp"),
+    "all_gather": (gradients_come_through_all_gather,),
+    "debugger": (the_debugger_stops_one_rank,),
+}
+for number in range(len(PIECES)):
+    CASES[f"piece {number}"] = a_piece_for_own_scripts_prints, number
+
+
+def sources(name):
+    """Return what a case comes from: pages and scripts."""
+    if name.startswith("piece"):
+        return [BEGIN, PIECES[CASES[name][1]]]
+    found = [script(stage) for stage in ("04_ddp", "07_fsdp", "10_hybrid")]
+    found += [folder(stage) / "DETAILS.md" for stage in ("04_ddp", "07_fsdp")]
+    found += [script("12_sharded_checkpoint"), folder("10_hybrid") / "DETAILS.md"]
+    if name == "hangs":
+        found = [script("04_ddp"), hangs.HELLO, hangs.PAGE]
+    return [*found, OWN]
+
+
+@pytest.mark.parametrize("name", part("runs that pages show", CASES, 6, sources))
+def test_code_of_a_page_prints_what_the_page_shows(name, tmp_path):
+    check, *arguments = CASES[name]
+    check(tmp_path, *arguments)
+
+
+def test_the_lines_for_tensorboard_fit(tmp_path):
+    path, _ = written("04_ddp", "Log from one rank", tmp_path)
+    compile(path.read_text(), path, "exec")  # TensorBoard is not installed here
+
+
+def test_every_section_with_a_diff_or_an_output_is_run():
+    """Of the pages of details, but for the diff that logs to TensorBoard."""
+    headings = {case[2] for case in CASES.values() if len(case) == 3}
+    headings |= {"Stop one rank in the debugger", "Gradients through `all_gather`"}
+    headings |= {"Save on one grid, go on with another", "Log from one rank"}
+    for stage in "04_ddp", "07_fsdp", "10_hybrid":
+        page = (folder(stage) / "DETAILS.md").read_text()
+        page = re.sub(r"(?s)<!-- generated.*?<!-- end -->", "", page)
+        for section in page.split("\n## ")[1:]:
+            if "```diff" in section or "```console" in section:
+                assert section.partition("\n")[0] in headings

@@ -9,8 +9,9 @@ from mutants import copy
 from nbclient import NotebookClient
 
 from conftest import ENV, EVEN, ROOT, call
+from parts import part
 from tools.pages import notebook as nb
-from tools.run.stages import STAGES
+from tools.run.stages import STAGES, script
 
 FOLDER = ROOT / "notebooks"
 FREE_GPU = "on_a_gpu"
@@ -79,9 +80,19 @@ nb.run = functools.cache(nb.run)
 """
 
 
+def sources(stage):
+    """Return what the outputs of a notebook come from."""
+    own = FOLDER / "source" / f"{stage}.py"
+    tools = [ROOT / "tools/pages/notebook.py", ROOT / "tools/pages/drawing.py"]
+    return [own, *tools, *(script(one) for one in STAGES)]
+
+
+RUN = part("notebooks", STAGES, 6, sources)
+
+
 @pytest.fixture(scope="module")
 def ran(data):
-    """Return {stage: its notebook with outputs}: all six, run on few images.
+    """Return {stage: its notebook with outputs}: those of RUN, run on few images.
 
     One kernel runs one after the other, each with nothing of the one before, and what
     they start is forked: processes of their own would import torch twenty times. The
@@ -89,10 +100,10 @@ def ran(data):
     runs twice.
     """
     together = nbformat.v4.new_notebook()
-    found = {stage: read(stage) for stage in STAGES}
+    found = {stage: read(stage) for stage in RUN}
     once = f"exec({FORKED!r}, {{}})"  # %reset takes no names away there
     for stage, notebook in found.items():
-        folder = ROOT if stage == STAGES[0] else FOLDER
+        folder = ROOT if stage == RUN[0] else FOLDER
         begin = f"%reset -f\nimport os\nos.chdir({str(folder)!r})\n{once}\n%reset -f"
         begin += "\n__spec__ = None"  # which multiprocessing reads
         together.cells += [nbformat.v4.new_code_cell(begin), *notebook.cells]
@@ -103,7 +114,42 @@ def ran(data):
     return found
 
 
-@pytest.mark.parametrize("stage", STAGES)
+def finds_whole_batch(text):
+    """A wrong gradient or count raises no error: the cells print what they compare."""
+    assert "same as the model on the whole batch: True\n" in text
+
+
+def finds_mean_gradients(text):
+    for line in (
+        "both ranks have the same gradients: True",
+        "they are the mean of both: True",
+        "one process has the same ones: True",
+    ):
+        assert f"after:  {line}\n" in text
+    assert not re.search("between the ranks is 0.0000", text)
+    for when, equal in ("built", 3), ("wrapped", 1), ("ten steps later", 1):
+        digests = re.search(rf"^{when} +(\w+) (\w+) (\w+)$", text, re.MULTILINE)
+        assert len(set(digests.groups())) == equal
+
+
+def finds_exact_counts(text):
+    rows = re.findall(r"^(.*?) +(\d+) of +(\d+) ", text, re.MULTILINE)
+    counts = {name: (int(correct), int(total)) for name, correct, total in rows}
+    (images,) = re.findall(r"there are (\d+) test images", text)
+    local = [counts[f"rank {rank}, local"] for rank in range(3)]
+    sums = tuple(sum(column) for column in zip(*local, strict=True))
+    assert counts["all, exact"] == sums
+    assert sums[1] == int(images) == counts["all, padded"][1] - 2
+
+
+FINDS = {
+    "03_dp": finds_whole_batch,
+    "04_ddp": finds_mean_gradients,
+    "05_ddp_inference": finds_exact_counts,
+}
+
+
+@pytest.mark.parametrize("stage", RUN)
 def test_a_notebook_runs(stage, ran):
     notebook = ran[stage]
     assert errors(notebook) == []
@@ -119,6 +165,8 @@ def test_a_notebook_runs(stage, ran):
         if "nb.show_diff(" in cell.source:
             assert "changed lines." in str(cell.outputs)
             assert "<summary>why</summary>" in str(cell.outputs)
+    if stage in FINDS:
+        FINDS[stage](printed(notebook))
 
 
 def test_the_notebook_for_a_free_gpu_ends_with_a_report(monkeypatch):
@@ -138,42 +186,22 @@ def test_the_notebook_for_a_free_gpu_ends_with_a_report(monkeypatch):
     assert "tools.run.launch beyond" in report
 
 
-def test_notebooks_3_to_5_find_what_they_say(ran):
-    """A wrong gradient or count raises no error: the cells print what they compare."""
-    three, four, five = (printed(ran[stage]) for stage in STAGES[2:5])
-    assert "same as the model on the whole batch: True\n" in three
-    for line in (
-        "both ranks have the same gradients: True",
-        "they are the mean of both: True",
-        "one process has the same ones: True",
-    ):
-        assert f"after:  {line}\n" in four
-    assert not re.search("between the ranks is 0.0000", four)
-    for when, equal in ("built", 3), ("wrapped", 1), ("ten steps later", 1):
-        digests = re.search(rf"^{when} +(\w+) (\w+) (\w+)$", four, re.MULTILINE)
-        assert len(set(digests.groups())) == equal
-    rows = re.findall(r"^(.*?) +(\d+) of +(\d+) ", five, re.MULTILINE)
-    counts = {name: (int(correct), int(total)) for name, correct, total in rows}
-    (images,) = re.findall(r"there are (\d+) test images", five)
-    local = [counts[f"rank {rank}, local"] for rank in range(3)]
-    sums = tuple(sum(column) for column in zip(*local, strict=True))
-    assert counts["all, exact"] == sums
-    assert sums[1] == int(images) == counts["all, padded"][1] - 2
-
-
-def test_what_goes_wrong_stops_the_notebook(monkeypatch, capfd):
+def test_what_goes_wrong_stops_the_notebook(capfd):
     """Where a program would end, a notebook needs an error: its next cell would run."""
-    monkeypatch.chdir(ROOT)
     with pytest.raises(RuntimeError, match="exit status 1"):
-        nb.run("01_cpu", "--data", "tests")
-    assert "no MNIST in tests" in capfd.readouterr().out
+        nb.stream(["-c", "import sys; sys.exit('no MNIST')"])
+    assert "no MNIST" in capfd.readouterr().out
 
 
 def test_opening_keeps_copies_with_edits(tmp_path):
     """The copies are as deep as the originals, so that links lead to the stages."""
     there = copy(tmp_path / "clone")
-    words = ["make", "notebooks", "ARGS=--version"]
-    assert call(words, cwd=there).returncode == 0
+    (there / "jupyterlab.py").write_text("import sys\nprint(*sys.argv[1:])\n")
+    words = ["make", "notebooks", "ARGS=--port=1"]
+    begun = call(words, cwd=there)
+    assert begun.returncode == 0
+    assert f"--ServerApp.root_dir={there} " in begun.stdout
+    assert begun.stdout.endswith(" --port=1\n")
     workshop = there / "workshop"
     assert sorted(path.stem for path in workshop.iterdir()) == STAGES
     mine = workshop / "01_cpu.ipynb"

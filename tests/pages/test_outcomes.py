@@ -1,10 +1,12 @@
 """Promise: every idea has a switch, and its outcome is what a run does today."""
 
+import json
 import re
 
 import pytest
 
 from conftest import ROOT
+from parts import part
 from tools.pages import outcomes
 from tools.pages.essence import STEPS
 from tools.run.diffs import EXPLAINED
@@ -13,7 +15,6 @@ from tools.run.stages import script
 
 STORED = outcomes.read_outcomes()
 SWITCHES = {outcomes.key(switch): switch for switch in outcomes.SWITCHES}
-RUN_ANEW = ["04_ddp/set_epoch", "04_ddp/init_process_group on rank 0", "04_ddp/barrier"]
 
 
 def test_every_idea_has_a_switch_that_leaves_lines_out():
@@ -64,12 +65,23 @@ def same(old, new):
     return {**old, "curve": None} == {**new, "curve": None}
 
 
-@pytest.mark.parametrize("name", RUN_ANEW)
-def test_a_switch_does_today_what_is_stored(name):
-    stored = STORED["switches"][name]["2"]
-    right = STORED["right"]["04_ddp"]["2"]
+def sources(case):
+    """Return what an outcome comes from: the script, and what is left out of it."""
+    name, _ = case
+    switch = SWITCHES[name]
+    edits = json.dumps([switch["edits"], switch.get("fake")])
+    return [script(switch["stage"]), edits, ROOT / "tools/pages/outcomes.py"]
+
+
+CASES = [(name, ranks) for name, found in STORED["switches"].items() for ranks in found]
+
+
+@pytest.mark.parametrize("name, ranks", part("outcomes", CASES, 20, sources))
+def test_a_switch_does_today_what_is_stored(name, ranks):
+    stored = STORED["switches"][name][ranks]
+    right = STORED["right"][SWITCHES[name]["stage"]][ranks]
     for limit in 5, 60:  # seconds; the longer one for a machine that is busy
-        found = outcomes.outcome(SWITCHES[name], 2, right, limit)
+        found = outcomes.outcome(SWITCHES[name], int(ranks), right, limit)
         if same(stored, found):
             break
     assert same(stored, found), f"{name}: make outcomes\n{found}"

@@ -10,7 +10,10 @@ import pytest
 from markdown_it import MarkdownIt
 from test_markdown import pages
 
+from conftest import ROOT
+from parts import part
 from tools.pages import pictures
+from tools.run.stages import script
 
 NAMES = list(pictures.PICTURES)
 
@@ -26,7 +29,15 @@ def words(text):
     return found + ["".join(one.itertext()) for one in root.findall(".//{*}text")]
 
 
-@pytest.mark.parametrize("name", NAMES)
+def sources(name):
+    """Return what pictures come from: data, who draws them, and what is measured."""
+    found = [*sorted((ROOT / "tools/bench").iterdir()), script("04_ddp")]
+    for one in "pictures.py", "drawing.py", "sketches.py", "outcomes.json":
+        found.append(ROOT / "tools/pages" / one)
+    return found
+
+
+@pytest.mark.parametrize("name", part("pictures", NAMES, 8, sources))
 def test_a_picture_is_fresh(name):
     """Its data and words. Their places may differ with another matplotlib."""
     old = words(svg(name))
@@ -81,7 +92,9 @@ def test_pictures_show_what_is_so():
 
 def test_the_page_of_fsdp_names_the_peaks_that_its_picture_shows():
     page = (pictures.ROOT / "beyond" / "07_fsdp" / "README.md").read_text()
-    for steps in pictures.memory()[0].values():
+    (moments,) = json.loads(words(svg("memory"))[0])
+    assert len(moments) == 2
+    for steps in moments.values():
         assert len(steps) == 18  # before, forward, backward and step
         peak = max(sum(stored.values()) for stored in steps)
         assert f"{peak / 1e6:.1f} MB" in page
