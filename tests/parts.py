@@ -95,8 +95,9 @@ def pytest_sessionfinish(session, exitstatus):
         session.config.workeroutput["digests"] = DIGESTS
         return
     options = session.config.option
-    is_whole = os.environ.get("ALL") and not options.keyword and not options.markexpr
-    if is_whole and exitstatus == 0 and DIGESTS:
+    limited = options.keyword or options.markexpr or options.collectonly
+    limited = limited or any("::" in word for word in session.config.args)
+    if os.environ.get("ALL") and not limited and exitstatus == 0 and DIGESTS:
         passed = read_passed() | DIGESTS
         text = json.dumps(passed, indent=1, sort_keys=True)
         PASSED.write_text(text + "\n", encoding="utf-8")

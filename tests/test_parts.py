@@ -1,10 +1,12 @@
 """The part of a long list that a run of the tests makes, and what is said of it."""
 
+import shutil
 import sys
 
 import pytest
 
-from conftest import ENV, ROOT, call
+import parts
+from conftest import ENV, call
 from parts import PARTS, part
 
 TWENTY = list(range(20))
@@ -44,37 +46,82 @@ from parts import part
 def test_case(case):
     pass
 """
+KEYED = """
+import pathlib
+import pytest
+from parts import part
+def sources(case):
+    return [pathlib.Path(__file__).with_name(case)]
+@pytest.mark.parametrize("case", part("keyed", ["a", "b", "c", "d"], 4, sources))
+def test_case(case):
+    assert pathlib.Path(__file__).with_name(case).read_text() != "wrong"
+"""
+
+
+def run_tests(folder, text, *flags, **given):
+    """Run a file of tests in a folder, with a parts.py of its own; return the result.
+
+    `given` are ALL and SAMPLE.
+    """
+    (folder / "tests").mkdir(exist_ok=True)
+    shutil.copy(parts.__file__, folder / "tests")
+    (folder / "tests" / "test_few.py").write_text(text)
+    env = {name: ENV[name] for name in ENV if name not in ("ALL", "SAMPLE")}
+    env |= {"PYTHONPATH": folder / "tests", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    words = [sys.executable, "-m", "pytest", "-p", "parts", "-p", "no:cacheprovider"]
+    done = call([*words, *flags, "tests"], env=env | given, cwd=folder)
+    done.said = done.stdout + done.stderr
+    return done
 
 
 @pytest.mark.parametrize(
-    ("given", "workers", "status", "told"),
+    ("given", "flags", "status", "told"),
     [
-        ({}, 2, 0, ["cases: 5 of 20 (ALL=1 runs all; SAMPLE=", "5 passed"]),
         (
-            {"SAMPLE": "6"},
+            {},
+            ["-p", "xdist", "-n", 2],
             0,
-            0,
-            ["cases: 5 of 20", "SAMPLE=6 these again"],
+            ["cases: 5 of 20 (ALL=1 runs all; SAMPLE=", "5 passed"],
         ),
-        ({"ALL": "1"}, 0, 0, ["cases: all 20", "20 passed"]),
-        ({"ALL": "0"}, 0, 4, ["ERROR: ALL=0: ALL=1 runs all cases, without it a part"]),
-        ({"SAMPLE": "x"}, 0, 4, ["ERROR: SAMPLE=x: take the number in a summary"]),
+        ({"SAMPLE": "6"}, [], 0, ["cases: 5 of 20", "SAMPLE=6 these again"]),
+        ({"ALL": "1"}, [], 0, ["cases: all 20", "20 passed"]),
+        (
+            {"ALL": "0"},
+            [],
+            4,
+            ["ERROR: ALL=0: ALL=1 runs all cases, without it a part"],
+        ),
+        ({"SAMPLE": "x"}, [], 4, ["ERROR: SAMPLE=x: take the number in a summary"]),
     ],
 )
 def test_workers_run_the_same_part_and_the_summary_tells_which(
-    tmp_path, given, workers, status, told
+    tmp_path, given, flags, status, told
 ):
-    (tmp_path / "test_few.py").write_text(FEW)
-    env = {name: ENV[name] for name in ENV if name not in ("ALL", "SAMPLE")}
-    env |= {
-        "PYTHONPATH": ROOT / "tests",
-        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-        **given,
-    }
-    words = [sys.executable, "-m", "pytest", "-p", "parts", "-p", "no:cacheprovider"]
-    words += ["-p", "xdist", "-n", workers, tmp_path]
-    done = call(words, env=env, cwd=tmp_path)
-    said = done.stdout + done.stderr
-    assert done.returncode == status, said
+    done = run_tests(tmp_path, FEW, *flags, **given)
+    assert done.returncode == status, done.said
     for text in told:
-        assert said.count(text) == 1, said
+        assert done.said.count(text) == 1, done.said
+
+
+def test_what_has_changed_since_all_passed_runs_beside_the_part(tmp_path):
+    """With SAMPLE=0, the part is the first of four."""
+
+    def told(*flags, **given):
+        return run_tests(tmp_path, KEYED, *flags, **given).said
+
+    (tmp_path / "tests").mkdir()
+    for name in "abcd":
+        (tmp_path / "tests" / name).write_text("right")
+    assert "keyed: all 4" in told(SAMPLE="0")  # nothing is known to have passed
+    assert "keyed: all 4" in told("--collect-only", ALL="1")  # nor after this
+    assert "keyed: all 4" in told("-k", "a", ALL="1")  # nor this
+    (tmp_path / "tests" / "b").write_text("wrong")
+    assert "1 failed, 3 passed" in told(ALL="1")
+    (tmp_path / "tests" / "b").write_text("right")
+    assert "keyed: all 4" in told(SAMPLE="0")
+    assert "4 passed" in told("-p", "xdist", "-n", 2, ALL="1")
+    assert "keyed: 1 of 4" in told(SAMPLE="0")
+    (tmp_path / "tests" / "c").write_text("wrong")
+    changed = told(SAMPLE="0")
+    assert "keyed: 2 of 4" in changed
+    assert "1 failed, 1 passed" in changed

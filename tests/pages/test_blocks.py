@@ -75,15 +75,19 @@ def test_generated_parts_that_need_no_run_are_fresh():
 
 def of_runs():
     """Return the names of the generated parts that show what a run prints."""
-    return [name for _, name in parts() if name.split()[0] in RUN]
+    names = [name for _, name in parts() if name.split()[0] in RUN]
+    return list(dict.fromkeys(names))  # two pages may show the same
 
 
 @pytest.mark.parametrize("name", part("outputs", of_runs(), 10, sources))
 def test_the_output_of_a_run_is_fresh(name):
     if name.endswith("compile") and not shutil.which("c++"):
         pytest.skip("torch.compile needs a C++ compiler: Debian's package g++")
-    (text,) = [text for (_, one), text in parts().items() if one == name]
-    assert_same(text, blocks.make(name), name)
+    made = blocks.make(name)
+    shown = [text for (_, one), text in parts().items() if one == name]
+    assert len(shown) >= 1
+    for text in shown:
+        assert_same(text, made, name)
 
 
 OWN_CURVES = [(name, title) for title in variants.SETTINGS for name in OWN]

@@ -52,7 +52,7 @@ def test_every_picture_is_shown_and_described():
         inline = []
         for token in tokens:
             inline += token.children or []
-        for image in (part for part in inline if part.type == "image"):
+        for image in (one for one in inline if one.type == "image"):
             path = (page.parent / image.attrs["src"]).resolve()
             assert path.is_file(), f"{page}: {path}"
             assert len(image.content.split()) >= 10, f"{page}: {path.name} needs words"
