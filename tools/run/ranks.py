@@ -35,11 +35,12 @@ from tqdm import tqdm
 from tools.run.stages import ROOT
 from tools.run.supervise import adopt_orphans, end_children, end_with_parent
 
-# macOS aborts gloo in a process that was forked after torch had been imported:
+# macOS aborts gloo in a process that was forked after torch had been imported. So
+# there the supervisor and its ranks are spawned, and each imports it, for seconds:
 # https://github.com/Lightning-AI/pytorch-lightning/issues/21345
-CONTEXT = multiprocessing.get_context(
-    "spawn" if sys.platform == "darwin" else "forkserver"
-)
+FORKS = sys.platform != "darwin"
+CONTEXT = multiprocessing.get_context("forkserver" if FORKS else "spawn")
+RANKS = multiprocessing.get_context("fork" if FORKS else "spawn")
 PRELOAD = ["torch", "torchvision", "torch.distributed.checkpoint.state_dict"]
 CONTEXT.set_forkserver_preload([*PRELOAD, "tools.run.ranks"])
 
@@ -139,10 +140,9 @@ def supervise(link, job):
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller gets it, and hangs up
     gc.freeze()  # a collection would copy all of PyTorch's objects, for each process
     adopt_orphans()
-    fork = multiprocessing.get_context("fork")
     ranks = []
     for environment in job.environments:
-        ranks.append(fork.Process(target=run_rank, args=(job, environment)))
+        ranks.append(RANKS.Process(target=run_rank, args=(job, environment)))
         ranks[-1].start()
     found = watch(link, ranks, job)
     end_all(ranks)
@@ -181,7 +181,7 @@ def watch(link, ranks, job):
 
 def start_server():
     """Have the process from which all are forked not answer Ctrl-C by a traceback."""
-    if threading.current_thread() is threading.main_thread():
+    if FORKS and threading.current_thread() is threading.main_thread():
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
             multiprocessing.forkserver.ensure_running()
