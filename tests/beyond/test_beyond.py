@@ -10,13 +10,13 @@ from torch.distributed.tensor import DTensor
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from conftest import PARTIAL, ROOT, assert_close, rows, run
+from conftest import OTHER, PARTIAL, ROOT, assert_close, rows, run
 from tools.run.sample import cut, write_part
 from tools.run.stages import BEYOND, CPU_PROCESSES
 
 FSDP, TENSOR, PIPELINE, HYBRID, RESUME, SHARDED = BEYOND.values()
 # 130 and 10 are not multiples of 4, and 1012 images leave 52 for the last batch.
-UNEVEN = ["--batch-size", 96, "--hidden", 130, "--lr", 0.05]
+UNEVEN = ["--batch-size", 96, "--epochs", 2, *OTHER[PARTIAL]]
 ONE_EPOCH = ["--batch-size", 48, "--epochs", 1]
 FILES = {
     RESUME: {"state.pth"},
@@ -37,27 +37,18 @@ def train(stage, data, out, *flags, **options):
     return result.stdout
 
 
-@pytest.fixture(scope="module")
-def uneven(data, tmp_path_factory):
-    """The folder that stage 01 has trained into, in float64 and unevenly."""
-    out = tmp_path_factory.mktemp("01_cpu")
-    train("01_cpu", data(PARTIAL), out, *UNEVEN, "--epochs", 2, float64=True)
-    return out
-
-
 @pytest.mark.parametrize("stage", [FSDP, TENSOR, HYBRID, RESUME, SHARDED])
-def test_four_ranks_in_float64(stage, uneven, data, tmp_path):
-    flags = [*UNEVEN, "--epochs", 2]
+def test_four_ranks_in_float64(stage, trained, data, tmp_path):
     options = {"processes": 4, "float64": True}
-    train(stage, data(PARTIAL), tmp_path, *flags, **options)
-    assert_close(tmp_path, uneven)
+    train(stage, data(PARTIAL), tmp_path, *UNEVEN, **options)
+    assert_close(tmp_path, trained("01_cpu", PARTIAL, 96, float64=True))
 
 
 @pytest.mark.parametrize("count", [1, 5])
-def test_any_number_of_micro_batches(count, uneven, data, tmp_path):
-    flags = [*UNEVEN, "--epochs", 2, "--micro-batches", count]
+def test_any_number_of_micro_batches(count, trained, data, tmp_path):
+    flags = [*UNEVEN, "--micro-batches", count]
     train(PIPELINE, data(PARTIAL), tmp_path, *flags, float64=True)
-    assert_close(tmp_path, uneven)
+    assert_close(tmp_path, trained("01_cpu", PARTIAL, 96, float64=True))
 
 
 @pytest.mark.parametrize("stage", BEYOND.values())
@@ -66,7 +57,7 @@ def test_stage_05_evaluates_what_a_stage_has_saved(stage, trained, data, tmp_pat
     written = {path.name for path in out.iterdir()}
     kept = {"metrics.csv", "model.pth", "stdout", "stderr"}
     assert written == kept | FILES.get(stage, set())
-    flags = ["--checkpoint", out / "model.pth"]
+    flags = ["--checkpoint", out / "model.pth", *OTHER[PARTIAL]]
     correct, total = rows(out)[-1][2:]
     for reader in "05_ddp_inference", RESUME:
         printed = train(reader, data(PARTIAL), tmp_path, *flags)

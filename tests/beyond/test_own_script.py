@@ -17,7 +17,8 @@ from tools.run.stages import load, script
 SCRIPTS = {"before": None, "after_ddp": 2, "after_fsdp": 2}  # and their ranks
 # 13 batches an epoch, and 31 images left over; uneven shards, in two batches each.
 SIZE = 447, 401
-EXACT = ["--norm", "group", "--dropout", 0, "--no-augment"]
+SEED = 5
+EXACT = ["--norm", "group", "--dropout", 0, "--no-augment", "--seed", SEED]
 KILLED = 7
 
 
@@ -31,11 +32,11 @@ def train(name, data, out, *flags, **options):
 
 
 def trained(*words, **options):
-    """Return what a run saved that ended well."""
+    """Return what a run saved that ended well, and the lines that it has printed."""
     result, state = train(*words, **options)
     assert result.returncode == 0, result.stderr
     assert state["epoch"] == len(state["curve"]) == 2
-    return state
+    return {**state, "printed": result.stdout}
 
 
 def off(ours, theirs):
@@ -48,7 +49,7 @@ def off(ours, theirs):
         assert type(tensor) is torch.Tensor
         distances.append((tensor - theirs["model"][name]).abs().max().item())
     assert len(distances) == 2 + len(theirs["model"]) > 10
-    return max(distances)
+    return torch.tensor(distances).max()  # NaN, if there is one
 
 
 def note_steps(rank, folder):
@@ -86,7 +87,20 @@ def exact(data, tmp_path_factory):
 
 @pytest.mark.parametrize("name", ["after_ddp", "after_fsdp"])
 def test_two_ranks_have_the_curve_of_one_process(name, exact):
-    assert off(exact(name)[0], exact("before")[0]) < 1e-12
+    ours = exact(name)[0]
+    right = exact("before")[0]
+    assert off(ours, right) < 1e-12
+    assert ours["printed"] == right["printed"]
+    assert right["printed"].count(f"/{SIZE[1]}\n") == 2
+
+
+@pytest.mark.parametrize("name", ["after_ddp", "after_fsdp"])
+def test_a_batch_that_cannot_be_shared_is_refused(name, data, tmp_path):
+    result, _ = train(name, data, tmp_path / "out", "--accumulate", 3)
+    assert result.returncode != 0
+    assert result.stdout == ""
+    assert set(result.stderr.splitlines()) == {"--batch-size must be a multiple of 6"}
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
@@ -94,7 +108,7 @@ def test_a_step_is_that_of_one_whole_batch(name, exact, data):
     """The last step of an epoch too, which has one piece where the others have two."""
     _, steps = exact(name)
     mnist = datasets.MNIST(data(SIZE), train=True)
-    order = torch.randperm(SIZE[0], generator=torch.Generator().manual_seed(1))
+    order = torch.randperm(SIZE[0], generator=torch.Generator().manual_seed(SEED + 1))
     batches = order[: 13 * 32].split(64)
     assert len(batches[-1]) == 32
     model = load("before").Net("group", dropout=0).double()

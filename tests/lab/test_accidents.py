@@ -34,6 +34,7 @@ def after(text):
     return edit(STAGE, (SAVED, f"{SAVED}\n        {text}"))
 
 
+SPOIL = "        model.layers[3].bias.data[0] = torch.nan\n"
 NO_END = "while True: os.write(1, b'x' * 2**20)"
 NOT_UTF8 = "os.write(1, b'\\xff'); os.write(2, b'\\xfe')"
 OWN_WORDS = "print('ValueError: mine', file=sys.stderr, flush=True)\n1 / 0"
@@ -41,6 +42,7 @@ KILL_ONE = "if rank == '1': os.kill(os.getpid(), 9)"
 SAVE_ALL = "torch.save(model, args.out / 'model.pth')"
 ODD_METRICS = "print('a,b\\n1,2', file=open(args.out / 'metrics.csv', 'w'))"
 NAN = edit(STAGE, ("(loss_sum / count)", "(loss_sum / count * torch.nan)"))
+NAN_SAVED = edit(STAGE, (SAVED, SPOIL + SAVED))
 MIRRORED = edit(STAGE, ("model(images), labels", "model(images.flip(2)), labels"))
 ACCIDENTS = {  # what it is -> the script, and what is said; "" where it passes
     "syntax": ("def main(:\n", r"SyntaxError: .*\n  at line 1: def main\(:"),
@@ -57,6 +59,7 @@ ACCIDENTS = {  # what it is -> the script, and what is said; "" where it passes
     "whole model": (after(SAVE_ALL), "model.pth cannot be read as a state_dict"),
     "odd metrics": (after(ODD_METRICS), "metrics.csv cannot be read"),
     "no number": (NAN, "The loss of epoch 1 is nan; that of stage 1 is 2.2"),
+    "no weights": (NAN_SAVED, "layers.3.bias in model.pth is off by nan"),
     "no stop": (before("while True: pass"), "hangs: .*\n  rank 0 is at line 3: while"),
     "input": (before("input()"), "EOFError"),
 }
@@ -77,8 +80,7 @@ def judge(text):
     record = run_script(text, "04_ddp")
     record.expect_end()
     record.expect_partition()
-    record.expect_curve(run_script(STAGE, "04_ddp"), "stage 1")
-    record.state_dict()
+    record.expect_result(run_script(STAGE, "04_ddp"), "stage 1")
 
 
 @pytest.mark.parametrize("name", ACCIDENTS)

@@ -1,6 +1,7 @@
 """Promise: a workshop's tracks, timetable, screens and papers fit the exercises."""
 
 import csv
+import html
 import os
 import re
 import shutil
@@ -91,6 +92,7 @@ def test_a_track_leads_to_its_next_exercise(tmp_path, monkeypatch):
     assert f"\nNext: make exercise E={after.number}\n" in told
     refused = act("exercise", "TRACK=week")
     assert refused.stderr.startswith("there is no track 'week': TRACK is one of ")
+    assert act("exercises", "WHO=Ada").stdout == told  # the track is what it was
 
 
 # Exercises of 5, 10 and 10 minutes.
@@ -101,11 +103,13 @@ ROOM = f"""\
 11:20 Ada: ready | Linux x86_64 | Python 3.12.3 | torch 2.15.0 | cores 4
 11:21 Bob: not ready: no .venv
 11:22 Eve: ready | Linux x86_64 | Python 3.12.3 | torch 2.15.0 | cores 4
+11:23 <i>Al</i>: not ready: disk
 11:24 Eve: not ready: PyTorch 2.6.0 | Linux x86_64 | Python 3.12.3 | cores 4
 12:50 From Ada to everyone:
     Ada: 2 of 34 solved ({EASY} {TIMING}), begun: {SAMPLER}
 how do I begin?
 [12:58] Cy: 1 of 34 solved ({EASY}), next: {TIMING}
+[12:58] <i>Al</i>: 0 of 34 solved, begun: {SAMPLER}
 [12:59] Ada: 2 of 34 solved ({EASY} {TIMING}), begun: {SAMPLER}
 1:02 Cy: see you at 1:30
 """
@@ -117,15 +121,15 @@ def test_a_room_says_who_is_ready_and_who_is_at_what_since_when(tmp_path):
     words = ["make", "room", f"FROM={path}", f"OUT={tmp_path}"]
     *told, page = call(words).stdout.splitlines()
     assert told == [
-        "1 ready; Bob: no .venv; Eve: PyTorch 2.6.0",
+        "1 ready; Bob: no .venv; Eve: PyTorch 2.6.0; <i>Al</i>: disk",
         f"{EASY}   2 solved",
         f"{TIMING}   1 solved  Cy (4 min)",
-        f"{SAMPLER}   0 solved  Ada (stuck for 12 min)",
+        f"{SAMPLER}   0 solved  Ada (stuck for 12 min), <i>Al</i> (4 min)",
     ]
     assert page == (tmp_path / "room.html").as_uri()
     shown = (tmp_path / "room.html").read_text()
     assert 'http-equiv="refresh"' in shown
-    assert all(line in shown for line in told)
+    assert all(html.escape(line) in shown for line in told)
     path.write_text("nobody\n")
     for name, said in (path, "no line is the last"), (tmp_path / "no.txt", "No such"):
         result = call(["make", "room", f"FROM={name}"])

@@ -58,6 +58,17 @@ def test_the_file_holds_the_switches_of_today_and_nothing_of_this_machine():
     assert not re.search(r"127\.0|/tmp|NaN|Infinity|0x", text)
 
 
+@pytest.mark.parametrize(
+    "line, kind", [("while True: pass", "hangs"), ("1/0", "crashes")]
+)
+def test_a_run_that_does_not_end_well_is_never_harmless(line, kind):
+    """Even if its curve is the right one, here of no epoch."""
+    first = "import argparse\n"
+    switch = {"stage": "01_cpu", "edits": {first: f"{line}\n{first}"}}
+    found = outcomes.outcome(switch, 1, right=[], limit=2)
+    assert (found["kind"], found["curve"]) == (kind, [])
+
+
 def same(old, new):
     """Return whether two OUTCOMEs are the same, the curves up to rounding."""
     if not outcomes.equal(old["curve"], new["curve"]):

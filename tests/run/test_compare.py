@@ -27,6 +27,9 @@ def changed(epoch, loss=1, correct=0):
         (changed(3, loss=1.02), "a loss is off by 2.0e-02"),
         (changed(30, loss=0.99), "a loss is off by 1.0e-02"),
         (changed(1, correct=3), "3 more or fewer images are right"),
+        (changed(1, correct=-3), "3 more or fewer images are right"),
+        (changed(30, correct=-3), "3 more or fewer images are right"),
+        (changed(1, loss=0.99998), "a loss is off by 2.0e-05; TF32, or images that"),
         ([(*row[:2], 1001) for row in CURVE], "another number of test images"),
     ],
 )
