@@ -95,7 +95,10 @@ class Recorder(recorder.Recorder):
         return super().module_call(original, module, *args, **kwargs)
 
     def network_call(self, original, network, *args, **kwargs):
-        """Around a call of the network: writes down a pass."""
+        """Around a call of the network: writes down a pass.
+
+        One in a backward pass is activation checkpointing's, and uses no new images.
+        """
         weights = {}
         for name, weight in network.named_parameters():
             weights[name.removeprefix("module.")] = weight  # with DDP and without
@@ -106,7 +109,8 @@ class Recorder(recorder.Recorder):
                 digests = {name: digest(weight) for name, weight in weights.items()}
                 self.learn_names(network)
             grad = torch.is_grad_enabled()
-            self.log.write("pass", grad=grad, digest=digests, **facts)
+            kind = "recomputed" if self.in_backward else "pass"
+            self.log.write(kind, grad=grad, digest=digests, **facts)
         return original(network, *args, **kwargs)
 
     def inputs(self, values):

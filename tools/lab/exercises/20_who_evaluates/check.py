@@ -29,3 +29,9 @@ def expect_normal(name, tensor):
             f"The initial values of {name} have a standard deviation of "
             f"{deviation:.4f}, expected {STD}."
         )
+    largest = tensor.abs().max().item() / STD
+    if tensor.numel() > 100 and largest < 2:  # 1 in 22 normal numbers is larger
+        raise Wrong(
+            f"No initial value of {name} is larger than {largest:.2f} standard "
+            "deviations: they are not normally distributed."
+        )

@@ -6,4 +6,4 @@ def check(run):
     record = run(**setting)
     record.expect_all_trained()
     record.expect_devices("cuda:0", "cuda:1")
-    record.expect_curve(run.solution(**setting), "the solution")
+    record.expect_result(run.solution(**setting), "the solution")
