@@ -14,6 +14,7 @@ from conftest import ENV, running, start
 from tools.lab import checks
 from tools.lab.judge import run_script
 from tools.lab.run_record import Limit, Wrong
+from tools.run import ranks
 from tools.run.edit import edit
 from tools.run.stages import script
 
@@ -127,3 +128,10 @@ def test_a_check_that_is_ended_leaves_nothing(tmp_path, monkeypatch, how):
     _, alive = psutil.wait_procs(family, 10)
     assert alive == []
     assert left() == []
+
+
+def test_nobody_else_on_the_network_reaches_the_ranks():
+    store = ranks.start_store()
+    found = psutil.Process().net_connections("tcp")
+    ours = [one for one in found if one.laddr.port == store.port and not one.raddr]
+    assert [one.laddr.ip for one in ours] == ["127.0.0.1"]

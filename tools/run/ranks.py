@@ -17,6 +17,7 @@ import os
 import re
 import runpy
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -189,6 +190,14 @@ def start_server():
             signal.signal(signal.SIGINT, before)
 
 
+def start_store():
+    """Return a TCPStore; unlike PyTorch's own socket, it listens on 127.0.0.1 alone."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    options = {"wait_for_workers": False, "master_listen_fd": listener.detach()}
+    return TCPStore("127.0.0.1", port, is_master=True, **options)
+
+
 def torchrun_variables(processes, port):
     """Return the variables that torchrun sets, a dict for each rank."""
     shared = {
@@ -214,7 +223,7 @@ def run(words, processes=None, float64=False, timeout=120, prepare=None, gpus=""
     """
     environments = [{}]
     if processes:
-        store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        store = start_store()
         environments = torchrun_variables(processes, store.port)
     words = [str(word) for word in words]
     start_server()
