@@ -1,7 +1,13 @@
 # Six scripts, one loss curve. `make` prints what there is.
 
-# Variables of the command line reach the recipes by themselves; `export` would hand on
-# empty ones that nobody gave. Those that are not named in here are refused.
+ifeq ($(wildcard tools/run/launch.py),)
+$(error this is not the folder of this Makefile: make -C FOLDER goes there first)
+endif
+
+# Variables of the command line reach the recipes' environment by themselves, and there
+# a recipe takes them: "$$WHO" is a text, but what "$(WHO)" puts in is read by the shell
+# (as only ARGS are, on purpose). `export` would hand on empty ones that nobody gave.
+# Those that are not named in here are refused.
 KNOWN := $(sort $(shell grep -oE '[A-Z_]+=' Makefile | tr -d =))
 GIVEN := $(foreach name,$(.VARIABLES),$(if $(filter command,$(origin $(name))),$(name)))
 # The shell's own DATA or WHO is not meant for this: only what make is given counts.
@@ -9,6 +15,7 @@ OF_SHELL := $(filter-out $(GIVEN) OMP_NUM_THREADS PYTHON TORCH_INDEX,$(KNOWN))
 $(foreach name,$(OF_SHELL),$(eval $(name) :=))
 
 PYTHON ?= python3
+export PYTHON
 PY := .venv/bin/python
 # what a target needs: the stages, compare and the lab; notebooks too; the tests too
 STAGES := .venv/stages.ready
@@ -19,7 +26,7 @@ HOLDS_dev := $(STAGES) $(NOTEBOOKS)
 BIN := .venv/bin/
 UV := $(or $(wildcard .venv/bin/uv),uv)
 ifeq ($(VENV),none)
-PY := $(PYTHON)
+PY := "$$PYTHON"
 STAGES := active.stages
 NOTEBOOKS := active.notebooks
 DEV := active.dev
@@ -32,6 +39,10 @@ UNKNOWN := $(firstword $(filter-out $(KNOWN),$(GIVEN)))
 ifneq ($(UNKNOWN),)
 $(error there is no variable $(UNKNOWN): 'make help-variables' lists them)
 endif
+# As they were typed: in WHO='$HOME', make would look for a variable H.
+$(foreach name,$(GIVEN),$(eval override $(name) := $$(value $(name)))$(eval export $(name)))
+# Pages and scripts are UTF-8, whatever the locale says.
+export PYTHONUTF8 := 1
 
 .DEFAULT_GOAL := help
 .SUFFIXES:
@@ -83,8 +94,8 @@ help-variables:
 ## The six stages
 all: $(STAGES)  ## the six in order, then compare
 	$(LAUNCH) $@
-	@$(PY) -m tools.run.compare "$(or $(OUT),runs)"
-	@[ "$(DATA)" ] || echo "For all of MNIST instead of 5,000 digits: make data, then make all DATA=data/mnist"
+	@$(PY) -m tools.run.compare "$${OUT:-runs}"
+	@[ "$$DATA" ] || echo "For all of MNIST instead of 5,000 digits: make data, then make all DATA=data/mnist"
 cpu: $(STAGES)  ## stage 1: one process on the CPU
 	$(LAUNCH) $@
 single_gpu: $(STAGES)  ## stage 2: on one GPU; the diff from stage 1
@@ -98,9 +109,9 @@ ddp_inference: $(STAGES)  ## stage 5: evaluation on every rank; the diff from st
 model_parallel: $(STAGES)  ## stage 6: a model on two GPUs; the diff from stage 2
 	$(LAUNCH) $@
 compare: $(STAGES)  ## are the curves equal? a table, and runs/curves.png
-	@$(PY) -m tools.run.compare "$(or $(OUT),runs)"
+	@$(PY) -m tools.run.compare "$${OUT:-runs}"
 diff: $(STAGES)  ## any two stages, in the terminal: A=02_single_gpu B=04_ddp
-	@$(PY) -m tools.run.diffs "$(A)" "$(B)"
+	@$(PY) -m tools.run.diffs "$$A" "$$B"
 side_by_side: $(STAGES)  ## each stage beside the one before it, in the browser
 	@$(PY) -m tools.pages.side_by_side
 playground: $(STAGES)  ## stage 4 trains in the browser, with switches
@@ -109,7 +120,7 @@ playground: $(STAGES)  ## stage 4 trains in the browser, with switches
 ## When the model is too large
 beyond: $(STAGES)  ## the six stages in beyond/, then compare
 	$(LAUNCH) $@
-	@$(PY) -m tools.run.compare "$(or $(OUT),runs)"
+	@$(PY) -m tools.run.compare "$${OUT:-runs}"
 fsdp tensor_parallel pipeline hybrid: $(STAGES)  ## stages 7 to 10
 	$(LAUNCH) $@
 resume sharded_checkpoint: $(STAGES)  ## 11 and 12: continue a killed run
@@ -117,56 +128,57 @@ resume sharded_checkpoint: $(STAGES)  ## 11 and 12: continue a killed run
 
 ## The break-it lab: scripts with one mistake each, to be found
 exercises: $(STAGES)  ## the path through them, and how far you are
-	@$(PY) -m tools.lab.commands list "" "$(WHO)"
+	@$(PY) -m tools.lab.commands list "" "$$WHO"
 exercise: $(STAGES)  ## begin one, in workshop/: E=05; without E the next
-	@$(PY) -m tools.lab.commands begin "$(E)" "$(TRACK)"
+	@$(PY) -m tools.lab.commands begin "$$E" "$$TRACK"
 try: $(STAGES)  ## run your version, beside a right one
-	@$(PY) -m tools.lab.commands try "$(E)" "$(LAST)"
+	@$(PY) -m tools.lab.commands try "$$E" "$$LAST"
 check: $(STAGES)  ## is it solved? what is still wrong?
-	@$(PY) -m tools.lab.commands check "$(E)" "$(WHO)" || [ $$? = 3 ]
+	@$(PY) -m tools.lab.commands check "$$E" "$$WHO" || [ $$? = 3 ]
 hint solution: $(STAGES)  ## the next hint; the diff that solves it: E=05
 hint:
-	@$(PY) -m tools.lab.commands hint "$(E)"
+	@$(PY) -m tools.lab.commands hint "$$E"
 solution:
-	@$(PY) -m tools.lab.commands solution "$(E)"
+	@$(PY) -m tools.lab.commands solution "$$E"
 reset restore: $(STAGES)  ## drop your version of an exercise, E=05; of a stage, S=4
 reset:
-	@$(PY) -m tools.lab.commands reset "$(E)"
+	@$(PY) -m tools.lab.commands reset "$$E"
 restore:
-	@$(PY) -m tools.lab.commands restore "$(S)"
+	@$(PY) -m tools.lab.commands restore "$$S"
 handouts room: $(STAGES)  ## for instructors: to print; who is where, FROM=FILE
 room:
-	@$(PY) -m tools.lab.commands room "$(FROM)" "$(or $(OUT),runs)"
+	@$(PY) -m tools.lab.commands room "$$FROM" "$${OUT:-runs}"
 handouts:
-	@$(PY) -m tools.pages.handouts "$(or $(TRACK),half_day)" "$(or $(OUT),runs)"
+	@$(PY) -m tools.pages.handouts "$${TRACK:-half_day}" "$${OUT:-runs}"
 
 ## A closer look
 inspect: $(STAGES)  ## known silent mistakes in your own script, SCRIPT=train.py
-	@$(PY) -m tools.inspect --ranks "$(or $(NPROC),2)" "$(SCRIPT)" $(ARGS)
+	@$(PY) -m tools.inspect --ranks "$${NPROC:-2}" "$$SCRIPT" $(ARGS)
 notebooks: $(NOTEBOOKS)  ## the companion notebooks, copied into workshop/
 	@mkdir -p workshop
 	@for name in $(notdir $(wildcard notebooks/0*.ipynb)); do \
 	  if [ -e workshop/$$name ]; then echo "workshop/$$name is as you left it"; \
 	  else cp notebooks/$$name workshop/$$name || exit 1; fi; \
 	done
-	@exec $(PY) -m jupyterlab --ServerApp.root_dir="$(CURDIR)" --allow-root \
+	@exec $(PY) -m jupyterlab --ServerApp.root_dir="$$PWD" --allow-root \
 	  --LabApp.default_url=/lab/tree/workshop $(ARGS)
 bench: $(STAGES)  ## how fast, and why: measures this machine for minutes
 	@$(PY) -m tools.bench.benchmark
 trace memory: $(STAGES)  ## what each rank does, and when, S=07_fsdp; what it holds
 trace:
-	@$(PY) -m tools.bench.timeline "$(S)"
+	@$(PY) -m tools.bench.timeline "$$S"
 memory:
 	@$(PY) -m tools.bench.memory
 
 ## This machine
 setup: $(NOTEBOOKS)  ## all that a workshop needs, into .venv, at once
 doctor:  ## is it ready? what works, and what to do
-	@$(MAKE) -s $(STAGES) || { echo "$(or $(subst $() ,_,$(WHO)),$${USER:-$$(id -u)}@$$(uname -n)): not ready:" \
+	@$(MAKE) -s $(STAGES) || { who=$$(printf %s "$$WHO" | tr ' ' _); \
+	  printf '%s: not ready: %s\n' "$${who:-$${USER:-$$(id -u)}@$$(uname -n)}" \
 	  "$(if $(VENV),packages,no .venv)"; exit 1; }
-	@$(PY) -m tools.run.doctor "$(WHO)"
+	@$(PY) -m tools.run.doctor "$$WHO"
 data: $(STAGES)  ## all of MNIST, into data/mnist; FROM=DIR: from .gz files
-	@$(PY) -m tools.run.data "$(FROM)"
+	@$(PY) -m tools.run.data "$$FROM"
 wheelhouse: $(STAGES)  ## the packages of setup, for machines without a network
 	@$(PY) -m tools.run.install wheelhouse
 
@@ -175,7 +187,7 @@ test: $(DEV)  ## the tests, on GPUs too where there are some
 	@OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadgroup
 site: $(DEV)  ## the pages and notebooks as a web site, in _site/
 	@$(BIN)sphinx-build -W --keep-going -q -c tools/site . _site
-	@echo "file://$(CURDIR)/_site/index.html"
+	@echo "file://$$PWD/_site/index.html"
 lint docs outcomes lock mutants compat: $(DEV)  ## see CONTRIBUTING.md
 lint:
 	@$(BIN)ruff check . && $(BIN)ruff format --check .
@@ -193,29 +205,30 @@ docs:
 outcomes:
 	@$(PY) -m tools.pages.outcomes
 lock:
-	@for size in dev notebooks stages; do $(UV) pip compile -q $(U) --universal --python-version 3.10 --no-annotate \
+	@for size in dev notebooks stages; do $(UV) pip compile -q $$U --universal --python-version 3.10 --no-annotate \
 	  --custom-compile-command "make lock" $${constraint:-} pyproject.toml \
 	  $$(test $$size = stages || echo --group pyproject.toml:$$size) -o requirements/$$size.txt \
 	  && constraint="-c requirements/dev.txt" U= || exit 1; done
 mutants:
 	@$(PY) tests/mutants.py
 compat:
-	@$(PYTHON) -m venv .venv-$(or $(TORCH),$(error make compat needs a version, such as TORCH=2.9.1))
-	@.venv-$(TORCH)/bin/pip install -q torch==$(TORCH) \
-	  $$($(PYTHON) -c "from tools.run.active import needed; print(*needed('stages')[1:])")
-	@$(MAKE) all beyond VENV=none PYTHON=.venv-$(TORCH)/bin/python GPUS=cpu OUT=runs/compat-$(TORCH)
+	$(if $(TORCH),,$(error make compat needs a version, such as TORCH=2.9.1))
+	@"$$PYTHON" -m venv ".venv-$$TORCH"
+	@".venv-$$TORCH/bin/pip" install -q "torch==$$TORCH" \
+	  $$("$$PYTHON" -c "from tools.run.active import needed; print(*needed('stages')[1:])")
+	@$(MAKE) all beyond VENV=none PYTHON=".venv-$$TORCH/bin/python" GPUS=cpu OUT="runs/compat-$$TORCH"
 
 # VENV=none: look at the active Python instead.
 active.%:
-	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 10))" || \
-	  { echo "$(PYTHON) is not Python 3.10 or newer: activate another, or PYTHON=python3.11, say" >&2; exit 1; }
+	@"$$PYTHON" -c "import sys; sys.exit(sys.version_info < (3, 10))" || \
+	  { echo "$$PYTHON is not Python 3.10 or newer: activate another, or PYTHON=python3.11, say" >&2; exit 1; }
 	@$(PY) -m tools.run.active $*
 
 # Three sizes of installation, each pinned in requirements/. The larger hold the smaller.
 .venv/%.ready: requirements/%.txt
-	@for python in $(PY) $(PYTHON); do \
-	  $$python -c "import sys; sys.exit(sys.version_info < (3, 10))" 2>/dev/null && exec $$python -m tools.run.install $*; \
-	done; echo "$(PYTHON) is not Python 3.10 or newer: make PYTHON=python3.11, say" >&2; exit 1
+	@for python in $(PY) "$$PYTHON"; do \
+	  "$$python" -c "import sys; sys.exit(sys.version_info < (3, 10))" 2>/dev/null && exec "$$python" -m tools.run.install $*; \
+	done; echo "$$PYTHON is not Python 3.10 or newer: make PYTHON=python3.11, say" >&2; exit 1
 	@touch $@ $(HOLDS_$*)
 
 TARGETS := help help-variables all cpu single_gpu dp ddp ddp_inference model_parallel diff \

@@ -41,6 +41,35 @@ def test_help_says_where_to_begin_and_has_every_variable():
     assert set(re.findall(r"[A-Z_]+(?==)", listed)) == known - {"ANSWERS"}
 
 
+def test_no_shell_reads_what_make_is_given(tmp_path):
+    """Nor the name of the checkout, nor a space in that of the Python."""
+    odd = 'O"Brien $HOME `touch evil` $(touch evil)$(shell touch evil)'
+    checkout = shutil.copytree(ROOT / "tools/run", tmp_path / odd / "tools/run")
+    checkout = checkout.parents[1]
+    shutil.copy(ROOT / "Makefile", checkout)
+    python = tmp_path / "my python"
+    python.write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\n")
+    python.chmod(0o755)
+    targets = "diff data compare room handouts exercises exercise try inspect trace"
+    targets += " check hint solution reset restore doctor notebooks"
+    names = "A B FROM OUT TRACK WHO E LAST NPROC SCRIPT S"
+    given = [f"{name}={odd}" for name in names.split()]
+    given += ["VENV=none", f"PYTHON={python}"]
+    result = call(["make", *targets.split(), *given], cwd=checkout)
+    assert (result.returncode, result.stderr) == (0, "")
+    lines = result.stdout.splitlines()
+    assert lines.count(odd) == 23  # once for each text of each target
+    assert f"--ServerApp.root_dir={checkout}" in lines
+    assert [path for path in checkout.iterdir() if path.name == "evil"] == []
+
+
+def test_make_f_from_elsewhere_says_what_to_do(tmp_path):
+    result = call(["make", "-f", ROOT / "Makefile", "cpu", "OUT=x"], cwd=tmp_path)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "not the folder of this Makefile: make -C FOLDER goes" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
 @pytest.fixture
 def checkout(tmp_path):
     """Return a copy of what makes .venv, with a wheelhouse of two tiny packages.
