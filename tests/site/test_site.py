@@ -3,6 +3,9 @@
 It is built once, as `make site` does, but for the notebooks: other tests run those.
 """
 
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,7 @@ from axe_playwright_python.sync_playwright import Axe
 from conftest import ROOT, call
 from tools.lab.exercise import along_the_path
 from tools.pages import essence
+from tools.pages.switches import read_outcomes
 from tools.run import diffs
 from tools.run.stages import previous
 from tools.site import additions
@@ -18,6 +22,7 @@ from tools.site import additions
 BUILD = [".venv/bin/sphinx-build", "-W", "--keep-going", "-q", "-c", "tools/site"]
 BUILD += ["-D", "nb_execution_mode=off"]
 LOCAL = "file:", "data:", "blob:", "about:"
+VERDICTS = {"moves": "the curve moves", "crashes": "It crashes", "nothing": "No effect"}
 PAGES = 60  # that the site has at least
 LOOKED_AT = [  # one page of each kind
     "index.html",
@@ -37,10 +42,36 @@ def site(tmp_path_factory):
     return out
 
 
+class Host(SimpleHTTPRequestHandler):
+    """Serves a folder below /repository/, and its 404.html for all else."""
+
+    def translate_path(self, path):
+        return super().translate_path(path.removeprefix("/repository"))
+
+    def send_error(self, code, *_):
+        content = Path(self.directory, "404.html").read_bytes()
+        self.send_response(code)
+        self.send_header("Content-Type", "text/html")
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_):
+        """Say nothing in between the tests."""
+
+
+@pytest.fixture(scope="module")
+def served(site):
+    """Return the site's address on a server that works as GitHub Pages does."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Host, directory=site)) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/repository/"
+        server.shutdown()
+
+
 @pytest.fixture
 def page(browser):
     page = browser.new_page(viewport={"width": 1280, "height": 900})
-    page.set_default_timeout(120_000)
+    page.set_default_timeout(60_000)
     yield page
     page.close()
 
@@ -123,6 +154,41 @@ def test_the_front_page_opens_with_eleven_lines_and_their_curve(site, page):
     assert "0.439645" in curve.inner_text()
 
 
+def losses_of(run):
+    """Return the losses that the front page shows of a run: dashes where none were."""
+    losses = [f"{loss:.6f}" for loss, *_ in run["curve"]]
+    return losses + ["–"] * (3 - len(losses))
+
+
+def test_the_front_pages_curve_is_what_the_last_switch_did(site, page):
+    """In the order of the page, then back: who reads it may begin anywhere."""
+    show(page, site / "index.html")
+    stored = read_outcomes()["switches"]
+    switches = page.locator(".home [role=switch]")
+    order = [*range(switches.count())]
+    seen = set()
+    for number in [*order, *reversed(order[:-1])]:
+        switch = switches.nth(number)
+        if switch.is_checked():
+            switch.click()  # off, and on again: now it is the last
+        switch.click()
+        page.locator(".guess").get_by_role("button", name="it hangs").click()
+        runs = stored[switch.input_value()]
+        kind = runs["2"]["kind"]
+        assert VERDICTS[kind] in page.inner_text("aside.curve h3")
+        for column, ranks in (3, "2"), (4, "4"):
+            cells = page.locator(f"aside.curve td:nth-child({column})")
+            shown = [text.split("\n")[0] for text in cells.all_inner_texts()]
+            assert shown == losses_of(runs[ranks]), switch.input_value()
+        wrong = page.locator("aside.curve svg:first-child .wrong circle").count()
+        assert wrong == (kind == "moves") * 2 * 3
+        seen.add(kind)
+    assert seen == {"moves", "crashes", "nothing"}
+    for switch in switches.all():
+        switch.uncheck()
+    assert "One curve" in page.inner_text("aside.curve h3")
+
+
 def test_exercises_are_in_order_and_fold_what_they_break(site, page):
     show(page, site / "exercises/06_same_order.html")
     links = "all => all.map(one => one.getAttribute('href'))"
@@ -147,9 +213,36 @@ def test_what_one_looks_for_is_found(site, page):
     before = rows.count()
     page.get_by_label("Only rows with").fill("module.layers")
     assert 0 < rows.count() < before
-    show(page, site / "search.html", "?q=set_epoch")
-    first = page.locator("#search-results li a").first
-    assert first.get_attribute("href").startswith("04_ddp/README.html#")
+
+
+def test_a_search_leads_to_the_place_that_explains_it_and_quotes_it(served, page):
+    wrong = []
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    ideas = {"set_epoch": "Shuffle again", "all_reduce": "Average the loss"}
+    for name, idea in ideas.items():
+        page.goto(f"{served}search.html?q={name}")
+        page.get_by_text("Search finished").wait_for()
+        first = page.locator("#search-results li").first
+        href = first.locator("a").get_attribute("href")
+        assert href.startswith("04_ddp/README.html#")
+        assert name in first.locator(".context").inner_text()
+        first.locator("a").click()
+        target = page.locator(f"[id={href.partition('#')[2]}]")
+        assert idea in target.locator("h3").first.inner_text()
+    assert wrong == []
+
+
+def test_an_unknown_address_leads_back(served, page):
+    for way in "gone.html", "beyond/gone/at all?x=1":
+        assert page.goto(served + way).status == 404
+        page.locator(f"base[href='{served}']").wait_for(state="attached")
+        page.get_by_label("Words").fill("gloo")
+        page.get_by_role("button", name="Search").click()
+        assert page.url == f"{served}search.html?q=gloo"
+        page.go_back()
+        page.locator(f"base[href='{served}']").wait_for(state="attached")
+        page.get_by_role("link", name="first page").click()
+        assert page.inner_text("h1").startswith("Six scripts")
 
 
 def test_a_page_says_in_its_head_what_it_is_about(site, page):

@@ -53,6 +53,10 @@ PART = re.compile(
     r"```diff\n.*?\n```(?=.*?<!-- end -->)",
     re.DOTALL,
 )
+# The index leads to an empty element in a section, of which a search shows nothing.
+INDEXED = re.compile(
+    r'<section id="([^"]+)">(\s*(?:<span id="[^"]+"></span>)*?<span id=")(index-\d+)"'
+)
 NAME = re.compile(r"[A-Za-z]+_\w+|[A-Z][a-z]+[A-Z]\w+")  # set_epoch, DataParallel
 DESCRIPTION = 155  # letters, at most, that a search engine shows
 
@@ -194,9 +198,10 @@ def describe(app, page, template, context, doctree):
 
 
 def mend(path):
-    """Mend a page for a keyboard and a screen reader; show no path of this machine."""
+    """Mend a page for a keyboard, a screen reader and a search; show no local path."""
     text = path.read_text()
     text = text.replace('role="heading">', 'role="heading" aria-level="2">')
+    text = INDEXED.sub(r'<section id="\3">\2\1"', text)
     text = text.replace(f"{ROOT}/", "").replace(str(ROOT), "(where you cloned it)")
     path.write_text(text.replace("<pre>", '<pre tabindex="0">'))  # it may scroll
 

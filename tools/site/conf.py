@@ -47,6 +47,7 @@ html_theme = "furo"
 pygments_style = "default"
 pygments_dark_style = "github-dark"
 html_static_path = ["static", "../pages/view"]
+html_extra_path = ["404.html"]
 html_css_files = ["base.css", "view.css", "site.css"]
 html_js_files = [("site.js", {"defer": "defer"})]
 html_favicon = "static/favicon.svg"

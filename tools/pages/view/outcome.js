@@ -38,6 +38,11 @@ function onRanks(all) {
   return all[0] === "1" ? "one process" : `${all.join(" and ")} ranks`;
 }
 
+function verdictOf(one, kind) {
+  const noGpu = kind === "nothing" && one.gpus;
+  return noGpu ? "No effect on CPUs; not run on GPUs" : VERDICTS[kind];
+}
+
 // The charts of some curves, and the table of their losses.
 function numbers(name, right, curves, kind) {
   const base = right.map(([loss], n) => [n + .5, loss]);
@@ -64,8 +69,7 @@ function outcome(one, answer) {
   }
   for (const ranks of groups.values()) {
     const { kind, curve, error, exit, lanes: all } = one.outcome[ranks[0]];
-    const noGpu = kind === "nothing" && one.gpus;
-    const verdict = noGpu ? "No effect on CPUs; not run on GPUs" : VERDICTS[kind];
+    const verdict = verdictOf(one, kind);
     const where = `<span>on ${onRanks(ranks)}</span>`;
     made.append(element("p", `verdict ${kind}`, `${verdict} ${where}`));
     if (kind === "crashes") {
@@ -82,16 +86,20 @@ function outcome(one, answer) {
   return made;
 }
 
-// The curve beside the front page's diff: the right one, or that of a switch.
+// The curves beside the front page's diff: the right ones, or those of a switch. A run
+// that ended early has the epochs that it finished.
 function fillAside(aside, one) {
   const right = DIFFS.right["01_cpu"]["1"];
-  const own = Object.entries(DIFFS.right["04_ddp"]).map(
-    ([ranks, curve]) => [onRanks([ranks]), curve]);
-  const moved = one ? curvesOf(one) : {};
-  const isWrong = Object.keys(moved).length > 0;
-  const curves = isWrong ? moved : Object.fromEntries(own);
-  const title = element("h3", "", `${isWrong ? one.title : "One curve"} <span
-    class="soft">Real runs: switch a mistake on, and see what happened</span>`);
-  aside.replaceChildren(title,
-    numbers("stage 1", right, curves, isWrong ? "wrong" : "same"));
+  const curves = {}, kinds = new Set();
+  for (const [ranks, own] of Object.entries(DIFFS.right["04_ddp"])) {
+    const { kind, curve } = one ? one.outcome[ranks] : { kind: "nothing", curve: own };
+    curves[onRanks([ranks])] = curve;
+    kinds.add(kind);
+  }
+  const says = one ? [...kinds].map(kind => verdictOf(one, kind)).join("; ")
+    : "Real runs: switch a mistake on, and see what happened";
+  const isRight = kinds.size === 1 && kinds.has("nothing");
+  aside.replaceChildren(
+    element("h3", "", `${one?.title || "One curve"} <span class="soft">${says}</span>`),
+    numbers("stage 1", right, curves, isRight ? "same" : "wrong"));
 }

@@ -106,9 +106,10 @@ function updateCard(card) {
 }
 
 function update() {
-  const shown = cards.flatMap(updateCard);
+  const shown = new Map(cards.flatMap(updateCard).map(one => [one.name, one]));
   const aside = document.querySelector("aside.curve");
-  if (aside) fillAside(aside, shown.at(-1));
+  const last = [...place.off].findLast(name => shown.has(name));  // as it was flipped
+  if (aside && !aside.closest("[hidden]")) fillAside(aside, shown.get(last));
 }
 
 // ---- keys
