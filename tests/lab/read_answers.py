@@ -57,16 +57,21 @@ class Answer:
         return edit("\n" + exercise.script(self.base), *changes)[1:]
 
 
+def path(name):
+    """Return the file with the answers of an exercise."""
+    return FOLDER / f"{name}.diff"
+
+
 def read(exercise):
     """Return the answers of an exercise.
 
     Raises ValueError for what is not laid out as above.
     """
-    path = FOLDER / f"{exercise.name}.diff"
+    file = path(exercise.name)
     answers = []
-    for number, line in enumerate(path.read_text().splitlines(), start=1):
+    for number, line in enumerate(file.read_text().splitlines(), start=1):
         head = HEAD.fullmatch(line)
-        where = f"{path.name}:{number}"
+        where = f"{file.name}:{number}"
         if head and head[1] in ("right", "wrong"):
             answers.append(Answer(head[1], head[2], where))
         elif not line or line.startswith("#"):

@@ -11,11 +11,12 @@ import pytest
 
 import read_answers
 from conftest import ROOT, call
+from parts import part
 from tools.lab import checks
 from tools.lab.exercise import along_the_path
 from tools.lab.judge import judge
 from tools.lab.run_record import Wrong
-from tools.run.stages import EVERY
+from tools.run.stages import EVERY, script
 
 EXERCISES = sorted(along_the_path(), key=lambda one: one.number)
 HANGING = 1  # seconds, after which a script that has to hang is ended
@@ -58,17 +59,21 @@ REASONS = {  # a part of what the check says of the broken script
 }
 
 
-def parameters():
-    """Return the exercises as parameters: the tests of one share a worker, and runs."""
-    return [
-        pytest.param(one, id=one.name, marks=pytest.mark.xdist_group(one.name))
-        for one in EXERCISES
-    ]
+BY_NAME = {one.name: one for one in EXERCISES}
 
 
-@pytest.fixture(params=parameters())
-def exercise(request):
-    return request.param
+def sources(name):
+    """Return what the verdicts of an exercise come from."""
+    stage = BY_NAME[name].stage
+    rooms = [ROOT / "tools/watch", ROOT / "tools/run/ranks.py", *LAB]
+    return [BY_NAME[name].folder, read_answers.path(name), script(stage), *rooms]
+
+
+LAB = [ROOT / "tools/lab/fake_cuda", *sorted((ROOT / "tools/lab").glob("*.py"))]
+ANSWERED = [  # those of an exercise share a worker, and runs
+    pytest.param(name, marks=pytest.mark.xdist_group(name))
+    for name in part("exercises with their answers", BY_NAME, 8, sources)
+]
 
 
 def verdict(exercise, text, expected=""):
@@ -96,7 +101,9 @@ def test_all_exercises_are_there():
     assert len(build) == 4
 
 
-def test_answers(exercise):
+@pytest.mark.parametrize("name", ANSWERED)
+def test_answers(name):
+    exercise = BY_NAME[name]
     # the solution first: others are compared with its runs, which are kept
     assert verdict(exercise, exercise.script("solution")) == ("", None)
     reason = REASONS[exercise.number]
@@ -133,6 +140,7 @@ def test_the_scripts_are_clean(tmp_path):
     assert result.returncode == 0, result.stdout
 
 
+@pytest.mark.parametrize("exercise", EXERCISES, ids=BY_NAME)
 def test_the_page_of_an_exercise(exercise):
     titles = re.findall(r"^## (.*)$", exercise.text, re.MULTILINE)
     assert titles == ["What you observe", "Your task", "Hints", "Where people met it"]
