@@ -208,7 +208,7 @@ lock:
 	@for size in dev notebooks stages; do $(UV) pip compile -q $$U --universal --python-version 3.10 --no-annotate \
 	  --custom-compile-command "make lock" $${constraint:-} pyproject.toml \
 	  $$(test $$size = stages || echo --group pyproject.toml:$$size) -o requirements/$$size.txt \
-	  && constraint="-c requirements/dev.txt" U= || exit 1; done
+	  && constraint="-c requirements/dev.txt" || exit 1; done
 mutants:
 	@$(PY) tests/mutants.py
 compat:

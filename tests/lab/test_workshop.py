@@ -144,6 +144,7 @@ def test_who_can_install_nothing_has_a_line_for_the_instructor(tmp_path):
     result = call(words, cwd=tmp_path, env=ENV)
     assert result.returncode != 0
     assert result.stdout == "Bob_B: not ready: no .venv\n"
+    assert result.stderr.startswith("false is not Python 3.10 or newer: make PYTHON=")
 
 
 def test_handouts_have_the_track_s_sheets_and_answers(tmp_path):

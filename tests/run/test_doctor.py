@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from conftest import call
-from tools.run import data, doctor
+from conftest import ROOT, call
+from tools.run import data, doctor, ranks
 from tools.run.gpus import count_cpus
 
 
@@ -40,6 +40,40 @@ def test_a_failure_gives_exit_status_1(monkeypatch, capsys, tmp_path):
     assert lines[2].startswith("processes  FAILURE  DistError: broken: try ")
     assert f"{path} is damaged: " in lines[4]
     assert lines[5].startswith("Eve: not ready: PyTorch 2.8.0, processes, mnist | ")
+
+
+def test_what_is_missing_or_damaged_is_no_ok(monkeypatch, tmp_path):
+    monkeypatch.setattr(doctor, "needed", lambda size: ["torch", "no-such", "nor-this"])
+    line = "no-such, nor-this not installed: rm -r .venv, make setup"
+    assert doctor.packages() == ("FAILURE", line)
+    full = shutil.copytree(data.SAMPLE, tmp_path / "mnist")
+    monkeypatch.setattr(data, "FULL", full)
+    assert doctor.mnist() == ("OK", "data/sample, 5000 images; data/mnist, 5000")
+    (full / "MNIST/raw/train-images-idx3-ubyte").unlink()
+    with pytest.raises(ValueError, match="train-images-idx3-ubyte is missing"):
+        doctor.mnist()
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=2**27))
+    verdict, text = doctor.disk()
+    assert (verdict, text[:12]) == ("WARNING", "0.1 GiB free")
+
+
+def spoil(rank):
+    """Have a sum come out wrong, in a single number and on one rank."""
+    all_reduce = torch.distributed.all_reduce
+
+    def spoiled(value):
+        all_reduce(value)
+        value[-1] -= rank
+
+    torch.distributed.all_reduce = spoiled
+
+
+@pytest.mark.parametrize("prepare", [None, (spoil,)])
+def test_a_wrong_sum_is_an_error(prepare):
+    result = ranks.run([ROOT / "tools/run/probe.py"], 2, prepare=prepare)
+    assert (result.returncode != 0) == bool(prepare), result.stderr
+    if prepare:
+        assert "ArithmeticError: gloo gave 2.0 instead of 3" in result.stderr
 
 
 @pytest.mark.parametrize(

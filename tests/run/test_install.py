@@ -4,6 +4,7 @@ import re
 import shutil
 import sys
 import zipfile
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,16 +15,18 @@ from tools.run import install
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["cpu", "NPRC=a b"], "no variable NPRC: 'make help-variables' lists them."),
-        (["04_ddp"], "no target 04_ddp: 'make help' lists them."),
-        (["check", "06"], "no target 06: is it E=06? 'make help' lists them."),
+        (["cpu", "NPRC=a b"], "there is no variable NPRC: 'make help-variables' lists"),
+        (["04_ddp"], "there is no target 04_ddp: 'make help' lists them."),
+        (["check", "06"], "there is no target 06: is it E=06? 'make help' lists them."),
+        (["cpu", "VENV=x"], "VENV=x: take VENV=none, which uses the active Python, or"),
+        (["compat"], "make compat needs a version, such as TORCH=2.9.1"),
     ],
 )
 def test_a_word_that_make_does_not_know_is_refused(words, line):
     result = call(["make", *words, "PYTHON=nowhere"])
     assert result.returncode != 0
     assert result.stdout == ""
-    assert f"there is {line}" in result.stderr
+    assert line in result.stderr
     assert result.stderr.count("\n") == 1
 
 
@@ -174,6 +177,123 @@ def test_where_torch_comes_from(
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(install, "answers", lambda url: answers)
     assert install.find_torch(uv) == (options, cuda)
+
+
+DOWNLOAD = "-m pip download --only-binary :all: --dest"
+
+
+def test_a_wheelhouse_has_what_setup_asks_it_for(monkeypatch, tmp_path, capsys):
+    asked = []
+    monkeypatch.setattr(install, "succeeds", lambda *words: asked.append(words) or True)
+    monkeypatch.setattr(install, "find_torch", lambda uv: (["--index-url", "x"], False))
+    monkeypatch.setattr(install, "PYTHON", tmp_path)  # .venv is there
+    monkeypatch.setenv("OUT", str(tmp_path))
+    install.wheelhouse()
+    assert capsys.readouterr().out.endswith(f"make setup WHEELHOUSE={tmp_path}\n")
+    (tmp_path / "torch-1.0-none.whl").touch()
+    monkeypatch.setenv("WHEELHOUSE", str(tmp_path))
+    install.setup("notebooks")
+    asked = [list(map(str, words)) for words in asked]
+    for got, installed in zip(asked[:2], asked[2:], strict=True):
+        assert got[1:7] == DOWNLOAD.split()
+        assert got[7] == str(tmp_path)
+        after = got.index("--constraint")
+        assert got[after:] == installed[installed.index("--constraint") :]
+        assert got[after + 1] == "requirements/notebooks.txt"
+    assert "--no-deps" in asked[0] and "x" in asked[0]  # torch alone, of its own index
+    assert {"torch", "matplotlib", "jupyterlab"} < set(asked[1]) - {"x"}
+
+
+@pytest.mark.parametrize(("cuda", "needs"), [(False, "2.0"), (True, "6.2")])
+def test_too_little_room_is_said_before_anything_is_made(
+    cuda, needs, monkeypatch, tmp_path
+):
+    room = SimpleNamespace(free=(6 if cuda else 1.9) * 1e9)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: room)
+    monkeypatch.setattr(install, "find_torch", lambda uv: ([], cuda))
+    monkeypatch.setattr(install, "PYTHON", tmp_path / "python")
+    monkeypatch.setattr(install, "make_venv", lambda: pytest.fail("it makes .venv"))
+    with pytest.raises(SystemExit, match=rf" GB free, and .venv needs {needs}$"):
+        install.setup("stages")
+
+
+def test_an_index_answers_or_not(tmp_path):
+    (tmp_path / "index").touch()
+    assert install.answers((tmp_path / "index").as_uri())
+    assert not install.answers(tmp_path.as_uri())
+    assert not install.answers("no address")
+
+
+# Logs what it is asked to do, and fails where it is the one that has to.
+STAND_IN = """#!/bin/sh
+[ "$1" = -c ] && exec {} "$@"
+echo "$(basename $0) $*${{GPUS:+ on $GPUS}}" >> asked
+[ "$(basename $0)" != "$FAILS" ]
+"""
+COMPILE = "uv pip compile -q --upgrade --universal --python-version 3.10 --no-annotate "
+COMPILE += (
+    "--custom-compile-command make lock{} pyproject.toml {}-o requirements/{}.txt"
+)
+GROUP = "--group pyproject.toml:{} "
+PINNED = " -c requirements/dev.txt"
+MADE = [  # words for make, and what that has done, line by line
+    ("all", ["python -m tools.run.launch all", "python -m tools.run.compare runs"]),
+    (
+        "beyond OUT=o",
+        ["python -m tools.run.launch beyond", "python -m tools.run.compare o"],
+    ),
+    ("inspect SCRIPT=a.py", ["python -m tools.inspect --ranks 2 a.py"]),
+    (
+        "inspect SCRIPT=a.py NPROC=3 ARGS='-x 1'",
+        ["python -m tools.inspect --ranks 3 a.py -x 1"],
+    ),
+    ("test", ["python -m pytest -n 2 --dist loadgroup"]),
+    ("site", ["sphinx-build -W --keep-going -q -c tools/site . _site"]),
+    (
+        "lint",
+        ["ruff check .", "ruff format --check .", "lint-imports --no-logo --no-cache"],
+    ),
+    (
+        "lock U=--upgrade",  # the smaller have the versions of the largest
+        [
+            COMPILE.format("", GROUP.format("dev"), "dev"),
+            COMPILE.format(PINNED, GROUP.format("notebooks"), "notebooks"),
+            COMPILE.format(PINNED, "", "stages"),
+        ],
+    ),
+    (
+        "compat TORCH=1.0 PYTHON=.venv/bin/python",
+        [
+            "python -m venv .venv-1.0",
+            "pip install -q torch==1.0 torchvision",
+            "python -m tools.run.active stages on cpu",
+            "python -m tools.run.launch all on cpu",
+            "python -m tools.run.compare runs/compat-1.0 on cpu",
+            "python -m tools.run.launch beyond on cpu",
+            "python -m tools.run.compare runs/compat-1.0 on cpu",
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize(("words", "lines"), MADE, ids=[words for words, _ in MADE])
+def test_what_make_does_and_that_a_failure_ends_it(words, lines, checkout):
+    for name in "stages", "notebooks", "dev":
+        (checkout / f".venv/{name}.ready").touch()
+    for name in "uv", "python", "ruff", "lint-imports", "sphinx-build":
+        for path in checkout / ".venv/bin" / name, checkout / ".venv-1.0/bin/pip":
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(STAND_IN.format(sys.executable))
+            path.chmod(0o755)
+    shutil.copy(path, checkout / ".venv-1.0/bin/python")
+    for fails in "", *dict.fromkeys(line.split()[0] for line in lines):
+        (checkout / "asked").write_text("")
+        command = ["bash", "-c", f"make {words} -o .venv/bin/python"]
+        result = call(command, cwd=checkout, env={**ENV, "FAILS": fails})
+        asked = (checkout / "asked").read_text().splitlines()
+        done = [line for line in lines if line.split()[0] == fails][:1]
+        assert asked == (lines[: lines.index(done[0]) + 1] if fails else lines)
+        assert (result.returncode != 0) == bool(fails), result.stderr
 
 
 def test_a_larger_size_holds_the_smaller(checkout):
