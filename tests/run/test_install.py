@@ -132,6 +132,26 @@ def test_a_venv_that_cannot_be_made_takes_nothing_with_it(checkout, is_there):
     assert (checkout / ".venv").exists() == is_there
 
 
+KILLS = """
+import os, signal, sys
+os.makedirs(".venv/bin")
+os.symlink(sys._base_executable, ".venv/bin/python")
+os.kill(os.getppid(), signal.SIGKILL)
+"""
+
+
+def test_a_venv_that_is_half_made_is_made_again(checkout):
+    (checkout / "broken").mkdir()
+    (checkout / "broken/venv.py").write_text(KILLS)
+    killed = make(checkout, PYTHONPATH="broken")
+    assert killed.returncode != 0
+    assert (checkout / ".venv/bin/python").exists()
+    result = make(checkout, PATH="/usr/bin:/bin")
+    assert result.returncode == 0, result.stderr
+    assert (checkout / ".venv/bin/pip").exists()
+    assert not (checkout / install.HALF_MADE).exists()
+
+
 @pytest.mark.parametrize("tool", ["uv", "pip"])
 def test_a_wheelhouse_is_enough(checkout, tool):
     """The pinned versions are taken from it, and no index is asked."""

@@ -18,6 +18,7 @@ from tools.run.stages import ROOT, refuse
 
 VENV = Path(".venv")
 PYTHON = VENV / "bin" / "python"
+HALF_MADE = VENV / "half-made"  # a mark, for whoever is killed meanwhile
 PYTORCH = "https://download.pytorch.org/whl/cpu"
 DISK = {True: 6.2, False: 2.0}  # GB that .venv takes with CUDA, and without
 
@@ -61,6 +62,8 @@ def make_venv():
     """Make .venv. If that fails, remove it, but only if it was not there before."""
     was_there = VENV.exists()
     print(f"Making .venv with {sys.executable}", flush=True)
+    VENV.mkdir(exist_ok=True)
+    HALF_MADE.touch()
     try:
         made = succeeds(sys.executable, "-m", "venv", VENV)
     except KeyboardInterrupt:
@@ -69,6 +72,7 @@ def make_venv():
         if not was_there:
             shutil.rmtree(VENV, ignore_errors=True)
         refuse(f"{sys.executable} could not make .venv: see above")
+    HALF_MADE.unlink()
 
 
 def get(command, size, torch, others):
@@ -96,7 +100,7 @@ def setup(size):
     else:
         torch, cuda = find_torch(uv)
         others = []
-    if not PYTHON.exists():
+    if HALF_MADE.exists() or not PYTHON.exists():
         free = shutil.disk_usage(ROOT).free / 1e9
         if free < DISK[cuda]:
             refuse(f"{ROOT} has {free:.1f} GB free, and .venv needs {DISK[cuda]}")
