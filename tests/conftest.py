@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 # What is not about GPUs must not see any; test_gpus.py alone gives them back.
@@ -143,6 +144,14 @@ def running(word):
         if any(word in text for text in process.info["cmdline"] or []):
             found.append(process)
     return found
+
+
+def wait_for(path, seconds=120):
+    """Wait until a run has written `path`."""
+    end = time.monotonic() + seconds
+    while not path.exists():
+        assert time.monotonic() < end, f"no {path} after {seconds} s"
+        time.sleep(0.05)
 
 
 def start(words, **options):

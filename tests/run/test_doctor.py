@@ -2,12 +2,14 @@
 
 import re
 import shutil
+import subprocess
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from conftest import ROOT, call
+from conftest import ROOT, call, running, wait_for
 from tools.run import data, doctor, ranks
 from tools.run.gpus import count_cpus
 
@@ -26,8 +28,8 @@ def test_a_line_for_each_check_and_one_for_the_instructor():
 def test_a_failure_gives_exit_status_1(monkeypatch, capsys, tmp_path):
     """All checks are made, and an error is shown without the warnings before it."""
     stderr = "W: a warning\n[rank0]: x.DistError: broken\n"
-    result = SimpleNamespace(returncode=1, stdout="", stderr=stderr)
-    monkeypatch.setattr(doctor.subprocess, "run", lambda *words, **options: result)
+    child = SimpleNamespace(returncode=1, communicate=lambda timeout: ("", stderr))
+    monkeypatch.setattr(doctor, "running", lambda *_, **options: nullcontext(child))
     root = shutil.copytree(data.SAMPLE, tmp_path / "sample")
     path = root / "MNIST/raw/t10k-labels-idx1-ubyte"
     path.write_bytes(path.read_bytes()[:-1])
@@ -74,6 +76,25 @@ def test_a_wrong_sum_is_an_error(prepare):
     assert (result.returncode != 0) == bool(prepare), result.stderr
     if prepare:
         assert "ArithmeticError: gloo gave 2.0 instead of 3" in result.stderr
+
+
+def test_ranks_that_do_not_answer_end_with_the_doctor(monkeypatch, tmp_path):
+    """It has waited when both of them are there."""
+    name = f"silent_{tmp_path.name}"
+    words = "import os\nimport time\nopen(os.environ['RANK'], 'w')\ntime.sleep(999)\n"
+    (tmp_path / f"{name}.py").write_text(words)
+
+    def wait(child, timeout):
+        for rank in "0", "1":
+            wait_for(tmp_path / rank)
+        raise subprocess.TimeoutExpired(child.args, timeout)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(doctor, "PROBE", name)
+    monkeypatch.setattr(subprocess.Popen, "communicate", wait)
+    verdict, said = doctor.processes()
+    assert (verdict, said[:19]) == ("FAILURE", "no answer in 120 s:")
+    assert not running(name)
 
 
 @pytest.mark.parametrize(

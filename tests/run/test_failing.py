@@ -10,7 +10,7 @@ from contextlib import suppress
 import psutil
 import pytest
 
-from conftest import EVEN, ROOT, call, rows, running, start
+from conftest import EVEN, ROOT, call, rows, running, start, wait_for
 from tools.run.launch import run_lock
 from tools.run.stages import script
 
@@ -36,14 +36,6 @@ def start_make(target, out, *words, **options):
     """Start a run of a stage that is longer than a test waits for."""
     words = [target, f"OUT={out}", f"EPOCHS={LONG}", "GPUS=cpu", *words]
     return start(["make", *words], **options)
-
-
-def wait_for(path, seconds=120):
-    """Wait until a run has written `path`."""
-    end = time.monotonic() + seconds
-    while not path.exists():
-        assert time.monotonic() < end, f"no {path} after {seconds} s"
-        time.sleep(0.05)
 
 
 def assert_nothing_runs(word):
@@ -146,6 +138,18 @@ def test_the_ranks_end_with_what_started_them(names, how, family, tmp_path):
     assert process.returncode != 0
     assert_nothing_runs(str(tmp_path / "out"))
     assert (tmp_path / "out/unfinished").exists()
+
+
+def test_ctrl_z_stops_a_stage_and_fg_continues_it(family):
+    process, found = family
+    del found["make"]  # it stops by itself, where a shell has started it
+    for how, is_stopped in (signal.SIGTSTP, True), (signal.SIGCONT, False):
+        os.killpg(process.pid, how)  # what a terminal and a shell do
+        end = time.monotonic() + 60
+        for one in found.values():
+            while (one.status() == psutil.STATUS_STOPPED) != is_stopped:
+                assert time.monotonic() < end, one
+                time.sleep(0.05)
 
 
 def test_ctrl_c_ends_a_stage(family, tmp_path):

@@ -17,11 +17,14 @@ from tools.run import data
 from tools.run.active import is_there, needed
 from tools.run.gpus import count_cpus, count_gpus
 from tools.run.stages import ROOT, end_at_a_closed_pipe, too_old
+from tools.run.supervise import running
 
 OK = "OK"
 WARNING = "WARNING"
 FAILURE = "FAILURE"  # a stage could not run
 AGAIN = "rm -r .venv, make setup"
+PROBE = "tools.run.probe"  # what each rank runs
+LIMIT = 120  # seconds that it may take
 
 
 def packages():
@@ -63,14 +66,18 @@ def gpus():
 
 def processes():
     words = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    words += [f"--nproc-per-node={max(count_gpus(), 2)}", "-m", "tools.run.probe"]
-    options = {"capture_output": True, "text": True, "timeout": 120}
-    result = subprocess.run(words, **options)
-    if result.returncode:
-        error = re.search(r"\w+Error: .+", result.stderr)  # warnings come before it
-        why = error[0] if error else result.stderr.strip().partition("\n")[0]
+    words += [f"--nproc-per-node={max(count_gpus(), 2)}", "-m", PROBE]
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with running(words, **options) as child:
+        try:
+            stdout, stderr = child.communicate(timeout=LIMIT)
+        except subprocess.TimeoutExpired:
+            return FAILURE, f"no answer in {LIMIT} s: try {' '.join(words)}"
+    if child.returncode:
+        error = re.search(r"\w+Error: .+", stderr)  # warnings come before it
+        why = error[0] if error else stderr.strip().partition("\n")[0]
         return FAILURE, f"{why}: try {' '.join(words)}"
-    found = result.stdout.strip()
+    found = stdout.strip()
     if count_cpus() < 2:
         return WARNING, f"{found}, but they share one core, which is slow"
     return OK, f"{found}, on {count_cpus()} cores"

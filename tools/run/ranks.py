@@ -34,7 +34,7 @@ from torch.distributed import TCPStore
 from tqdm import tqdm
 
 from tools.run.stages import ROOT
-from tools.run.supervise import adopt_orphans, end_children, end_with_parent
+from tools.run.supervise import adopt_orphans, end_children, end_with_parent, pause
 
 # macOS aborts gloo in a process that was forked after torch had been imported. So
 # there the supervisor and its ranks are spawned, and each imports it, for seconds:
@@ -139,6 +139,7 @@ def end_all(ranks):
 def supervise(link, job):
     """Start the ranks of a job, and end them; then send what `watch` returns."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller gets it, and hangs up
+    signal.signal(signal.SIGTSTP, pause)
     gc.freeze()  # a collection would copy all of PyTorch's objects, for each process
     adopt_orphans()
     ranks = []

@@ -6,7 +6,7 @@ import shlex
 import signal
 import subprocess
 import sys
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 import psutil
 
@@ -52,19 +52,45 @@ def print_command(environment, words):
     print("$", *variables, *map(shlex.quote, words), flush=True)
 
 
-def run_command(environment, words):
-    """Run a command to its end, or to Ctrl-C, and return its exit status.
+def pause(*_):
+    """Stop all that this process has started, and itself, until it is continued.
 
-    What the command leaves running is ended. If this process is killed, torchrun gets
-    SIGTERM, at which it ends its ranks. A status below 0 is the number of a signal.
+    They are in sessions of their own, which a terminal's Ctrl-Z and fg do not reach.
     """
+    started = psutil.Process().children(recursive=True)
+    for one in started:
+        with suppress(psutil.NoSuchProcess):
+            one.suspend()
+    os.kill(os.getpid(), signal.SIGSTOP)
+    for one in started:
+        with suppress(psutil.NoSuchProcess):
+            one.resume()
+
+
+@contextmanager
+def running(words, **options):
+    """Start a command, a subprocess.Popen with `options`; at the end leave none of it.
+
+    Ctrl-Z stops it. If this process is killed, torchrun gets SIGTERM, at which it ends
+    its ranks.
+    """
+    signal.signal(signal.SIGTSTP, pause)
     adopt_orphans()
     others = psutil.Process().children()
     # In a session of its own, so that Ctrl-C reaches this process alone.
-    options = {"start_new_session": True, "preexec_fn": end_with_parent}
-    variables = {**os.environ, **environment, "PYTHONUNBUFFERED": "1"}
-    child = subprocess.Popen(words, env=variables, **options)
+    options |= {"start_new_session": True, "preexec_fn": end_with_parent}
+    child = subprocess.Popen(words, **options)
     try:
-        return child.wait()
+        yield child
     finally:
         end_children(spared=others)
+
+
+def run_command(environment, words):
+    """Run a command to its end, or to Ctrl-C, and return its exit status.
+
+    A status below 0 is the number of a signal.
+    """
+    variables = {**os.environ, **environment, "PYTHONUNBUFFERED": "1"}
+    with running(words, env=variables) as child:
+        return child.wait()
