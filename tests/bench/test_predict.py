@@ -23,16 +23,33 @@ def test_a_ring_takes_what_its_messages_take(number):
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "percent"),
-    [("NETWORK", 10e9, 45), ("NETWORK", 100e9, 88), ("STEP", 7.2, 98)],
+    ("name", "value", "worst", "best"),
+    [
+        ("NETWORK", 10e9, "45%", "64%"),
+        ("NETWORK", 100e9, "88%", "100%"),
+        ("STEP", 7.2, "98%", "100%"),
+    ],
 )
-def test_other_numbers_predict_what_the_page_says(name, value, percent, monkeypatch):
+def test_other_numbers_predict_what_the_page_says(
+    name, value, worst, best, monkeypatch
+):
     monkeypatch.setattr(predict, name, value)
-    assert predict.prediction()[-1][-1] == f"{percent}%"
-    assert f" {percent}%" in PAGE
+    last = predict.prediction()[-1]
+    assert (last[4], last[6]) == (worst, best)
+    assert all(f" {share}" in PAGE for share in (worst, best))
+
+
+def test_an_overlap_hides_what_the_backward_pass_has_time_for():
+    *_, worst, best = zip(*[predict.steps(nodes, 8) for nodes in (1, 2)], strict=True)
+    assert best[0] == predict.STEP
+    assert worst[1] - best[1] == pytest.approx(predict.BACKWARD * predict.STEP)
+    for times, percent in (worst, 9), (best, 42):
+        one, two = times
+        assert f"{1 - two / 2 / one:.0%}" == f"{percent}%"
+        assert f" {percent}%" in PAGE.partition("<!--")[0]
 
 
 def test_the_command_of_the_page_prints_its_table():
     assert "\n.venv/bin/python -m tools.bench.predict\n" in PAGE
     result = call([sys.executable, "-m", "tools.bench.predict"])
-    assert result.stdout.splitlines()[-1].endswith(" 45%"), result.stderr
+    assert result.stdout.splitlines()[-1].endswith(" 64%"), result.stderr

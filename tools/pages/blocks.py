@@ -92,7 +92,7 @@ def bench():
 def prediction():
     """Return what `tools.bench.predict` prints, as Markdown."""
     headings, *rows = predict.prediction()
-    return f"{predict.assumptions()}\n\n{table('rrrrrr', headings, rows)}"
+    return f"{predict.assumptions()}\n\n{table('r' * len(headings), headings, rows)}"
 
 
 def exercises():
