@@ -5,13 +5,16 @@ installed PyTorch, whose checks of devices work without a GPU. tests/stages/test
 has what NCCL refuses.
 """
 
+import datetime
 import importlib.util
 import json
 import mmap
+import time
 from pathlib import Path
 
 import pytest
 import torch
+from torch.nn import Linear
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader
 
@@ -21,6 +24,7 @@ from tools.lab.fake_cuda.parallel import BOUND, SHARED
 from tools.run import ranks
 
 MIXED = "Expected all tensors to be on the same device"
+NOT_READY = "CUDA error: device not ready"
 LIMIT = "The lab's fake GPU does not have this"
 # An expression, and the device of what it gives, its value, or a part of its error. g0
 # and g1 are vectors on GPUs, c is one on the CPU; n0 and nc are numbers, i0 and ic are
@@ -34,6 +38,18 @@ RULES = [
     ("g0.copy_(c)", "cuda:0"),
     ("g0.to(g1)", "cuda:1"),
     ("c.to(1, torch.float64)", "cuda:1"),
+    ("c.to(device='cuda', dtype=torch.float64)", "cuda:0"),
+    ("g0.to(dtype=torch.float64, device='cpu') + g0", MIXED),
+    ("c.to('cpu', copy=True) is c", "False"),
+    ("g0.to('cuda', copy=True) + c", MIXED),
+    ("c.to('gpu')", "at start of device string: gpu"),
+    ("c.to('cuda', nonblocking=True)", "invalid combination of arguments"),
+    ("Linear(2, 2).to(device='cuda', dtype=torch.float64).weight", "cuda:0"),
+    ("Linear(2, 2).to(device='cuda')(c)", MIXED),
+    ("c.type_as(g1)", "cuda:1"),
+    ("g0.new_tensor([1.0]) + c", MIXED),
+    ("(g0.is_cpu, c.is_cpu)", "(False, True)"),
+    ("torch.randn(2, device='cuda', generator=torch.Generator())", "for generator but"),
     ("g0[ic]", "cuda:0"),
     ("c[i0]", MIXED),
     ("cross_entropy(g0.view(1, 2), ic[:1])", MIXED),
@@ -46,15 +62,27 @@ RULES = [
     ("next(iter(DataLoader(c, pin_memory=True)))", "cpu"),
     ("data_parallel(torch.ones(3, 2))", "cuda:0"),
     ("torch.set_default_device('cuda')", LIMIT),
-    ("torch.cuda.Stream()", LIMIT),
+    ("torch.cuda.CUDAGraph()", LIMIT),
     ("torch.cuda.mem_get_info()", LIMIT),
     ("torch.cuda.device_count()", "2"),
     ("torch.cuda.set_device(1) or torch.cuda.current_device()", "1"),
     ("torch.cuda.get_device_name(1)", "a fake cuda:1"),
     ("torch.accelerator.set_device_index(1) or c.cuda()", "cuda:1"),
+    ("torch.accelerator.current_device_index()", "0"),
+    ("c.to(torch.accelerator.current_accelerator())", "cuda:0"),
+    ("torch.accelerator.set_device(1)", "has no attribute 'set_device'"),
+    ("torch.cuda.Stream(2)", "CUDA error: invalid device ordinal"),
     ("elapsed(torch.cuda.synchronize)", "True"),
     ("elapsed(torch.accelerator.synchronize)", "True"),
-    ("elapsed(lambda: None)", "CUDA error: device not ready"),
+    ("elapsed(torch.cuda.current_stream().synchronize)", "True"),
+    ("elapsed(ask_until_it_is_done)", "True"),
+    ("elapsed(torch.cuda.current_stream().query)", NOT_READY),
+    ("elapsed(torch.cuda.Stream(0).synchronize)", NOT_READY),
+    ("elapsed(lambda: None)", NOT_READY),
+    ("elapsed_aside(torch.cuda.Stream.synchronize)", "True"),
+    ("elapsed_aside(lambda _: torch.cuda.default_stream().synchronize())", NOT_READY),
+    ("elapsed_aside(wait_in_the_default_stream)", "True"),
+    ("(datetime.now() - datetime.fromtimestamp(time.time())).days == 0", "True"),
     ("device_in_a_block()", "(1, 0)"),
 ]
 META = torch.ones(2, 2, device="meta")  # in place of a GPU, for the real kernels
@@ -84,6 +112,27 @@ def elapsed(wait):
     return begin.elapsed_time(end) >= fake_cuda.MATMUL
 
 
+def elapsed_aside(wait):
+    """Return what `elapsed` does in a stream of its own, given to the wait."""
+    stream = torch.cuda.Stream(0)
+    with torch.cuda.stream(stream):
+        return elapsed(lambda: wait(stream))
+
+
+def ask_until_it_is_done():
+    """Wait for the current stream by asking an event."""
+    event = torch.Event("cuda")
+    event.record()
+    while not event.query():
+        pass
+
+
+def wait_in_the_default_stream(stream):
+    """Have the default stream wait for another one, and wait for that."""
+    torch.cuda.default_stream().wait_stream(stream)
+    torch.cuda.default_stream().synchronize()
+
+
 def device_in_a_block():
     """Return the current device within a block of another one, and after it."""
     with torch.cuda.device(1):
@@ -98,8 +147,10 @@ def data_parallel(images):
     return layer.weight.grad
 
 
-HELPERS = (cross_entropy, DataLoader, elapsed, device_in_a_block, data_parallel)
-NAMES = {"torch": torch} | {helper.__name__: helper for helper in HELPERS}
+HELPERS = [cross_entropy, DataLoader, Linear, elapsed, elapsed_aside, data_parallel]
+HELPERS += [ask_until_it_is_done, wait_in_the_default_stream, device_in_a_block]
+NAMES = {"torch": torch, "time": time}
+NAMES |= {helper.__name__: helper for helper in HELPERS}
 
 
 def tensors():
@@ -118,6 +169,7 @@ def tensors():
 def write_results(rank, path):
     """Write what RULES and TEXTS give on two fake GPUs to a file."""
     fake_cuda.two_gpus(lambda *_, **__: None)
+    NAMES["datetime"] = datetime.datetime  # as a script would import it now
     found = {}
     square = {"g": torch.ones(2, 2).cuda(), "c": torch.ones(2, 2)}
     for expression in [*dict(RULES), *TEXTS]:
@@ -125,7 +177,7 @@ def write_results(rank, path):
         names = square if expression in TEXTS else tensors()
         try:
             result = eval(expression, NAMES | names)
-        except (RuntimeError, ValueError, TypeError) as error:
+        except (RuntimeError, ValueError, TypeError, AttributeError) as error:
             result = error
         found[expression] = str(getattr(result, "device", result))
     path.write_text(json.dumps(found))

@@ -23,7 +23,7 @@ THREE_RANKS = {"processes": 3, "batch": 48, "train": 495}
 CLOSE = 1e-5
 # Part of an error that is due to the lab, not to the script.
 DUE_TO_LAB = r"NVIDIA|CUDA-enabled|Torch not compiled with|File too large|fake GPU"
-DUE_TO_LAB += "|daemonic"
+DUE_TO_LAB += "|daemonic|CUDA driver"
 
 
 @dataclass(kw_only=True, eq=False)

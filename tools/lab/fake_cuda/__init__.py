@@ -63,11 +63,7 @@ def machines(log, ranks=1):
     os.environ["LOCAL_WORLD_SIZE"] = str(ranks)
 
 
-def gpus_each(count, log):
-    """Have each machine have `count` GPUs, and a rank for each of them."""
-    machines(log, ranks=count)
-    gpus(count, log)
-
-
-one_gpu_each = partial(gpus_each, 1)
-two_gpus_each = partial(gpus_each, 2)
+def two_gpus_each(log):
+    """Have each machine have two GPUs, and a rank for each of them."""
+    machines(log, ranks=2)
+    two_gpus(log)

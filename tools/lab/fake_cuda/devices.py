@@ -7,7 +7,8 @@ top of the time until the GPU has done its work.
 
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import SimpleNamespace
+from datetime import datetime
+from functools import partial
 from typing import Any
 
 import torch
@@ -30,6 +31,8 @@ class State:
     log: Any = None  # a function that writes an event, as Recorder.log
     now: float = 0.0  # ms; only work and waits move this clock
     free: float = 0.0  # ms; when the GPUs will have done their work
+    stream: Any = None  # the current Stream, which gets the work
+    default: Any = None  # the Stream that a script begins with
 
     def wait(self, until):
         """Have the process wait for its GPUs until a time in ms."""
@@ -41,35 +44,84 @@ class State:
         """Give the GPUs a product of matrices to do after what they have."""
         self.now += CALL
         self.free = max(self.now, self.free) + MATMUL / self.speed
+        self.stream.done = self.free
 
 
 STATE = State()
 
 
-class Event:
-    """torch.cuda.Event: when the work before it is done, by the clock."""
+class Work:
+    """What the GPUs were given up to some point, and are done with at a time."""
 
-    def __init__(self, enable_timing=False, **_):
-        self.timing = enable_timing
-        self.at = 0.0  # ms
-
-    def record(self, stream=None):
-        self.at = max(STATE.now, STATE.free)
+    done = 0.0  # ms
+    asked = None  # when the GPUs were to be free, at the latest query
 
     def query(self):
-        return self.at <= STATE.now
+        """Return whether the work is done. To ask again at once is to wait."""
+        STATE.now += CALL
+        if self.asked == STATE.free:
+            STATE.wait(self.done)
+        self.asked = STATE.free
+        return self.done <= STATE.now
 
     def synchronize(self):
-        STATE.wait(self.at)
+        STATE.wait(self.done)
+
+
+class Stream(Work):
+    """torch.cuda.Stream. A GPU does one thing after the other, whatever the stream.
+
+    So a script computes right, here alone, that has a stream not wait for another.
+    """
+
+    def __init__(self, device=None, **_):
+        device_name(device)  # raises where there is no such one
+
+    def __enter__(self):
+        self.before = STATE.stream
+        STATE.stream = self
+
+    def __exit__(self, *_):
+        STATE.stream = self.before
+
+    def wait_stream(self, other):
+        self.done = max(self.done, other.done)
+
+    wait_event = wait_stream
+
+    def record_event(self, event=None):
+        event = event or Event()
+        event.record(self)
+        return event
+
+
+class Event(Work):
+    """torch.cuda.Event, and torch.Event: when the work before it is done."""
+
+    def __init__(self, *given, enable_timing=False, **_):
+        self.timing = enable_timing or True in given  # else given is a device
+
+    def record(self, stream=None):
+        self.done = max(STATE.now, (stream or STATE.stream).done)
 
     def elapsed_time(self, end):
         """Return ms. Raises what CUDA does for events that are not over."""
         if not (self.timing and end.timing):
             why = "Both events must be created with argument 'enable_timing=True'."
             raise ValueError(why)
-        if max(self.at, end.at) > STATE.now:
+        if max(self.done, end.done) > STATE.now:
             raise RuntimeError("CUDA error: device not ready")
-        return end.at - self.at
+        return end.done - self.done
+
+
+class Datetime(datetime):
+    """datetime.datetime, by the clock of the GPUs."""
+
+    @classmethod
+    def now(cls, tz=None):
+        return cls.fromtimestamp(STATE.now / 1000, tz)
+
+    today = utcnow = now
 
 
 def device_name(device=None):
@@ -77,7 +129,8 @@ def device_name(device=None):
 
     None is the current GPU. Raises RuntimeError as CUDA does for one that is not there.
     """
-    name = f"cuda:{device}" if isinstance(device, int) else str(device or "cuda")
+    is_number = isinstance(device, int)
+    name = f"cuda:{device}" if is_number else str(torch.device(device or "cuda"))
     if name == "cuda":
         name = f"cuda:{STATE.current}"
     if name.startswith("cuda:") and int(name[5:]) >= STATE.count:
@@ -106,11 +159,6 @@ def synchronize(device=None):
     STATE.wait(STATE.free)
 
 
-def stream(device=None):
-    """Return the stream that all of a script's work is in."""
-    return SimpleNamespace(synchronize=synchronize)
-
-
 def refuse(*_, **__):
     """Raise NotImplementedError, for what the fake GPUs do not have."""
     raise NotImplementedError(
@@ -119,30 +167,40 @@ def refuse(*_, **__):
     )
 
 
-NAMES = {  # in torch.cuda, torch.accelerator or both -> what is there instead
+NAMES = {  # in torch.cuda, torch.accelerator or both: what is there instead
     "is_available": lambda: True,
     "device_count": lambda: STATE.count,
     "synchronize": synchronize,
-    "current_stream": stream,
-    "default_stream": stream,
+    "current_stream": lambda device=None: STATE.stream,
+    "default_stream": lambda device=None: STATE.default,
+    "set_stream": partial(setattr, STATE, "stream"),
+    "stream": lambda stream: stream,
+    "Stream": Stream,
     "Event": Event,
     "device": current_device,
+    "device_index": current_device,
     "current_device": lambda: STATE.current,
+    "current_device_index": lambda: STATE.current,
     "set_device": set_device,
+    "set_device_index": set_device,
     "get_device_name": lambda device=None: f"a fake {device_name(device)}",
     "get_device_capability": lambda device=None: (8, 0),
     "current_accelerator": lambda check_available=False: torch.device("cuda"),
-    "set_device_index": set_device,
 }
-REFUSED = ["torch.cuda:_lazy_init", "torch.cuda:Stream", "torch.cuda:CUDAGraph"]
+REFUSED = ["torch.cuda:_lazy_init", "torch.cuda:CUDAGraph"]
 REFUSED += ["torch:set_default_device"]
 
 
 def install():
     """Put all names in place; have Python's clocks read that of the GPUs."""
+    STATE.stream = STATE.default = Stream()
     for name, answer in NAMES.items():
-        setattr(torch.cuda, name, answer)
-        setattr(torch.accelerator, name, answer)
+        for module in torch.cuda, torch.accelerator:
+            if hasattr(module, name):
+                setattr(module, name, answer)
+    replace("torch:Stream", Stream)
+    replace("torch:Event", Event)
+    replace("torch:Tensor.record_stream", lambda *_: None)
     for name in REFUSED:
         replace(name, refuse)
     for name in CLOCKS:
@@ -151,3 +209,4 @@ def install():
         else:
             replace(f"time:{name}", lambda _: STATE.now / 1000)
     replace("timeit:default_timer", lambda _: STATE.now / 1000)
+    replace("datetime:datetime", Datetime)

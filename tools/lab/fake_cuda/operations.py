@@ -18,6 +18,7 @@ ANY_DEVICES = {"aten::copy_", "aten::set_", "aten::_has_same_storage_numel"}
 INDEXING = {"aten::index", "aten::index_put_"}
 MATMULS = {"aten::mm", "aten::addmm"}
 READS = {"aten::_local_scalar_dense", "aten::equal"}  # the CPU waits for the GPU
+GENERATOR = "Expected a 'cuda' device type for generator but found 'cpu'"
 SAME = "Expected all tensors to be on the same device, but"
 
 
@@ -95,6 +96,8 @@ class Calls(TorchFunctionMode):
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = dict(kwargs or {})
+        if func is torch._C._nn._parse_to:  # reads the arguments of nn.Module.to
+            return func(*args, **kwargs)
         device = kwargs.pop("device", None)
         kwargs.pop("pin_memory", None)
         result = func(*args, **kwargs)
@@ -102,7 +105,10 @@ class Calls(TorchFunctionMode):
             if device is not None:
                 set_place(made, device_name(device))
             elif get_place(made) is None:
-                set_place(made, "cpu")
+                is_like = func is torch.Tensor.new_tensor
+                set_place(made, get_place(args[0]) if is_like else "cpu")
+            if kwargs.get("generator") and get_place(made) != "cpu":
+                raise RuntimeError(GENERATOR)
         if func is nn.functional.linear:
             log_layer(result)
         return result

@@ -40,19 +40,21 @@ def move(tensor, place, non_blocking=False):
     return copy
 
 
-def to(original, tensor, *args, **kwargs):
+def to(original, tensor, *args, **options):
     """Stand in for Tensor.to(), which takes a device, a dtype, both or a tensor."""
+    names = ["device", "dtype", "non_blocking", "copy"]
     if args and isinstance(args[0], torch.Tensor):
-        args = args[0].device, args[0].dtype
-    elif args and type(args[0]) is int:  # PyTorch for CPUs alone knows no such device
-        args = device_name(args[0]), *args[1:]
-    device, dtype, non_blocking, _ = torch._C._nn._parse_to(*args, **kwargs)
-    if dtype:
-        tensor = original(tensor, dtype)
+        args = args[0].device, args[0].dtype, *args[1:]
+    elif args and isinstance(args[0], torch.dtype):
+        names.remove("device")
+    options.update(zip(names, args, strict=False))
+    device = options.pop("device", None)
+    non_blocking = options.pop("non_blocking", False)
+    if str(device) == "meta":
+        return original(tensor, device, **options)
+    tensor = original(tensor, **options)
     if device is None:
         return tensor
-    if device.type == "meta":
-        return original(tensor, device)
     return move(tensor, device_name(device), non_blocking)
 
 
@@ -84,11 +86,13 @@ def install():
     device = property(lambda tensor: torch.device(get_place(tensor) or "cpu"))
     replace("torch:Tensor.device", device)
     replace("torch:Tensor.is_cuda", property(lambda t: t.device.type == "cuda"))
+    replace("torch:Tensor.is_cpu", property(lambda t: t.device.type == "cpu"))
     replace("torch:Tensor.get_device", lambda _, t: t.device.index if t.is_cuda else -1)
     replace("torch:Tensor.to", to)
     replace("torch:Tensor.cpu", lambda _, tensor, **__: move(tensor, "cpu"))
     replace("torch:Tensor.cuda", cuda)
     replace("torch:Tensor.pin_memory", lambda _, tensor, *__: tensor.clone())
+    replace("torch:Tensor.type_as", lambda _, tensor, other: tensor.to(other))
     replace("torch:Tensor.numpy", numpy)
     replace("torch:Tensor.tolist", lambda original, tensor: original(tensor.cpu()))
     torch.serialization.register_package(
