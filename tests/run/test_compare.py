@@ -1,12 +1,11 @@
 """Promise: `compare` says "one loss curve" of equal curves, and of nothing else."""
 
 import math
-import shutil
 
 import pytest
 
-from conftest import call
-from tools.run import compare
+from tools.run import compare, launch, plots, stages
+from tools.run.plan import make_plan
 
 CURVE = [(1.5 / epoch, 760 + epoch, 1000) for epoch in range(1, 31)]
 
@@ -85,34 +84,88 @@ UNREADABLE = "03_dp: {}/03_dp/metrics.csv has no epoch that can be read: run it 
 FAILED = "{}: its last run failed, was stopped or still runs"
 
 
+@pytest.fixture
+def compared(tmp_path, monkeypatch, capsys):
+    """A function that writes curves, by stage, and returns what is said, and refused.
+
+    A run in a folder that is there already goes on in it.
+    """
+    monkeypatch.setattr(stages, "end_at_a_closed_pipe", lambda: None)
+    monkeypatch.setattr("sys.argv", ["compare", str(tmp_path)])
+
+    def get(curves, edit=lambda: None):
+        for stage, curve in curves.items():
+            lines = ["epoch,loss,correct,total,seconds"]
+            for epoch, row in enumerate(curve, start=1):
+                lines.append(f"{epoch},{row[0]},{row[1]},{row[2]},0.25")
+            (tmp_path / stage).mkdir(exist_ok=True)
+            text = "\n".join(lines) + "\n"
+            (tmp_path / stage / "metrics.csv").write_text(text)
+        edit()
+        refused = ""
+        try:
+            compare.main()
+        except SystemExit as end:
+            refused = end.code
+        return capsys.readouterr().out, refused
+
+    return get
+
+
 @pytest.mark.parametrize(
     ("stage", "old", "new", "reason"),
     [
         (None, "", "", ""),
-        ("03_dp", ",997,", ",996,", "DIFFERENT: another number of test images"),
+        ("03_dp", ",1000,", ",999,", "DIFFERENT: another number of test images"),
         ("03_dp", "epoch,loss", "epoch,los", UNREADABLE),
         ("03_dp", "\n", " ", UNREADABLE),
-        ("04_ddp", "", "unfinished", FAILED),  # an older run's metrics are there
+        ("07_fsdp", "", "unfinished", FAILED),  # an older run's metrics are there
         ("05_ddp_inference", "", "unfinished", FAILED),  # none are
     ],
 )
-def test_no_stage_is_left_out_in_silence(stage, old, new, reason, trained, tmp_path):
-    for ran in "01_cpu", "03_dp", "04_ddp":
-        shutil.copytree(trained(ran), tmp_path / ran)
-    (tmp_path / "05_ddp_inference").mkdir()  # nothing has run in there
-    if new == "unfinished":
-        (tmp_path / stage / new).touch()
-    elif stage:
-        path = tmp_path / stage / "metrics.csv"
-        path.write_text(path.read_text().replace(old, new))
-    result = call(["make", "compare", f"OUT={tmp_path}"])
-    assert "not run yet: 02_single_gpu, " in result.stdout
+def test_no_stage_is_left_out_in_silence(stage, old, new, reason, compared, tmp_path):
+    def edit():
+        (tmp_path / "05_ddp_inference").mkdir()  # nothing has run in there
+        if new == "unfinished":
+            (tmp_path / stage / new).touch()
+        elif stage:
+            path = tmp_path / stage / "metrics.csv"
+            path.write_text(path.read_text().replace(old, new))
+
+    said, refused = compared(dict.fromkeys(["01_cpu", "03_dp", "07_fsdp"], CURVE), edit)
+    assert "not run yet: 02_single_gpu, " in said
     assert (tmp_path / "curves.png").stat().st_size > 10_000
     if stage:
-        assert result.returncode != 0
-        assert reason.format(stage if reason == FAILED else tmp_path) in result.stdout
-        assert "one loss curve" not in result.stdout
-        assert result.stderr.startswith(f"not one curve: look at {stage}\n")
+        assert reason.format(stage if reason == FAILED else tmp_path) in said
+        assert "one loss curve" not in said
+        assert refused == f"not one curve: look at {stage}"
     else:
-        assert result.returncode == 0, result.stderr
-        assert result.stdout.endswith("\n3 scripts, one loss curve\n")
+        assert said.endswith("\n3 scripts, one loss curve\n")
+        assert not refused
+
+
+def test_a_run_s_own_flags_are_the_reason_of_its_curve(compared, tmp_path):
+    """Those that make has kept, when it started the run."""
+    for stage, words in ("01_cpu", ""), ("07_fsdp", "--seed 7 --lr 0.10"):
+        given = {"OUT": str(tmp_path / stage), "ARGS": words}
+        (tmp_path / stage).mkdir()
+        launch.prepare_folder(make_plan(stage, given))
+        (tmp_path / stage / "unfinished").unlink()
+    said, refused = compared({"01_cpu": CURVE, "07_fsdp": changed(1, loss=2)})
+    assert "   DIFFERENT: run with seed=7\n" in said
+    assert refused == "not one curve: look at 07_fsdp"
+
+
+def test_what_was_not_compared_is_said(compared):
+    assert "one loss curve" not in compared({"01_cpu": CURVE})[0]
+    said, _ = compared({"03_dp": CURVE[:2]})
+    assert "\nOnly the epochs that a stage shares with 01_cpu are compared.\n" in said
+
+
+def test_a_picture_has_losses_percentages_and_distances():
+    figure = plots.plot({"01_cpu": CURVE[:2], "03_dp": changed(2, loss=1.5)[:2]})
+    drawn = [[list(line.get_ydata()) for line in axes.lines] for axes in figure.axes]
+    losses, accuracy, distances = drawn
+    assert losses == [[1.5, 0.75], [1.5, 1.125]]
+    assert accuracy == [pytest.approx([76.1, 76.2])] * 2
+    assert distances == [[0, 0], [0, 0.5]]

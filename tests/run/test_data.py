@@ -53,6 +53,13 @@ def test_what_is_there_stays_until_the_new_set_is_complete(official, damage, cap
     assert "DATA=data/mnist" in capsys.readouterr().out
 
 
+def test_a_folder_that_cannot_be_written_is_refused_before_a_download(official):
+    data.FULL.parent.rmdir()
+    data.FULL.parent.touch()
+    with pytest.raises(SystemExit, match="^cannot write to .*data: DATA=DIR names"):
+        data.main()
+
+
 def test_a_folder_without_mnist_is_refused_before_a_download(tmp_path):
     result = call(["make", "data", f"FROM={tmp_path}"])
     assert result.returncode != 0

@@ -9,7 +9,7 @@ import pytest
 
 from conftest import ENV, ROOT
 from tools.run import diffs
-from tools.run.stages import script
+from tools.run.stages import find_stage, script
 
 LIMITS = {  # lines, and lines that changed from the stage before, at most
     "01_cpu": (115, 0),
@@ -111,6 +111,12 @@ def test_an_edited_script_still_shows_its_diff(monkeypatch, capsys):
     printed = capsys.readouterr().out
     assert printed.index("set_epoch(0)") < printed.index("Join the process group")
     assert printed.count("def ") == printed.count("set_epoch(epoch)") == 0
+
+
+@pytest.mark.parametrize("name", ["7", "07", "fsdp", "07_fsdp", "beyond/07_fsdp/"])
+def test_a_stage_has_names_and_does_not_differ_from_itself(name, capsys):
+    diffs.show(find_stage(name), "07_fsdp")
+    assert capsys.readouterr().out == "\nFrom 07_fsdp to 07_fsdp: 0 changed lines.\n"
 
 
 def test_head_ends_it_in_silence():

@@ -1,5 +1,7 @@
 """Promise: `make doctor` says what works, and fails where a stage could not run."""
 
+import os
+import platform
 import re
 import shutil
 import subprocess
@@ -57,6 +59,13 @@ def test_what_is_missing_or_damaged_is_no_ok(monkeypatch, tmp_path):
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=2**27))
     verdict, text = doctor.disk()
     assert (verdict, text[:12]) == ("WARNING", "0.1 GiB free")
+    result = SimpleNamespace(returncode=0, stdout="right\n")
+    monkeypatch.setattr(doctor.subprocess, "run", lambda *words, **options: result)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3})
+    line = "right, but they share one core, which is slow"
+    assert doctor.processes() == ("WARNING", line)
+    monkeypatch.delenv("USER", raising=False)
+    assert doctor.sender() == f"{os.getuid()}@{platform.node()}"
 
 
 def spoil(rank):

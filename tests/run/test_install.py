@@ -197,6 +197,9 @@ def test_where_torch_comes_from(
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(install, "answers", lambda url: answers)
     assert install.find_torch(uv) == (options, cuda)
+    monkeypatch.delenv("TORCH_INDEX")
+    monkeypatch.setattr(sys, "platform", "darwin")  # whose builds are the index's
+    assert install.find_torch(uv) == ([], False)
 
 
 DOWNLOAD = "-m pip download --only-binary :all: --dest"
@@ -262,6 +265,7 @@ MADE = [  # words for make, and what that has done, line by line
         "beyond OUT=o",
         ["python -m tools.run.launch beyond", "python -m tools.run.compare o"],
     ),
+    ("compare", ["python -m tools.run.compare runs"]),
     ("inspect SCRIPT=a.py", ["python -m tools.inspect --ranks 2 a.py"]),
     (
         "inspect SCRIPT=a.py NPROC=3 ARGS='-x 1'",

@@ -58,6 +58,26 @@ def test_what_runs_where(plan, stage, count, settings, visible, processes):
     assert ("--backend" in made.words) == bool(shares)
 
 
+@pytest.mark.parametrize(
+    ("stage", "settings", "environment"),
+    [
+        ("04_ddp", {"OMP_NUM_THREADS": "4"}, {}),
+        ("10_hybrid", {}, {"TORCH_LOGS": "-torch.distributed.tensor._redistribute"}),
+        ("11_resume", {"RESTARTS": "1"}, {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}),
+    ],
+)
+def test_what_else_a_command_needs(plan, stage, settings, environment):
+    threads = {} if "OMP_NUM_THREADS" in settings else {"OMP_NUM_THREADS": "1"}
+    assert plan(stage, **settings).environment == threads | environment
+
+
+def test_what_is_given_reaches_the_command_and_args_win(plan):
+    words = "--epochs 5 --backend mpi"
+    made = plan("04_ddp", 1, **TWO_NODES, NPROC="2", WAIT="7", EPOCHS="2", ARGS=words)
+    assert "--rdzv-conf=join_timeout=7" in made.command
+    assert (made.args.epochs, made.args.backend) == (5, "mpi")
+
+
 def test_refusals_on_a_machine_with_three_gpus(plan):
     with pytest.raises(SystemExit, match="3 processes cannot share 64 images a step"):
         plan("04_ddp", 3, GPUS="0,1,2")
