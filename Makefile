@@ -147,9 +147,9 @@ restore:
 	@$(PY) -m tools.lab.commands restore "$$S"
 handouts room: $(STAGES)  ## for instructors: to print; who is where, FROM=FILE
 room:
-	@$(PY) -m tools.lab.commands room "$$FROM" "$${OUT:-runs}"
+	@$(PY) -m tools.lab.commands room "$$FROM"
 handouts:
-	@$(PY) -m tools.pages.handouts "$${TRACK:-half_day}" "$${OUT:-runs}"
+	@$(PY) -m tools.pages.handouts "$${TRACK:-half_day}"
 
 ## A closer look
 inspect: $(STAGES)  ## known silent mistakes in your own script, SCRIPT=train.py

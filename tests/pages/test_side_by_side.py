@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
-from conftest import ROOT, call
+from conftest import ENV, ROOT, call
 from tools.pages import essence
 from tools.run import diffs
+from tools.run.stages import save_page
 
 LOSSES = "1.499912", "1.505662"  # of stage 4's first epoch: right, without set_epoch
 
@@ -41,6 +42,36 @@ def page(browser, path):
     assert wrong == []
     assert {re.split("[?#]", url)[0] for url in requests} == {path.as_uri()}
     opened.close()
+
+
+@pytest.mark.parametrize("target", ["side_by_side", "playground", "handouts"])
+def test_a_page_goes_where_out_says(target, tmp_path):
+    """As from a checkout that is for all and can only be read; its links lead back."""
+    refused = call(["make", target, "OUT=README.md/x"])
+    line = "cannot write to .*README.md/x: name another folder, OUT=DIR\n"
+    assert re.match(line, refused.stderr)
+    result = call(["make", target, f"OUT={tmp_path}"])
+    assert result.returncode == 0, result.stderr
+    text = (tmp_path / f"{target}.html").read_text()
+    for link in re.findall(r'href="([^"#]*/)SYMPTOMS.md', text):
+        assert (tmp_path / link).samefile(ROOT)
+
+
+def test_a_page_is_saved_whole_or_not_at_all(tmp_path, monkeypatch):
+    monkeypatch.setenv("OUT", str(tmp_path))
+    save_page("page.html", "old")
+    with pytest.raises(UnicodeEncodeError):
+        save_page("page.html", "a new one \ud800")
+    assert (tmp_path / "page.html").read_text() == "old"
+
+
+def test_files_are_utf_8_under_every_locale(tmp_path):
+    locale = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    words = ["make", "side_by_side", f"OUT={tmp_path}"]
+    result = call(words, env={**ENV, **locale})
+    assert (result.returncode, result.stderr) == (0, "")
+    text = (tmp_path / "side_by_side.html").read_text(encoding="utf-8")
+    assert "–" in text
 
 
 def show(page, link):
@@ -107,6 +138,8 @@ def test_a_switch_asks_first_then_shows_what_happened(page):
     assert LOSSES[1] in page.locator(".outcome").inner_text()  # the link has it all
     page.get_by_role("switch", name="Without set_epoch").click()
     assert page.locator(".outcome").count() == page.locator(".off").count() == 0
+    show(page, "04_ddp.8&off=%|set_epoch")  # an address that was cut somewhere
+    assert page.locator(".off").count() == 1
 
 
 def test_keys_and_links(page):

@@ -12,7 +12,7 @@ from html import escape
 from pathlib import Path
 
 from tools.lab.exercise import along_the_path
-from tools.run.stages import refuse
+from tools.run.stages import refuse, save_page
 
 TIME = re.compile(r"\W*(?:[\d./-]+,?[ T])?(\d{1,2}):(\d\d)\b")
 DOCTOR = re.compile(r"(\S+): (?:ready|not ready: ([^|]+))(?: \||$)")
@@ -91,8 +91,8 @@ def by_exercise(learners, now):
     return rows
 
 
-def show_room(name, out):
-    """Print how far a room is, by the lines in a file; write a page into `out`.
+def show_room(name):
+    """Print how far a room is, by the lines in a file; write a page, room.html.
 
     The page shows what the last call found, and reads itself anew every 10 seconds.
     Refuses a file without such lines.
@@ -104,7 +104,4 @@ def show_room(name, out):
     rows = by_exercise(learners, now)
     print(*[line for line in [head, *rows] if line], sep="\n")
     table = "\n".join(f"<p>{escape(row)}</p>" for row in rows)
-    page = Path(out).resolve() / "room.html"
-    page.parent.mkdir(parents=True, exist_ok=True)
-    page.write_text(f"{PAGE.read_text()}<h1>{escape(head)}</h1>\n{table}\n")
-    print(page.as_uri())
+    save_page("room.html", f"{PAGE.read_text()}<h1>{escape(head)}</h1>\n{table}\n")

@@ -17,7 +17,7 @@ from markdown_it import MarkdownIt
 from tools.lab.exercise import chapter
 from tools.lab.track import along_the_track
 from tools.pages.essence import PAIR, essence
-from tools.run.stages import ROOT, load_file
+from tools.run.stages import ROOT, load_file, save_page
 
 HEAD = Path(__file__).with_suffix(".html")
 LOCAL_LINK = re.compile(r"\[([^]]+)\]\((?!http)[^)]+\)")
@@ -108,27 +108,24 @@ def told(exercise):
     return "\n\n".join(parts)
 
 
-def write(path, sections):
-    """Write pairs of a section's class and its Markdown to a page of HTML."""
+def page(sections):
+    """Return pairs of a section's class and its Markdown as a page of HTML."""
     render = MarkdownIt().enable("table").render
     shown = []
     for kind, text in sections:
         html = render(text)
         shown.append(f'<section class="{kind}">{html}</section>')
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("\n".join([HEAD.read_text(), *shown]))
-    print(path.as_uri())
+    return "\n".join([HEAD.read_text(), *shown])
 
 
-def main(track, out):
-    """Write both pages for a track into a folder."""
-    folder = Path(out).resolve()
+def main(track):
+    """Write both pages for a track."""
     exercises = along_the_track(track)
     sections = [("card", text) for text in cards()]
     for exercise in exercises:
         sections += zip(("front", "code"), sheet(exercise), strict=True)
-    write(folder / "handouts.html", sections)
-    write(folder / "answers.html", [("told", told(exercise)) for exercise in exercises])
+    save_page("handouts.html", page(sections))
+    save_page("answers.html", page([("told", told(one)) for one in exercises]))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Write one HTML page with each stage beside the one before it, and print a link to it.
 
-`python -m tools.pages.side_by_side` writes runs/side_by_side.html. The page needs no
+`make side_by_side` writes side_by_side.html to runs/, or to OUT. The page needs no
 network and no server: the style, the scripts and the data are in it. The site's pages
 have parts of it. All are drawn by the templates in view/, where code.html has the
 parts; what is drawn works without JavaScript, but for the switches and the keys.
@@ -12,6 +12,7 @@ import json
 import os
 import re
 from pathlib import Path
+from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader
 from markdown_it import MarkdownIt
@@ -21,7 +22,7 @@ from tools.pages import columns, essence
 from tools.pages.reasons import LESSONS
 from tools.pages.switches import SWITCHES, key, read_outcomes, without
 from tools.run import diffs
-from tools.run.stages import EVERY, ROOT, folder, previous, refuse
+from tools.run.stages import EVERY, ROOT, folder, previous, save_page
 
 VIEW = Path(__file__).parent / "view"
 SCRIPTS = ["losses.js", "outcome.js", "view.js"]
@@ -215,24 +216,14 @@ def data(stages):
     return Markup(f"const DIFFS = {text};".replace("</", "<\\/"))
 
 
-def write(path, root="../", suffix=".md"):
-    """Write the page to `path`; for `root` and `suffix` see `linked`."""
+def page(root="../", suffix=".md"):
+    """Return the page as HTML; for `root` and `suffix` see `linked`."""
     pairs = [pair(*one) for one in [*diffs.EXPLAINED, essence.PAIR]]
     template = TEMPLATES.get_template("page.html")
     text = template.render(pairs=pairs, data=data(EVERY.values()), scripts=SCRIPTS)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(linked(text, root, suffix))
-
-
-def publish(write, name):
-    """Have `write` write a page to runs/, and print its address."""
-    target = ROOT / "runs" / name
-    try:
-        write(target)
-    except OSError as error:
-        refuse(f"cannot write {target}: {error.strerror}")
-    print(target.as_uri())
+    return linked(text, root, suffix)
 
 
 if __name__ == "__main__":
-    publish(write, "side_by_side.html")
+    back = os.path.relpath(ROOT, os.environ.get("OUT") or "runs")
+    save_page("side_by_side.html", page(f"{quote(back)}/"))

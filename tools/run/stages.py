@@ -176,6 +176,20 @@ def refuse_unwritable(folder, advice):
         refuse(f"cannot write to {folder}: {advice}")
 
 
+def save_page(name, text):
+    """Save a page of HTML in OUT or runs/, whole or not at all; print its address.
+
+    Ends the program with one line where that folder is not to be written.
+    """
+    path = Path(os.environ.get("OUT") or "runs").absolute() / name
+    refuse_unwritable(path.parent, "name another folder, OUT=DIR")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(".part")
+    part.write_text(text, encoding="utf-8")
+    part.replace(path)
+    print(path.as_uri())
+
+
 def refuse(message):
     """End the program with one line on stderr and exit status 1."""
     sys.exit(message)

@@ -212,7 +212,8 @@ def finish(app, error):
         out = Path(app.outdir)
         for path in out.rglob("*.html"):
             mend(path)
-        side_by_side.write(out / "side_by_side.html", root="", suffix=".html")
+        pairs = side_by_side.page(root="", suffix=".html")
+        (out / "side_by_side.html").write_text(pairs)
         home = '<a href="index.html">Six scripts, one loss curve</a>'
-        playground.write(out / "playground.html", home)
+        (out / "playground.html").write_text(playground.page(home))
         shutil.copy(out / "README.html", out / "index.html")

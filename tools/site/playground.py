@@ -14,11 +14,11 @@ from pathlib import Path
 from jinja2 import FileSystemLoader
 from markupsafe import Markup
 
-from tools.pages.side_by_side import TEMPLATES, VIEW, inline, publish
+from tools.pages.side_by_side import TEMPLATES, VIEW, inline
 from tools.pages.switches import SWITCHES as ALL_SWITCHES
 from tools.pages.switches import without
 from tools.run import compare, diffs
-from tools.run.stages import ROOT
+from tools.run.stages import ROOT, save_page
 
 PARTS = Path(__file__).with_name("playground")
 PAIR = "02_single_gpu", "04_ddp"
@@ -88,8 +88,8 @@ def digits():
     return base64.b64encode(gzip.compress(b"".join(parts), mtime=0)).decode()
 
 
-def write(target, home="Six scripts, one loss curve"):
-    """Write the page to `target`; `home` is HTML, what stands above its title."""
+def page(home="Six scripts, one loss curve"):
+    """Return the page as HTML, with `home`, HTML too, above its title."""
     data = {
         "counts": compare.COUNTS,
         "small": compare.SMALL,
@@ -97,14 +97,12 @@ def write(target, home="Six scripts, one loss curve"):
         "digits": digits(),
     }
     templates = TEMPLATES.overlay(loader=FileSystemLoader([PARTS, VIEW]))
-    page = templates.get_template("page.html").render(
+    return templates.get_template("page.html").render(
         home=Markup(home),
         switches=[switch(*row) for row in SWITCHES],
         data=Markup(json.dumps(data)),
     )
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(page)
 
 
 if __name__ == "__main__":
-    publish(write, "playground.html")
+    save_page("playground.html", page())

@@ -15,10 +15,14 @@ function address(pair, idea, off, isSlides) {
   return `#${isSlides ? "slides=" : ""}${pair}.${idea}` + (names && `&off=${names}`);
 }
 
+function decoded(name) {
+  try { return decodeURIComponent(name); } catch { return name; }  // a cut address
+}
+
 function parseAddress() {
   const [where, off = ""] = location.hash.slice(1).split("&off=");
   const [, slides, pair, idea] = /^(slides=)?([^.]*)\.?(\d*)/.exec(where);
-  const names = off.split(/\||%7C/).filter(Boolean).map(decodeURIComponent);
+  const names = off.split(/\||%7C/).filter(Boolean).map(decoded);
   return { pair, idea, isSlides: Boolean(slides), off: new Set(names) };
 }
 
