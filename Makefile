@@ -186,7 +186,7 @@ wheelhouse: $(STAGES)  ## the packages of setup, for machines without a network
 test: $(DEV)  ## the tests, on GPUs too where there are some
 	@OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadgroup
 site: $(DEV)  ## the pages and notebooks as a web site, in _site/
-	@$(BIN)sphinx-build -W --keep-going -q -c tools/site . _site
+	@$(BIN)sphinx-build -W --keep-going -q -c tools/site -d _doctrees . _site
 	@echo "file://$$PWD/_site/index.html"
 lint docs outcomes lock mutants compat: $(DEV)  ## see CONTRIBUTING.md
 lint:
