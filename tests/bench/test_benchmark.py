@@ -1,5 +1,7 @@
 """Promise: the benchmark measures what its tables and pictures say."""
 
+import json
+import os
 import re
 from itertools import groupby
 
@@ -9,7 +11,7 @@ from torch.nn.modules.module import register_module_forward_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from conftest import call
-from tools.bench import benchmark, tables
+from tools.bench import benchmark, figures, runs, tables
 from tools.lab import fake_cuda
 from tools.run import ranks
 
@@ -57,23 +59,70 @@ def test_ranks_share_a_batch_and_only_whole_steps_average(devices, tmp_path):
     assert [turn for turn, _ in groupby(are_equal)] == [True, False] * 3
 
 
-def test_the_table_has_medians_over_rounds():
+def made_up_cases(*_):
+    """Return what `measure` does, of one and two processes, in seconds."""
     one = {"step": [0.002, 0.004, 0.009]}
     two = {"step": [0.002, 0.004, 0.010], "compute": [0.002, 0.0015, 0.001]}
     cases = []
     for processes, samples in (1, one), (2, two):
         case = {"processes": processes, "hidden": 8, "batch": 64}
         cases.append({**case, "samples": samples})
-    _, first, second = tables.steps({"scaling": cases})
+    return cases
+
+
+def test_the_table_has_medians_over_rounds():
+    _, first, second = tables.steps({"scaling": made_up_cases()})
     assert first == [8, 64, 1, "4.00 (2.00 to 9.00)", 1, "100%", "–"]
     assert second == [8, 64, 2, "4.00 (2.00 to 10.00)", "1.00", "50%", "62%"]
     assert tables.communication({"step": [10], "compute": [11]}) == 0
+
+
+def test_a_picture_has_the_speed_up_of_the_most_processes_and_its_range():
+    found = figures.speedups({"scaling": made_up_cases()})
+    assert found == {"8": [[64, 1, 0.2, 4.5]]}
+    (bars,) = figures.draw_speedups(found, "title").axes[0].containers
+    _, _, (ranges,) = bars.lines
+    ((_, least), (_, most)) = ranges.get_segments()[0]
+    assert (least, most) == (pytest.approx(0.2), pytest.approx(4.5))
+
+
+@pytest.mark.parametrize(
+    ("cpus", "counts", "written"),
+    [(1, [1], "no picture: on one GPU or CPU"), (5, [1, 2, 4], "written: ")],
+)
+def test_make_bench_measures_up_to_as_many_processes_as_there_are_cores(
+    cpus, counts, written, monkeypatch, tmp_path, capsys
+):
+    asked = []
+    monkeypatch.setenv("OUT", str(tmp_path))
+    monkeypatch.setenv("QUICK", "1")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cpus)))
+    monkeypatch.setattr(
+        benchmark, "measure", lambda *of: asked.append(of) or made_up_cases()
+    )
+    benchmark.main()
+    assert asked == [(counts, benchmark.QUICK_BATCHES, 1, "")]
+    result = json.loads((tmp_path / "bench.json").read_text())
+    assert result["scaling"] == made_up_cases()
+    assert result["machine"]["cpus"] == cpus
+    said = capsys.readouterr().out
+    assert f"Measured on {cpus} CPUs (" in said
+    assert written in said.splitlines()[-1]
+    assert (tmp_path / "bench_speedup.png").exists() == (cpus > 1)
+
+
+def test_processes_that_fail_are_no_measurement():
+    with pytest.raises(SystemExit, match="(?s)^1 processes failed:.*narrow"):
+        benchmark.start(1, {"narrow": [64]}, 1, "")
+    with pytest.raises(SystemExit, match="^01_cpu: .*batch_size"):
+        runs.run_stage("01_cpu", (64, 10), "--batch-size 0", None)
 
 
 @pytest.mark.parametrize(
     ("words", "line"),
     [
         ("bench OUT=README.md/x", "cannot write to .*README.md/x: name a folder"),
+        ("bench NPROC=2", "make bench measures 1, 2, 4 and more processes: leave NPR"),
         ("memory GPUS=7", "GPUS=7: CUDA finds no GPU"),
         ("trace NPROC=3", "04_ddp: 3 processes cannot share 256 images a step: use "),
     ],

@@ -1,5 +1,7 @@
 """Promise: a timeline shows what each rank does in a step, in order."""
 
+import json
+
 import pytest
 
 from conftest import call
@@ -25,6 +27,23 @@ def assert_steps(folder, count, step):
         if rank == 0:
             assert " ".join(kinds).startswith(" ".join([step] * 5))
             assert kinds.count("evaluation") == 1
+
+
+def test_the_last_steps_are_those_of_rank_0_and_each_work_is_drawn_once(tmp_path):
+    """The profiler repeats its labels for the kernels of a GPU."""
+    events = []
+    for kind in "user_annotation", "gpu_user_annotation", "kernel":
+        for step in range(5):
+            name = "Optimizer.step#SGD.step"
+            events.append({"cat": kind, "name": name, "ts": 10 * step, "dur": 4})
+    (tmp_path / "0.json").write_text(json.dumps({"traceEvents": events}))
+    spans = timeline.read_spans(tmp_path / "0.json", 0)
+    assert len(spans) == 5
+    later = [span._replace(rank=1, end=span.end + 1) for span in spans]
+    shown, borders = timeline.last_steps(spans + later)
+    assert borders == [10, 20, 30]  # from the end of the step before
+    assert shown[:3] == [(0, "optimizer", at, at + 4) for at in (6, 16, 26)]
+    assert len(shown) == 3 + 4  # rank 1 was still at its step
 
 
 @pytest.mark.parametrize("stage", RUNS)
