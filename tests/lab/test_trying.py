@@ -1,12 +1,16 @@
 """Promise: `make try` shows the symptom: what should have been beside what is."""
 
 import re
+from types import SimpleNamespace
 
 import pytest
 
 from tools.lab import commands, trying
 from tools.lab.exercise import find_exercise
-from tools.lab.setting import Setting
+from tools.lab.judge import run_script
+from tools.lab.progress import workshop
+from tools.lab.run_record import Wrong
+from tools.lab.setting import Setting, read_setting
 
 FAILS = r"(.*\n)*Yours prints:\n(.*\n)*It (fails|hangs): "
 TRIED = [  # number, what is printed, in this order
@@ -50,7 +54,54 @@ def test_only_equal_curves_are_said_to_be_equal(capsys):
     assert "The curves are equal." in capsys.readouterr().out
 
 
-def test_a_run_is_resumed():
+@pytest.mark.parametrize(
+    ("check", "said"),
+    [
+        (lambda run: {}["x"], "something that it does not expect (KeyError: 'x')."),
+        (
+            lambda run: run.right("1 / 0"),
+            "A right script cannot run here. The run fail",
+        ),
+    ],
+)
+def test_what_is_no_mistake_of_the_learner_is_the_lab_s_limit(
+    check, said, begin, capsys
+):
+    exercise = begin("07")
+    exercise.load_check = lambda: SimpleNamespace(check=check)
+    assert commands.check(exercise) == commands.NOT_YET
+    told = capsys.readouterr().out
+    assert said in told
+    assert told.endswith("That is the lab's limit, and need not be your mistake.\n")
+
+
+def test_a_run_that_shows_a_mistake_is_told_and_kept_as_it_was(begin, capsys):
+    def check(run):
+        record = run("--lr", 0.5, fake="one_gpu", processes=1, epochs=1)
+        raise Wrong(f"It writes to {record.out}")
+
+    exercise = begin("07")
+    exercise.load_check = lambda: SimpleNamespace(check=check)
+    commands.check(exercise)
+    told = capsys.readouterr().out
+    how = "on fake hardware (one gpu): 512 training and 101 test images, 64 images a st"
+    assert f"Not yet. It writes to out\nThat was in one process, {how}" in told
+    assert ", 1 epoch, in float64.\n" in told
+    kept = read_setting(workshop(exercise) / ".last")
+    assert f"That was {kept.described()}.\n" in told
+    assert kept.command_lines()[0][2:4] == ["--lr", 0.5]
+
+
+def test_a_right_script_that_fails_ends_a_try(begin):
+    exercise = begin("07")
+    exercise.script = lambda name: "1 / 0"
+    with pytest.raises(SystemExit, match="^even a right script does not end well here"):
+        trying.try_script(exercise)
+
+
+def test_a_run_is_resumed_unless_it_fails_before():
+    first = "import sys\nif '--resume' not in sys.argv: sys.exit('the first run')"
+    assert "the first run" in run_script(first, "01_cpu", resume=1).error()
     setting = Setting(processes=2, flags=("--lr", "1"), resume=1)
     first, second = setting.command_lines("mnist.py")
     assert first == ["mnist.py", "--batch-size", 64, "--lr", "1", "--epochs", 1]

@@ -9,9 +9,10 @@ import shutil
 import pytest
 
 from conftest import ENV, ROOT, call
-from tools.lab.exercise import find_exercise
+from tools.lab import progress
+from tools.lab.exercise import PARTS, along_the_path, find_exercise
 from tools.lab.progress import workshop
-from tools.lab.track import TRACKS, along_the_track
+from tools.lab.track import TRACKS, along_the_track, choose_track
 
 PAGE = (ROOT / "exercises/WORKSHOP.md").read_text()
 TABLES = {"half_day": ["Half a day"], "day": ["Half a day", "A full day"]}
@@ -93,6 +94,29 @@ def test_a_track_leads_to_its_next_exercise(tmp_path, monkeypatch):
     refused = act("exercise", "TRACK=week")
     assert refused.stderr.startswith("there is no track 'week': TRACK is one of ")
     assert act("exercises", "WHO=Ada").stdout == told  # the track is what it was
+
+
+def test_after_a_track_the_others_remain_and_a_list_has_all(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setenv("WORKSHOP", str(tmp_path))
+    for track, said in (
+        ("half_day", "All of half_day are solved. Next: make exercise TRACK=all"),
+        ("all", "All are solved."),
+    ):
+        choose_track(track, tmp_path)
+        for exercise in along_the_track(track):
+            workshop(exercise).mkdir(exist_ok=True)
+            (workshop(exercise) / ".done").touch()
+        assert progress.next_step() == said
+    progress.list_exercises("Ada")
+    listed = capsys.readouterr().out
+    for part, title in PARTS.items():
+        assert f"\nPart {part}. {title}\n" in listed
+    after = [
+        f"  (after {', '.join(one.after)})" for one in along_the_path() if one.after
+    ]
+    assert re.findall(r"  \(after .*\)", listed) == after
 
 
 # Exercises of 5, 10 and 10 minutes.
