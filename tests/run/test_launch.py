@@ -29,10 +29,17 @@ def test_help_lists_every_target():
 
 
 def test_make_shows_the_diff_and_runs_a_stage(tmp_path):
-    """Into a new folder, without an error: PyTorch may abort after a run over gloo."""
+    """Into a new folder, without an error: PyTorch may abort after a run over gloo.
+
+    Of what torchrun writes for itself, nothing stays.
+    """
     out = tmp_path / "not" / "there"
-    result = make("ddp", *FEW, f"OUT={out}")
+    (tmp_path / "temporary").mkdir()
+    environment = {**ENV, "TMPDIR": str(tmp_path / "temporary")}
+    result = make("ddp", *FEW, f"OUT={out}", env=environment)
     assert (result.returncode, result.stderr) == (0, "")
+    for name in "torchelastic_*", "tmp*":
+        assert list((tmp_path / "temporary").glob(name)) == []
     diff, _, run = result.stdout.partition("\n\n$ ")
     assert "\nFrom 03_dp to 04_ddp: " in diff
     assert "\n+        sampler.set_epoch(epoch)" in diff

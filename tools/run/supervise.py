@@ -6,6 +6,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import tempfile
 from contextlib import contextmanager, suppress
 
 import psutil
@@ -92,5 +93,7 @@ def run_command(environment, words):
     A status below 0 is the number of a signal.
     """
     variables = {**os.environ, **environment, "PYTHONUNBUFFERED": "1"}
-    with running(words, env=variables) as child:
-        return child.wait()
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        variables.setdefault("PET_LOG_DIR", folder)  # torchrun would leave one behind
+        with running(words, env=variables) as child:
+            return child.wait()
