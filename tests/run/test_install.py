@@ -1,5 +1,6 @@
 """Promise: set-up says what is wrong before it downloads, and breaks nothing."""
 
+import os
 import re
 import shutil
 import sys
@@ -61,7 +62,7 @@ def test_no_shell_reads_what_make_is_given(tmp_path):
     result = call(["make", *targets.split(), *given], cwd=checkout)
     assert (result.returncode, result.stderr) == (0, "")
     lines = result.stdout.splitlines()
-    assert lines.count(odd) == 23  # once for each text of each target
+    assert lines.count(odd) == 21  # once for each text of each target
     assert f"--ServerApp.root_dir={checkout}" in lines
     assert [path for path in checkout.iterdir() if path.name == "evil"] == []
 
@@ -253,70 +254,53 @@ STAND_IN = """#!/bin/sh
 echo "$(basename $0) $*${{GPUS:+ on $GPUS}}" >> asked
 [ "$(basename $0)" != "$FAILS" ]
 """
-COMPILE = "uv pip compile -q --upgrade --universal --python-version 3.10 --no-annotate "
-COMPILE += (
-    "--custom-compile-command make lock{} pyproject.toml {}-o requirements/{}.txt"
-)
-GROUP = "--group pyproject.toml:{} "
-PINNED = " -c requirements/dev.txt"
-MADE = [  # words for make, and what that has done, line by line
-    ("all", ["python -m tools.run.launch all", "python -m tools.run.compare runs"]),
-    (
-        "beyond OUT=o",
-        ["python -m tools.run.launch beyond", "python -m tools.run.compare o"],
-    ),
-    ("compare", ["python -m tools.run.compare runs"]),
-    ("inspect SCRIPT=a.py", ["python -m tools.inspect --ranks 2 a.py"]),
-    (
-        "inspect SCRIPT=a.py NPROC=3 ARGS='-x 1'",
-        ["python -m tools.inspect --ranks 3 a.py -x 1"],
-    ),
-    ("test", ["python -m pytest -n 2 --dist loadgroup"]),
-    ("site", ["sphinx-build -W --keep-going -q -c tools/site . _site"]),
-    (
-        "lint",
-        ["ruff check .", "ruff format --check .", "lint-imports --no-logo --no-cache"],
-    ),
-    (
-        "lock U=--upgrade",  # the smaller have the versions of the largest
-        [
-            COMPILE.format("", GROUP.format("dev"), "dev"),
-            COMPILE.format(PINNED, GROUP.format("notebooks"), "notebooks"),
-            COMPILE.format(PINNED, "", "stages"),
-        ],
-    ),
-    (
-        "compat TORCH=1.0 PYTHON=.venv/bin/python",
-        [
-            "python -m venv .venv-1.0",
-            "pip install -q torch==1.0 torchvision",
-            "python -m tools.run.active stages on cpu",
-            "python -m tools.run.launch all on cpu",
-            "python -m tools.run.compare runs/compat-1.0 on cpu",
-            "python -m tools.run.launch beyond on cpu",
-            "python -m tools.run.compare runs/compat-1.0 on cpu",
-        ],
-    ),
-]
+# Words for make, and what it then does. The smaller locks follow the largest.
+MADE = """
+all -> python -m tools.run.launch all; python -m tools.run.compare runs
+beyond OUT=o -> python -m tools.run.launch beyond; python -m tools.run.compare o
+compare -> python -m tools.run.compare runs
+inspect SCRIPT=a.py -> python -m tools.inspect --ranks 2 a.py
+inspect SCRIPT=a.py NPROC=3 ARGS='-x 1' -> python -m tools.inspect --ranks 3 a.py -x 1
+handouts TRACK=day -> python -m tools.pages.handouts day
+test -> python -m pytest -n 2 --dist loadgroup
+site -> sphinx-build -W --keep-going -q -c tools/site -d _doctrees . _site
+lint -> ruff check .; ruff format --check .; lint-imports --no-logo --no-cache
+lock U=--upgrade -> LOCK pyproject.toml --group pyproject.toml:dev \
+-o requirements/dev.txt\
+; LOCK -c requirements/dev.txt pyproject.toml --group pyproject.toml:notebooks \
+-o requirements/notebooks.txt\
+; LOCK -c requirements/dev.txt pyproject.toml -o requirements/stages.txt
+compat TORCH=1.0 PYTHON=.venv/bin/python -> python -m venv .venv-1.0\
+; pip install -q torch==1.0 torchvision\
+; python -m tools.run.active stages on cpu\
+; python -m tools.run.launch all on cpu\
+; python -m tools.run.compare runs/compat-1.0 on cpu\
+; python -m tools.run.launch beyond on cpu\
+; python -m tools.run.compare runs/compat-1.0 on cpu
+"""
+LOCK = "uv pip compile -q --upgrade --universal --python-version 3.10 --no-annotate "
+LOCK += "--custom-compile-command make lock"
 
 
-@pytest.mark.parametrize(("words", "lines"), MADE, ids=[words for words, _ in MADE])
-def test_what_make_does_and_that_a_failure_ends_it(words, lines, checkout):
-    for name in "stages", "notebooks", "dev":
-        (checkout / f".venv/{name}.ready").touch()
-    for name in "uv", "python", "ruff", "lint-imports", "sphinx-build":
-        for path in checkout / ".venv/bin" / name, checkout / ".venv-1.0/bin/pip":
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(STAND_IN.format(sys.executable))
-            path.chmod(0o755)
-    shutil.copy(path, checkout / ".venv-1.0/bin/python")
-    for fails in "", *dict.fromkeys(line.split()[0] for line in lines):
+@pytest.mark.parametrize("row", MADE.replace("LOCK", LOCK).strip().splitlines())
+def test_what_make_does_and_that_a_failure_ends_it(row, checkout):
+    words, _, told = row.partition(" -> ")
+    lines = told.split("; ")
+    programs = [line.split()[0] for line in lines]
+    for name in ".venv/bin/uv", ".venv-1.0/bin/python", ".venv-1.0/bin/pip":
+        (checkout / name).parent.mkdir(parents=True, exist_ok=True)
+        (checkout / name).write_text(STAND_IN.format(sys.executable))
+        (checkout / name).chmod(0o755)
+    for name in "python", "ruff", "lint-imports", "sphinx-build":
+        shutil.copy(checkout / ".venv/bin/uv", checkout / ".venv/bin" / name)
+    for size in "stages", "notebooks", "dev":
+        (checkout / f".venv/{size}.ready").touch()
+    for fails in "", *set(programs):
         (checkout / "asked").write_text("")
-        command = ["bash", "-c", f"make {words} -o .venv/bin/python"]
+        command = ["bash", "-c", f"make {words}"]
         result = call(command, cwd=checkout, env={**ENV, "FAILS": fails})
-        asked = (checkout / "asked").read_text().splitlines()
-        done = [line for line in lines if line.split()[0] == fails][:1]
-        assert asked == (lines[: lines.index(done[0]) + 1] if fails else lines)
+        done = programs.index(fails) + 1 if fails else len(lines)
+        assert (checkout / "asked").read_text().splitlines() == lines[:done]
         assert (result.returncode != 0) == bool(fails), result.stderr
 
 
@@ -328,5 +312,7 @@ def test_a_larger_size_holds_the_smaller(checkout):
     call(["make", "PYTHON=./python", "setup"], cwd=checkout)
     for target in ".venv/stages.ready", ".venv/notebooks.ready", ".venv/dev.ready":
         assert call(["make", "PYTHON=./python", target], cwd=checkout).returncode == 0
+    os.utime(checkout / "requirements/stages.txt", (4e9, 4e9))  # it has changed
+    call(["make", "PYTHON=./python", ".venv/stages.ready"], cwd=checkout)
     asked = (checkout / "asked").read_text().splitlines()
-    assert [words.split()[-1] for words in asked] == ["notebooks", "dev"]
+    assert [words.split()[-1] for words in asked] == ["notebooks", "dev", "stages"]
