@@ -9,7 +9,7 @@ import pytest
 
 from conftest import ENV, ROOT
 from tools.run import diffs
-from tools.run.stages import find_stage, script
+from tools.run.stages import CPU_PROCESSES, find_stage, script
 
 LIMITS = {  # lines, and lines that changed from the stage before, at most
     "01_cpu": (115, 0),
@@ -58,6 +58,8 @@ def test_the_form_of_a_script(stage):
     kinds = [isinstance(node, ast.Import | ast.ImportFrom) for node in tree.body[1:]]
     assert kinds == sorted(kinds, reverse=True)  # all imports before the rest
     assert isinstance(tree.body[-1], ast.If)
+    last = "dist.destroy_process_group()"  # once a run went well, and only then
+    assert (lines[-1].strip() == last) == (stage in CPU_PROCESSES)
     own = r"^(from|import) (tools|tests)\b"  # self-contained
     assert not any(re.match(own, line) for line in lines)
 
