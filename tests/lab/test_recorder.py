@@ -35,6 +35,8 @@ HALF = [
     ("layers(images / 255)", "layers((1 - images).float())"),
     ("model(images).argmax", "model(images / 255).argmax"),
 ]
+TWICE = "loss.backward()\n        model(images).sum().backward()"
+FEWER = "DataLoader(list(dataset)[1:]"
 CHANGES = {
     "own data set, workers, normalized": [(LOADER, OWN_DATA_SET)],
     "whole batches": [(LOADER, BATCHES)],
@@ -91,6 +93,32 @@ def test_a_scripts_own_hook_of_ddp_is_left_to_it():
     record = run((WRAP, WRAP + OWN_HOOK))
     record.expect_one_reduction()
     record.expect_curve(run())
+
+
+VERDICTS = [  # what is expected, a mistake in the stage, and what is said
+    (
+        "learning",
+        [("lr=args.lr", "lr=0.1, maximize=True")],
+        "The loss does not fall: 2.",
+    ),
+    ("curve", [("return correct,", "return correct + 1,")], "The count of epoch 1 is"),
+    ("weights", [("Net(args.hidden)", "Net(64)")], "layers.1.weight is 64 x 784 in mo"),
+    ("new_order", [("epoch(epoch)", "epoch(epoch * (1 - rank))")], "rank 1 begins wit"),
+    ("one_reduction", [("loss.backward()", TWICE)], "the gradients 2 times a step"),
+    ("evaluation_partition", [], "they evaluate 101 and 0 different ones"),
+    ("evaluation_partition", [("DataLoader(dataset", FEWER)], "evaluate 100 of 101"),
+]
+
+
+@pytest.mark.parametrize(("what", "changes", "said"), VERDICTS)
+def test_a_verdict_says_what_was_seen_and_that_no_right_script_is_wrong(
+    what, changes, said
+):
+    right = [run()] if what in ("curve", "weights") else []
+    with pytest.raises(Wrong, match=said):
+        getattr(run(*changes), f"expect_{what}")(*right)
+    if changes and what != "evaluation_partition":
+        getattr(run(), f"expect_{what}")(*right)
 
 
 def test_a_group_of_one_rank_each_reduces_nothing():
