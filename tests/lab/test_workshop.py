@@ -129,11 +129,12 @@ ROOM = f"""\
 11:22 Eve: ready | Linux x86_64 | Python 3.12.3 | torch 2.15.0 | cores 4
 11:23 <i>Al</i>: not ready: disk
 11:24 Eve: not ready: PyTorch 2.6.0 | Linux x86_64 | Python 3.12.3 | cores 4
-12:50 From Ada to everyone:
+11:25 Bob: ready | Linux x86_64 | Python 3.12.3 | torch 2.15.0 | cores 4
+12:50 <i>Al</i>: 0 of 34 solved, begun: {SAMPLER}
+12:52 From Ada to everyone:
     Ada: 2 of 34 solved ({EASY} {TIMING}), begun: {SAMPLER}
 how do I begin?
 [12:58] Cy: 1 of 34 solved ({EASY}), next: {TIMING}
-[12:58] <i>Al</i>: 0 of 34 solved, begun: {SAMPLER}
 [12:59] Ada: 2 of 34 solved ({EASY} {TIMING}), begun: {SAMPLER}
 1:02 Cy: see you at 1:30
 """
@@ -145,10 +146,10 @@ def test_a_room_says_who_is_ready_and_who_is_at_what_since_when(tmp_path):
     words = ["make", "room", f"FROM={path}", f"OUT={tmp_path}"]
     *told, page = call(words).stdout.splitlines()
     assert told == [
-        "1 ready; Bob: no .venv; Eve: PyTorch 2.6.0; <i>Al</i>: disk",
+        "2 ready; Eve: PyTorch 2.6.0; <i>Al</i>: disk",
         f"{EASY}   2 solved",
         f"{TIMING}   1 solved  Cy (4 min)",
-        f"{SAMPLER}   0 solved  Ada (stuck for 12 min), <i>Al</i> (4 min)",
+        f"{SAMPLER}   0 solved  Ada (10 min), <i>Al</i> (stuck for 12 min)",
     ]
     assert page == (tmp_path / "room.html").as_uri()
     shown = (tmp_path / "room.html").read_text()

@@ -1,10 +1,8 @@
 """Promise: `make` runs every stage on what there is, and says what it runs."""
 
-import re
-
 import pytest
 
-from conftest import ENV, ROOT, call, rows
+from conftest import ENV, call, rows
 from tools.run import launch
 from tools.run.plan import make_plan
 from tools.run.sample import cut
@@ -15,17 +13,6 @@ FEW = "GPUS=cpu", "EPOCHS=1"
 
 def make(*words, **options):
     return call(["make", *words], **options)
-
-
-def test_help_lists_every_target():
-    text = (ROOT / "Makefile").read_text()
-    rules = re.findall(r"^([a-z_-]+(?: [a-z_]+)*):", text, re.MULTILINE)
-    targets = set(" ".join(rules).split()) - {"help"}
-    listed = r"^  make ([a-z_]+(?:, [a-z_]+)*)  "
-    shown = re.findall(listed, make().stdout, re.MULTILINE)
-    printed = set(", ".join(shown).split(", "))
-    assert printed | {"help-variables"} == targets
-    assert set(EVERY) < targets
 
 
 def test_make_shows_the_diff_and_runs_a_stage(tmp_path):
