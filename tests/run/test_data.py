@@ -42,15 +42,19 @@ def test_what_is_there_stays_until_the_new_set_is_complete(official, damage, cap
         path.unlink() if damage == "missing" else path.write_bytes(content[:-9])
         if damage == "other":
             shutil.copy(official / "train-labels-idx1-ubyte.gz", path)
-        with pytest.raises(SystemExit, match=f"{path.name}; FROM=DIR takes the four"):
+        said = " is damaged" if path.exists() else "; FROM=DIR takes the four"
+        with pytest.raises(SystemExit, match=f"{path.name}{said}"):
             data.main()
         assert data.FULL.exists() == is_there
+        (data.FULL.parent / ".mnist-killed").mkdir()
         path.write_bytes(content)
         data.main()
         assert data.check(data.FULL) == (4000, 1000)
         assert len(MNIST(data.FULL)) == 4000
         assert [path.name for path in data.FULL.parent.iterdir()] == ["mnist"]
     assert "DATA=data/mnist" in capsys.readouterr().out
+    with data.alone(data.FULL.parent), pytest.raises(SystemExit, match="^another"):
+        data.main()
 
 
 def test_a_folder_that_cannot_be_written_is_refused_before_a_download(official):
@@ -70,14 +74,18 @@ def test_a_folder_without_mnist_is_refused_before_a_download(tmp_path):
     ("content", "reason"),
     [
         (None, "is missing"),
-        (bytes(1007), "is damaged: 1007 bytes instead of 8"),
+        (b"\0\0\x08\x01" + bytes(1003), "is damaged: 1007 bytes instead of 8"),
+        (b"\0\0\x08\x03" + bytes(1004), "is damaged: it begins as no such file does"),
+        ((RAW / "train-labels-idx1-ubyte").read_bytes(), "4000 labels for 1000 images"),
     ],
+    ids=["missing", "cut", "wrong magic number", "swapped"],
 )
 def test_damaged_data_are_not_trained_on(content, reason, tmp_path):
     root = shutil.copytree(data.SAMPLE, tmp_path / "mnist")
     path = root / "MNIST/raw/t10k-labels-idx1-ubyte"
     path.write_bytes(content) if content else path.unlink()
-    with pytest.raises(SystemExit, match=f"^no MNIST in .*{reason}.*DATA=data/sample"):
+    reason = f"^no MNIST in .*{path.name} .*{reason}.*DATA=data/sample"
+    with pytest.raises(SystemExit, match=reason):
         data.verify(root)
 
 

@@ -3,22 +3,25 @@
 The stages use data/sample, unless they get another MNIST root: DATA=data/mnist.
 """
 
+import fcntl
+import hashlib
 import os
 import shutil
 import socket
 import sys
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 
 from tools.run.stages import ROOT, refuse, refuse_unwritable
 
 FULL = ROOT / "data" / "mnist"
 SAMPLE = ROOT / "data" / "sample"
-FILES = {  # name -> bytes of its IDX header, and bytes an item
-    "train-images-idx3-ubyte": (16, 28 * 28),
-    "train-labels-idx1-ubyte": (8, 1),
-    "t10k-images-idx3-ubyte": (16, 28 * 28),
-    "t10k-labels-idx1-ubyte": (8, 1),
+FILES = {  # name -> how it begins, bytes of its IDX header, and bytes an item
+    "train-images-idx3-ubyte": (b"\0\0\x08\x03", 16, 28 * 28),
+    "train-labels-idx1-ubyte": (b"\0\0\x08\x01", 8, 1),
+    "t10k-images-idx3-ubyte": (b"\0\0\x08\x03", 16, 28 * 28),
+    "t10k-labels-idx1-ubyte": (b"\0\0\x08\x01", 8, 1),
 }
 
 
@@ -26,19 +29,24 @@ def check(root):
     """Return how many training and how many test images the MNIST root `root` holds.
 
     Raises ValueError, with a message that names the file, where one of the four is
-    missing or cut short.
+    missing, cut short or another, or there is not one label for each image.
     """
     counts = []
-    for name, (header, item) in FILES.items():
+    for name, (magic, header, item) in FILES.items():
         path = Path(root) / "MNIST" / "raw" / name
         if not path.is_file():
             raise ValueError(f"{path} is missing")
         content = path.read_bytes()
+        if not content.startswith(magic):
+            raise ValueError(f"{path} is damaged: it begins as no such file does")
         counts.append(int.from_bytes(content[4:8], "big"))
         expected = header + counts[-1] * item
         if len(content) != expected:
             why = f"{len(content)} bytes instead of {expected}"
             raise ValueError(f"{path} is damaged: {why}")
+        if "labels" in name and counts[-1] != counts[-2]:
+            why = f"{counts[-1]} labels for {counts[-2]} images"
+            raise ValueError(f"{path} is another: {why}")
     return counts[0], counts[2]
 
 
@@ -70,6 +78,49 @@ def tensors(root, train=True):
     return TensorDataset(part.data, part.targets)
 
 
+@contextmanager
+def alone(folder):
+    """Make a folder in `folder`, and remove it, and those that killed runs have left.
+
+    Refuses a second run at the same time.
+    """
+    lock = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        for left in folder.glob(".mnist-*"):
+            shutil.rmtree(left)
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".mnist-") as made:
+            yield Path(made)
+    except BlockingIOError:
+        refuse("another 'make data' fills data/mnist: wait until it has ended")
+    finally:
+        os.close(lock)
+
+
+def fill(root, given):
+    """Make an MNIST root of .gz files, paths, and a download of those that lack.
+
+    Returns what `check` does.
+    """
+    from torchvision.datasets import MNIST  # which takes seconds
+
+    raw = root / "MNIST" / "raw"
+    raw.mkdir(parents=True)
+    official = dict(MNIST.resources)
+    for path in given:
+        digest = hashlib.md5(path.read_bytes()).hexdigest()
+        if digest != official.get(path.name, digest):
+            refuse(f"{path} is damaged: it is not the official file, by its MD5")
+        shutil.copy(path, raw)
+    try:
+        MNIST(root, download=True)
+        return check(root)
+    except (RuntimeError, OSError, ValueError) as error:
+        reason = str(error).partition("\n")[0].rstrip(":")
+        advice = "FROM=DIR takes the four official .gz files from DIR"
+        refuse(f"{reason}; {advice}. The stages use data/sample.")
+
+
 def main():
     """Fill data/mnist. Whatever goes wrong, it is complete afterwards, or as before."""
     source = " ".join(sys.argv[1:])
@@ -77,24 +128,11 @@ def main():
     if source and not given:
         refuse(f"FROM={source}: there is no .gz file of MNIST")
     refuse_unwritable(FULL.parent, "DATA=DIR names an MNIST root elsewhere")
-    from torchvision.datasets import MNIST  # which takes seconds
-
     socket.setdefaulttimeout(10)  # seconds without an answer
-    with tempfile.TemporaryDirectory(dir=FULL.parent, prefix=".mnist-") as folder:
-        root = Path(folder) / "mnist"
-        raw = root / "MNIST" / "raw"
-        raw.mkdir(parents=True)
-        for path in given:
-            shutil.copy(path, raw)
-        try:
-            MNIST(root, download=True)  # only what is not there with the right MD5
-            train, test = check(root)
-        except (RuntimeError, OSError, ValueError) as error:
-            reason = str(error).partition("\n")[0].rstrip(":")
-            advice = "FROM=DIR takes the four official .gz files from DIR"
-            refuse(f"{reason}; {advice}. The stages use data/sample.")
+    with alone(FULL.parent) as folder:
+        train, test = fill(folder / "mnist", given)
         shutil.rmtree(FULL, ignore_errors=True)
-        os.replace(root, FULL)
+        os.replace(folder / "mnist", FULL)
     print(f"data/mnist: {train} training and {test} test images, with DATA=data/mnist")
 
 
