@@ -59,8 +59,8 @@ def test_what_is_missing_or_damaged_is_no_ok(monkeypatch, tmp_path):
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=2**27))
     verdict, text = doctor.disk()
     assert (verdict, text[:12]) == ("WARNING", "0.1 GiB free")
-    result = SimpleNamespace(returncode=0, stdout="right\n")
-    monkeypatch.setattr(doctor.subprocess, "run", lambda *words, **options: result)
+    child = SimpleNamespace(returncode=0, communicate=lambda timeout: ("right\n", ""))
+    monkeypatch.setattr(doctor, "running", lambda *_, **options: nullcontext(child))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3})
     line = "right, but they share one core, which is slow"
     assert doctor.processes() == ("WARNING", line)
