@@ -1,11 +1,12 @@
 """Promise: a plan says what runs where, on machines that we do not have here."""
 
 import re
+from pathlib import Path
 
 import pytest
 import torch
 
-from tools.run import gpus
+from tools.run import compare, gpus
 from tools.run.plan import make_plan
 from tools.run.stages import EVERY
 
@@ -78,6 +79,15 @@ def test_what_is_given_reaches_the_command_and_args_win(plan):
     assert made.words.count("--backend") == 2  # gloo, since two share a GPU
     assert made.words[-2:] == ["--backend", "mpi"]
     assert made.args.epochs == 5
+
+
+def test_every_stage_has_the_flags_of_the_first_and_their_defaults(plan):
+    first = vars(plan("01_cpu").args)
+    assert set(compare.SHARED) < set(first)
+    for stage in EVERY.values():
+        flags = vars(plan(stage).args)
+        expected = {**first, "out": Path("runs") / stage}
+        assert {name: flags[name] for name in first} == expected
 
 
 def test_refusals_on_a_machine_with_three_gpus(plan):
