@@ -170,3 +170,10 @@ def test_a_second_run_into_a_folder_is_refused(tmp_path):
     line = f"another run writes to {tmp_path}: name another folder, OUT=DIR\n"
     assert result.stderr.startswith(line)
     assert (tmp_path / "metrics.csv").exists()
+
+
+def test_a_lock_that_is_not_ours_is_refused(tmp_path):
+    (tmp_path / ".lock").mkdir()  # not to be written, even by root
+    result = call(["make", "cpu", f"OUT={tmp_path}"])
+    line = f"cannot write to {tmp_path}/.lock: name another folder, OUT=DIR\n"
+    assert result.stderr.startswith(line)

@@ -103,7 +103,11 @@ def run(plan):
 def run_lock(folder):
     """Make a folder, and refuse a second run into it until the first has ended."""
     folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / ".lock", "w") as lock:
+    try:
+        lock = open(folder / ".lock", "w")  # noqa: SIM115
+    except OSError as error:  # it may be somebody else's
+        refuse(f"cannot write to {error.filename}: name another folder, OUT=DIR")
+    with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
