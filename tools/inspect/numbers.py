@@ -118,7 +118,7 @@ class Numbers:
         if path not in self.files:
             self.files[path] = {}
             with contextlib.suppress(OSError, SyntaxError, ValueError):
-                self.files[path] = branches(Path(path).read_text())
+                self.files[path] = branches(Path(path).read_text(encoding="utf-8"))
         return self.line
 
     def line(self, frame, event, argument):

@@ -45,8 +45,8 @@ def run_kind(command, kind, folder):
         except ranks.TimedOut as error:
             result = error
             result.returncode = TOO_SLOW
-    (place / "stdout").write_text(result.stdout)
-    (place / "stderr").write_text(result.stderr)
+    (place / "stdout").write_text(result.stdout, encoding="utf-8")
+    (place / "stderr").write_text(result.stderr, encoding="utf-8")
     return result, Seen([read_events(place / f"rank{rank}") for rank in range(count)])
 
 
