@@ -100,8 +100,9 @@ def test_an_accident_becomes_a_sentence(name, monkeypatch):
 
 
 @pytest.mark.parametrize("name", LIMITS)
-def test_what_the_lab_cannot_judge_is_its_own_limit(name):
+def test_what_the_lab_cannot_judge_is_its_own_limit(name, monkeypatch):
     text, said = LIMITS[name]
+    monkeypatch.setattr(checks, "LIMIT", 99)  # the machine may be busy
     with pytest.raises(Limit, match=said):
         judge(text)
 
