@@ -155,6 +155,7 @@ def test_what_torchrun_is_told(cluster, told):
     # A stage that continues must not find an earlier run's state.
     assert not state.exists()
     assert not checkpoints.exists()
+    assert (out / "before/state.pth").exists()
     assert (out / "unfinished").exists()
     cluster.run("scontrol", "requeue", job)
     until(lambda: cluster.about(job)["JobState"] == "PENDING")
@@ -176,14 +177,15 @@ def test_what_torchrun_is_told(cluster, told):
     assert sorted(line for line in shown if "--nnodes" in line) == sorted(lines)
 
 
-def test_a_job_that_failed_leaves_a_mark_and_no_earlier_result(cluster, told):
+def test_a_job_that_failed_leaves_a_mark_and_the_earlier_result_aside(cluster, told):
     out = told / "runs/04_ddp"
     out.mkdir(parents=True)
     (out / "metrics.csv").write_text("of an earlier run")
     (told / "fail").touch()
     job = cluster.sbatch(told, *CPUS, SLURM, "04_ddp")
     cluster.wait(job, "FAILED")
-    assert [path.name for path in out.iterdir()] == ["unfinished"]
+    assert {path.name for path in out.iterdir()} == {"before", "unfinished"}
+    assert (out / "before/metrics.csv").read_text() == "of an earlier run"
 
 
 def test_refusals(cluster, folder):

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from tools.run import compare, launch, plots, stages
+from tools.run import compare, plots, results, stages
 from tools.run.plan import make_plan
 
 CURVE = [(1.5 / epoch, 760 + epoch, 1000) for epoch in range(1, 31)]
@@ -80,6 +80,7 @@ def test_other_flags_are_the_reason_of_another_curve():
     assert lines[2].endswith("   equal")
 
 
+DAMAGED = "03_dp: {}/03_dp/flags.json is damaged: run it again"
 UNREADABLE = "03_dp: {}/03_dp/metrics.csv has no epoch that can be read: run it again"
 FAILED = "{}: its last run failed, was stopped or still runs"
 
@@ -119,6 +120,8 @@ def compared(tmp_path, monkeypatch, capsys):
         ("03_dp", ",1000,", ",999,", "DIFFERENT: another number of test images"),
         ("03_dp", "epoch,loss", "epoch,los", UNREADABLE),
         ("03_dp", "\n", " ", UNREADABLE),
+        ("03_dp", ",1000,", ",0,", UNREADABLE),
+        ("03_dp", "", '{"lr": "0.', DAMAGED),
         ("07_fsdp", "", "unfinished", FAILED),  # an older run's metrics are there
         ("05_ddp_inference", "", "unfinished", FAILED),  # none are
     ],
@@ -126,8 +129,10 @@ def compared(tmp_path, monkeypatch, capsys):
 def test_no_stage_is_left_out_in_silence(stage, old, new, reason, compared, tmp_path):
     def edit():
         (tmp_path / "05_ddp_inference").mkdir()  # nothing has run in there
-        if new == "unfinished":
+        if reason == FAILED:
             (tmp_path / stage / new).touch()
+        elif reason == DAMAGED:
+            (tmp_path / stage / "flags.json").write_text(new)
         elif stage:
             path = tmp_path / stage / "metrics.csv"
             path.write_text(path.read_text().replace(old, new))
@@ -149,7 +154,7 @@ def test_a_run_s_own_flags_are_the_reason_of_its_curve(compared, tmp_path):
     for stage, words in ("01_cpu", ""), ("07_fsdp", "--seed 7 --lr 0.10"):
         given = {"OUT": str(tmp_path / stage), "ARGS": words}
         (tmp_path / stage).mkdir()
-        launch.prepare_folder(make_plan(stage, given))
+        results.begin(make_plan(stage, given))
         (tmp_path / stage / "unfinished").unlink()
     said, refused = compared({"01_cpu": CURVE, "07_fsdp": changed(1, loss=2)})
     assert "   DIFFERENT: run with seed=7\n" in said

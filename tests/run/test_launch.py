@@ -1,9 +1,12 @@
 """Promise: `make` runs every stage on what there is, and says what it runs."""
 
+import shutil
+from types import SimpleNamespace
+
 import pytest
 
 from conftest import ENV, call, rows
-from tools.run import launch
+from tools.run import launch, results
 from tools.run.plan import make_plan
 from tools.run.sample import cut
 from tools.run.stages import EVERY
@@ -62,6 +65,7 @@ WRONG = [  # what a user types, and the line that refuses it and says what works
     ("resume RESTARTS=1 NNODES=2", "RESTARTS=1: resume and sharded_checkpoint take it"),
     ("diff A=2", "name two stages: make diff A=02_single_gpu B=04_ddp"),
     ("diff A=2 B=13", "there is no stage '13': take one of 01_cpu, 02_single_gpu, 03"),
+    ("cpu OUT='~/x'", "~/x would be a folder named ~ in here: write $HOME instead"),
     ("ddp NODE_RANK=1", "NNODES is missing: NNODES=2 NODE_RANK=0 MASTER_ADDR=HOST, sa"),
 ]
 
@@ -76,19 +80,56 @@ def test_what_cannot_work_is_refused_before_it_starts(words, line):
     assert not usage or usage[0].startswith("usage: ")
 
 
-def test_what_failed_leaves_no_result_of_an_earlier_run(tmp_path):
-    """But a mark, which `make compare` reads, until a run ends well."""
-    words = ["cpu", *FEW, f"OUT={tmp_path}", f"DATA={cut(tmp_path / 'data', 64, 10)}"]
-    results = [tmp_path / name for name in ("metrics.csv", "model.pth")]
-    for path in results:
-        path.touch()
-    mark = tmp_path / "unfinished"
-    assert make(*words, "ARGS=--wide").returncode != 0  # which does not start
-    assert [path.exists() for path in (*results, mark)] == [True, True, False]
-    assert make(*words, "ARGS=--batch-size 0").returncode != 0
-    assert [path.exists() for path in (*results, mark)] == [False, False, True]
+def test_a_run_that_fails_at_once_leaves_the_results_of_an_earlier_one(tmp_path):
+    """And what has failed after an epoch leaves them in `before/`, and a mark."""
+    data = cut(tmp_path / "data", 64, 10)
+    out = tmp_path / "out"
+    words = ["cpu", *FEW, f"OUT={out}", f"DATA={data}"]
     assert make(*words).returncode == 0
-    assert [path.exists() for path in (*results, mark)] == [True, True, False]
+    first = {path.name: path.read_bytes() for path in out.iterdir()}
+    assert set(first) == {".lock", "flags.json", "metrics.csv", "model.pth"}
+    for wrong in "--wide", "--batch-size 0":  # the launcher sees it, the script does
+        assert make(*words, f"ARGS={wrong}").returncode != 0
+        left = {path.name: path.read_bytes() for path in out.glob("*.*")}
+        assert left == first
+    plan = make_plan("01_cpu", {"OUT": str(out)})
+    results.begin(plan)  # and is killed
+    assert not (out / "model.pth").exists()
+    take_back = results.begin(plan)
+    shutil.copy(out / "before/metrics.csv", out)  # an epoch ends, no model is saved
+    names = {path.name for path in out.iterdir()}
+    assert names == {".lock", "before", "flags.json", "metrics.csv", "unfinished"}
+    assert (out / "before/model.pth").read_bytes() == first["model.pth"]
+    take_back()
+    left = {path.name: path.read_bytes() for path in out.glob("*.*")}
+    assert left == first
+
+
+FOREIGN = {
+    "cpu": "model.pth",
+    "ddp": "metrics.csv",
+    "sharded_checkpoint": "checkpoints",
+}
+
+
+@pytest.mark.parametrize("target", FOREIGN)
+def test_files_of_others_are_refused(target, tmp_path):
+    path = tmp_path / FOREIGN[target]
+    path.write_text("precious")
+    plan = make_plan(EVERY[target], {"OUT": str(tmp_path)})
+    line = f"^{path} is of no run, which would replace it: name another folder, OUT="
+    with pytest.raises(SystemExit, match=line):
+        launch.check([plan])
+    assert [path.name for path in tmp_path.iterdir()] == [FOREIGN[target]]
+    (tmp_path / "metrics.csv").write_text(results.HEAD)  # a script's, run by hand
+    launch.check([plan])
+
+
+def test_a_full_disk_is_the_reason(monkeypatch, tmp_path):
+    plan = make_plan("01_cpu", {"OUT": str(tmp_path)})
+    assert launch.reason(plan) == ""
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=4096))
+    assert launch.reason(plan).startswith(f": the disk of {tmp_path} is full")
 
 
 def test_all_stops_at_a_stage_that_fails(tmp_path):
@@ -98,26 +139,51 @@ def test_all_stops_at_a_stage_that_fails(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["01_cpu"]
 
 
-STATES = {  # target -> what a run saves, and where it is when the next run has started
-    "resume": ("state.pth", "state.before.pth"),
-    "sharded_checkpoint": ("checkpoints", "checkpoints.before"),
-}
+STATES = {"resume": "state.pth", "sharded_checkpoint": "checkpoints"}
 
 
 @pytest.mark.parametrize("target", STATES)
 def test_only_resume_goes_on_with_an_earlier_run(target, tmp_path):
     """RESTARTS alone does not, and an evaluation takes nothing away."""
-    state, before = (tmp_path / name for name in STATES[target])
+    state = tmp_path / STATES[target]
+    before = tmp_path / "before" / STATES[target]
     given = {"GPUS": "cpu", "OUT": str(tmp_path), "RESTARTS": "1"}
     state.mkdir()
     metrics = tmp_path / "metrics.csv"
     metrics.touch()
     stage = EVERY[target]
-    launch.prepare_folder(make_plan(stage, {**given, "ARGS": "--resume"}))
+    results.begin(make_plan(stage, {**given, "ARGS": "--resume"}))
     assert (state.exists(), before.exists(), metrics.exists()) == (True, False, True)
     made = make_plan(stage, given)
     assert "--resume" in made.command  # after a restart, from this run's own state
-    launch.prepare_folder(made)
+    results.begin(made)
     assert (state.exists(), before.exists(), metrics.exists()) == (False, True, False)
     evaluation = {**given, "ARGS": "--checkpoint model.pth", "RESTARTS": ""}
     assert not make_plan("11_resume", evaluation).writes
+
+
+@pytest.mark.parametrize(
+    ("flags", "odd", "line"),
+    [
+        ("--lr 5", "", "the run in {} began with --lr 0.1, not 5.0: resume it with "),
+        ("--hidden 9", "", "the run in {} began with --hidden 128, not 9: resume it"),
+        ("", "metrics.csv", "{0}/checkpoints is there and {0}/metrics.csv is not: b"),
+        ("", "best", "{}/checkpoints/best is no epoch's checkpoint: move it"),
+    ],
+)
+def test_what_cannot_be_resumed_is_refused(flags, odd, line, tmp_path):
+    """And changes nothing."""
+    given = {"GPUS": "cpu", "OUT": str(tmp_path)}
+    results.begin(make_plan("12_sharded_checkpoint", given))
+    for name in "7", odd:
+        (tmp_path / "checkpoints" / name).mkdir(parents=True, exist_ok=True)
+        (tmp_path / "checkpoints" / name / ".metadata").touch()
+    if odd != "metrics.csv":
+        (tmp_path / "metrics.csv").write_text(results.HEAD)
+    (tmp_path / "unfinished").unlink()
+    written = (tmp_path / "flags.json").read_text()
+    resumed = {**given, "ARGS": f"--epochs 9 --resume {flags}"}
+    with pytest.raises(SystemExit, match="^" + line.format(tmp_path)):
+        results.begin(make_plan("12_sharded_checkpoint", resumed))
+    assert (tmp_path / "flags.json").read_text() == written
+    assert not (tmp_path / "unfinished").exists()

@@ -97,6 +97,28 @@ def test_refusals_on_a_machine_with_three_gpus(plan):
         plan("07_fsdp", 3, NPROC="4")
 
 
+def test_nodes_meet_only_if_their_commands_agree(plan):
+    """But for OUT, which may be a disk of each node's own."""
+
+    def options(stage="04_ddp", **settings):
+        made = plan(stage, GPUS="cpu", **{**TWO_NODES, **settings})
+        return [word for word in made.command if word.startswith("--rdzv-")]
+
+    ours = options()
+    assert ours[2].startswith("--rdzv-id=04_ddp-2-")
+    assert ours[3] == "--rdzv-conf=join_timeout=300,is_host=0"
+    assert options(OUT="elsewhere", ARGS="--lr 0.1") == ours
+    first = options(NODE_RANK="0")
+    assert first == [*ours[:3], "--rdzv-conf=join_timeout=300,is_host=1"]
+    others = [options(NNODES="4"), options(ARGS="--lr 0.5"), options(DATA="data/mnist")]
+    others.append(options("05_ddp_inference"))
+    assert len({options[2] for options in [ours, *others]}) == 5
+    for wrong in "abc", "2", "-1", "01":
+        line = f"^NODE_RANK={wrong}: number the nodes from 0 to 1$"
+        with pytest.raises(SystemExit, match=line):
+            options(NODE_RANK=wrong)
+
+
 def test_all_and_beyond_give_each_stage_what_it_takes(plan):
     takes = {"01_cpu": 0, "04_ddp": 4, "09_pipeline": 2, "11_resume": 4}
     settings = {"GPUS": "2,3", "NPROC": "4", "RESTARTS": "2"}

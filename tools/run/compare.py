@@ -1,19 +1,17 @@
 """Compare the stages' curves in a folder: `python -m tools.run.compare runs`."""
 
 import csv
-import json
 import math
 import os
 import sys
 from contextlib import suppress
 from pathlib import Path
 
-from tools.run import plots, stages
+from tools.run import plots, results, stages
 
 COUNTS = 0.002  # fraction of the test images that rounding may move to right or wrong
 SMALL = 0.005  # relative error that the following may cause
 CAUSES = "TF32, or images that DistributedSampler repeats, can do that"
-SHARED = "batch_size", "lr", "hidden", "seed", "data"  # flags that move the curve
 
 
 def allowed(epoch):
@@ -31,11 +29,14 @@ def read(path):
     """Return metrics.csv as a list of (loss, correct, total), one for each epoch.
 
     A last line without its end is left out: a run was killed while it wrote that line.
+    Raises ValueError and its like where a run cannot have written it.
     """
     whole, _, _ = Path(path).read_text().rpartition("\n")
     curve = []
     for row in csv.DictReader(whole.splitlines()):
         curve.append((float(row["loss"]), int(row["correct"]), int(row["total"])))
+        if curve[-1][2] < 1:
+            raise ValueError(f"{path}: an epoch without test images")
     return curve
 
 
@@ -67,7 +68,7 @@ def other_flags(given, expected):
     """Return the flags that move the curve and differ; '' if they are not known."""
     if not given or not expected:
         return ""
-    others = [name for name in SHARED if given.get(name) != expected.get(name)]
+    others = [name for name in results.SHARED if given.get(name) != expected.get(name)]
     return ", ".join(f"{name}={given.get(name)}" for name in others)
 
 
@@ -105,17 +106,18 @@ def read_runs(top):
     flags = {}
     failures = {}
     for stage in stages.EVERY.values():
-        path = top / stage / "metrics.csv"
-        given = top / stage / "flags.json"
+        path = top / stage / results.CURVE
         curve = []
         with suppress(OSError, ValueError, KeyError, TypeError):
             curve = read(path)
-        if (top / stage / "unfinished").exists():
+        if (top / stage / results.MARK).exists():
             failures[stage] = "its last run failed, was stopped or still runs"
         elif curve:
-            curves[stage] = curve
-            if given.exists():
-                flags[stage] = json.loads(given.read_text())
+            try:
+                flags[stage] = results.read_flags(top / stage)
+                curves[stage] = curve
+            except ValueError as error:
+                failures[stage] = f"{error}: run it again"
         elif path.exists():
             failures[stage] = f"{path} has no epoch that can be read: run it again"
     if not curves and not failures:

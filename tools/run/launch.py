@@ -4,15 +4,15 @@
 """
 
 import fcntl
-import json
 import os
 import shutil
 import signal
+import socket
 import sys
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 
-from tools.run import data, diffs
+from tools.run import data, diffs, results
 from tools.run.plan import make_plan
 from tools.run.stages import (
     BEYOND,
@@ -40,18 +40,29 @@ def main():
     else:
         plans = plan_several(target, os.environ)
     check(plans)
+    if os.environ.get("NODE_RANK") == "0":
+        refuse_taken_port(os.environ["MASTER_ADDR"])
     base = BY_NAME[plans[0].stage].base
     if is_one and base:
         diffs.show(base, plans[0].stage)
         print()
     if os.environ.get("NNODES"):
-        print(f"torchrun waits until it runs on {os.environ['NNODES']} nodes")
+        nodes = os.environ["NNODES"]
+        print(f"torchrun waits for {nodes} nodes with this stage, these flags and id")
     for plan in plans:
         status = run(plan)
         if status:
-            sys.exit(f"{plan.stage} failed with exit status {status}")
+            sys.exit(f"{plan.stage} failed with exit status {status}{reason(plan)}")
         if not is_one:
             print()
+
+
+def reason(plan):
+    """Return why a run may have failed, if no script can say so, or ''."""
+    out = plan.args.out
+    if not out.exists() or shutil.disk_usage(out).free > 2**20:
+        return ""
+    return f": the disk of {out} is full, make room or name another folder, OUT=DIR"
 
 
 def end_with_make():
@@ -85,18 +96,48 @@ def check(plans):
         if checkpoint and not checkpoint.is_file():
             refuse(f"there is no checkpoint {checkpoint}: a stage saves one in runs/")
         refuse_unwritable(plan.args.out, "name another folder, OUT=DIR")
+        if not checkpoint:
+            results.refuse_foreign(plan.args.out)
+
+
+def refuse_taken_port(address):
+    """End the program where node 0 cannot open the port at which the nodes meet."""
+    host, _, port = address.partition(":")
+    port = port or "29400"
+    if not port.isdecimal():
+        refuse(f"MASTER_ADDR={address}: HOST, or HOST:29500, say")
+    with socket.socket() as found:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            found.bind(("", int(port)))
+        except (OSError, OverflowError) as error:
+            why = f"port {port} cannot be opened ({error}), by another run perhaps"
+            refuse(f"{why}: MASTER_ADDR={host}:29500 on every node, say")
 
 
 def run(plan):
     """Run a plan, and return its exit status."""
-    with run_lock(plan.args.out) if plan.writes else nullcontext():
-        if plan.writes:
-            prepare_folder(plan)
-        print_command(plan.environment, plan.command)
-        status = run_command(plan.environment, plan.command)
-        if plan.writes and status == 0:
-            (plan.args.out / "unfinished").unlink(missing_ok=True)
+    if not plan.writes:
+        return start(plan)
+    out = plan.args.out
+    with run_lock(out):
+        take_back = results.begin(plan)
+        last = results.written(out)
+        status = None
+        try:
+            status = start(plan)
+        finally:
+            if status == 0:
+                (out / results.MARK).unlink(missing_ok=True)
+            elif results.written(out) == last:
+                take_back()
     return status
+
+
+def start(plan):
+    """Print a plan's command, run it, and return its exit status."""
+    print_command(plan.environment, plan.command)
+    return run_command(plan.environment, plan.command)
 
 
 @contextmanager
@@ -104,7 +145,7 @@ def run_lock(folder):
     """Make a folder, and refuse a second run into it until the first has ended."""
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        lock = open(folder / ".lock", "w")  # noqa: SIM115
+        lock = open(folder / ".lock", "a")  # noqa: SIM115
     except OSError as error:  # it may be somebody else's
         refuse(f"cannot write to {error.filename}: name another folder, OUT=DIR")
     with lock:
@@ -115,26 +156,6 @@ def run_lock(folder):
         except OSError:  # some network disks have no locks
             pass
         yield
-
-
-def prepare_folder(plan):
-    """Take an earlier run's results away, and mark the folder until this one ends well.
-
-    An earlier state is renamed; with --resume, all stays. `make compare` reads the mark
-    and the flags.
-    """
-    out = plan.args.out
-    state = BY_NAME[plan.stage].state
-    if not getattr(plan.args, "resume", False):
-        (out / "metrics.csv").unlink(missing_ok=True)
-        (out / "model.pth").unlink(missing_ok=True)
-        if state and (out / state).exists():
-            before = (out / state).with_suffix(f".before{Path(state).suffix}")
-            shutil.rmtree(before, ignore_errors=True)
-            (out / state).replace(before)
-    (out / "unfinished").touch()
-    flags = {name: str(value) for name, value in vars(plan.args).items()}
-    (out / "flags.json").write_text(json.dumps(flags))
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ with a line that says what works.
 
 import argparse
 import ast
+import hashlib
 import shlex
 import sys
 from dataclasses import dataclass
@@ -62,7 +63,7 @@ def make_plan(stage, settings, several=False):
     launcher = [str(shown(sys.executable))]
     processes = 0
     if row.cpu_processes:
-        nodes, options = plan_nodes(given)
+        nodes, options = plan_nodes(given, stage, args)
         batch = 0 if evaluates else args.batch_size
         processes = plan_processes(row, given, count, nodes, batch)
         launcher = [*torchrun(), *options, f"--nproc-per-node={processes}"]
@@ -75,7 +76,7 @@ def make_plan(stage, settings, several=False):
         environment["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
         flags.append("--resume")
     words = [str(shown(script(stage))), *flags]
-    writes = given.get("NODE_RANK", "0") == "0" and not evaluates
+    writes = int(given.get("NODE_RANK", 0)) == 0 and not evaluates
     return Plan(stage, processes, environment, [*launcher, *words], words, args, writes)
 
 
@@ -135,10 +136,11 @@ def parse_flags(stage, words):
         sys.argv = before
 
 
-def plan_nodes(given):
+def plan_nodes(given, stage, args):
     """Return (the number of nodes, torchrun's options by which ranks find each other).
 
-    torchrun numbers the nodes by itself. NODE_RANK says whose folder is made ready.
+    torchrun numbers the nodes by itself. NODE_RANK says which one opens the port, and
+    whose folder is made ready.
     """
     missing = [name for name in NODES if name not in given]
     if len(missing) == len(NODES):
@@ -146,10 +148,24 @@ def plan_nodes(given):
     if missing:
         refuse(f"{missing[0]} is missing: NNODES=2 NODE_RANK=0 MASTER_ADDR=HOST, say")
     seconds = positive("WAIT", given.get("WAIT", "300"))
-    options = [f"--nnodes={given['NNODES']}", "--rdzv-backend=c10d"]
+    nodes = positive("NNODES", given["NNODES"])
+    rank = given["NODE_RANK"]
+    if rank not in map(str, range(nodes)):
+        refuse(f"NODE_RANK={rank}: number the nodes from 0 to {nodes - 1}")
+    options = [f"--nnodes={nodes}", "--rdzv-backend=c10d"]
     options.append(f"--rdzv-endpoint={given['MASTER_ADDR']}")
-    options.append(f"--rdzv-conf=join_timeout={seconds}")
-    return positive("NNODES", given["NNODES"]), options
+    options.append(f"--rdzv-id={rendezvous_id(stage, nodes, args)}")
+    # Only the first may open the port: two first ones would become one run.
+    is_host = int(rank == "0")
+    options.append(f"--rdzv-conf=join_timeout={seconds},is_host={is_host}")
+    return nodes, options
+
+
+def rendezvous_id(stage, nodes, args):
+    """Return a name by which nodes find each other only if their commands agree."""
+    flags = {name: str(value) for name, value in vars(args).items() if name != "out"}
+    digest = hashlib.sha256(repr(sorted(flags.items())).encode()).hexdigest()
+    return f"{stage}-{nodes}-{digest[:8]}"
 
 
 def plan_gpus(row, given):

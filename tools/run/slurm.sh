@@ -56,21 +56,20 @@ lacks=$(srun bash -c 'for file in .venv/bin/torchrun "$1" "$0/MNIST"; do
   [[ -e $file ]] || echo "$SLURMD_NODENAME lacks $file"; done' "$data" "$script" | sort)
 [[ -z $lacks ]] || refuse "${lacks//$'\n'/, } in $PWD: each node needs all of it"
 
-# When Slurm starts a job again, it continues if the stage can. A new job takes away what
-# an earlier run left, so that nobody mistakes it for its own, and renames its state.
+# When Slurm starts a job again, it continues if the stage can. A new job puts what an
+# earlier run left into before/, so that nobody mistakes it for its own.
 out=runs/$SLURM_JOB_NAME
 [[ $SLURM_JOB_NAME != slurm.sh ]] || out=runs/$stage
 [[ -z $resumes ]] || ((${SLURM_RESTART_COUNT:-0} == 0)) || set -- "$@" --resume
-mkdir -p "$out"
-touch "$out/unfinished"  # until the run ends well: make compare reads it
-if [[ " $* " != *" --resume "* ]]; then
-  rm -f "$out/metrics.csv" "$out/model.pth"
-  [[ ! -e $out/state.pth ]] || mv "$out/state.pth" "$out/state.before.pth"
-  if [[ -e $out/checkpoints ]]; then
-    rm -rf "$out/checkpoints.before"
-    mv "$out/checkpoints" "$out/checkpoints.before"
-  fi
+mkdir -p "$out/before"
+if [[ " $* " != *" --resume "* ]] && ((${SLURM_RESTART_COUNT:-0} == 0)); then
+  for name in metrics.csv model.pth state.pth checkpoints flags.json; do
+    [[ -e $out/$name ]] || continue
+    rm -rf "$out/before/$name"
+    mv "$out/$name" "$out/before"
+  done
 fi
+touch "$out/unfinished"  # until the run ends well: make compare reads it
 
 # One process per GPU, or two on the CPU. SLURM_GPUS_ON_NODE is set where there are GPUs.
 processes=${SLURM_GPUS_ON_NODE:-2}

@@ -169,6 +169,8 @@ def end_at_a_closed_pipe():
 
 def refuse_unwritable(folder, advice):
     """End the program with one line where a folder is not to be written, or made."""
+    if str(folder).startswith("~"):  # in quotes, or behind ARGS=
+        refuse(f"{folder} would be a folder named ~ in here: write $HOME instead")
     parent = next(
         path for path in [folder, *folder.absolute().parents] if path.exists()
     )

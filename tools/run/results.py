@@ -1,0 +1,125 @@
+"""The folder of a run's results: what an earlier run has left there is not lost.
+
+A new run puts it into `before/`, from where it comes back if the run ends without an
+epoch. Otherwise it stays there until a later run takes its place.
+"""
+
+import json
+import shutil
+
+from tools.run.stages import BY_NAME, TABLE, refuse
+
+CURVE = "metrics.csv"
+HEAD = "epoch,loss,correct,total,seconds\n"
+MODEL = "model.pth"
+STATES = [row.state for row in TABLE if row.state]
+FLAGS = "flags.json"  # of the run: {name: text}
+MARK = "unfinished"  # until a run ends well
+# In the order in which they are put aside: a curve in a folder is that of its model.
+NAMES = [MODEL, *STATES, FLAGS, MARK, CURVE]
+SHARED = "batch_size", "lr", "hidden", "seed", "data"  # flags that move the curve
+
+
+def refuse_foreign(folder):
+    """End the program where a run would replace files that no run has written."""
+    curve = folder / CURVE
+    is_ours = (folder / FLAGS).exists()
+    if not is_ours and curve.is_file():  # of a script that was started by hand
+        with open(curve, errors="replace") as file:
+            is_ours = file.readline() == HEAD
+    for name in NAMES:
+        if not is_ours and name != MARK and (folder / name).exists():
+            why = f"{folder / name} is of no run, which would replace it"
+            refuse(f"{why}: name another folder, OUT=DIR, or move the file")
+
+
+def read_flags(folder):
+    """Return the flags of the run in a folder, {name: text}; {} where nobody knows.
+
+    Raises ValueError, with a text that names the file, if it is damaged.
+    """
+    path = folder / FLAGS
+    if not path.exists():
+        return {}
+    try:
+        return dict(json.loads(path.read_text()))
+    except (ValueError, TypeError):
+        raise ValueError(f"{path} is damaged") from None
+
+
+def begin(plan):
+    """Make the folder of a run ready; return a function that takes this back.
+
+    With --resume, all stays. Refuses flags that would make one curve of two.
+    """
+    out = plan.args.out
+    mark = out / MARK
+    if mark.exists() and not (out / CURVE).exists():  # killed before its first epoch
+        bring_back(out)
+    state = BY_NAME[plan.stage].state
+    if getattr(plan.args, "resume", False) and (out / state).exists():
+        refuse_resume(plan, out / state)
+        was_marked = mark.exists()
+        mark.touch()
+        return lambda: None if was_marked else mark.unlink()
+    put_aside(out)
+    mark.touch()
+    flags = {name: str(value) for name, value in vars(plan.args).items()}
+    (out / FLAGS).write_text(json.dumps(flags))
+    return lambda: bring_back(out)
+
+
+def refuse_resume(plan, state):
+    """End the program where the run in a folder cannot go on as a plan says."""
+    out = plan.args.out
+    anew = "or begin anew, without --resume"
+    if not (out / CURVE).exists():
+        refuse(f"{state} is there and {out / CURVE} is not: bring it back, {anew}")
+    for path in state.glob("*/.metadata"):
+        if not path.parent.name.isdecimal():
+            refuse(f"{path.parent} is no epoch's checkpoint: move it elsewhere")
+    try:
+        flags = read_flags(out)
+    except ValueError as error:
+        refuse(f"{error}: remove it, {anew}")
+    for name in SHARED:
+        text = str(getattr(plan.args, name))
+        if flags.get(name, text) != text:
+            flag = f"--{name.replace('_', '-')}"
+            why = f"the run in {out} began with {flag} {flags[name]}, not {text}"
+            refuse(f"{why}: resume it with that, {anew}")
+
+
+def put_aside(out):
+    """Move an earlier run's results to `before/`, where they replace older ones."""
+    before = out / "before"
+    for name in NAMES:
+        if (out / CURVE).exists() or (out / name).exists():
+            remove(before / name)
+        if (out / name).exists():
+            before.mkdir(exist_ok=True)
+            (out / name).replace(before / name)
+
+
+def bring_back(out):
+    """Put the results that `put_aside` has moved where they were, if there are any."""
+    if not (out / "before" / CURVE).exists():
+        return
+    for name in NAMES:
+        remove(out / name)
+        if (out / "before" / name).exists():
+            (out / "before" / name).replace(out / name)
+
+
+def remove(path):
+    """Remove a file or a folder, which may be absent."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def written(out):
+    """Return when the last epoch of the curve in a folder was written, or None."""
+    curve = out / CURVE
+    return curve.stat().st_mtime_ns if curve.exists() else None
