@@ -1,7 +1,8 @@
 """Running the stages: `make all`, `cpu`, `diff`, `compare`, `data`, `doctor`.
 
 stages      a row for each stage: what every tool has to know about it
-launch      `make ddp GPUS=0,1`: checks a plan, makes its folder ready, runs it
+launch      `make ddp GPUS=0,1`: checks a plan and runs it
+results     the folder of a run: what an earlier run has left there is not lost
 plan        what a launch runs, made from make's variables without side effects
 gpus        which GPUs and cores there are, and those that GPUS= means
 supervise   runs a command, and ends with it all that it has started
