@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tools.run import compare, gpus
+from tools.run import gpus, results
 from tools.run.plan import make_plan
 from tools.run.stages import EVERY
 
@@ -75,7 +75,7 @@ def test_what_else_a_command_needs(plan, stage, settings, environment):
 def test_what_is_given_reaches_the_command_and_args_win(plan):
     words = "--epochs 5 --backend mpi"
     made = plan("04_ddp", 1, **TWO_NODES, NPROC="2", WAIT="7", EPOCHS="2", ARGS=words)
-    assert "--rdzv-conf=join_timeout=7" in made.command
+    assert "--rdzv-conf=join_timeout=7,is_host=0" in made.command
     assert made.words.count("--backend") == 2  # gloo, since two share a GPU
     assert made.words[-2:] == ["--backend", "mpi"]
     assert made.args.epochs == 5
@@ -83,7 +83,7 @@ def test_what_is_given_reaches_the_command_and_args_win(plan):
 
 def test_every_stage_has_the_flags_of_the_first_and_their_defaults(plan):
     first = vars(plan("01_cpu").args)
-    assert set(compare.SHARED) < set(first)
+    assert set(results.SHARED) < set(first)
     for stage in EVERY.values():
         flags = vars(plan(stage).args)
         expected = {**first, "out": Path("runs") / stage}
