@@ -79,14 +79,15 @@ class JudgedRun(ImageRun):
                 )
 
     def expect_learning(self):
-        """Raise Wrong unless metrics.csv has all epochs, and the loss falls."""
+        """Raise Wrong unless a run has all epochs, the loss falls, and it has saved."""
         losses = [loss for loss, _, _ in self.curve()]
         if not losses[-1] < losses[0]:
             told = ", ".join(f"{loss:.4f}" for loss in losses)
             raise Wrong(f"The loss does not fall: {told}")
+        self.state_dict()
 
     def expect_curve(self, expected, what="one process"):
-        """Raise Wrong unless losses and counts are those of another run."""
+        """Raise Wrong unless losses and counts are another run's, and it has saved."""
         rows = self.curve(len(expected.rows))
         for epoch, (ours, theirs) in enumerate(
             zip(rows, expected.rows, strict=True), start=1
@@ -103,6 +104,7 @@ class JudgedRun(ImageRun):
                     f"The count of epoch {epoch} is {correct} of {total}; that of "
                     f"{what} is {right_correct} of {right_total}.{self.lost_sum()}"
                 )
+        self.state_dict()
 
     def lost_sum(self):
         """Return a sentence where rank 0, which writes, may use what reduce left."""

@@ -161,9 +161,12 @@ class Recorder(recorder.Recorder):
             self.collective_is_over(name, given)
 
     def wait(self, original, work, *args, **options):
-        """Around Work.wait: an asynchronous collective is over."""
+        """Around the ways to wait for an asynchronous collective: it is over.
+
+        To take its future, or to ask until it is completed, is to wait as well.
+        """
         result = original(work, *args, **options)
-        if id(work) in self.pending:
+        if result and id(work) in self.pending:
             name, given, _ = self.pending.pop(id(work))
             self.collective_is_over(name, given)
         return result
@@ -184,4 +187,5 @@ class Recorder(recorder.Recorder):
         replace("torch.utils.data:DataLoader.__init__", self.loader_init)
         replace("torch:save", self.save)
         replace("torch.nn.parallel:DataParallel.forward", self.wrapper_forward)
-        replace("torch.distributed:Work.wait", self.wait)
+        for name in "wait", "get_future", "is_completed":
+            replace(f"torch.distributed:Work.{name}", self.wait)
