@@ -153,7 +153,8 @@ handouts:
 
 ## A closer look
 inspect: $(STAGES)  ## known silent mistakes in your own script, SCRIPT=train.py
-	@$(PY) -m tools.inspect --ranks "$${NPROC:-2}" "$$SCRIPT" $(ARGS)
+	@[ "$$SCRIPT" ] || { echo "which script? make inspect SCRIPT=train.py" >&2; exit 1; }
+	@$(PY) -m onecurve --pages= --ranks "$${NPROC:-2}" "$$SCRIPT" $(ARGS)
 notebooks: $(NOTEBOOKS)  ## the companion notebooks, copied into workshop/
 	@mkdir -p workshop
 	@for name in $(notdir $(wildcard notebooks/0*.ipynb)); do \

@@ -16,7 +16,8 @@ import psutil
 import pytest
 import torch
 
-from tools.run import compare, ranks
+from onecurve import ranks
+from tools.run import compare
 from tools.run.edit import edit
 from tools.run.sample import cut
 from tools.run.stages import CPU_PROCESSES, ROOT, script

@@ -11,9 +11,9 @@ from torch.nn.modules.module import register_module_forward_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from conftest import call
+from onecurve import ranks
 from tools.bench import benchmark, figures, runs, tables
 from tools.lab import fake_cuda
-from tools.run import ranks
 
 
 def test_each_number_of_processes_is_measured_twice_in_turns():

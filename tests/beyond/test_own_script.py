@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import DataLoader
 from torchvision import datasets
 
-from tools.run import ranks
+from onecurve import ranks
 from tools.run.stages import load, script
 
 SCRIPTS = {"before": None, "after_ddp": 2, "after_fsdp": 2}  # and their ranks

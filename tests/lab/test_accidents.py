@@ -11,10 +11,10 @@ import psutil
 import pytest
 
 from conftest import ENV, running, start
+from onecurve import ranks
 from tools.lab import checks
 from tools.lab.judge import run_script
 from tools.lab.run_record import Limit, Wrong
-from tools.run import ranks
 from tools.run.edit import edit
 from tools.run.stages import script
 

@@ -115,7 +115,7 @@ def copy(tmp_path):
 
     It has no git, and of the stages only 04_ddp.
     """
-    for name in "tools", "exercises", "requirements", "04_ddp":
+    for name in "onecurve", "tools", "exercises", "requirements", "04_ddp":
         leave = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / name, tmp_path / name, ignore=leave)
     shutil.copy(ROOT / "Makefile", tmp_path)

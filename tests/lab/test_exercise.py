@@ -65,7 +65,7 @@ BY_NAME = {one.name: one for one in EXERCISES}
 def sources(name):
     """Return what the verdicts of an exercise come from."""
     stage = BY_NAME[name].stage
-    rooms = [ROOT / "tools/watch", ROOT / "tools/run/ranks.py", *LAB]
+    rooms = [ROOT / "onecurve", *LAB]
     return [BY_NAME[name].folder, read_answers.path(name), script(stage), *rooms]
 
 

@@ -3,8 +3,8 @@
 import re
 
 from conftest import ROOT
+from onecurve import ranks
 from tools.lab.exercise import PARTS, along_the_path, find_exercise
-from tools.run import ranks
 from tools.run.stages import CPU_PROCESSES, EVERY, script
 
 HALF = "(hidden).to(DEVICE)", "(hidden.to(SECOND)).to(DEVICE)"  # of 19's two mistakes

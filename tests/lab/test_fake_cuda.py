@@ -18,10 +18,10 @@ from torch.nn import Linear
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader
 
+from onecurve import ranks
 from tools.lab import fake_cuda
 from tools.lab.fake_cuda.devices import STATE
 from tools.lab.fake_cuda.parallel import BOUND, SHARED
-from tools.run import ranks
 
 MIXED = "Expected all tensors to be on the same device"
 NOT_READY = "CUDA error: device not ready"

@@ -54,7 +54,7 @@ def sources(case):
         found += [ROOT / words[0], ROOT / "tools/lab/fake_cuda"]
     elif kind == "inspected":
         found += [script("after_ddp"), variants.MISTAKES]
-        found += [ROOT / "tools/inspect", ROOT / "tools/watch"]
+        found += [ROOT / "onecurve"]
     for word in words if kind == "variants" else []:
         name = word.partition("=")[0]
         patch = variants.VARIANTS / f"{name}.patch"

@@ -9,10 +9,10 @@ import pytest
 from markdown_it import MarkdownIt
 
 from conftest import ROOT, call, command, edited, run
+from onecurve import ranks
 from parts import part
 from tools.pages import hangs
 from tools.pages.hangs import patched
-from tools.run import ranks
 from tools.run.stages import folder, script
 
 DATA = "--data", "data/sample"

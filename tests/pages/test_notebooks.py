@@ -64,7 +64,7 @@ def test_a_notebook_is_what_its_source_says(name):
 FORKED = """
 import functools, os
 import tools.pages.notebook as nb
-from tools.run import ranks
+from onecurve import ranks
 
 def stream(words, **environment):
     words = [str(word) for word in words]

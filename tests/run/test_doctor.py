@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from conftest import ROOT, call, running, wait_for
-from tools.run import data, doctor, ranks
+from onecurve import ranks
+from tools.run import data, doctor
 from tools.run.gpus import count_cpus
 
 

@@ -256,8 +256,8 @@ MADE = """
 all -> python -m tools.run.launch all; python -m tools.run.compare runs
 beyond OUT=o -> python -m tools.run.launch beyond; python -m tools.run.compare o
 compare -> python -m tools.run.compare runs
-inspect SCRIPT=a.py -> python -m tools.inspect --ranks 2 a.py
-inspect SCRIPT=a.py NPROC=3 ARGS='-x 1' -> python -m tools.inspect --ranks 3 a.py -x 1
+inspect SCRIPT=a.py NPROC=3 -> python -m onecurve --pages= --ranks 3 a.py
+inspect SCRIPT=a.py ARGS='-x 1' -> python -m onecurve --pages= --ranks 2 a.py -x 1
 handouts TRACK=day -> python -m tools.pages.handouts day
 test -> python -m pytest -n 2 --dist loadgroup
 site -> sphinx-build -W --keep-going -q -c tools/site -d _doctrees . _site

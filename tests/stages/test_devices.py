@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from conftest import DISTRIBUTED, MOMENTUM, assert_close, edited, off, run
+from onecurve import ranks
 from tools.lab import fake_cuda
-from tools.run import ranks
 from tools.run.stages import CPU_PROCESSES, STAGES, script
 
 SIZE = 56, 21

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from conftest import DISTRIBUTED, EVEN
-from tools.run import ranks
+from onecurve import ranks
 from tools.run.stages import STAGES, script
 
 WRAPPERS = {

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import torch
 
+from onecurve import ranks
 from tools.bench import figures, runs, tables
-from tools.run import gpus, ranks
+from tools.run import gpus
 from tools.run.data import shown
 from tools.run.stages import ROOT, refuse
 

@@ -1,7 +1,7 @@
 """One process of the benchmark: it measures steps of stage 4.
 
 Its words are {hidden: [batch of all processes, ...]}, the rounds, and a file, to which
-rank 0 writes what it has measured of each. `tools.run.ranks` starts it.
+rank 0 writes what it has measured of each. `onecurve.ranks` starts it.
 """
 
 import json

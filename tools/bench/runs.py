@@ -8,7 +8,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from tools.run import ranks
+from onecurve import ranks
 from tools.run.plan import make_plan
 from tools.run.sample import cut
 from tools.run.stages import refuse, refuse_unwritable

@@ -15,5 +15,5 @@ image_recorder  the same, of the images of MNIST
 run_record  what the checks know of a run, once it has ended
 fake_cuda   fake GPUs on a CPU, for mistakes that show only there
 
-It imports `watch` and `run`.
+It imports `run`, and `onecurve`.
 """

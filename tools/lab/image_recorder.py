@@ -4,9 +4,9 @@ import resource
 
 import torch
 
+from onecurve.events import digest, local_part
 from tools.lab import fake_cuda
-from tools.lab.recorder import Recorder
-from tools.watch.events import array, digest, local_part
+from tools.lab.recorder import Recorder, array
 
 PIXELS = 28 * 28
 CLASSES = 10

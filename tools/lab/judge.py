@@ -6,15 +6,16 @@ from pathlib import Path
 
 import torch
 
+from onecurve import ranks
+from onecurve.events import read_events
 from tools.lab import checks, image_recorder
 from tools.lab.checks import EPOCHS, TEST, TRAIN, JudgedRun
 from tools.lab.exercise import stage_text
 from tools.lab.run_record import Limit, Wrong
 from tools.lab.setting import Setting
-from tools.run import compare, ranks
+from tools.run import compare
 from tools.run.sample import cut
 from tools.run.stages import CPU_PROCESSES
-from tools.watch.events import read_events
 
 
 def judge(exercise, text):

@@ -9,8 +9,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.watch.collectives import first_difference, is_of_others_end
-from tools.watch.events import Events
+from onecurve.collectives import first_difference, is_of_others_end
+from onecurve.events import Events
 
 # PyTorch puts its own file, and what(), before a message from C++.
 NOISE = r"\[[^\]]*/[^\]]*\] *|what\(\): *"
@@ -34,7 +34,7 @@ class RunRecord(Events):
     """What was recorded of a run of a script, on one rank or several."""
 
     events: list  # of each rank a list of dicts, as tools.lab.recorder writes them
-    result: object  # what tools.run.ranks.run returned, or the TimedOut that it raised
+    result: object  # what onecurve.ranks.run returned, or the TimedOut that it raised
     out: Path  # where the run was told to write
     text: str  # of the script
 

@@ -12,13 +12,13 @@ from textwrap import indent
 
 import torch
 
+from onecurve.collectives import is_of_others_end
 from tools.lab.judge import record_run
 from tools.lab.run_record import NOISE
 from tools.lab.setting import Setting
 from tools.pages.switches import STORED, SWITCHES, edited, key, read_outcomes
 from tools.run import compare
 from tools.run.stages import CPU_PROCESSES, RESUMES, refuse, script
-from tools.watch.collectives import is_of_others_end
 
 RECORDED = {
     "torch": torch.__version__.partition("+")[0],

@@ -12,10 +12,10 @@ import torch
 from torch import nn
 from torch.utils.data import DistributedSampler
 
+from onecurve import ranks
 from tools.bench import figures
 from tools.bench.tables import published
 from tools.pages import drawing, outcomes, sketches
-from tools.run import ranks
 from tools.run.data import SAMPLE, tensors
 from tools.run.stages import ROOT, load
 

@@ -7,10 +7,11 @@ import sys
 import tempfile
 from pathlib import Path
 
+from onecurve import ranks
 from tools.lab import fake_cuda
 from tools.lab.exercise import patched
 from tools.pages import outcomes
-from tools.run import compare, ranks
+from tools.run import compare
 from tools.run.stages import (
     BY_NAME,
     CPU_PROCESSES,
@@ -189,7 +190,7 @@ def inspected():
         path = Path(folder) / "train.py"
         original = script("after_ddp").read_text()
         path.write_text(patched(original, MISTAKES, "after_ddp"))
-        words = [sys.executable, "-m", "tools.inspect", path]
+        words = [sys.executable, "-m", "onecurve", "--pages", "", path]
         words += ["--data", ROOT / "data/sample"]
         result = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
     if result.returncode != 1 or result.stderr:

@@ -13,10 +13,9 @@ words       the words that changed in a line
 compare     are the curves equal? `plots` draws them
 data        fetches all of MNIST, and checks an MNIST root
 sample      cuts small MNIST roots from data/sample
-ranks       runs a script as the ranks of one torchrun, faster, for tests and the lab
 doctor      is this machine ready? `probe` is what it starts on each rank
 active      looks whether the active Python will do instead of .venv
 install     makes .venv, and fills it or a wheelhouse
 
-It imports none of the other rooms.
+It imports none of the other rooms, and of onecurve how processes end.
 """

@@ -12,6 +12,7 @@ import sys
 from contextlib import contextmanager
 from pathlib import Path
 
+from onecurve.processes import end_with_parent
 from tools.run import data, diffs, results
 from tools.run.plan import make_plan
 from tools.run.stages import (
@@ -24,7 +25,7 @@ from tools.run.stages import (
     refuse,
     refuse_unwritable,
 )
-from tools.run.supervise import end_with_parent, print_command, run_command
+from tools.run.supervise import print_command, run_command
 
 SEVERAL = {"all": TARGETS, "beyond": BEYOND}
 

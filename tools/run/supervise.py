@@ -1,31 +1,15 @@
 """Run a command, and leave nothing of it running, however it or this process ends."""
 
-import ctypes
 import os
 import shlex
 import signal
 import subprocess
-import sys
 import tempfile
 from contextlib import contextmanager, suppress
 
 import psutil
 
-
-def prctl(option, value):
-    """Ask Linux for something about this process; elsewhere do nothing."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(option, value)
-
-
-def adopt_orphans():
-    """Become the parent of each descendant whose own parent dies. Linux only."""
-    prctl(36, 1)  # PR_SET_CHILD_SUBREAPER
-
-
-def end_with_parent(by=signal.SIGTERM):
-    """Have this process get a signal as soon as its parent ends. Linux only."""
-    prctl(1, by)  # PR_SET_PDEATHSIG
+from onecurve.processes import adopt_orphans, end_with_parent
 
 
 def end(pid):

@@ -13,10 +13,10 @@ import os
 import time
 from functools import partial
 
+from onecurve.replace import replace
 from tools.lab.fake_cuda import devices, operations, parallel, placement
 from tools.lab.fake_cuda.devices import MATMUL as MATMUL
 from tools.lab.fake_cuda.devices import STATE
-from tools.watch.replace import replace
 
 FAST = 3.0  # times as fast as the other GPUs
 

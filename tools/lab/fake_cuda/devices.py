@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from tools.watch.replace import CLOCKS, replace
+from onecurve.replace import CLOCKS, replace
 
 CALL = 0.05  # ms that a call takes, whatever it asks for
 MATMUL = 2.4  # ms of the device; a step of the scripts has five

@@ -5,9 +5,9 @@ import os
 import torch
 import torch.distributed as dist
 
+from onecurve.replace import replace
 from tools.lab.fake_cuda.devices import STATE, current_device, device_name
 from tools.lab.fake_cuda.placement import get_place, move
-from tools.watch.replace import replace
 
 # what NCCL 2.30 says of two ranks on a GPU, and PyTorch of a tensor on another GPU
 SHARED = (

@@ -6,8 +6,8 @@ of the CPU, which computes with them.
 
 import torch
 
+from onecurve.replace import replace
 from tools.lab.fake_cuda.devices import STATE, device_name, synchronize
-from tools.watch.replace import replace
 
 
 def get_place(tensor):

@@ -8,9 +8,9 @@ import math
 
 import torch
 
-from tools.inspect.exact import as_read, in_double, like
-from tools.inspect.hooks import Hooks
-from tools.inspect.samples import changed, generator_states
+from onecurve.exact import as_read, in_double, like
+from onecurve.hooks import Hooks
+from onecurve.samples import changed, generator_states
 
 STEPS = 6  # that are compared
 NUMBERS = 2_000_000  # of each tensor that are kept, evenly spaced

@@ -1,6 +1,14 @@
 """Does a script compute on several ranks what it computes on one?
 
-__main__   make inspect: the command line
+It depends on PyTorch alone, and knows nothing of the scripts that it judges.
+
+__main__   the command line: onecurve train.py
+ranks      starts a script as the ranks of one torchrun, and ends it
+processes  ends what those have started
+recorder   what is written down of any run: steps, networks, DDP, collectives
+events     where it is written, and how it is read again
+collectives  which collectives there are, and where two ranks part
+replace    puts a function around an attribute of PyTorch or Python
 runs       three runs of the script, and what they show
 rank       what a rank does before the script begins
 files      what the script writes goes to a folder of the run's own

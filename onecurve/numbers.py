@@ -14,8 +14,8 @@ from pathlib import Path
 
 import torch
 
-from tools.watch.events import place
-from tools.watch.replace import CLOCKS
+from onecurve.events import place
+from onecurve.replace import CLOCKS
 
 ASKS = "rank", "main", "master", "primary"  # in conditions, and functions for them
 VALUES = ast.Name, ast.Attribute, ast.Subscript

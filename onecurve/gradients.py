@@ -2,7 +2,7 @@
 
 import torch
 
-from tools.inspect.findings import finding
+from onecurve.findings import finding
 
 CLOSE = 1e-6  # relative; right scripts are 1e-14 apart
 PARALLEL = 1e-6  # of 1 - cosine

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from tools.inspect.findings import finding
+from onecurve.findings import finding
 
 
 def sliced(seen):

@@ -1,9 +1,6 @@
 """The findings of an inspection, as text."""
 
-import os
 from textwrap import wrap
-
-from tools.run.stages import ROOT
 
 LEVELS = "ERROR", "SLOW", "LOOK"
 NOT_CHECKED = (
@@ -28,8 +25,8 @@ def headline(name, seen, seconds):
     return f"{name} on {ranks} CPU ranks: {', '.join(told)}   {seconds:.1f} s"
 
 
-def finding_lines(finding):
-    """Return a finding as lines."""
+def finding_lines(finding, pages):
+    """Return a finding as lines; its pages are below `pages`, None: nowhere."""
     first = f"{finding.level:6} {finding.what}"
     if finding.line:
         first = f"{first:60}  {finding.line}"
@@ -37,8 +34,9 @@ def finding_lines(finding):
     lines += [f"         {detail}" for detail in finding.details]
     if finding.repair:
         lines.append(f"         -> {finding.repair}")
-    pages = [os.path.relpath(ROOT / page) for page in finding.pages]
-    lines.append(f"         see {', '.join(pages)}")
+    if pages is not None:
+        shown = [f"{pages}{page}" for page in finding.pages]
+        lines.append(f"         see {', '.join(shown)}")
     return lines
 
 
@@ -71,13 +69,16 @@ def fine(seen, found, compared):
     return lines
 
 
-def text(name, inspection, seconds, folder):
-    """Return the whole report on a script of that name."""
+def text(name, inspection, seconds, folder, pages=None):
+    """Return the whole report on a script of that name.
+
+    `folder` has its log; `pages` is what to put before the path of a page.
+    """
     seen = inspection.seen
     found = inspection.findings
     lines = [headline(name, seen, seconds), ""]
     for finding in sorted(found, key=lambda one: LEVELS.index(one.level)):
-        lines += finding_lines(finding)
+        lines += finding_lines(finding, pages)
     if found:
         lines.append("")
     lines += fine(seen, found, inspection.compared)

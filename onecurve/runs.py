@@ -5,13 +5,12 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tools.inspect import gradients, rules
-from tools.inspect.findings import finding, of_each_rank
-from tools.inspect.rank import Task, prepare
-from tools.inspect.seen import Seen
-from tools.run import ranks
-from tools.watch.collectives import is_of_others_end
-from tools.watch.events import read_events
+from onecurve import gradients, ranks, rules
+from onecurve.collectives import is_of_others_end
+from onecurve.events import read_events
+from onecurve.findings import finding, of_each_rank
+from onecurve.rank import Task, prepare
+from onecurve.seen import Seen
 
 MOST_SECONDS = 240  # of a run
 PATIENCE = 60  # seconds that a collective waits for the other ranks

@@ -1,13 +1,14 @@
 """Digests of samples and of random generators, to be compared between ranks."""
 
+import contextlib
 import hashlib
 import random
+import sys
 
-import numpy
 import torch
 from torch.utils.data import Subset, default_convert
 
-from tools.watch.events import digest, tensors_in
+from onecurve.events import digest, tensors_in
 
 
 def digest_of(value):
@@ -17,12 +18,34 @@ def digest_of(value):
 
 def generator_states():
     """Return a digest of the state of each of Python's, NumPy's and PyTorch's."""
-    kind, numbers, *rest = numpy.random.get_state()
-    return {
+    states = {
         "random": digest_of(random.getstate()),
-        "numpy": digest_of((kind, numbers.tobytes(), rest)),
         "torch": digest(torch.get_rng_state()),
     }
+    numpy = sys.modules.get("numpy")  # nobody draws from what nobody has imported
+    if numpy:
+        kind, numbers, *rest = numpy.random.get_state()
+        states["numpy"] = digest_of((kind, numbers.tobytes(), rest))
+    return states
+
+
+@contextlib.contextmanager
+def own_generators():
+    """Seed the generators for a while, and leave them as they were."""
+    numpy = sys.modules.get("numpy")
+    before = random.getstate(), torch.get_rng_state()
+    before_numpy = numpy and numpy.random.get_state()
+    random.seed(0)
+    torch.manual_seed(0)
+    if numpy:
+        numpy.random.seed(0)
+    try:
+        yield
+    finally:
+        random.setstate(before[0])
+        torch.set_rng_state(before[1])
+        if numpy:
+            numpy.random.set_state(before_numpy)
 
 
 def changed(before, after):
@@ -74,16 +97,7 @@ def identity(dataset):
 
     The generators are left as they were.
     """
-    before = random.getstate(), numpy.random.get_state(), torch.get_rng_state()
-    random.seed(0)
-    numpy.random.seed(0)
-    torch.manual_seed(0)
-    try:
+    with own_generators(), contextlib.suppress(Exception):  # whatever it makes of it
         tensors = tensors_in(default_convert(dataset[0]))
         return digest_of([digest(tensor) for tensor in tensors])
-    except Exception:  # noqa: BLE001, whatever a data set makes of it
-        return None
-    finally:
-        random.setstate(before[0])
-        numpy.random.set_state(before[1])
-        torch.set_rng_state(before[2])
+    return None

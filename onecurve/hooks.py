@@ -2,11 +2,11 @@
 
 import torch
 
-from tools.inspect.loaders import Loaders
-from tools.inspect.pretend import UnsyncedBatchNorm
-from tools.inspect.samples import changed, generator_states, rows
-from tools.watch.events import digest
-from tools.watch.replace import replace
+from onecurve.events import digest
+from onecurve.loaders import Loaders
+from onecurve.pretend import UnsyncedBatchNorm
+from onecurve.replace import replace
+from onecurve.samples import changed, generator_states, rows
 
 MOST_STEPS = 24  # of a script that has no epochs
 

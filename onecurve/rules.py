@@ -3,9 +3,9 @@
 A rule is a function of a Seen that yields Findings.
 """
 
-from tools.inspect import shares, steps
-from tools.inspect.findings import finding, of_each_rank
-from tools.watch.collectives import first_difference
+from onecurve import shares, steps
+from onecurve.collectives import first_difference
+from onecurve.findings import finding, of_each_rank
 
 DIFFER = {"time", "seconds", "elapsed", "seed", "rank"}  # in names: may differ by rank
 SMALL = 1e-6  # relative: numbers that are closer are equal

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import torch
 from torch.overrides import TorchFunctionMode
 
-from tools.watch.replace import replace
+from onecurve.replace import replace
 
 LEFT_OUT = ["torch.cuda:set_device", "torch.cuda:synchronize", "torch.cuda:empty_cache"]
 LEFT_OUT += ["torch.cuda:manual_seed", "torch.cuda:manual_seed_all"]

@@ -1,6 +1,6 @@
 """What the ranks have written down of a run: `Seen`."""
 
-from tools.watch.events import Events
+from onecurve.events import Events
 
 
 class Seen(Events):

@@ -12,8 +12,8 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from tools.watch.collectives import COLLECTIVES, numbers_of
-from tools.watch.replace import replace
+from onecurve.collectives import COLLECTIVES, numbers_of
+from onecurve.replace import replace
 
 
 class Recorder:

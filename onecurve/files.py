@@ -12,7 +12,7 @@ import tempfile
 import threading
 from pathlib import Path
 
-from tools.watch.replace import replace
+from onecurve.replace import replace
 
 READ = ["os:stat", "os:listdir", "os:scandir", "torch:load"]
 CHANGED = ["os:mkdir", "os:remove", "os:unlink", "os:rmdir", "shutil:rmtree"]

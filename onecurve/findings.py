@@ -8,13 +8,9 @@ PATH = Path(__file__).parent / "findings.csv"
 
 
 def read_table():
-    """Return {name: row of findings.csv}; an exercise's as the path of its page."""
+    """Return {name: row of findings.csv}."""
     with open(PATH, encoding="utf-8") as file:
-        table = {row["name"]: row for row in csv.DictReader(file)}
-    for row in table.values():
-        if row["exercise"]:
-            row["exercise"] = f"exercises/{row['exercise']}.md"
-    return table
+        return {row["name"]: row for row in csv.DictReader(file)}
 
 
 TABLE = read_table()
@@ -30,7 +26,7 @@ class Finding:
     line: str | None  # such as train.py:12
     details: list
     repair: str
-    pages: list  # paths from the root of the repository
+    pages: list  # paths, from where the pages are
 
 
 def finding(row_name, line, details=(), level=None, **facts):

@@ -9,7 +9,7 @@ import contextlib
 import torch
 from torch.overrides import TorchFunctionMode
 
-from tools.watch.replace import replace
+from onecurve.replace import replace
 
 SHORT = {torch.float32, torch.float16, torch.bfloat16}
 CASTS = {torch.Tensor.float, torch.Tensor.half, torch.Tensor.bfloat16}

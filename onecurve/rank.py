@@ -7,8 +7,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.inspect import equal, exact, files, hooks, numbers, pretend
-from tools.watch.events import Log
+from onecurve import equal, exact, files, hooks, numbers, pretend
+from onecurve.events import Log
 
 TOGETHER = 10  # seconds that a rank waits for the others to have seen enough
 

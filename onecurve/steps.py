@@ -1,7 +1,7 @@
 """Rules: weights, gradients, learning rates and buffers."""
 
-from tools.inspect.findings import finding, of_each_rank
-from tools.inspect.seen import first_split
+from onecurve.findings import finding, of_each_rank
+from onecurve.seen import first_split
 
 
 def weights_differ(seen):

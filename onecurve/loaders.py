@@ -8,10 +8,10 @@ from itertools import chain, islice
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from tools.inspect.samples import changed, generator_states, share_of
-from tools.watch.events import TOOLS
-from tools.watch.recorder import Recorder
-from tools.watch.replace import replace
+from onecurve.events import OWN
+from onecurve.recorder import Recorder
+from onecurve.replace import replace
+from onecurve.samples import changed, generator_states, share_of
 
 MOST = 200_000  # batches, or samples, of an epoch whose indices are looked at
 EVALUATION_BATCHES = 6  # of an evaluation
@@ -22,7 +22,7 @@ EPOCHS = 2  # of training
 def in_loop():
     """Return whether a loop asks for the next batch, which may end, and not next()."""
     frame = sys._getframe(1)
-    while frame.f_code.co_filename.startswith(TOOLS):
+    while frame.f_code.co_filename.startswith(OWN):
         frame = frame.f_back
     instruction = dis.opname[frame.f_code.co_code[frame.f_lasti]]
     return not instruction.startswith(("CALL", "PRECALL"))

@@ -1,8 +1,9 @@
 """Run a script in processes forked from one that has imported torch.
 
-Start-up is most of a short run, and the tests and the exercises make many. The ranks
-are processes of their own all the same, with the variables that torchrun sets.
-PyTorch's elastic_launch takes 0.35 s for what takes 0.10 s here, and has no timeout.
+Start-up is most of a short run. The ranks are processes of their own all the same, with
+the variables that torchrun sets, in the folder of who asks for them. PyTorch's
+elastic_launch takes 0.35 s for what takes 0.10 s here, and has no timeout. Only what is
+forked imports torch: who asks for a run need not.
 
 A run leaves nothing behind. A process of its own, the supervisor, starts the ranks. It
 ends them, and whatever they have started, when the run is over or when the process that
@@ -29,12 +30,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import wait
 from pathlib import Path
 
-import torch
-from torch.distributed import TCPStore
-from tqdm import tqdm
-
-from tools.run.stages import ROOT
-from tools.run.supervise import adopt_orphans, end_children, end_with_parent, pause
+from onecurve.processes import adopt_orphans, end_children, end_with_parent, pause
 
 # macOS aborts gloo in a process that was forked after torch had been imported. So
 # there the supervisor and its ranks are spawned, and each imports it, for seconds:
@@ -42,8 +38,9 @@ from tools.run.supervise import adopt_orphans, end_children, end_with_parent, pa
 FORKS = sys.platform != "darwin"
 CONTEXT = multiprocessing.get_context("forkserver" if FORKS else "spawn")
 RANKS = multiprocessing.get_context("fork" if FORKS else "spawn")
-PRELOAD = ["torch", "torchvision", "torch.distributed.checkpoint.state_dict"]
-CONTEXT.set_forkserver_preload([*PRELOAD, "tools.run.ranks"])
+# What is not installed is left out.
+PRELOAD = ["torch", "torchvision", "torch.distributed.checkpoint.state_dict", "tqdm"]
+CONTEXT.set_forkserver_preload([*PRELOAD, "onecurve.ranks"])
 
 
 class TimedOut(subprocess.TimeoutExpired):
@@ -55,7 +52,8 @@ class Job:
     """A run, as its supervisor and its ranks get to know it."""
 
     words: list  # the script and its flags, texts
-    environments: list  # of each rank, the variables to add
+    processes: int  # ranks of one torchrun; 0: one process, without torchrun
+    working: str  # the folder in which they run
     folder: Path  # where the ranks write what they print, and how they end
     timeout: float  # seconds
     float64: bool  # whether torch's default dtype is float64
@@ -65,6 +63,8 @@ class Job:
 
 def run_rank(job, environment):
     """Become one rank of a job: `python WORDS...`."""
+    import torch
+
     rank = environment.get("RANK", "0")
     os.setsid()  # what the script starts is in this group, and ends with it
     end_with_parent(signal.SIGKILL)
@@ -74,13 +74,14 @@ def run_rank(job, environment):
         os.dup2(os.open(job.folder / name, mode), stream)
     # a line at once, also under PYTHONUNBUFFERED: those of two ranks do not mix
     sys.stdout.reconfigure(line_buffering=True, write_through=False)
-    os.chdir(ROOT)
+    os.chdir(job.working)
     os.environ.update(environment)
     if job.gpus is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = job.gpus
     torch.set_num_threads(1)
-    # Its own lock is a semaphore, which a killed rank would leave behind.
-    tqdm.set_lock(threading.RLock())
+    if "tqdm" in sys.modules:
+        # Its own lock is a semaphore, which a killed rank would leave behind.
+        sys.modules["tqdm"].tqdm.set_lock(threading.RLock())
     if job.float64:
         torch.set_default_dtype(torch.float64)
     if job.prepare:
@@ -142,8 +143,12 @@ def supervise(link, job):
     signal.signal(signal.SIGTSTP, pause)
     gc.freeze()  # a collection would copy all of PyTorch's objects, for each process
     adopt_orphans()
+    environments = [{}]
+    if job.processes:
+        store = start_store()
+        environments = torchrun_variables(job.processes, store.port)
     ranks = []
-    for environment in job.environments:
+    for environment in environments:
         ranks.append(RANKS.Process(target=run_rank, args=(job, environment)))
         ranks[-1].start()
     found = watch(link, ranks, job)
@@ -193,6 +198,8 @@ def start_server():
 
 def start_store():
     """Return a TCPStore; unlike PyTorch's own socket, it listens on 127.0.0.1 alone."""
+    from torch.distributed import TCPStore
+
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
     options = {"wait_for_workers": False, "master_listen_fd": listener.detach()}
@@ -222,15 +229,12 @@ def run(words, processes=None, float64=False, timeout=120, prepare=None, gpus=""
     Raises TimedOut, which has the same attributes, when all ranks that still run have
     done so for `timeout` seconds, start-up not counted.
     """
-    environments = [{}]
-    if processes:
-        store = start_store()
-        environments = torchrun_variables(processes, store.port)
     words = [str(word) for word in words]
     start_server()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         folder = Path(folder)
-        job = Job(words, environments, folder, timeout, float64, prepare, gpus)
+        shared = folder, timeout, float64, prepare, gpus
+        job = Job(words, processes or 0, os.getcwd(), *shared)
         link, other = CONTEXT.Pipe()
         supervisor = CONTEXT.Process(target=supervise, args=(other, job))
         supervisor.start()
