@@ -20,19 +20,26 @@ MOVED = ["os:rename", "os:replace"]
 
 
 class Files:
-    """Redirects what this process writes; `log` gets an event for each file."""
+    """Redirects what this process writes; `log` gets an event for each file.
+
+    Where `shadow` is None there are events, and nothing is redirected.
+    """
 
     def __init__(self, shadow, log):
         self.shadow = shadow
         self.log = log
-        ours = [shadow.parent, tempfile.gettempdir(), "/dev", "/proc", "/sys"]
+        ours = ["/dev", "/proc", "/sys"]
+        if shadow:
+            ours += [shadow.parent, tempfile.gettempdir()]
         self.left_alone = tuple(f"{folder}/" for folder in ours)
 
     def install(self):
         """Put the methods below in place."""
-        for names, method in (READ, self.read), (CHANGED, self.change):
-            for name in names:
-                replace(name, method)
+        if self.shadow:
+            for name in READ:
+                replace(name, self.read)
+            for name in CHANGED:
+                replace(name, self.change)
         for name in MOVED:
             replace(name, self.move)
         replace("builtins:open", self.open)
@@ -48,7 +55,7 @@ class Files:
         full = os.path.abspath(path)
         if full.startswith(self.left_alone) or (main and not self.log.frame()):
             return None  # it is not the script that asks, but what runs it
-        return self.shadow / full.lstrip("/")
+        return self.shadow / full.lstrip("/") if self.shadow else Path(full)
 
     def existing(self, path):
         """Return a path's twin where there is one, else the path."""
@@ -58,7 +65,7 @@ class Files:
     def prepared(self, path, keep=False):
         """Return where a file is to be written; with `keep`, what it has is there."""
         twin = self.twin(path)
-        if twin is None:
+        if twin is None or not self.shadow:
             return path
         twin.parent.mkdir(parents=True, exist_ok=True)
         if keep and not twin.exists() and os.path.isfile(path):

@@ -20,6 +20,7 @@ def compare(several, one, ranks):
         if not all(path.exists() for path in paths):
             return count, None, None if count else "on one rank, it takes no step"
         ours, theirs = (torch.load(path, weights_only=False) for path in paths)
+        leave_out_others(ours, theirs)
         names = differing(ours["gradients"], theirs["gradients"])
         if names:
             why = why_not(ours, theirs)
@@ -28,6 +29,14 @@ def compare(several, one, ranks):
             details = difference(ours["gradients"], theirs["gradients"], names, ranks)
             return 0, finding("gradient", ours["line"], details, ranks=ranks), None
         count += 1
+
+
+def leave_out_others(ours, theirs):
+    """Leave out of one rank's facts what an optimizer in shares lacks on rank 0."""
+    for name in set(theirs["weights"]) - set(ours["weights"]):
+        for facts in theirs["weights"], theirs["gradients"]:
+            facts.pop(name, None)
+        theirs["gradients"].pop(f"{name} before clipping", None)
 
 
 def why_not(ours, theirs):

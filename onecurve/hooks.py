@@ -14,15 +14,17 @@ MOST_STEPS = 24  # of a script that has no epochs
 class Hooks(Loaders):
     """Writes down what a rank does; ends it after some epochs or steps."""
 
-    def __init__(self, log, end):
+    def __init__(self, log, end=None):
         super().__init__(log, end)
         self.wrapped = []  # the modules that DDP wraps
+        self.networks = []  # that were called for training
         self.stepping = 0  # an optimizer may call the step of another
 
     def install(self):
         """Put the methods below in place."""
         super().install()
         replace("torch.distributed.fsdp:fully_shard", self.shard)
+        replace("torch.distributed.algorithms.join:Join.__enter__", self.join)
         parallel = "torch.distributed.tensor.parallel"
         replace(f"{parallel}:parallelize_module", self.split_model)
         for name in "send", "recv", "isend", "irecv":
@@ -38,14 +40,21 @@ class Hooks(Loaders):
         self.log.write("shard")
         return original(*args, **options)
 
+    def join(self, original, *args, **options):
+        """Around the beginning of a Join: the ranks may have other numbers of steps."""
+        self.log.write("join")
+        return original(*args, **options)
+
     def split_model(self, original, *args, **options):
-        """In place of tensor parallelism, and of messages as in a pipeline."""
+        """Around tensor parallelism, and messages as in a pipeline."""
         self.cannot_tell("a model that is split among ranks is not looked at")
+        return original(*args, **options)
 
     def cannot_tell(self, why):
-        """End this process: why is in its log."""
+        """Say why the rules cannot tell; nothing more of this run is needed."""
         self.log.write("cannot_tell", why=why)
-        self.end()
+        if self.end:
+            self.end()
 
     def ddp_init(self, original, ddp, *args, **options):
         """Around the constructor of DDP."""
@@ -58,6 +67,8 @@ class Hooks(Loaders):
             return original(network, *args, **kwargs)
         self.passes += 1
         self.learn_names(network)
+        if torch.is_grad_enabled():
+            self.training_begins(network)
         before = generator_states()
         try:
             return original(network, *args, **kwargs)
@@ -75,6 +86,27 @@ class Hooks(Loaders):
                 buffers={} if torch.is_grad_enabled() else buffers(network),
             )
             self.states = after
+
+    def training_begins(self, network):
+        """Before a pass for training: write down with which weights it begins."""
+        if not any(network is one for one in self.networks):
+            self.networks.append(network)
+        self.write_weights(network, self.batch)
+
+    def write_weights(self, network, batch):
+        """Write down the weights that all ranks have whole, at a batch or the end."""
+        weights = {}
+        for name, parameter in network.named_parameters():
+            if parameter.requires_grad and is_replicated(parameter):
+                weights[name.removeprefix("module.")] = digest(parameter)
+        which = [network is one for one in self.networks].index(True)
+        place = [which, *batch]
+        self.log.write("weights", place=place, steps=self.steps, weights=weights)
+
+    def script_ends(self):
+        """When the script has come to its end: write down with which weights."""
+        for network in self.networks:
+            self.write_weights(network, ["end"])
 
     def backward(self, original, *args, **options):
         """Around Tensor.backward."""
@@ -131,14 +163,10 @@ class Hooks(Loaders):
     def step_ends(self, optimizer):
         """After the step of an optimizer that no other one calls."""
         self.steps += 1
-        weights = {}
-        for name, parameter in self.parameters(optimizer).items():
-            if is_replicated(parameter):
-                weights[name] = digest(parameter)
         rates = [float(group["lr"]) for group in optimizer.param_groups]
-        self.log.write("step", line=self.line(), rates=rates, weights=weights)
+        self.log.write("step", line=self.line(), rates=rates)
         self.states = generator_states()
-        if self.steps >= MOST_STEPS:
+        if self.end and self.steps >= MOST_STEPS:
             self.end()
 
 

@@ -19,9 +19,13 @@ EPOCH_STEPS = 4  # of an epoch
 EPOCHS = 2  # of training
 
 
-def in_loop():
-    """Return whether a loop asks for the next batch, which may end, and not next()."""
-    frame = sys._getframe(1)
+def in_loop(frame):
+    """Return whether a loop asks for the next batch, which may end, and not next().
+
+    `frame` is the script's: what its progress bar does, on one rank, is not asked.
+    Where a library reads the batches it is None, and that library's counts.
+    """
+    frame = frame or sys._getframe(1)
     while frame.f_code.co_filename.startswith(OWN):
         frame = frame.f_back
     instruction = dis.opname[frame.f_code.co_code[frame.f_lasti]]
@@ -31,16 +35,18 @@ def in_loop():
 class Loaders(Recorder):
     """Writes down what a rank's loaders do, and shortens their epochs.
 
-    `end` is called, without arguments, when enough has been seen.
+    `end` is called, without arguments, when enough has been seen. None: the script runs
+    to its own end, and nothing is shortened.
     """
 
-    def __init__(self, log, end):
+    def __init__(self, log, end=None):
         super().__init__(log)
         self.end = end
         self.steps = 0  # of optimizers
         self.backwards = 0
         self.passes = 0  # of the network
         self.loader_line = None  # of the loader that is being read
+        self.batch = []  # loader, epoch and number of the latest batch
         self.states = None  # of the generators, after a batch, a pass or a step
         self.readings = Counter()  # line of a loader -> how often it was iterated over
         self.trained = Counter()  # line of a loader -> epochs of training
@@ -66,7 +72,7 @@ class Loaders(Recorder):
 
     def loader_iter(self, original, loader):
         """Around the beginning of an epoch; ends all where enough were trained."""
-        if self.trained[loader.line] >= EPOCHS:
+        if self.end and self.trained[loader.line] >= EPOCHS:
             self.end()
         self.readings[loader.line] += 1
         self.loader_line = loader.line  # workers, which start now, know it, too
@@ -93,6 +99,8 @@ class Loaders(Recorder):
 
     def enough(self, reading):
         """Return whether an epoch has gone on for long enough."""
+        if not self.end:
+            return False
         steps, backwards, passes = reading.before
         evaluates = self.backwards == backwards and self.passes > passes
         if evaluates and reading.batches >= EVALUATION_BATCHES:
@@ -101,7 +109,7 @@ class Loaders(Recorder):
 
     def next_batch(self, original, reading):
         """Around the reading of a batch; ends an epoch after some steps."""
-        if self.enough(reading) and in_loop():
+        if self.enough(reading) and in_loop(self.log.frame()):
             self.reading_ends(reading)
             raise StopIteration
         self.loader_line = reading.facts["line"]
@@ -116,6 +124,7 @@ class Loaders(Recorder):
     def batch_came(self, reading):
         """After the reading of a batch."""
         reading.batches += 1
+        self.batch = [*reading.facts.values(), reading.batches]
         self.states = generator_states()
 
     def reading_ends(self, reading):

@@ -64,6 +64,26 @@ def statistics(original, *args, **options):
     return defaultdict(int)
 
 
+class Done:
+    """In place of a CUDA event or stream: all work is done at once."""
+
+    def __init__(self, *args, **options):
+        pass
+
+    def query(self):
+        return True
+
+    def elapsed_time(self, end):
+        return 0.0
+
+    record = synchronize = wait_event = wait_stream = __init__
+
+
+def done(original, *args, **options):
+    """In place of torch.cuda.current_stream, and of default_stream."""
+    return Done()
+
+
 def properties(original, *args, **options):
     """In place of torch.cuda.get_device_properties."""
     return SimpleNamespace(name="CPU", total_memory=1, major=0, minor=0)
@@ -140,6 +160,10 @@ def install(patience):
     replace("torch.accelerator:device_count", for_script(local_world_size))
     gpu = torch.device("cuda")
     replace("torch.accelerator:current_accelerator", for_script(lambda: gpu))
+    for name in "Event", "Stream":
+        replace(f"torch.cuda:{name}", Done)
+    for name in "current_stream", "default_stream":
+        replace(f"torch.cuda:{name}", done)
     replace("torch.cuda:memory_stats", statistics)
     replace("torch.cuda:get_device_properties", properties)
     replace("torch.cuda:current_device", local_rank)

@@ -27,7 +27,10 @@ class Task:
 
 
 def prepare(rank, task):
-    """Make this process a rank of a task; the script comes next."""
+    """Make this process a rank of a task; the script comes next.
+
+    Returns what is to be called once the script has come to its end, or None.
+    """
     folder = Path(task.folder)
     script = Path(task.path)
     os.chdir(task.working)
@@ -37,7 +40,8 @@ def prepare(rank, task):
     pretend.install(task.patience)
     end = Ending(folder, rank, task.ranks)
     if task.kind == "watch":
-        hooks.Hooks(log, end).install()
+        recorder = hooks.Hooks(log, end)
+        recorder.install()
         numbers.Numbers(log).install()
     else:
         own = folder / f"steps{rank}"
@@ -48,6 +52,7 @@ def prepare(rank, task):
         steps.install()
         exact.install(steps.drawn)
     files.Files(folder / "files", log).install()
+    return recorder.script_ends if task.kind == "watch" else None
 
 
 class Ending:

@@ -84,9 +84,10 @@ def run_rank(job, environment):
         sys.modules["tqdm"].tqdm.set_lock(threading.RLock())
     if job.float64:
         torch.set_default_dtype(torch.float64)
+    at_end = None
     if job.prepare:
         function, *arguments = job.prepare
-        function(int(rank), *arguments)
+        at_end = function(int(rank), *arguments)
     stack = open(job.folder / f"stack{rank}", "w")  # noqa: SIM115
     # faulthandler takes no lock of Python's, so it works in a call that blocks.
     faulthandler.register(signal.SIGUSR1, stack)
@@ -94,6 +95,8 @@ def run_rank(job, environment):
     path = job.words[0]
     try:
         runpy.run_path(path, run_name="__main__")
+        if at_end:
+            at_end()
     except BaseException as error:
         text = json.dumps(described(error, path))
         (job.folder / f"error{rank}").write_text(text)
@@ -224,10 +227,11 @@ def run(words, processes=None, float64=False, timeout=120, prepare=None, gpus=""
     """Run a script; with `processes`, as so many ranks of one torchrun.
 
     `prepare` is (function, argument ...), called in each rank before the script with
-    the rank in front; `gpus` is a text for CUDA_VISIBLE_DEVICES, None for all. As under
-    torchrun, the first rank that fails ends the others. Returns what `outcome` returns.
-    Raises TimedOut, which has the same attributes, when all ranks that still run have
-    done so for `timeout` seconds, start-up not counted.
+    the rank in front, and may return what to call after it; `gpus` is a text for
+    CUDA_VISIBLE_DEVICES, None for all. As under torchrun, the first rank that fails
+    ends the others. Returns what `outcome` returns. Raises TimedOut, which has the same
+    attributes, when all ranks that still run have done so for `timeout` seconds,
+    start-up not counted.
     """
     words = [str(word) for word in words]
     start_server()

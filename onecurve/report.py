@@ -46,7 +46,7 @@ def fine(seen, found, compared):
     lines = []
     steps = counted(len(seen.of("step")), "step")
     if seen.of("step") and not names & {"weights", "apart"}:
-        lines.append(f"weights are equal on all ranks after each of {steps}")
+        lines.append(f"weights are equal on all ranks, in {steps}")
     epochs = seen.first_epochs()
     if epochs and not names & {"samples", "overlap"}:
         taken = sum(len(epoch["indices"]) for epoch in epochs)

@@ -15,7 +15,7 @@ NO_MORE = "no more"  # of the collectives that others call
 def collectives_differ(seen):
     """Ranks that call different collectives, or in another order."""
     difference = first_difference(seen.collective_calls())
-    if difference:
+    if difference and not seen.of("join"):  # in which ranks take part unseen
         number, rank, first, other = difference
         details = []
         for one, call in (0, first), (rank, other):
@@ -109,14 +109,15 @@ RULES = [
     one_file,
     numbers_of_rank_0,
 ]
+OF_ONE = [steps.no_gradients, shares.same_order, gradient_cut]  # one rank tells these
 
 
 def findings(seen):
     """Return what all rules find in a run."""
     meet = seen.of("ddp") or seen.of("collective_call")
-    if seen.of("step") and not meet:
+    if seen.of("step") and not meet and len(seen.ranks) > 1:
         return [finding("apart", seen.of("step")[0]["line"])]
     found = []
-    for rule in RULES:
+    for rule in RULES if len(seen.ranks) > 1 else OF_ONE:
         found += rule(seen)
     return found

@@ -1,5 +1,7 @@
 """What the ranks have written down of a run: `Seen`."""
 
+from collections import Counter
+
 from onecurve.events import Events
 
 
@@ -29,6 +31,20 @@ class Seen(Events):
             known = [one for one in self.readings(rank, True) if one["indices"]]
             found += known[:1]
         return found if len(found) == len(self.ranks) else []
+
+    def weights(self):
+        """Yield {rank: event}: the weights with which ranks begin the same batch.
+
+        Those of rank 0 are the first; a rank that has no such batch is left out.
+        """
+        found = {}
+        for rank in self.ranks:
+            times = Counter()
+            for event in self.of("weights", rank):
+                place = tuple(event["place"])
+                times[place] += 1
+                found.setdefault((place, times[place]), {})[rank] = event
+        yield from found.values()
 
     def training_passes(self):
         """Yield tuples: the n-th pass through the network for training on each rank."""

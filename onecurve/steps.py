@@ -5,14 +5,24 @@ from onecurve.seen import first_split
 
 
 def weights_differ(seen):
-    """The weights are not equal on all ranks after a step."""
-    both = zip(seen.together("before_step"), seen.together("step"), strict=False)
-    for number, (before, after) in enumerate(both, start=1):
-        name = first_split([step["weights"] for step in after])
-        if name:
+    """Ranks that begin a batch, or end, with other weights than another rank."""
+    for by_rank in seen.weights():
+        number = max(event["steps"] for event in by_rank.values())
+        name = first_split([event["weights"] for event in by_rank.values()])
+        if name and number:  # before the first step, others may come yet
+            before = latest(seen, "before_step", by_rank)
+            after = latest(seen, "step", by_rank)
             details = [f"the first: {name}", why_weights_differ(seen, before, after)]
             yield finding("weights", after[0]["line"], details, number=number)
             return
+
+
+def latest(seen, kind, by_rank):
+    """Return an event of each rank, of the step before it came to {rank: event}."""
+    found = []
+    for rank, event in by_rank.items():
+        found.append(seen.of(kind, rank)[event["steps"] - 1])
+    return found
 
 
 def why_weights_differ(seen, before, after):
@@ -42,7 +52,7 @@ def schedules_differ(seen):
     """Schedulers that are stepped on some ranks only, or by different numbers."""
     calls = seen.on_all("schedule")
     counts = [len(each) for each in calls]
-    if len(set(counts)) > 1:
+    if len(set(counts)) > 1 and not seen.of("join"):
         most = calls[counts.index(max(counts))]
         told = of_each_rank(f"{count} times" for count in counts)
         yield finding("schedule", most[0]["line"], told)

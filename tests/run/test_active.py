@@ -39,7 +39,14 @@ def test_a_python_that_will_not_do_is_refused(names, torch, line, tmp_path):
 
 def test_it_runs_and_makes_no_venv(tmp_path):
     """The active Python is the one that PATH finds."""
-    for name in "Makefile", "pyproject.toml", "tools", "01_cpu", "data/sample":
+    for name in (
+        "Makefile",
+        "pyproject.toml",
+        "onecurve",
+        "tools",
+        "01_cpu",
+        "data/sample",
+    ):
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
         copy(ROOT / name, tmp_path / name)
     (tmp_path / "bin").mkdir()

@@ -21,7 +21,7 @@ from tools.run.stages import ROOT, load_file, save_page
 
 HEAD = Path(__file__).with_suffix(".html")
 LOCAL_LINK = re.compile(r"\[([^]]+)\]\((?!http)[^)]+\)")
-READ_ANSWERS = ROOT / "tests/lab/read_answers.py"
+READ_ANSWERS = ROOT / "tests/read_answers.py"
 TRAINING = "train_epoch", "main"
 DIFFERING = re.compile(r"\\d\+|\.\*|(?<= )\.(?= )")  # in a pattern, a text that differs
 

@@ -30,7 +30,7 @@ from pathlib import Path
 
 from tools.run.edit import edit
 
-FOLDER = Path(__file__).with_name("answers")
+FOLDER = Path(__file__).parent / "lab/answers"
 HEAD = re.compile(r"(right|wrong|says|base): (.*)")
 
 

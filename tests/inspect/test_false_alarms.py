@@ -1,0 +1,41 @@
+"""Promise: no right script is condemned: the inspector finds no ERROR in any."""
+
+import pytest
+
+import read_answers
+from conftest import ROOT
+from onecurve import report, runs
+from parts import part
+from tools.lab.exercise import along_the_path
+from tools.run.stages import CPU_PROCESSES, EVERY, OWN, script
+
+OF_STAGES = [*EVERY.values(), *OWN]
+
+
+def right_scripts():
+    """Return {name: (text, stage)} of all right scripts of the repository."""
+    found = {name: (script(name).read_text(), name) for name in OF_STAGES}
+    for exercise in along_the_path():
+        stage = exercise.stage
+        found[f"{exercise.name} solution"] = exercise.script("solution"), stage
+        for answer in read_answers.read(exercise):
+            if answer.verdict == "right":
+                name = f"{exercise.name} {answer.where.rpartition(':')[2]}"
+                found[name] = answer.script(exercise), stage
+    return found
+
+
+SCRIPTS = right_scripts()
+
+
+@pytest.mark.parametrize("name", part("right scripts", SCRIPTS, 8))
+def test_a_right_script_has_no_error(name, tmp_path):
+    text, stage = SCRIPTS[name]
+    path = tmp_path / stage / "mnist.py"
+    path.parent.mkdir()
+    path.write_text(text)
+    ranks = CPU_PROCESSES.get(stage, 2 if stage.startswith("after") else 1)
+    command = path, ["--data", ROOT / "data/sample", "--epochs", "2"], ranks
+    found = runs.inspect(command, tmp_path / "inspection", compare=ranks > 1)
+    errors = [one for one in found.findings if one.level == "ERROR"]
+    assert not errors, report.text(path.name, found, 0, tmp_path)
