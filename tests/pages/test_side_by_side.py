@@ -142,9 +142,61 @@ def test_a_switch_asks_first_then_shows_what_happened(page):
     assert page.locator(".off").count() == 1
 
 
+def test_a_number_of_the_rail_leads_to_its_diff(page):
+    for pair in diffs.EXPLAINED:
+        page.locator(".body:not([hidden]) .rail .count").and_(
+            page.get_by_label(f"to {pair[1]}")
+        ).click()
+        title = f"From {pair[0]} to {pair[1]}"
+        page.get_by_role("heading", name=title, exact=True).wait_for()
+        assert page.evaluate("location.hash") == f"#{pair[1]}"
+    show(page, "02_single_gpu-04_ddp")
+    assert texts(page, "h2") == ["From 02_single_gpu to 04_ddp"]
+
+
+def test_each_screen_of_the_workshop_shows_its_idea_alone(page):
+    text = (ROOT / "exercises" / "WORKSHOP.md").read_text()
+    screens = re.findall(r"`#slides=((\w+)\.(\d+))`", text)
+    assert len(screens) == 11
+    for screen, pair, number in screens:
+        show(page, f"slides={screen}")
+        seen = page.locator(".idea:visible")
+        assert seen.count() == 1
+        assert seen.get_attribute("data-pair") == pair
+        assert number in seen.get_attribute("data-numbers").split()
+        assert seen.locator(".code").first.is_visible()
+    page.get_by_role("link", name="Back from the slides").click()
+    page.get_by_role("link", name="As slides").click()  # it shows there alone
+    page.get_by_role("link", name="Back from the slides").wait_for()
+    assert page.evaluate("location.hash") == f"#slides={pair}"
+    assert page.locator(".idea:visible").count() == 1
+
+
+def test_keys_stay_within_the_page_and_leave_the_browsers_own(page):
+    ends = [("ArrowLeft", "02_single_gpu"), ("ArrowRight", diffs.EXPLAINED[-1][1])]
+    for name, stage in ends:
+        show(page, stage)
+        page.keyboard.press(name)
+        assert page.evaluate("location.hash") == f"#{stage}"
+    show(page, "04_ddp")
+    for name in "Control+ArrowRight", "Alt+n", "x", "PageDown":
+        page.keyboard.press(name)
+        assert page.evaluate("location.hash") == "#04_ddp", name
+    page.get_by_role("switch", name="Without set_epoch").focus()
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate("location.hash") == "#05_ddp_inference"
+    ideas = page.locator("[data-pair='04_ddp'] .idea")
+    order = ideas.evaluate_all("all => all.map(one => one.dataset.numbers)")
+    order = [f"#slides=04_ddp.{numbers.split()[0]}" for numbers in order]
+    show(page, order[-1].removeprefix("#"))
+    for name, screen in zip(["PageUp", "ArrowLeft", "p"], order[-2::-1], strict=False):
+        page.keyboard.press(name)
+        assert page.evaluate("location.hash") == screen
+
+
 def test_keys_and_links(page):
     """Without a click before; on slides the reason comes after its title."""
-    for key, expected in [
+    for name, expected in [
         ("ArrowRight", "#03_dp"),
         ("n", "#03_dp.1"),
         ("n", "#03_dp.2"),
@@ -152,8 +204,8 @@ def test_keys_and_links(page):
         ("ArrowRight", "#04_ddp"),
         ("ArrowLeft", "#03_dp"),
     ]:
-        page.keyboard.press(key)
-        assert page.evaluate("location.hash") == expected, key
+        page.keyboard.press(name)
+        assert page.evaluate("location.hash") == expected, name
     show(page, "slides=04_ddp.6")
     assert page.locator(".idea:visible").count() == 1
     assert not page.locator(".current .reason").is_visible()

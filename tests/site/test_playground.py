@@ -1,21 +1,28 @@
 """Promise: the playground trains as stage 4 does, whatever mistake is switched on."""
 
+import math
+
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from torch.utils.data.distributed import DistributedSampler
+from torchvision.datasets import MNIST
 
 from conftest import ROOT, call, edited, run
-from tools.pages.switches import read_outcomes
+from tools.pages.switches import read_outcomes, without
 from tools.run import compare
 from tools.site import playground
 
 STORED = read_outcomes()
 RIGHT = STORED["right"]["04_ddp"]["2"]
 ROWS = {name: row for name, _, row in playground.SWITCHES}
+EPOCHS = {"set_epoch": 2}  # the second has the order of the first
 MOVES = [name for name in ROWS if name not in playground.HARMLESS]
-GO = """hash => new Promise(drawn => {
+GO = """hash => new Promise(seen => {
+  history.replaceState(null, "", "#");
+  addEventListener("hashchange", seen, { once: true });
   location.hash = hash;
-  addEventListener("hashchange", () => setTimeout(drawn, 50), { once: true });
 })"""
+DONE = "#curve[data-done=true]"
 
 
 @pytest.fixture(scope="module")
@@ -35,24 +42,52 @@ def page(browser):
     assert {text for text in seen if not text.startswith("blob:")} == {path.as_uri()}
 
 
+def visit(page, address):
+    """Have the page train as the address says, to the end."""
+    page.evaluate(GO, address)
+    page.wait_for_selector(DONE, timeout=120_000)
+
+
+def table(page):
+    """Return the curves of the page's table: stage 1's and stage 4's."""
+    curves = []
+    for column in 2, 3:
+        cells = page.locator(f".losses td:nth-child({column})").all_inner_texts()
+        words = [text.replace("/", " ").split() for text in cells]
+        curves.append([(float(one[0]), int(one[1]), int(one[2])) for one in words])
+    return curves
+
+
+def agrees(curve, truth):
+    """Return whether a curve of the page is that of a script, up to rounding."""
+    pairs = zip(curve, truth, strict=True)
+    return all(
+        one[0] == pytest.approx(other[0], rel=1e-5)
+        and abs(one[1] - other[1]) <= 2
+        and one[2] == other[2]
+        for one, other in pairs
+    )
+
+
 def check(page, address, truth):
     """Train as the address says: the page shows the curve `truth`, and its verdict."""
-    page.evaluate(GO, f"{address}&epochs={len(truth)}")
-    page.wait_for_selector("#curve[data-done=true]", timeout=120_000)
-    cells = page.locator(".losses td:last-child").all_inner_texts()
-    for text, expected in zip(cells, truth, strict=True):
-        loss, correct, total = text.replace("/", " ").split()
-        assert float(loss) == pytest.approx(expected[0], rel=1e-5)
-        assert abs(int(correct) - expected[1]) <= 2
-        assert int(total) == expected[2]
-    verdict, _ = compare.judge(truth, RIGHT[: len(truth)])
+    visit(page, f"{address}&epochs={len(truth)}")
+    right = RIGHT[: len(truth)]
+    stage_1, stage_4 = table(page)
+    assert agrees(stage_1, right)
+    assert agrees(stage_4, truth)
+    verdict, is_equal = compare.judge(truth, right)
     assert page.inner_text("#verdict").startswith(verdict)
+    assert page.locator("#verdict.different").count() == (not is_equal)
+    assert (page.locator(".losses mark").count() > 0) == (not is_equal)
 
 
 def test_the_bands_are_those_of_make_compare(page):
     epochs = [1, 2, 3, 4, 30]
     limits = page.evaluate("epochs => epochs.map(allowed)", epochs)
     assert limits == pytest.approx([compare.allowed(epoch) for epoch in epochs])
+    shown = page.evaluate("[1, 3].map(epoch => digits(0.436299, 0.436164, epoch))")
+    assert shown == ["0.436<mark>299</mark>", "0.436299"]  # 3e-4 off
 
 
 @pytest.mark.parametrize("address", ["ranks=1", "ranks=2", "ranks=4"])
@@ -63,7 +98,7 @@ def test_any_number_of_ranks_has_the_curve_of_the_script(page, address):
 @pytest.mark.parametrize("name", MOVES)
 def test_a_mistake_does_what_it_does_to_the_script(page, name):
     outcome = STORED["switches"][f"04_ddp/{ROWS[name]}"]["2"]
-    check(page, f"off={name}", outcome["curve"][:2])
+    check(page, f"off={name}", outcome["curve"][: EPOCHS.get(name, 1)])
 
 
 def test_two_mistakes_are_harmless_alone_but_not_together(page, tmp_path):
@@ -75,11 +110,133 @@ def test_two_mistakes_are_harmless_alone_but_not_together(page, tmp_path):
     check(page, "off=seed,init_sync", compare.read(tmp_path / "metrics.csv"))
 
 
+def test_the_flags_that_one_chooses_are_those_of_the_script(page, tmp_path):
+    flags = "--batch-size", 128, "--lr", 0.3, "--hidden", 32, "--epochs", 2
+    run("01_cpu", *flags, "--out", tmp_path)
+    truth = compare.read(tmp_path / "metrics.csv")
+    visit(page, "epochs=1")
+    labels = "Ranks", "Batch size", "Learning rate", "Width", "Epochs"
+    for label, value in zip(labels, ["4", "128", "0.3", "32", "2"], strict=True):
+        page.get_by_role("combobox", name=label).select_option(value)
+    page.wait_for_selector(DONE)
+    assert all(agrees(curve, truth) for curve in table(page))
+    captions = page.locator("#ranks figcaption").all_inner_texts()
+    assert captions == [f"rank {rank}: 32 digits" for rank in range(4)]
+    address = page.url.partition("#")[2]
+    assert address == "ranks=4&batch_size=128&lr=0.3&hidden=32&epochs=2"
+    visit(page, f"{address}&off=all_reduce")  # the address alone has all of it
+    assert agrees(table(page)[0], truth)
+    assert page.locator(".losses mark").count() > 0
+
+
+def test_an_address_with_what_there_is_not_is_the_script_as_it_is(page):
+    visit(page, "off=nothing,set_epoch&lr=7&width=9&epochs=1")
+    assert page.url.endswith("#off=set_epoch&epochs=1")
+    visit(page, "epochs=1")
+    assert agrees(table(page)[1], RIGHT[:1])
+    assert page.locator("#lines :checked").count() == 0
+
+
+def line(page, chart, kind):
+    """Return the points of a line, [(epochs passed, loss or log10 of the distance)].
+
+    The chart's own ticks say which pixel is which value.
+    """
+    svg = page.locator("#charts svg").nth(chart)
+    places = "all => all.map(one => [one.textContent, one.getAttribute(POS)])"
+    up = svg.locator(".scale").evaluate_all(places.replace("POS", "'y'"))
+    (low, bottom), *_, (high, top) = [(float(text), float(y) - 4) for text, y in up]
+    if chart == 1:
+        low, high = math.log10(low), math.log10(high)
+    along = svg.locator(".tick").evaluate_all(places.replace("POS", "'x'"))
+    left, right = (float(x) for _, x in along)  # the middles of two epochs
+    drawn = svg.locator(f"[class='{kind}'] polyline").get_attribute("points")
+    points = [map(float, pair.split(",")) for pair in drawn.split()]
+    return [
+        (
+            0.5 + (x - left) / (right - left),
+            low + (y - bottom) / (top - bottom) * (high - low),
+        )
+        for x, y in points
+    ]
+
+
+BANDS = """dots => [...document.querySelectorAll(dots)].map(dot => {
+  const bands = [...dot.closest("svg").querySelectorAll("polygon")];
+  const at = new DOMPoint(dot.cx.baseVal.value, dot.cy.baseVal.value);
+  return bands.filter(band => band.isPointInFill(at)).map(one => one.className.baseVal)
+    .join();
+})"""
+
+
+def test_the_chart_has_each_step_of_both_runs_and_their_distance(page):
+    for off, kind in ("set_epoch,all_reduce", "wrong"), ("", "same"):
+        visit(page, f"off={off}&batch_size=32&epochs=2")  # steps of equal size
+        curves = table(page)
+        for curve, name in zip(curves, ["right", kind], strict=True):
+            steps = line(page, 0, f"{name} steps")
+            passed = [step / 125 for step in range(1, 251)]
+            assert [at for at, _ in steps] == pytest.approx(passed)
+            losses = [loss for _, loss in steps]
+            means = [sum(part) / 125 for part in (losses[:125], losses[125:])]
+            assert means == pytest.approx([row[0] for row in curve], rel=1e-5)
+        dots = line(page, 1, kind)
+        assert [at for at, _ in dots] == pytest.approx([0.5, 1.5])
+        bands = page.evaluate(BANDS, f"svg:last-child [class='{kind}'] circle")
+        assert bands == [{"wrong": "bug", "same": "rounding"}[kind]] * 2
+        for (_, distance), right, own in zip(dots, *curves, strict=True):
+            expected = abs(own[0] - right[0]) / right[0]
+            assert 10**distance == pytest.approx(expected, rel=0.01, abs=2e-6)
+
+
+def test_what_is_switched_on_is_struck_through_and_explained(page):
+    visit(page, "off=set_epoch,init_sync,ddp&epochs=1")
+    assert page.locator("#init_sync").is_disabled()  # there is no DDP to tell it to
+    shown = []
+    for name, row in ROWS.items():
+        article = page.locator("article", has=page.locator(f"#{name}"))
+        style = "one => getComputedStyle(one).textDecorationLine"
+        is_struck = article.locator(".out").first.evaluate(style) == "line-through"
+        assert article.locator(".says").is_visible() == is_struck
+        if is_struck:
+            shown.append(name)
+            edits = playground.mistakes()[row]["edits"]
+            lines = without("04_ddp", edits)["instead"].splitlines()
+            instead = article.locator(".mistake").all_inner_texts()
+            assert instead == [f"!{line.strip()}" for line in lines]
+    assert shown == ["ddp", "set_epoch"]
+
+
+def test_a_step_shows_the_digits_that_pytorch_gives_to_each_rank(page):
+    visit(page, "epochs=1")
+    train = MNIST(ROOT / "data/sample", train=True)
+    sampler = DistributedSampler(train, 2, 1, seed=0)
+    sampler.set_epoch(1)
+    indices = list(sampler)[39 * 32 : 40 * 32]
+    page.get_by_role("slider", name="Step").fill("40")
+    assert page.inner_text("#where") == "40 of 63"
+    canvas = page.locator("#ranks canvas").nth(1)
+    labels = " ".join(str(train[index][1]) for index in indices)
+    assert canvas.get_attribute("aria-label") == f"The digits {labels}"
+    ink = """canvas => [...canvas.getContext("2d").getImageData(28 * 15, 28, 28, 28)
+      .data].filter((_, n) => n % 4 === 3)"""
+    assert canvas.evaluate(ink) == train.data[indices[31]].flatten().tolist()
+
+
 def bars(page):
     """Return what the slowed step's bars say: of each rank its own, then after it."""
     read = "all => all.map(one => one.getAttribute('aria-label'))"
     labels = page.eval_on_selector_all("#ranks svg", read)
-    return [label.removeprefix("Its own: ").split("; then: ") for label in labels]
+    parts = [label.removeprefix("Its own: ").split("; then: ") for label in labels]
+    return [[[float(one) for one in part.split()] for part in pair] for pair in parts]
+
+
+def bar_heights(page):
+    """Return how far up each bar reaches from the axis, for each rank."""
+    read = """all => all.map(svg => [...svg.querySelectorAll("rect")].map(one => {
+      const [top, height] = [one.y.baseVal.value, one.height.baseVal.value];
+      return top < 52 ? height : -height; }))"""
+    return page.eval_on_selector_all("#ranks svg", read)
 
 
 def test_a_step_slowed_down_shows_the_digits_and_gradients_of_each_rank(page):
@@ -94,7 +251,15 @@ def test_a_step_slowed_down_shows_the_digits_and_gradients_of_each_rank(page):
     assert digits[0] != digits[1]
     (own_0, after_0), (own_1, after_1) = bars(page)
     assert own_0 != own_1
-    assert after_0 == after_1
+    means = [(one + other) / 2 for one, other in zip(own_0, own_1, strict=True)]
+    assert after_0 == after_1 == pytest.approx(means, abs=0.0011)
+    page.get_by_role("slider", name="Step").fill("2")
+    page.get_by_role("slider", name="Step").fill("1")
+    scale = 48 / max(map(abs, own_0 + own_1))
+    for own, heights in zip((own_0, own_1), bar_heights(page), strict=True):
+        drawn = [height / scale for height in heights]
+        assert drawn[::2] == pytest.approx(own, abs=0.0011)
+        assert drawn[1::2] == pytest.approx(means, abs=0.0011)
     page.get_by_role("button", name="Run again").click()
     page.wait_for_selector("#curve[data-done=false]")
 

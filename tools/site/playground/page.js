@@ -63,6 +63,7 @@ async function start() {
   const key = JSON.stringify({ ...settings, ranks: 1, off: [] });
   reference = references[key] || { steps: [], rows: [] };
   run = { steps: [], rows: [] };
+  by("curve").dataset.done = false;
   drawSoon();
   if (!references[key]) await train(JSON.parse(key), reference);
   references[key] = reference;
@@ -226,6 +227,7 @@ function play(now) {
   requestAnimationFrame(play);
 }
 
+digits = await unpack();  // before anything can start a run
 by("play").onclick = () => {
   if (playing) return stopPlaying();
   phase = 0;
@@ -238,7 +240,6 @@ by("again").onclick = start;
 by("settings").onchange = start;
 by("lines").onchange = start;
 addEventListener("hashchange", () => { readAddress(); start(); });
-digits = await unpack();
 readAddress();
 start();
 new ResizeObserver(drawSoon).observe(by("settings"));
