@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import sys
+import sysconfig
 import time
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 OWN = f"{Path(__file__).resolve().parent}{os.sep}"  # begins the paths of this package
+STANDARD = sysconfig.get_path("stdlib")  # of Python: it may be below a home folder
 
 
 class Log:
@@ -45,7 +47,7 @@ class Log:
     def is_script(self, frame):
         """Return whether a frame executes a file of the script."""
         name = frame.f_code.co_filename
-        if "site-packages" in name or name.startswith(OWN):
+        if "site-packages" in name or name.startswith((OWN, STANDARD)):
             return False
         return name.startswith(self.paths)
 

@@ -1,59 +1,43 @@
 """Promise: make inspect finds known mistakes in a script, and none in a right one."""
 
+import re
+
 import pytest
 
-from conftest import ROOT, call, edited
-from onecurve import report, runs
+from conftest import ROOT, call
+from inspecting import MISTAKES, RIGHT, inspect, read_cases, script_of
 from onecurve.findings import TABLE
+from parts import part
+from tools.lab.exercise import along_the_path
 from tools.run.stages import script
 
-STAGE = "05_ddp_inference"
-SET_EPOCH = (
-    "        sampler.set_epoch(epoch)  # without it, every epoch has the same order\n"
+DATA = "--data", ROOT / "data/sample"
+CASES = read_cases()
+OK = [  # what is said of RIGHT
+    "weights are equal on all ranks, in 8 steps",
+    "96 samples an epoch, none of them twice",
+    "a new order in each epoch",
+    "18 collective calls, the same on every rank",
+    "the gradients of 6 steps are those of one process",
+]
+NOT_BESIDE = {  # of these words, and what is found where they are not so
+    "weights are equal": "the weights differ|never meet",
+    "samples an epoch": "the same samples|shares of an epoch",
+    "a new order": "takes the samples in the same order",
+    "the same on every rank": "the ranks part",
+    "the gradients of": "do not compute|never meet|no parameter",
+}
+PAGE = (ROOT / "beyond/own_script/INSPECT.md").read_text()
+EXERCISES = {}
+for exercise in along_the_path():
+    if exercise.stage in ("04_ddp", "05_ddp_inference", "07_fsdp", "11_resume"):
+        EXERCISES[exercise.number] = exercise
+RATE = re.search(
+    r"(\d+ of \d+) are found on two ranks; not ([\d, and]+),\s+of which 18 and 27 start"
+    r"\s+right, and 12 and 22 show on three",
+    PAGE,
 )
-OWN = "        torch.manual_seed(epoch + 100 * rank)\n"
-REDUCED = "    dist.all_reduce(totals)  # adds up over all ranks\n"
-SHUFFLED = "world_size, sampler=sampler", "world_size, shuffle=True"
-LOADER = "loader = DataLoader"
-WRAPPED = "nn.parallel.DistributedDataParallel(model)  # averages gradients"
-BACKWARD = "        loss.backward()\n"
-TWICE = "        nn.functional.cross_entropy(model(images), labels).backward()\n"
-NOISE = "        images = images * torch.rand(28, 28)\n"
-CHANGES = {  # each is run once
-    "one order": [
-        (SET_EPOCH, ""),
-        (
-            "        if rank == 0:\n            report(",
-            "        if True:\n            report(",
-        ),
-        (BACKWARD, BACKWARD + TWICE),
-        ("        loss = nn", NOISE + "        loss = nn"),
-        ("lr=args.lr)", "lr=args.lr * (1 + rank))"),
-        ("rank, len(test), world_size", "rank * 499, 500 * (rank + 1)"),
-    ],
-    "no wrapper": [(WRAPPED, "model"), SHUFFLED, (SET_EPOCH, OWN), (REDUCED, "")],
-    "no shares": [SHUFFLED, (SET_EPOCH, "        torch.manual_seed(epoch)\n")],
-}
-MISTAKES = {  # what is found -> in which of CHANGES, at which line
-    "every epoch takes the samples in the same order": ("one order", LOADER),
-    "write the same file": ("one order", "open("),
-    "gradients are exchanged 2 times for a step": ("one order", BACKWARD),
-    "the ranks draw the same random numbers": ("one order", "loss = nn"),
-    "the learning rates differ": ("one order", "optimizer.step()"),
-    "counts 1 of 1000 samples twice": ("one order", "in DataLoader("),
-    "no module is wrapped in DDP": ("no wrapper", "optimizer.step()"),
-    "shares of an epoch overlap": ("no wrapper", LOADER),
-    "number is printed: loss": ("no wrapper", "if rank == 0:"),
-    "on the same samples, in the same order": ("no shares", LOADER),
-}
-HANGS = """
-import torch.distributed as dist
-dist.init_process_group()
-if dist.get_rank() == 1:
-    dist.barrier()
-dist.all_gather_object([None, None], 1)
-dist.barrier()
-"""
+NOT_FOUND = re.findall(r"\d+", RATE[2])
 WRITES = """
 import os, shutil, torch
 from pathlib import Path
@@ -74,58 +58,65 @@ os.makedirs(here / 'made' / 'deep')
 """
 
 
-def inspected(path, folder, *flags, compare=False):
-    """Return an Inspection of a script on two ranks, and the report."""
-    command = path, ["--data", ROOT / "data/sample", *flags], 2
-    found = runs.inspect(command, folder / "inspection", compare)
-    return found, report.text(path.name, found, 0, folder / "inspection")
+def sources(name):
+    """Return what a case of mistakes.diff comes from."""
+    edits, expected = CASES[name]
+    return [edits, *expected, RIGHT, ROOT / "onecurve"]
+
+
+def test_a_right_script_has_no_finding(tmp_path):
+    report = inspect(RIGHT, folder=tmp_path)
+    assert report.findings == [], report.text
+    assert report.ok == OK
+    assert len(report.unchecked) == 1
+    assert "info   one batch is 2 x 8 samples" in report.text
+    assert (report.status, report.last[:10]) == (0, "No errors.")
 
 
 @pytest.mark.parametrize("stage", ["07_fsdp", "after_ddp"])
-def test_a_right_script_has_no_finding(stage, tmp_path):
-    found, text = inspected(script(stage), tmp_path, compare=True)
-    assert found.findings == [], text
-    assert found.compared == 6, text
-    assert text.splitlines()[-1].startswith("No errors")
+def test_a_right_script_of_this_repository_has_no_finding(stage, tmp_path):
+    report = inspect(script(stage), *DATA, folder=tmp_path)
+    assert report.findings == [], report.text
+    assert report.ok[-1] == OK[-1]
 
 
-@pytest.fixture(scope="module")
-def reports(tmp_path_factory):
-    """Return of each of CHANGES to stage 5 the script's lines, and the findings."""
-    made = {}
-    for name, changes in CHANGES.items():
-        folder = tmp_path_factory.mktemp("inspected")
-        path = edited(STAGE, folder, *changes)
-        found, _ = inspected(path, folder)
-        made[name] = path.read_text().splitlines(), found.findings
-    return made
-
-
-@pytest.mark.parametrize("what", MISTAKES)
-def test_a_mistake_is_found_with_its_line(what, reports):
-    name, line = MISTAKES[what]
-    lines, findings = reports[name]
-    (found,) = [one for one in findings if what in f"{one.what} {one.details}"]
-    number = int(found.line.removeprefix("mnist.py:"))
-    assert line.strip() in lines[number - 1], found
-
-
-def test_a_missing_factor_is_named(tmp_path):
-    change = BACKWARD, "        (loss / dist.get_world_size()).backward()\n"
-    found, text = inspected(edited(STAGE, tmp_path, change), tmp_path, compare=True)
-    assert "length 0.500000: a factor of 2, the world size, is missing" in text
-    assert [one.level for one in found.findings] == ["ERROR"]
-
-
-def test_a_hang_is_told_with_the_line_of_each_rank(tmp_path, monkeypatch):
-    monkeypatch.setattr(runs, "PATIENCE", 2)
+@pytest.mark.parametrize("name", part("mistakes", CASES, 6, sources))
+def test_what_is_said_of_a_mistake(name, tmp_path):
+    edits, expected = CASES[name]
     path = tmp_path / "train.py"
-    path.write_text(HANGS)
-    found, _ = inspected(path, tmp_path)
-    hang, parted = found.findings
-    assert hang.what.startswith("the run hangs")
-    assert hang.details == ["rank 0: at train.py:6", "rank 1: at train.py:5"]
-    assert parted.what == "the ranks part at collective call 1"
+    path.write_text(script_of(edits))
+    report = inspect(path, folder=tmp_path, patience=2 if "waits" in name else 60)
+    assert report.findings + report.unchecked[1:] == expected
+    errors = sum(line.startswith("ERROR") for line in expected)
+    assert report.status == (errors > 0)
+    assert report.last.startswith(f"{errors or 'No'} error")
+    for words, opposite in NOT_BESIDE.items():
+        if re.search(opposite, "".join(expected)):
+            assert not re.search(words, "".join(report.ok))
+
+
+def test_each_finding_is_produced_with_its_level_by_a_case():
+    expected = MISTAKES.read_text()
+    for row in TABLE.values():
+        what = re.sub(r"\\{\w+\\}", ".+", re.escape(row["what"]))
+        assert re.search(f"(?m)^{row['level']}  {what}(  <|$)", expected), row
+
+
+def test_the_page_counts_the_exercises_that_are_found():
+    assert set(NOT_FOUND) <= set(EXERCISES)
+    found = len(EXERCISES) - len(NOT_FOUND)
+    assert RATE[1] == f"{found} of {len(EXERCISES)}"
+
+
+@pytest.mark.parametrize("number", part("exercises inspected", EXERCISES, 13))
+def test_an_exercise_is_found_as_the_page_says(number, tmp_path):
+    path = tmp_path / "mnist.py"
+    path.write_text(EXERCISES[number].script("start"))
+    report = inspect(path, *DATA, folder=tmp_path, patience=10)
+    assert report.status == (number not in NOT_FOUND), report.text
+    if number in ("12", "22"):
+        three = inspect(path, *DATA, "--batch-size", 129, folder=tmp_path, ranks=3)
+        assert three.status == 1, three.text
 
 
 def test_a_script_that_fails_says_so(tmp_path):
@@ -145,20 +136,19 @@ def test_nothing_of_the_users_is_overwritten(tmp_path):
     contents = {"old": "precious", "log": "some ", "model": "best", "kept/weights": "x"}
     for name, text in contents.items():
         (tmp_path / name).write_text(text)
-    found, text = inspected(path, tmp_path)
-    assert not any(one.name == "fails" for one in found.findings), text
+    report = inspect(path, folder=tmp_path)
+    assert "fails" not in report.text
     for name, text in contents.items():
         assert (tmp_path / name).read_text() == text
     assert not (tmp_path / "made").exists()
 
 
 def test_each_finding_is_explained_on_pages_that_there_are():
-    explained = (ROOT / "beyond/own_script/INSPECT.md").read_text()
     for row in TABLE.values():
         assert (ROOT / row["page"]).is_file(), row
         assert not row["exercise"] or (ROOT / row["exercise"]).is_file(), row
-        for part in row["what"].replace("}", "{").split("{")[::2]:
-            assert part.strip(" :") in explained, row
+        for words in row["what"].replace("}", "{").split("{")[::2]:
+            assert words.strip(" :") in PAGE, row
 
 
 @pytest.mark.parametrize("words", [[], ["SCRIPT=nix.py"], ["SCRIPT=a.py", "NPROC=1"]])
@@ -166,5 +156,5 @@ def test_a_users_mistake_is_refused_in_one_line(words, tmp_path):
     result = call(["make", "inspect", *words])
     assert result.returncode == 2
     (line, _) = result.stderr.splitlines()  # the other one is make's
-    assert any(told in line for told in ("SCRIPT=train.py", "nix.py", "2 or more"))
+    assert "make inspect SCRIPT=train.py" in line or "NPROC=2" in line
     assert result.stdout == ""
