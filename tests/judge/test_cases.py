@@ -1,0 +1,36 @@
+"""Promise: each case of the judge is one edit of a script, with a complete key."""
+
+import itertools
+
+import pytest
+
+from read_keys import CASES, PARTS, read
+
+NAMES = ["diffusion", "nanogpt", "sharded", "stream", "tagger", "trainer"]
+
+
+def test_the_cases_are_62():
+    assert sorted(path.name for path in CASES.iterdir()) == NAMES
+    assert sum(len(read(name)) for name in NAMES) == 62
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_second_mistake_is_held_back(name):
+    held = [version.held_back for version in read(name)]
+    assert len(held) >= 10
+    assert all(one != other for one, other in itertools.pairwise(held))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_edit_applies_once_and_compiles_and_has_its_key(name):
+    compile((CASES / name / "train.py").read_text(), name, "exec")
+    scripts = set()
+    for version in read(name):
+        script = version.script()
+        compile(script, version.mistake, "exec")
+        scripts.add(script)
+        for piece in version.lines:
+            assert any(piece in line for line in script.splitlines()), piece
+        assert set(version.not_ok) <= set(PARTS), version.mistake
+        assert all([version.mistake, version.cause, *version.accept])
+    assert len(scripts) == len(read(name))
