@@ -27,16 +27,12 @@ NOT_BESIDE = {  # of these words, and what is found where they are not so
     "the same on every rank": "the ranks part",
     "the gradients of": "do not compute|never meet|no parameter",
 }
-PAGE = (ROOT / "beyond/own_script/INSPECT.md").read_text()
+PAGE = " ".join((ROOT / "beyond/own_script/INSPECT.md").read_text().split())
 EXERCISES = {}
 for exercise in along_the_path():
     if exercise.stage in ("04_ddp", "05_ddp_inference", "07_fsdp", "11_resume"):
         EXERCISES[exercise.number] = exercise
-RATE = re.search(
-    r"(\d+ of \d+) are found on two ranks; not ([\d, and]+),\s+of which 18 and 27 start"
-    r"\s+right, and 12 and 22 show on three",
-    PAGE,
-)
+RATE = re.search(r"(\d+ of \d+) are found on two ranks; not ([^;]+) of which 18", PAGE)
 NOT_FOUND = re.findall(r"\d+", RATE[2])
 WRITES = """
 import os, shutil, torch
@@ -156,5 +152,5 @@ def test_a_users_mistake_is_refused_in_one_line(words, tmp_path):
     result = call(["make", "inspect", *words])
     assert result.returncode == 2
     (line, _) = result.stderr.splitlines()  # the other one is make's
-    assert "make inspect SCRIPT=train.py" in line or "NPROC=2" in line
+    assert any(told in line for told in ("SCRIPT=train.py", "nix.py", "2 or more"))
     assert result.stdout == ""
