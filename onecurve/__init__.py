@@ -19,6 +19,7 @@ samples    digests of samples and random generators, which both use
 numbers    what one rank prints, and what the others would
 equal      what several ranks compute, and one with the same batches
 exact      float64, no dropout, fixed statistics: for `equal`
+exchange   whether what each rank computed alone was exchanged
 gradients  whether several ranks and one have the same gradients
 seen       what was written down, for the rules
 shares     rules: which samples a rank takes

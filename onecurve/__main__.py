@@ -3,7 +3,8 @@
 The script runs three times for some steps, in processes of its own, and nothing of it
 is changed on the disk: as it is, on several CPU ranks; in float64 on as many; and in
 float64 on one rank that is handed the same batches. What the ranks saw is compared, and
-known mistakes are told with their lines. Exit status 1 where an error was found.
+known mistakes are told with their lines. Exit status 1: an error was found; 2: the
+script could not be looked at.
 """
 
 import argparse
@@ -41,7 +42,9 @@ def main():
     inspection = inspect((path, args.flags, args.ranks), folder.resolve())
     seconds = time.monotonic() - begun
     print(report.text(path.name, inspection, seconds, folder, args.pages))
-    sys.exit(any(one.level == "ERROR" for one in inspection.findings))
+    if any(one.level == "ERROR" for one in inspection.findings):
+        sys.exit(1)
+    sys.exit(2 if inspection.stopped else 0)
 
 
 if __name__ == "__main__":

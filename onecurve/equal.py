@@ -9,6 +9,7 @@ import math
 import torch
 
 from onecurve.exact import as_read, in_double, like
+from onecurve.exchange import OwnGradients
 from onecurve.hooks import Hooks
 from onecurve.samples import changed, generator_states
 
@@ -30,6 +31,30 @@ class Steps(Hooks):
         self.taken = 0  # batches since the latest step
         self.lost = False  # whether random numbers were drawn for them
         self.unclipped = {}  # id of a parameter -> its gradient before clipping
+        self.own = OwnGradients()
+        self.known = set()  # ids of the parameters whose gradients DDP exchanges
+        self.since = {}  # the latest step: "past", "unsynced", "clipped": lines
+
+    def ddp_init(self, original, ddp, *args, **options):
+        """Around the constructor of DDP: it exchanges what can be trained by then."""
+        super().ddp_init(original, ddp, *args, **options)
+        for one in ddp.parameters():
+            if one.requires_grad:
+                self.known.add(id(one))
+
+    def wrapper_forward(self, original, wrapper, *args, **kwargs):
+        """Around the forward pass of a wrapper."""
+        if torch.is_grad_enabled():
+            synced = getattr(wrapper, "require_backward_grad_sync", True)
+            self.since["unsynced"] = None if synced else self.line()
+        return super().wrapper_forward(original, wrapper, *args, **kwargs)
+
+    def network_call(self, original, network, *args, **kwargs):
+        """Around a call of the network: what flows into its parameters is added up."""
+        self.own.watch(network.parameters())
+        if torch.is_grad_enabled() and any(network is one for one in self.wrapped):
+            self.since["past"] = self.line()
+        return super().network_call(original, network, *args, **kwargs)
 
     def drawn(self):
         """Remember that the script draws random numbers between batch and step."""
@@ -60,6 +85,7 @@ class Steps(Hooks):
         if isinstance(parameters, torch.Tensor):
             parameters = [parameters]
         parameters = list(parameters)
+        self.since["clipped"] = self.line()
         for one in parameters:
             if one.grad is not None:
                 self.unclipped[id(one)] = thinned(one.grad)
@@ -68,16 +94,21 @@ class Steps(Hooks):
     def step_begins(self, optimizer):
         """Before a step: keep the gradients."""
         super().step_begins(optimizer)
-        gradients = {}
+        given = {}
+        unclipped = {}
         weights = {}
         for name, parameter in self.parameters(optimizer).items():
             weights[name] = thinned(parameter)
             if parameter.grad is not None:
-                gradients[name] = thinned(parameter.grad)
+                given[name] = thinned(parameter.grad)
             if id(parameter) in self.unclipped:
-                gradients[f"{name} before clipping"] = self.unclipped[id(parameter)]
+                unclipped[name] = self.unclipped[id(parameter)]
         facts = {
-            "gradients": gradients,
+            "given": given,
+            "unclipped": unclipped,
+            "own": self.own_sums(),
+            "wrapped": {self.names.get(one) for one in self.known},
+            "since": dict(self.since),
             "weights": weights,
             "taken": self.taken,
             "lost": self.lost or bool(changed(self.states or {}, generator_states())),
@@ -85,12 +116,20 @@ class Steps(Hooks):
         }
         self.keep(f"gradients{self.steps}.pt", facts)
 
+    def own_sums(self):
+        """Return what this rank computed by itself, {name of a parameter: tensor}."""
+        found = {}
+        for one, total in self.own.sums.items():
+            found[self.names.get(one, str(one))] = thinned(total)
+        return found
+
     def step_ends(self, optimizer):
         """After a step: begin anew."""
         super().step_ends(optimizer)
         self.taken = 0
         self.lost = False
         self.unclipped = {}
+        self.since = {}
         if self.steps >= STEPS:
             self.end()
 

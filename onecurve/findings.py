@@ -6,6 +6,14 @@ from pathlib import Path
 
 PATH = Path(__file__).parent / "findings.csv"
 
+# What follows from a mistake is none of its own; and what two rules find is one.
+FOLLOWS = {
+    "exchange": {"weights", "clip", "gradient", "buffers"},
+    "weights": {"gradient"},
+    "gradient": {"added"},
+}
+SAME = {"clip"}
+
 
 def read_table():
     """Return {name: row of findings.csv}."""
@@ -29,15 +37,32 @@ class Finding:
     pages: list  # paths, from where the pages are
 
 
-def finding(row_name, line, details=(), level=None, **facts):
-    """Return a Finding by a row of findings.csv, its text filled in with `facts`."""
+def finding(row_name, line, details=(), level=None, repair=None, **facts):
+    """Return a Finding by a row of findings.csv, its text filled in with `facts`.
+
+    `level` and `repair` are those of the row, unless the cause is known better.
+    """
     row = TABLE[row_name]
     pages = [page for page in (row["page"], row["exercise"]) if page]
     what = row["what"].format(**facts)
     level = level or row["level"]
-    return Finding(row_name, level, what, line, list(details), row["repair"], pages)
+    repair = repair or row["repair"]
+    return Finding(row_name, level, what, line, list(details), repair, pages)
 
 
 def of_each_rank(values):
     """Return a line for each rank: what it had."""
     return [f"rank {rank}: {value}" for rank, value in enumerate(values)]
+
+
+def name_what_follows(found):
+    """Return findings, without those that follow from another: that names them."""
+    kept = []
+    for one in found:
+        causes = [cause for cause in found if one.name in FOLLOWS.get(cause.name, ())]
+        again = [other for other in kept if other.name == one.name]
+        if causes:
+            causes[0].details.append(f"from it follows: {one.what}")
+        elif not again or one.name not in SAME:
+            kept.append(one)
+    return kept

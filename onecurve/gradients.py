@@ -1,5 +1,7 @@
 """Whether several ranks and one, which `equal` watched, have the same gradients."""
 
+from itertools import count
+
 import torch
 
 from onecurve.findings import finding
@@ -8,35 +10,49 @@ CLOSE = 1e-6  # relative; right scripts are 1e-14 apart
 PARALLEL = 1e-6  # of 1 - cosine
 
 
+def read_steps(folders):
+    """Yield for each step a list of what the ranks wrote, each into its folder."""
+    for number in count():
+        paths = [folder / f"gradients{number}.pt" for folder in folders]
+        if not all(path.exists() for path in paths):
+            return
+        yield [torch.load(path, weights_only=False) for path in paths]
+
+
 def compare(several, one, ranks):
     """Compare the steps of several ranks and of one in two folders.
 
     Returns (number of steps that are equal, Finding or None, why the next step cannot
     be compared or None).
     """
-    count = 0
-    while True:
-        paths = [folder / f"gradients{count}.pt" for folder in (several, one)]
-        if not all(path.exists() for path in paths):
-            return count, None, None if count else "on one rank, it takes no step"
-        ours, theirs = (torch.load(path, weights_only=False) for path in paths)
+    equal = 0
+    for ours, theirs in read_steps([several, one]):
         leave_out_others(ours, theirs)
-        names = differing(ours["gradients"], theirs["gradients"])
-        if names:
-            why = why_not(ours, theirs)
-            if why:
-                return count, None, why
-            details = difference(ours["gradients"], theirs["gradients"], names, ranks)
-            return 0, finding("gradient", ours["line"], details, ranks=ranks), None
-        count += 1
+        # clipping hides a factor: what was clipped tells more
+        before = before_clipping(ours), before_clipping(theirs)
+        after = ours["given"], theirs["given"]
+        for pair in before, after:
+            names = differing(*pair)
+            if names:
+                why = why_not(ours, theirs)
+                if why:
+                    return equal, None, why
+                details = difference(*pair, names, ranks)
+                return 0, finding("gradient", ours["line"], details, ranks=ranks), None
+        equal += 1
+    return equal, None, None if equal else "on one rank, it takes no step"
+
+
+def before_clipping(step):
+    """Return the gradients of a step, as they were before they were clipped."""
+    return {**step["given"], **step["unclipped"]}
 
 
 def leave_out_others(ours, theirs):
     """Leave out of one rank's facts what an optimizer in shares lacks on rank 0."""
     for name in set(theirs["weights"]) - set(ours["weights"]):
-        for facts in theirs["weights"], theirs["gradients"]:
+        for facts in theirs["weights"], theirs["given"], theirs["unclipped"]:
             facts.pop(name, None)
-        theirs["gradients"].pop(f"{name} before clipping", None)
 
 
 def why_not(ours, theirs):

@@ -29,6 +29,8 @@ class Hooks(Loaders):
         replace(f"{parallel}:parallelize_module", self.split_model)
         for name in "send", "recv", "isend", "irecv":
             replace(f"torch.distributed:{name}", self.split_model)
+        for name in "spawn", "start_processes":
+            replace(f"torch.multiprocessing:{name}", self.spawn)
         for name in "clip_grad_norm_", "clip_grad_value_":
             replace(f"torch.nn.utils:{name}", self.clip)
         schedulers = "torch.optim.lr_scheduler"
@@ -49,6 +51,14 @@ class Hooks(Loaders):
         """Around tensor parallelism, and messages as in a pipeline."""
         self.cannot_tell("a model that is split among ranks is not looked at")
         return original(*args, **options)
+
+    def spawn(self, original, function, *args, **options):
+        """In place of what starts processes: torchrun is to start them."""
+        name = getattr(function, "__name__", "main")
+        self.cannot_tell(
+            "it starts its ranks by itself. Have torchrun start them: in place of "
+            f'mp.spawn, call {name}(int(os.environ["RANK"]), ...)'
+        )
 
     def cannot_tell(self, why):
         """Say why the rules cannot tell; nothing more of this run is needed."""

@@ -14,15 +14,30 @@ def counted(number, word):
     return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
-def headline(name, seen, seconds):
-    """Return the first line: what ran."""
+def verdict(name, inspection):
+    """Return the first line: whether errors were found, and what was not looked at."""
+    errors = sum(finding.level == "ERROR" for finding in inspection.findings)
+    told = f"{counted(errors, 'error')} in {name}"
+    if errors:
+        return told
+    if inspection.stopped:
+        return f"{name} COULD NOT BE LOOKED AT: {inspection.stopped}"
+    told = f"no errors found in {name}"
+    gradients = inspection.gradients
+    if gradients.equal:
+        return f"{told}, whose gradients are those of one process"
+    why = gradients.why or "they were not asked for"
+    return f"{told}; GRADIENTS NOT COMPARED with one process, since {why}"
+
+
+def headline(seen, seconds):
+    """Return the second line: what ran."""
     told = [
         counted(len(seen.of("step")), "step"),
         counted(len(seen.readings(0, True)), "epoch"),
         counted(len(seen.readings(0, False)), "evaluation"),
     ]
-    ranks = len(seen.ranks)
-    return f"{name} on {ranks} CPU ranks: {', '.join(told)}   {seconds:.1f} s"
+    return f"{len(seen.ranks)} CPU ranks: {', '.join(told)}   {seconds:.1f} s"
 
 
 def finding_lines(finding, pages):
@@ -40,32 +55,61 @@ def finding_lines(finding, pages):
     return lines
 
 
-def fine(seen, found, compared):
-    """Return a line for each thing that was looked at and is right."""
-    names = {finding.name for finding in found}
+def fine(inspection):
+    """Return a line for each thing that was compared, and is right."""
+    seen = inspection.seen
+    names = {finding.name for finding in inspection.findings}
+    if "apart" in names:
+        return []
+    gradients = inspection.gradients
     lines = []
-    steps = counted(len(seen.of("step")), "step")
-    if seen.of("step") and not names & {"weights", "apart"}:
-        lines.append(f"weights are equal on all ranks, in {steps}")
+    learns = "no_gradient" not in names
+    if learns and gradients.exchanged and "exchange" not in names:
+        steps = counted(gradients.exchanged, "step")
+        lines.append(f"in {steps} the optimizer got the mean of the ranks' gradients")
+    if learns and gradients.equal and "gradient" not in names:
+        steps = counted(gradients.equal, "step")
+        lines.append(f"the gradients of {steps} are those of one process")
+    whole = [event for event in seen.of("weights") if event["weights"]]
+    if whole and not names & {"weights", "exchange"}:
+        tensors = counted(len(whole[0]["weights"]), "tensor")
+        steps = counted(len(seen.of("step")), "step")
+        lines.append(f"{tensors} of weights are equal on all ranks, in {steps}")
+    lines += samples(seen, names)
+    calls = len(seen.collective_calls()[0])
+    if calls and "parted" not in names:
+        lines.append(f"{calls} collective calls, the same on every rank")
+    return [f"ok     {line}" for line in lines]
+
+
+def samples(seen, names):
+    """Return what can be said for sure of the samples that the ranks take."""
     epochs = seen.first_epochs()
-    if epochs and not names & {"samples", "overlap"}:
+    lines = []
+    if epochs and not names & {"samples", "overlap", "whole", "datasets"}:
         taken = sum(len(epoch["indices"]) for epoch in epochs)
         count = len(set().union(*(epoch["indices"] for epoch in epochs)))
         twice = taken - count or "none"
         lines.append(f"{count} samples an epoch, {twice} of them twice")
     if epochs and len(seen.readings(0, True)) > 1 and "order" not in names:
         lines.append("a new order in each epoch")
-    calls = len(seen.collective_calls()[0])
-    if calls and "parted" not in names:
-        lines.append(f"{calls} collective calls, the same on every rank")
-    if compared and not names & {"apart", "no_gradient"}:
-        steps = counted(compared, "step")
-        lines.append(f"the gradients of {steps} are those of one process")
-    lines = [f"ok     {line}" for line in lines]
+    return lines
+
+
+def unsure(inspection):
+    """Return lines on what was not compared, and what a person has to compare."""
+    lines = [f"not checked: {NOT_CHECKED}"]
+    gradients = inspection.gradients
+    if not gradients.exchanged and not inspection.findings:
+        lines.append("not checked: whether gradients are exchanged")
+    if gradients.equal and gradients.why:
+        lines.append(f"not checked: gradients of later steps, since {gradients.why}")
+    elif gradients.why and "ERROR" in [one.level for one in inspection.findings]:
+        lines.append(f"not checked: gradients of one process, since {gradients.why}")
+    epochs = inspection.seen.first_epochs()
     if epochs:
-        told = f"one batch is {len(epochs)} x {epochs[0]['sizes'][0]} samples"
-        told += ": compare with your one-GPU batch and learning rate"
-        lines.append(f"info   {told}")
+        told = f"info   one batch is {len(epochs)} x {epochs[0]['sizes'][0]} samples"
+        lines.append(f"{told}: compare with your one-GPU batch and learning rate")
     return lines
 
 
@@ -74,17 +118,16 @@ def text(name, inspection, seconds, folder, pages=None):
 
     `folder` has its log; `pages` is what to put before the path of a page.
     """
-    seen = inspection.seen
     found = inspection.findings
-    lines = [headline(name, seen, seconds), ""]
+    lines = wrap(verdict(name, inspection), 80, subsequent_indent="  ")
+    lines += [headline(inspection.seen, seconds), ""]
     for finding in sorted(found, key=lambda one: LEVELS.index(one.level)):
         lines += finding_lines(finding, pages)
     if found:
         lines.append("")
-    lines += fine(seen, found, inspection.compared)
-    for unchecked in NOT_CHECKED, *inspection.not_told:
-        lines += wrap(f"not checked: {unchecked}", 80, subsequent_indent="  ")
-    errors = sum(finding.level == "ERROR" for finding in found)
-    told = counted(errors, "error") if errors else "No errors"
-    lines.append(f"{told}. Whole log: {folder}/")
+    if not inspection.stopped:
+        lines += fine(inspection)
+        for line in unsure(inspection):
+            lines += wrap(line, 80, subsequent_indent="  ")
+    lines.append(f"whole log: {folder}/")
     return "\n".join(lines)

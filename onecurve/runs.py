@@ -5,10 +5,10 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from onecurve import gradients, ranks, rules
+from onecurve import exchange, gradients, ranks, rules
 from onecurve.collectives import is_of_others_end
 from onecurve.events import read_events
-from onecurve.findings import finding, of_each_rank
+from onecurve.findings import finding, name_what_follows, of_each_rank
 from onecurve.rank import Task, prepare
 from onecurve.seen import Seen
 
@@ -18,13 +18,23 @@ TOO_SLOW = 124  # in place of an exit status
 
 
 @dataclass
+class Comparison:
+    """What is known of a script's gradients."""
+
+    exchanged: int = 0  # steps in which they are the mean of what the ranks computed
+    equal: int = 0  # steps in which they are those of one rank
+    why: str | None = None  # they could not be compared with one rank's, or no more
+    findings: list = field(default_factory=list)
+
+
+@dataclass
 class Inspection:
     """What is known of a script: findings, and what was compared or could not be."""
 
     seen: Seen  # of the run as it is
     findings: list
-    compared: int = 0  # steps whose gradients are those of one process
-    not_told: list = field(default_factory=list)  # why something was not compared
+    gradients: Comparison = field(default_factory=Comparison)
+    stopped: str | None = None  # why the script was not looked at to its end
 
 
 def run_kind(command, kind, folder):
@@ -70,22 +80,41 @@ def failure(result, name):
     return finding("hang", None, of_each_rank(places))
 
 
+def run_exactly(command, kind, folder):
+    """Run the script in float64; return why that tells nothing, or None."""
+    result, seen = run_kind(command, kind, folder)
+    for event in seen.of("cannot_tell"):
+        return event["why"]
+    problem = failure(result, command[0].name)
+    if problem:
+        where = "in float64" if kind == "several" else "on one rank"
+        return f"{where}, {problem.what}"
+    return None
+
+
 def compare_gradients(command, folder):
-    """Return (findings, steps that were equal, what could not be compared and why)."""
-    for kind in "several", "one":
-        result, seen = run_kind(command, kind, folder)
-        problem = failure(result, command[0].name)
-        reasons = [event["why"] for event in seen.of("cannot_tell")]
-        if problem:
-            where = "in float64" if kind == "several" else "on one rank"
-            reasons.append(f"{where}, {problem.what}")
-        if reasons:
-            return [], 0, [f"gradients: cannot compare, since {reasons[0]}"]
-    folders = folder / "several" / "steps0", folder / "one" / "steps0"
-    count, found, why = gradients.compare(*folders, command[2])
-    which = f"gradients after step {count}" if count else "gradients"
-    not_told = [f"{which}: cannot compare, since {why}"] if why else []
-    return [found] if found else [], count, not_told
+    """Return a Comparison of several ranks' gradients with their mean, and with one's.
+
+    Where they are not exchanged, what one rank would compute tells nothing more.
+    """
+    told = Comparison()
+    told.why = run_exactly(command, "several", folder)
+    if told.why:
+        return told
+    own = sorted((folder / "several").glob("steps*"))
+    told.exchanged, found = exchange.compare(list(gradients.read_steps(own)))
+    if found and found.level == "ERROR":
+        told.findings.append(found)
+        told.why = "they are not exchanged"
+        return told
+    told.why = run_exactly(command, "one", folder)
+    if not told.why:
+        one = folder / "one" / "steps0"
+        told.equal, differ, told.why = gradients.compare(own[0], one, command[2])
+        told.findings += [differ] if differ else []
+    if found and not told.equal:  # added up: right, where they are those of one rank
+        told.findings.append(found)
+    return told
 
 
 def inspect(command, folder, compare=True):
@@ -98,18 +127,18 @@ def inspect(command, folder, compare=True):
     folder.mkdir(parents=True)
     result, seen = run_kind(command, "watch", folder)
     if seen.of("cannot_tell"):
-        return Inspection(seen, [], not_told=[seen.of("cannot_tell")[0]["why"]])
+        return Inspection(seen, [], stopped=seen.of("cannot_tell")[0]["why"])
     found = rules.findings(seen)
     problem = failure(result, command[0].name)
     if problem:
         if problem.name == "fails":  # the other ranks were ended before their time
             found = [one for one in found if rules.NO_MORE not in str(one.details)]
-        return Inspection(seen, [problem, *found])
+        return Inspection(seen, [problem, *found], stopped="it does not come to an end")
     if result.returncode == TOO_SLOW:
         steps = len(seen.of("step"))
-        told = f"all but {steps} steps, in {MOST_SECONDS} s: give it smaller sizes"
-        return Inspection(seen, found, not_told=[told])
+        told = f"{steps} steps took {MOST_SECONDS} s: give it smaller sizes"
+        return Inspection(seen, found, stopped=told)
     if not compare:
         return Inspection(seen, found)
-    differ, compared, not_told = compare_gradients(command, folder)
-    return Inspection(seen, differ + found, compared, not_told)
+    told = compare_gradients(command, folder)
+    return Inspection(seen, name_what_follows(told.findings + found), told)

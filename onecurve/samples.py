@@ -10,6 +10,9 @@ from torch.utils.data import Subset, default_convert
 
 from onecurve.events import digest, tensors_in
 
+IDENTITY = 16  # samples by which two data sets are told apart
+MOST_CONTENTS = 500  # samples of an epoch whose contents are kept
+
 
 def digest_of(value):
     """Return a short digest of a value by its text; the same in all processes."""
@@ -84,20 +87,29 @@ def share_of(loader, taken):
     while isinstance(dataset, Subset):
         indices = [dataset.indices[index] for index in indices]
         dataset = dataset.dataset
+    indices = flat(indices)
     return {
-        "indices": flat(indices),
+        "indices": indices,
         "sizes": [len(flat(one)) for one in taken],
         "size": len(dataset),
         "identity": identity(dataset),
+        "contents": contents(dataset, indices[:MOST_CONTENTS]),
     }
 
 
 def identity(dataset):
-    """Return a digest of the first sample of a data set, None where it fails.
+    """Return a digest of some samples of a data set, None where it fails."""
+    step = max(len(dataset) // IDENTITY, 1)
+    found = contents(dataset, range(0, len(dataset), step))
+    return digest_of(found) if found else None
 
-    The generators are left as they were.
-    """
-    with own_generators(), contextlib.suppress(Exception):  # whatever it makes of it
-        tensors = tensors_in(default_convert(dataset[0]))
-        return digest_of([digest(tensor) for tensor in tensors])
-    return None
+
+def contents(dataset, indices):
+    """Return digests of samples, by the same random numbers; none where that fails."""
+    found = []
+    with contextlib.suppress(Exception):  # whatever a data set makes of it
+        for index in indices:
+            with own_generators():
+                tensors = tensors_in(default_convert(dataset[index]))
+            found.append(digest_of([digest(tensor) for tensor in tensors]))
+    return found

@@ -4,6 +4,8 @@ from collections import Counter
 
 from onecurve.findings import finding
 
+ALIKE = "order the data set alike on all ranks, by a generator with one seed"
+
 
 def sliced(seen):
     """Return whether each rank takes its part of a batch that all ranks load."""
@@ -17,8 +19,32 @@ def sliced(seen):
 def samples_shared(seen):
     """Samples that several ranks train on in the same epoch."""
     epochs = seen.first_epochs()
-    if len({epoch["identity"] for epoch in epochs}) != 1:
-        return  # each rank has a data set of its own
+    if len({epoch["identity"] for epoch in epochs}) > 1:
+        yield from own_data(epochs)
+    elif epochs:
+        yield from judge_shares(epochs, sliced(seen))
+
+
+def own_data(epochs):
+    """Judge ranks whose data sets differ: what is in them tells, not the indices."""
+    line = epochs[0]["line"]
+    counts = Counter()
+    for epoch in epochs:
+        counts.update(set(epoch["contents"]))
+    twice = sum(count > 1 for count in counts.values())
+    looked = f"{len(counts)} different samples were looked at"
+    if twice >= len(epochs):
+        told = f"the data set has another order on each rank: of {len(counts)} samples"
+        details = [f"{told}, {twice} are taken by several ranks"]
+        yield finding("overlap", line, details, repair=ALIKE)
+    else:
+        sizes = [epoch["size"] for epoch in epochs]
+        details = [f"{looked}, none of them on several ranks", f"sizes: {sizes}"]
+        yield finding("datasets", line, details)
+
+
+def judge_shares(epochs, are_sliced):
+    """Judge the indices that the ranks take of the same data set."""
     lists = [epoch["indices"] for epoch in epochs]
     counts = Counter(index for one in lists for index in set(one))
     twice = sum(count > 1 for count in counts.values())
@@ -27,8 +53,10 @@ def samples_shared(seen):
     details = [f"{size} samples, {[len(one) for one in lists]} taken by the ranks"]
     drawn_again = any(len(set(one)) < len(one) for one in lists)
     if all(one == lists[0] for one in lists):
-        if not sliced(seen):
+        if not are_sliced:
             yield finding("samples", line, details)
+    elif drawn_again and all(len(one) >= size for one in lists):
+        yield finding("whole", line, details)
     elif twice >= len(lists) and not drawn_again:
         details.append(
             f"{twice} are taken by several ranks, {size - len(counts)} by none"

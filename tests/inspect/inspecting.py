@@ -29,7 +29,7 @@ class Report:
     findings: list  # lines: of each finding, and its details, without the repair
     ok: list  # lines: what is right
     unchecked: list  # lines: what is not checked, the one that is always there first
-    last: str  # line
+    verdict: str  # line: the first
 
 
 def inspect(path, *flags, folder, ranks=2, patience=60):
@@ -64,7 +64,7 @@ def read(printed, path, status):
     rows = re.sub(r"\n  (?=\w)", " ", text).splitlines()
     ok = [row[7:] for row in rows if row.startswith("ok ")]
     unchecked = [row for row in rows if row.startswith("not checked: ")]
-    return Report(printed, status, lines, ok, unchecked, rows[-1])
+    return Report(printed, status, lines, ok, unchecked, rows[0])
 
 
 def read_cases():

@@ -1,0 +1,173 @@
+"""Was what the ranks computed exchanged? Each rank's own gradients, and their mean.
+
+A hook on a parameter sees what a backward pass computed on this rank, before DDP or the
+script exchanges it. The mean of the ranks' sums between two steps of an optimizer has
+to be what each optimizer is given: nothing is merged, and nothing known of a batch.
+"""
+
+from functools import partial
+
+import torch
+
+from onecurve.findings import finding
+
+CLOSE = 1e-6  # relative; right scripts are 1e-14 apart
+ROUNDED = 1e-3  # of a factor, and CURVED of 1 - cosine: an exchange in short numbers
+CURVED = 1e-4
+SHOWN = 3  # names of parameters
+LAST = "no_sync() for each backward() of a step but the last"
+
+
+class OwnGradients:
+    """Adds up what backward passes compute for each parameter, on this rank alone.
+
+    A sum begins anew where the parameter's gradient is none or zero, as that does.
+    """
+
+    def __init__(self):
+        self.sums = {}  # id of a parameter -> sum of its gradients, of its shape
+        self.watched = {}  # id -> parameter, which keeps the id its own
+
+    def watch(self, parameters):
+        """Look at parameters from now on; those of FSDP are shards, and are not."""
+        for one in parameters:
+            known = id(one) in self.watched or hasattr(one, "placements")
+            if one.requires_grad and one.is_leaf and not known:
+                self.watched[id(one)] = one
+                one.register_hook(partial(self.add, one))
+
+    def add(self, parameter, gradient):
+        """Add a gradient that a backward pass has computed."""
+        before = parameter.grad
+        computed = gradient.detach().to_dense()
+        if id(parameter) in self.sums and before is not None and before.any():
+            self.sums[id(parameter)] += computed
+        else:
+            self.sums[id(parameter)] = computed.clone()
+
+
+def compare(steps):
+    """Compare the optimizer's gradients with the mean of what the ranks computed.
+
+    `steps` has a list for each step, with what equal.Steps wrote on each rank. Returns
+    (number of steps that are right, Finding or None).
+    """
+    count = 0
+    for ranks in steps:
+        if not names_of(ranks):
+            return count, None  # FSDP's: it reduces them by itself
+        names = parted(ranks)
+        if names:
+            return count, describe(ranks, names)
+        count += 1
+    return count, None
+
+
+def mean_of(ranks, name):
+    """Return the mean over the ranks of what they computed; one with nothing has 0."""
+    parts = [rank["own"][name] for rank in ranks if name in rank["own"]]
+    return sum(parts) / len(ranks)
+
+
+def given_to(rank, name):
+    """Return what an optimizer is given for a parameter, before it is clipped."""
+    return rank["unclipped"].get(name, rank["given"].get(name))
+
+
+def parted(ranks):
+    """Return the names of the parameters whose given gradient is not the mean."""
+    names = []
+    for name in names_of(ranks):
+        mean = mean_of(ranks, name)
+        given = [given_to(rank, name) for rank in ranks]
+        if not all(one is None or close(one, mean) for one in given):
+            names.append(name)
+    return names
+
+
+def names_of(ranks):
+    """Return the names of the parameters that a rank has computed something for."""
+    names = {}
+    for rank in ranks:
+        names |= dict.fromkeys(rank["own"])
+    return list(names)
+
+
+def close(ours, theirs):
+    """Return whether two tensors are equal but for rounding, and for short numbers."""
+    off = (ours - theirs).norm()
+    if off <= CLOSE * theirs.norm() + 1e-12:
+        return True
+    factor, cosine = relation(ours, theirs)
+    return abs(factor - 1) < ROUNDED and 1 - cosine < CURVED
+
+
+def relation(ours, theirs):
+    """Return (quotient of the lengths, cosine of the angle) of two tensors."""
+    lengths = float(ours.norm()), float(theirs.norm()) + 1e-300
+    product = float(ours.flatten() @ theirs.flatten())
+    return lengths[0] / lengths[1], product / (lengths[0] * lengths[1] + 1e-300)
+
+
+def describe(ranks, names):
+    """Return a Finding for a step in which some gradients are not the mean."""
+    first = ranks[0]
+    count = len(names_of(ranks))
+    which = f"{len(names)} of {count} parameters: {', '.join(names[:SHOWN])}"
+    which += ", ..." if len(names) > SHOWN else ""
+    given = torch.cat([given_to(first, name).flatten() for name in names])
+    mean = torch.cat([mean_of(ranks, name).flatten() for name in names])
+    factor, cosine = relation(given, mean)
+    details = [which, f"{factor:.6f} times as long as the mean, cosine {cosine:.6f}"]
+    if 1 - cosine < CLOSE and abs(factor / len(ranks) - 1) < ROUNDED:
+        return finding("added", first["line"], details, ranks=len(ranks))
+    if all(is_alone(rank, name) for rank in ranks for name in names):
+        if are_given_alike(ranks, names):
+            return finding("clip", first["since"]["clipped"], details)
+        cause, repair = cause_of(first, names)
+        return finding("exchange", first["line"], [*details, cause], repair=repair)
+    unsynced = first["since"].get("unsynced")
+    if unsynced:
+        details.append(f"the last backward() of the step is in no_sync(): {unsynced}")
+        return finding("exchange", first["line"], details, repair=LAST)
+    details.append("some backward passes of the step are exchanged, others are not")
+    return finding("exchange", first["line"], details)
+
+
+def is_alone(rank, name):
+    """Return whether a rank is given what it computed by itself."""
+    given = given_to(rank, name)
+    own = rank["own"].get(name)
+    return given is not None and own is not None and close(given, own)
+
+
+def are_given_alike(ranks, names):
+    """Return whether the ranks take a step by equal gradients: exchanged at last."""
+    first = ranks[0]["given"]
+    for rank in ranks[1:]:
+        for name in names:
+            if not close(rank["given"][name], first[name]):
+                return False
+    return True
+
+
+def cause_of(rank, names):
+    """Return (why gradients are not exchanged, what repairs it), as far as is known."""
+    if not rank["wrapped"]:
+        return "no module is wrapped in DDP", "wrap the model, and call the wrapper"
+    unknown = [name for name in names if name not in rank["wrapped"]]
+    if unknown:
+        told = (
+            f"DDP does not know {unknown[0]}: it was frozen when the model was wrapped"
+        )
+        told += ", or is of another module"
+        return told, "wrap the model when each parameter that is to train requires it"
+    since = rank["since"]
+    if since.get("past"):
+        return f"the model is called past DDP at {since['past']}", "call the wrapper"
+    if since.get("unsynced"):
+        told = (
+            f"the last backward pass of the step is in no_sync(): {since['unsynced']}"
+        )
+        return told, "no_sync() for each but the last backward pass of a step"
+    return "DDP wraps the model, and did not exchange them", "call the wrapper"
