@@ -100,7 +100,7 @@ def unsure(inspection):
     """Return lines on what was not compared, and what a person has to compare."""
     lines = [f"not checked: {NOT_CHECKED}"]
     gradients = inspection.gradients
-    if not gradients.exchanged and not inspection.findings:
+    if not gradients.exchanged and not gradients.equal and not inspection.findings:
         lines.append("not checked: whether gradients are exchanged")
     if gradients.equal and gradients.why:
         lines.append(f"not checked: gradients of later steps, since {gradients.why}")
