@@ -71,7 +71,7 @@ def fine(inspection):
         steps = counted(gradients.equal, "step")
         lines.append(f"the gradients of {steps} are those of one process")
     whole = [event for event in seen.of("weights") if event["weights"]]
-    if whole and not names & {"weights", "exchange"}:
+    if whole and learns and not names & {"weights", "exchange"}:
         tensors = counted(len(whole[0]["weights"]), "tensor")
         steps = counted(len(seen.of("step")), "step")
         lines.append(f"{tensors} of weights are equal on all ranks, in {steps}")

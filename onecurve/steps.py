@@ -3,6 +3,8 @@
 from onecurve.findings import finding, of_each_rank
 from onecurve.seen import first_split
 
+RATES = "set the same learning rate on every rank, in each step"
+
 
 def weights_differ(seen):
     """Ranks that begin a batch, or end, with other weights than another rank."""
@@ -13,7 +15,10 @@ def weights_differ(seen):
             before = latest(seen, "before_step", by_rank)
             after = latest(seen, "step", by_rank)
             details = [f"the first: {name}", why_weights_differ(seen, before, after)]
-            yield finding("weights", after[0]["line"], details, number=number)
+            rates = [step["rates"] for step in after]
+            repair = RATES if any(one != rates[0] for one in rates) else None
+            line = after[0]["line"]
+            yield finding("weights", line, details, repair=repair, number=number)
             return
 
 
