@@ -3,11 +3,13 @@
 It depends on PyTorch alone, and knows nothing of the scripts that it judges.
 
 __main__   the command line: onecurve train.py
-ranks      starts a script as the ranks of one torchrun, and ends it
+ranks      runs a script as the ranks of one torchrun
+supervisor  starts the ranks, watches them, and ends them
 processes  ends what those have started
-recorder   what is written down of any run: steps, networks, DDP, collectives
-events     where it is written, and how it is read again
-collectives  which collectives there are, and where two ranks part
+failures   how a failure is told: an error and its line, or where each rank was
+recorder   what is written down of DDP and of collectives
+events     where it is written
+collectives  where two ranks part in their collectives
 replace    puts a function around an attribute of PyTorch or Python
 runs       three runs of the script, and what they show
 rank       what a rank does before the script begins

@@ -12,6 +12,9 @@ import sys
 import time
 from pathlib import Path
 
+from onecurve import report
+from onecurve.runs import inspect
+
 LOGS = Path("runs/onecurve")
 
 
@@ -33,10 +36,6 @@ def main():
         sys.exit(f"{args.ranks} rank has none to differ from: take 2 or more")
     if not path.is_file():
         sys.exit(f"there is no script {args.script}")
-    # here: they import PyTorch, and a mistake is refused at once
-    from onecurve import report
-    from onecurve.runs import inspect
-
     begun = time.monotonic()
     folder = args.logs / path.stem
     inspection = inspect((path, args.flags, args.ranks), folder.resolve())

@@ -1,17 +1,7 @@
-"""Which collectives there are, and where two ranks part."""
+"""Where two ranks part in their collectives, and what they say of each other's end."""
 
 import re
 from itertools import zip_longest
-
-import torch
-
-NAMES = ["barrier", "monitored_barrier", "all_reduce", "broadcast", "reduce"]
-NAMES += ["all_gather", "all_gather_object", "broadcast_object_list"]
-NAMES += ["all_gather_into_tensor", "reduce_scatter", "reduce_scatter_tensor"]
-NAMES += ["gather", "scatter", "gather_object", "scatter_object_list"]
-NAMES += ["all_to_all", "all_to_all_single"]
-NAMES += ["all_gather_single", "reduce_scatter_single"]  # from 2.15 on
-COLLECTIVES = [name for name in NAMES if hasattr(torch.distributed, name)]
 
 # What a rank says when another one has ended or never came: not the error to tell.
 OF_OTHERS_END = r"(?i)Connection (closed|reset)|preamble|Broken pipe|Socket|timed? ?out"
@@ -23,14 +13,6 @@ def is_of_others_end(error):
     if error.startswith("torch.distributed.Dist"):
         return True
     return error.startswith("RuntimeError") and bool(re.search(OF_OTHERS_END, error))
-
-
-def numbers_of(given):
-    """Return how many numbers a collective moves, by its arguments; None: unknown."""
-    for name in "tensor", "input_tensor", "input", "output_tensor":
-        if isinstance(given.get(name), torch.Tensor):
-            return given[name].numel()
-    return None
 
 
 def first_difference(calls):

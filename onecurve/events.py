@@ -3,7 +3,6 @@
 So a run that hangs has told what it did.
 """
 
-import contextlib
 import ctypes
 import hashlib
 import json
@@ -63,17 +62,6 @@ def place(frame):
     return f"{name}:{frame.f_lineno}"
 
 
-def read_events(path):
-    """Return the events that a rank has written; the last line may be torn."""
-    if not path.exists():
-        return []
-    found = []
-    for line in path.read_text().splitlines():
-        with contextlib.suppress(ValueError):
-            found.append(json.loads(line))
-    return found
-
-
 def local_part(tensor):
     """Return what this rank has of a tensor: all, a shard of a DTensor, or nothing."""
     tensor = tensor.detach()
@@ -88,7 +76,7 @@ def digest(tensor):
     No mode of functions sees it, so that neither fake GPUs nor another type do.
     """
     with torch._C.DisableTorchFunction():
-        flat = local_part(tensor).contiguous().flatten().cpu()
+        flat = torch._C.TensorBase.cpu(local_part(tensor).contiguous().flatten())
         data = ctypes.string_at(flat.data_ptr(), flat.nbytes)
         return hashlib.sha256(data).hexdigest()[:12]
 
@@ -96,30 +84,3 @@ def digest(tensor):
 def tensors_in(value):
     """Return the tensors in lists, tuples and dicts, however deep."""
     return [one for one in tree_leaves(value) if isinstance(one, torch.Tensor)]
-
-
-class Events:
-    """What the ranks of a run have written down; `events` has a list for each rank."""
-
-    def __init__(self, events):
-        self.events = events
-
-    @property
-    def ranks(self):
-        """Return the numbers of the ranks."""
-        return range(len(self.events))
-
-    def of(self, kind, rank=0):
-        """Return the events of a kind on a rank, in order."""
-        return [event for event in self.events[rank] if event["kind"] == kind]
-
-    def collective_calls(self):
-        """Return for each rank a list of events, one per call of a collective.
-
-        Those of a group are left out: other ranks do not take part.
-        """
-        calls = []
-        for rank in self.ranks:
-            called = self.of("collective_call", rank)
-            calls.append([call for call in called if call["whole"]])
-        return calls

@@ -4,6 +4,7 @@ from itertools import count
 
 import torch
 
+from onecurve import exchange
 from onecurve.findings import finding
 
 CLOSE = 1e-6  # relative; right scripts are 1e-14 apart
@@ -17,6 +18,11 @@ def read_steps(folders):
         if not all(path.exists() for path in paths):
             return
         yield [torch.load(path, weights_only=False) for path in paths]
+
+
+def exchanged(folders):
+    """Return what `exchange.compare` does of the steps in the folders of all ranks."""
+    return exchange.compare(list(read_steps(folders)))
 
 
 def compare(several, one, ranks):

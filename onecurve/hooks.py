@@ -72,8 +72,14 @@ class Hooks(Loaders):
         self.wrapped.append(ddp.module)
 
     def network_call(self, original, network, *args, **kwargs):
-        """Around a call of the network; what has no parameters is none."""
-        if next(network.parameters(), None) is None:
+        """Around a call of the network; what has no parameters is none.
+
+        One in a backward pass is activation checkpointing's, and no pass of its own.
+        """
+        parameters = len(list(network.parameters()))
+        if self.in_backward and parameters:
+            self.log.write("recomputed", parameters=parameters)
+        if self.in_backward or not parameters:
             return original(network, *args, **kwargs)
         self.passes += 1
         self.learn_names(network)

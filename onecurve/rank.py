@@ -4,26 +4,12 @@ import os
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 from onecurve import equal, exact, files, hooks, numbers, pretend
 from onecurve.events import Log
 
 TOGETHER = 10  # seconds that a rank waits for the others to have seen enough
-
-
-@dataclass(frozen=True)
-class Task:
-    """How a script is looked at; the same on all ranks."""
-
-    path: str  # of the script, absolute
-    working: str  # the folder in which it runs
-    folder: str  # where the ranks write what they see
-    ranks: int
-    kind: str  # watch, several or one
-    scratch: str  # for temporary files
-    patience: float  # seconds that a collective waits for the other ranks
 
 
 def prepare(rank, task):

@@ -10,115 +10,32 @@ ends them, and whatever they have started, when the run is over or when the proc
 asked for it is gone.
 """
 
-import faulthandler
-import gc
 import json
 import multiprocessing
 import os
 import re
-import runpy
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import threading
-import time
-import traceback
 from contextlib import suppress
-from dataclasses import dataclass
-from multiprocessing.connection import wait
 from pathlib import Path
+from pkgutil import resolve_name
 
-from onecurve.processes import adopt_orphans, end_children, end_with_parent, pause
+from onecurve.supervisor import FORKS, Job, supervise
 
-# macOS aborts gloo in a process that was forked after torch had been imported. So
-# there the supervisor and its ranks are spawned, and each imports it, for seconds:
-# https://github.com/Lightning-AI/pytorch-lightning/issues/21345
-FORKS = sys.platform != "darwin"
 CONTEXT = multiprocessing.get_context("forkserver" if FORKS else "spawn")
-RANKS = multiprocessing.get_context("fork" if FORKS else "spawn")
 # What is not installed is left out.
 PRELOAD = ["torch", "torchvision", "torch.distributed.checkpoint.state_dict", "tqdm"]
 CONTEXT.set_forkserver_preload([*PRELOAD, "onecurve.ranks"])
 
 
 class TimedOut(subprocess.TimeoutExpired):
-    """A run took too long. It has the attributes of what `run` returns."""
+    """A run took too long. It has the attributes of what `run` returns.
 
-
-@dataclass
-class Job:
-    """A run, as its supervisor and its ranks get to know it."""
-
-    words: list  # the script and its flags, texts
-    processes: int  # ranks of one torchrun; 0: one process, without torchrun
-    working: str  # the folder in which they run
-    folder: Path  # where the ranks write what they print, and how they end
-    timeout: float  # seconds
-    float64: bool  # whether torch's default dtype is float64
-    prepare: tuple | None  # (function, argument ...) to call first, with the rank
-    gpus: str | None  # for CUDA_VISIBLE_DEVICES; None: all that this process sees
-
-
-def run_rank(job, environment):
-    """Become one rank of a job: `python WORDS...`."""
-    import torch
-
-    rank = environment.get("RANK", "0")
-    os.setsid()  # what the script starts is in this group, and ends with it
-    end_with_parent(signal.SIGKILL)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    for name, stream in ("stdout", 1), (f"stderr{rank}", 2):
-        mode = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-        os.dup2(os.open(job.folder / name, mode), stream)
-    # a line at once, also under PYTHONUNBUFFERED: those of two ranks do not mix
-    sys.stdout.reconfigure(line_buffering=True, write_through=False)
-    os.chdir(job.working)
-    os.environ.update(environment)
-    if job.gpus is not None:
-        os.environ["CUDA_VISIBLE_DEVICES"] = job.gpus
-    torch.set_num_threads(1)
-    if "tqdm" in sys.modules:
-        # Its own lock is a semaphore, which a killed rank would leave behind.
-        sys.modules["tqdm"].tqdm.set_lock(threading.RLock())
-    if "numpy" in sys.modules:
-        sys.modules["numpy"].random.seed()  # as a process of its own begins
-    if job.float64:
-        torch.set_default_dtype(torch.float64)
-    at_end = None
-    if job.prepare:
-        function, *arguments = job.prepare
-        at_end = function(int(rank), *arguments)
-    stack = open(job.folder / f"stack{rank}", "w")  # noqa: SIM115
-    # faulthandler takes no lock of Python's, so it works in a call that blocks.
-    faulthandler.register(signal.SIGUSR1, stack)
-    sys.argv = job.words
-    path = job.words[0]
-    try:
-        runpy.run_path(path, run_name="__main__")
-        if at_end:
-            at_end()
-    except BaseException as error:
-        text = json.dumps(described(error, path))
-        (job.folder / f"error{rank}").write_text(text)
-        raise
-
-
-def described(error, name):
-    """Return an error as (text, line of the script `name` or None).
-
-    The text of a SystemExit without one is empty.
+    `why` is HANGS or STOPPED.
     """
-    if isinstance(error, SystemExit):
-        text = error.code if isinstance(error.code, str) else ""
-    else:
-        text = "".join(traceback.format_exception_only(error)[-1:]).strip()
-    frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame.lineno for frame in frames if frame.filename == name]
-    if isinstance(error, SyntaxError) and error.filename == name:
-        lines.append(error.lineno)
-    return text, lines[-1] if lines else None
 
 
 def place(stack, name):
@@ -134,66 +51,10 @@ def place(stack, name):
     return found
 
 
-def end_all(ranks):
-    """Kill ranks, processes, and whatever they have started."""
-    for rank in ranks:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(rank.pid, signal.SIGKILL)
-    end_children()
-
-
-def supervise(link, job):
-    """Start the ranks of a job, and end them; then send what `watch` returns."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller gets it, and hangs up
-    signal.signal(signal.SIGTSTP, pause)
-    gc.freeze()  # a collection would copy all of PyTorch's objects, for each process
-    adopt_orphans()
-    environments = [{}]
-    if job.processes:
-        store = start_store()
-        environments = torchrun_variables(job.processes, store.port)
-    ranks = []
-    for environment in environments:
-        ranks.append(RANKS.Process(target=run_rank, args=(job, environment)))
-        ranks[-1].start()
-    found = watch(link, ranks, job)
-    end_all(ranks)
-    with suppress(BrokenPipeError):
-        link.send(found)
-
-
-def watch(link, ranks, job):
-    """Return (exit statuses of the ranks, None for one that ran on; is it too late?).
-
-    Watches until all have ended, or one has failed, or all that still run have done so
-    for `job.timeout` seconds, or nobody is at the other end of `link`.
-    """
-    stacks = [job.folder / f"stack{rank}" for rank in range(len(ranks))]
-    begun = None
-    late = False
-    while not late:
-        running = {rank.sentinel: rank for rank in ranks if rank.exitcode is None}
-        if not running or any(rank.exitcode for rank in ranks):
-            break
-        for ready in wait([link, *running], 0.1):
-            if ready is link:
-                return None
-            running[ready].join(1)  # it is about to end
-        if begun is None and all(path.exists() for path in stacks):
-            begun = time.monotonic()
-        late = begun is not None and time.monotonic() - begun > job.timeout
-    statuses = [rank.exitcode for rank in ranks]
-    for rank, path in zip(ranks, stacks, strict=True):
-        if rank.is_alive() and path.exists():
-            os.kill(rank.pid, signal.SIGUSR1)  # says where it is
-    if None in statuses:
-        time.sleep(0.2)  # until they have
-    return statuses, late
-
-
 def start_server():
     """Have the process from which all are forked not answer Ctrl-C by a traceback."""
-    if FORKS and threading.current_thread() is threading.main_thread():
+    is_main = threading.current_thread() is threading.main_thread()
+    if CONTEXT.get_start_method() == "forkserver" and is_main:
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
             multiprocessing.forkserver.ensure_running()
@@ -201,39 +62,15 @@ def start_server():
             signal.signal(signal.SIGINT, before)
 
 
-def start_store():
-    """Return a TCPStore; unlike PyTorch's own socket, it listens on 127.0.0.1 alone."""
-    from torch.distributed import TCPStore
-
-    listener = socket.create_server(("127.0.0.1", 0))
-    port = listener.getsockname()[1]
-    options = {"wait_for_workers": False, "master_listen_fd": listener.detach()}
-    return TCPStore("127.0.0.1", port, is_master=True, **options)
-
-
-def torchrun_variables(processes, port):
-    """Return the variables that torchrun sets, a dict for each rank."""
-    shared = {
-        "TORCHELASTIC_USE_AGENT_STORE": "True",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        "GROUP_RANK": "0",
-        "WORLD_SIZE": str(processes),
-        "LOCAL_WORLD_SIZE": str(processes),
-    }
-    numbers = [str(rank) for rank in range(processes)]
-    return [{**shared, "RANK": number, "LOCAL_RANK": number} for number in numbers]
-
-
 def run(words, processes=None, float64=False, timeout=120, prepare=None, gpus=""):
     """Run a script; with `processes`, as so many ranks of one torchrun.
 
     `prepare` is (function, argument ...), called in each rank before the script with
-    the rank in front, and may return what to call after it; `gpus` is a text for
+    the rank in front, and may return what to call after it; a function may be named, as
+    "package.module:function". `gpus` is a text for
     CUDA_VISIBLE_DEVICES, None for all. As under torchrun, the first rank that fails
     ends the others. Returns what `outcome` returns. Raises TimedOut, which has the same
-    attributes, when all ranks that still run have done so for `timeout` seconds,
-    start-up not counted.
+    attributes, when no rank computes for `timeout` seconds, or one has for as long.
     """
     words = [str(word) for word in words]
     start_server()
@@ -242,7 +79,7 @@ def run(words, processes=None, float64=False, timeout=120, prepare=None, gpus=""
         shared = folder, timeout, float64, prepare, gpus
         job = Job(words, processes or 0, os.getcwd(), *shared)
         link, other = CONTEXT.Pipe()
-        supervisor = CONTEXT.Process(target=supervise, args=(other, job))
+        supervisor = CONTEXT.Process(target=supervise, args=(other, link, job))
         supervisor.start()
         other.close()
         try:
@@ -257,7 +94,7 @@ def run(words, processes=None, float64=False, timeout=120, prepare=None, gpus=""
 
 
 def outcome(job, statuses, late):
-    """Return a subprocess.CompletedProcess, or a TimedOut if it is too late.
+    """Return a subprocess.CompletedProcess, or a TimedOut if it is `late`.
 
     It says of each rank besides: `statuses`, its exit status, None where it was ended;
     `errors`, {rank: (text, line of the script or None)} of what it did not catch;
@@ -279,6 +116,7 @@ def outcome(job, statuses, late):
     outputs = text("stdout"), "".join(stderrs)
     if late:
         result = TimedOut(job.words, job.timeout, *outputs)
+        result.why = late
     else:
         failed = [abs(status) for status in statuses if status is not None]
         code = max(failed, default=1)
@@ -288,3 +126,45 @@ def outcome(job, statuses, late):
     result.errors = errors
     result.places = places
     return result
+
+
+def end_with_caller(link):
+    """End this process when nobody is at the other end of a link any more."""
+    with suppress(EOFError, OSError):
+        link.recv()  # nothing is ever sent
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def answer(link, name, arguments):
+    """Call a function by its name, and send what it returns.
+
+    It may run scripts: this process has imported torch, and needs no server.
+    """
+    global CONTEXT
+    if FORKS:
+        CONTEXT = multiprocessing.get_context("fork")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller gets it, and hangs up
+    threading.Thread(target=end_with_caller, args=(link,), daemon=True).start()
+    result = resolve_name(name)(*arguments)
+    sys.stdout.flush()
+    link.send(result)
+
+
+def call(name, *arguments):
+    """Return what a function returns, called where torch is imported: "module:name".
+
+    What it prints is seen. Ends the program as the function does, where it returns not.
+    """
+    start_server()
+    link, other = CONTEXT.Pipe()
+    process = CONTEXT.Process(target=answer, args=(other, name, arguments))
+    process.start()
+    other.close()
+    try:
+        return link.recv()
+    except EOFError:
+        process.join()
+        sys.exit(process.exitcode or 1)
+    finally:
+        link.close()
+        process.join()

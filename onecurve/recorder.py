@@ -1,7 +1,4 @@
-"""What a rank does, written down: the base of the lab's recorder and the inspector's.
-
-Nothing in here knows an exercise, or how a script is judged.
-"""
+"""What a rank does, written down: DDP, and the calls of collectives."""
 
 import threading
 from inspect import signature
@@ -12,12 +9,27 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from onecurve.collectives import COLLECTIVES, numbers_of
 from onecurve.replace import replace
+
+NAMES = ["barrier", "monitored_barrier", "all_reduce", "broadcast", "reduce"]
+NAMES += ["all_gather", "all_gather_object", "broadcast_object_list"]
+NAMES += ["all_gather_into_tensor", "reduce_scatter", "reduce_scatter_tensor"]
+NAMES += ["gather", "scatter", "gather_object", "scatter_object_list"]
+NAMES += ["all_to_all", "all_to_all_single"]
+NAMES += ["all_gather_single", "reduce_scatter_single"]  # from 2.15 on
+COLLECTIVES = [name for name in NAMES if hasattr(torch.distributed, name)]
+
+
+def numbers_of(given):
+    """Return how many numbers a collective moves, by its arguments; None: unknown."""
+    for name in "tensor", "input_tensor", "input", "output_tensor":
+        if isinstance(given.get(name), torch.Tensor):
+            return given[name].numel()
+    return None
 
 
 class Recorder:
-    """Has a log get events: `ddp`, `wrapper` for a pass through it, `collective_call`.
+    """Has a log get the events `ddp` and `collective_call`.
 
     Who inherits from it writes down the passes through a network and the steps of an
     optimizer. Nothing that the script computes is changed.
@@ -88,18 +100,9 @@ class Recorder:
         self.log.write("ddp", line=self.line())
 
     def wrapper_forward(self, original, wrapper, *args, **kwargs):
-        """Around the forward pass of a wrapper.
-
-        With DDP it decides how many numbers the backward pass reduces: all or none.
-        """
-        grad = torch.is_grad_enabled()
-        reduced = 0
-        if grad and getattr(wrapper, "require_backward_grad_sync", False):
-            weights = [w for w in wrapper.parameters() if w.requires_grad]
-            reduced = sum(weight.numel() for weight in weights)
+        """Around DDP's forward pass: it decides whether the backward pass exchanges."""
+        if torch.is_grad_enabled() and wrapper.require_backward_grad_sync:
             self.exchanging = True
-        name = type(wrapper).__name__
-        self.log.write("wrapper", name=name, grad=grad, reduced=reduced)
         return original(wrapper, *args, **kwargs)
 
     def backward(self, original, *args, **options):

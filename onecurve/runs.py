@@ -5,16 +5,31 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from onecurve import exchange, gradients, ranks, rules
+from onecurve import ranks, rules
 from onecurve.collectives import is_of_others_end
-from onecurve.events import read_events
 from onecurve.findings import finding, name_what_follows, of_each_rank
-from onecurve.rank import Task, prepare
-from onecurve.seen import Seen
+from onecurve.seen import Seen, read_events
 
 MOST_SECONDS = 240  # of a run
 PATIENCE = 60  # seconds that a collective waits for the other ranks
 TOO_SLOW = 124  # in place of an exit status
+# By name: they import PyTorch, which is for processes that have it.
+PREPARE = "onecurve.rank:prepare"
+EXCHANGED = "onecurve.gradients:exchanged"
+COMPARE = "onecurve.gradients:compare"
+
+
+@dataclass(frozen=True)
+class Task:
+    """How a script is looked at; the same on all ranks."""
+
+    path: str  # of the script, absolute
+    working: str  # the folder in which it runs
+    folder: str  # where the ranks write what they see
+    ranks: int
+    kind: str  # watch, several or one
+    scratch: str  # for temporary files
+    patience: float  # seconds that a collective waits for the other ranks
 
 
 @dataclass
@@ -48,7 +63,7 @@ def run_kind(command, kind, folder):
     working = str(here if path.is_relative_to(here) else path.parent)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
         task = Task(str(path), working, str(place), count, kind, scratch, PATIENCE)
-        options = {"float64": kind != "watch", "prepare": (prepare, task)}
+        options = {"float64": kind != "watch", "prepare": (PREPARE, task)}
         try:
             result = ranks.run([path, *flags], count, timeout=MOST_SECONDS, **options)
         except ranks.TimedOut as error:
@@ -102,7 +117,7 @@ def compare_gradients(command, folder):
     if told.why:
         return told
     own = sorted((folder / "several").glob("steps*"))
-    told.exchanged, found = exchange.compare(list(gradients.read_steps(own)))
+    told.exchanged, found = ranks.call(EXCHANGED, own)
     if found and found.level == "ERROR":
         told.findings.append(found)
         told.why = "they are not exchanged"
@@ -110,7 +125,7 @@ def compare_gradients(command, folder):
     told.why = run_exactly(command, "one", folder)
     if not told.why:
         one = folder / "one" / "steps0"
-        told.equal, differ, told.why = gradients.compare(own[0], one, command[2])
+        told.equal, differ, told.why = ranks.call(COMPARE, own[0], one, command[2])
         told.findings += [differ] if differ else []
     if found and not told.equal:  # added up: right, where they are those of one rank
         told.findings.append(found)

@@ -1,12 +1,46 @@
 """What the ranks have written down of a run: `Seen`."""
 
+import contextlib
+import json
 from collections import Counter
 
-from onecurve.events import Events
+
+def read_events(path):
+    """Return the events that a rank has written; the last line may be torn."""
+    if not path.exists():
+        return []
+    found = []
+    for line in path.read_text().splitlines():
+        with contextlib.suppress(ValueError):
+            found.append(json.loads(line))
+    return found
 
 
-class Seen(Events):
-    """The events of a run, by rank and kind."""
+class Seen:
+    """What the ranks of a run have written down; `events` has a list for each rank."""
+
+    def __init__(self, events):
+        self.events = events
+
+    @property
+    def ranks(self):
+        """Return the numbers of the ranks."""
+        return range(len(self.events))
+
+    def of(self, kind, rank=0):
+        """Return the events of a kind on a rank, in order."""
+        return [event for event in self.events[rank] if event["kind"] == kind]
+
+    def collective_calls(self):
+        """Return for each rank a list of events, one per call of a collective.
+
+        Those of a group are left out: other ranks do not take part.
+        """
+        calls = []
+        for rank in self.ranks:
+            called = self.of("collective_call", rank)
+            calls.append([call for call in called if call["whole"]])
+        return calls
 
     def on_all(self, kind):
         """Return a list of the events of a kind for each rank."""
@@ -32,7 +66,7 @@ class Seen(Events):
             found += known[:1]
         return found if len(found) == len(self.ranks) else []
 
-    def weights(self):
+    def batches_begun(self):
         """Yield {rank: event}: the weights with which ranks begin the same batch.
 
         Those of rank 0 are the first; a rank that has no such batch is left out.

@@ -8,7 +8,7 @@ RATES = "set the same learning rate on every rank, in each step"
 
 def weights_differ(seen):
     """Ranks that begin a batch, or end, with other weights than another rank."""
-    for by_rank in seen.weights():
+    for by_rank in seen.batches_begun():
         number = max(event["steps"] for event in by_rank.values())
         name = first_split([event["weights"] for event in by_rank.values()])
         if name and number:  # before the first step, others may come yet

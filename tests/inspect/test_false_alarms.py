@@ -2,10 +2,10 @@
 
 import pytest
 
-import read_answers
 from conftest import ROOT
 from onecurve import report, runs
 from parts import part
+from tools.lab import answers
 from tools.lab.exercise import along_the_path
 from tools.run.stages import CPU_PROCESSES, EVERY, OWN, script
 
@@ -18,7 +18,7 @@ def right_scripts():
     for exercise in along_the_path():
         stage = exercise.stage
         found[f"{exercise.name} solution"] = exercise.script("solution"), stage
-        for answer in read_answers.read(exercise):
+        for answer in answers.read(exercise):
             if answer.verdict == "right":
                 name = f"{exercise.name} {answer.where.rpartition(':')[2]}"
                 found[name] = answer.script(exercise), stage

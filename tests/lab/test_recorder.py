@@ -2,46 +2,16 @@
 
 import pytest
 
-from tools.lab.checks import Wrong
 from tools.lab.judge import run_script
+from tools.lab.record import Wrong
 from tools.run.edit import edit
 from tools.run.stages import script
 
 STAGE = script("04_ddp").read_text()
-LOADER = (
-    "    loader = DataLoader(train, args.batch_size // world_size, sampler=sampler)\n"
-)
 REDUCE = "    dist.all_reduce(totals)  # adds up over all ranks\n"
 WRAP = (
     "    ddp_model = nn.parallel.DistributedDataParallel(model)  # averages gradients\n"
 )
-OWN_DATA_SET = """
-    class Images(torch.utils.data.Dataset):
-        def __getitem__(self, index):
-            return (train[index][0].float() / 255 - 0.13) / 0.31, train[index][1]
-
-        def __len__(self):
-            return len(train)
-
-    share = args.batch_size // world_size
-    loader = DataLoader(Images(), share, num_workers=2, sampler=sampler)
-"""
-BATCHES = """
-    batches = torch.utils.data.BatchSampler(sampler, 32, drop_last=False)
-    loader = DataLoader(train, batch_size=None, sampler=batches)
-"""
-HALF = [
-    ("model(images), labels", "model(images=images.half() / 255), labels"),
-    ("layers(images / 255)", "layers((1 - images).float())"),
-    ("model(images).argmax", "model(images / 255).argmax"),
-]
-TWICE = "loss.backward()\n        model(images).sum().backward()"
-FEWER = "DataLoader(list(dataset)[1:]"
-CHANGES = {
-    "own data set, workers, normalized": [(LOADER, OWN_DATA_SET)],
-    "whole batches": [(LOADER, BATCHES)],
-    "half, keyword, inverted": HALF,
-}
 OWN_HOOK = """
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
     ddp_model.register_comm_hook(None, default_hooks.allreduce_hook)
@@ -57,41 +27,34 @@ def run(*changes, **options):
 def test_a_run_is_recorded():
     record = run()
     record.expect_end()
-    record.expect_one_reduction()
+    record.expect_no_finding()
     for rank in 0, 1:
-        epochs = record.trained()[rank]
-        assert [list(map(len, passes)) for passes in epochs] == [[32] * 8] * 2
+        passes = record.steps_of_training(rank)
+        assert [len(event["rows"]) for event in passes] == [32] * 16
         assert len(record.of("ddp", rank)) == 1
-        assert record.rates(rank) == [0.1] * 16
-        assert record.wrappers(rank) == {"DistributedDataParallel"}
+        assert [event["rates"] for event in record.of("step", rank)] == [[0.1]] * 16
         names = [event["name"] for event in record.of("collective", rank)]
         assert names == ["all_reduce", "all_reduce"]
-    assert record.passes(0, train=False) == [list(range(101))] * 2
-    assert record.passes(1, train=False) == []
-    assert record.writers() == {"metrics.csv": [0], "model.pth": [0]}
+    sizes = [len(record.readings(rank, False)) for rank in record.ranks]
+    assert sizes == [2, 0]  # evaluations
+    files = {(event["path"].rpartition("/")[2]) for event in record.of("file")}
+    assert files == {"metrics.csv", "model.pth"}
+    assert record.of("file", 1) == []
 
 
 def test_a_fake_gpu_is_recorded():
     text = script("02_single_gpu").read_text()
     record = run_script(text, "02_single_gpu", fake="one_gpu")
     assert "1 process on cuda" in record.stdout
-    assert {event["device"] for event in record.of("forward")} == {"cuda:0"}
+    assert {event["device"] for event in record.of("gpu forward")} == {"cuda:0"}
     # two layers, two epochs of 8 steps and one batch of the test
-    assert len(record.of("forward")) == 2 * 2 * 9
-    assert len(record.of("backward")) == 2 * 2 * 8
-
-
-@pytest.mark.parametrize("changes", CHANGES)
-def test_images_are_known_where_they_reach_the_network(changes):
-    record = run(*CHANGES[changes])
-    record.expect_end()
-    assert record.trained() == run().trained()
-    assert record.passes(0, train=False) == [list(range(101))] * 2
+    assert len(record.of("gpu forward")) == 2 * 2 * 9
+    assert len(record.of("gpu backward")) == 2 * 2 * 8
 
 
 def test_a_scripts_own_hook_of_ddp_is_left_to_it():
     record = run((WRAP, WRAP + OWN_HOOK))
-    record.expect_one_reduction()
+    record.expect_no_finding()
     record.expect_curve(run())
 
 
@@ -103,10 +66,12 @@ VERDICTS = [  # what is expected, a mistake in the stage, and what is said
     ),
     ("curve", [("return correct,", "return correct + 1,")], "The count of epoch 1 is"),
     ("weights", [("Net(args.hidden)", "Net(64)")], "layers.1.weight is 64 x 784 in mo"),
-    ("new_order", [("epoch(epoch)", "epoch(epoch * (1 - rank))")], "rank 1 begins wit"),
-    ("one_reduction", [("loss.backward()", TWICE)], "the gradients 2 times a step"),
-    ("evaluation_partition", [], "they evaluate 101 and 0 different ones"),
-    ("evaluation_partition", [("DataLoader(dataset", FEWER)], "evaluate 100 of 101"),
+    (
+        "no_finding",
+        [("epoch(epoch)", "epoch(0)")],
+        "samples in the same order.\n  at l",
+    ),
+    ("no_finding", [(WRAP, ALONE)], "After step 1 the weights differ between the ran"),
 ]
 
 
@@ -117,17 +82,11 @@ def test_a_verdict_says_what_was_seen_and_that_no_right_script_is_wrong(
     right = [run()] if what in ("curve", "weights") else []
     with pytest.raises(Wrong, match=said):
         getattr(run(*changes), f"expect_{what}")(*right)
-    if changes and what != "evaluation_partition":
-        getattr(run(), f"expect_{what}")(*right)
-
-
-def test_a_group_of_one_rank_each_reduces_nothing():
-    with pytest.raises(Wrong, match="In batch 2 of epoch 1 the weights"):
-        run((WRAP, ALONE)).expect_equal_weights()
+    getattr(run(), f"expect_{what}")(*right)
 
 
 def test_the_first_mismatched_collective_is_told(monkeypatch):
-    monkeypatch.setattr("tools.lab.checks.LIMIT", 3)
+    monkeypatch.setattr("tools.lab.judge.LIMIT", 3)
     barrier = "    if dist.get_rank() == 0:\n        dist.barrier()\n"
     text = edit(STAGE, (REDUCE, barrier))
     record = run_script(text, "04_ddp")

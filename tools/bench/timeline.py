@@ -17,10 +17,10 @@ import sys
 from typing import NamedTuple
 
 from tools.bench import figures, runs
-from tools.bench.timeline_rank import instrument
 from tools.run.data import shown
 from tools.run.stages import ROOT, find_stage
 
+INSTRUMENT = "tools.bench.timeline_rank:instrument"  # imports PyTorch, in the ranks
 STEPS = 3  # that are drawn
 FLAGS = "--hidden 1024 --batch-size 256 --epochs 1"
 IMAGES = 5 * 256, 256  # to train on and to evaluate
@@ -79,7 +79,7 @@ def trace(stage, out):
     """Run a stage; write its picture and its traces to `out`; return their paths."""
     print(f"{stage}: running under a profiler ...", flush=True)
     pattern = out / f"trace_{stage}_RANK.json"
-    prepare = instrument, str(pattern)
+    prepare = INSTRUMENT, str(pattern)
     number = runs.run_stage(stage, IMAGES, FLAGS, prepare)
     spans = []
     traces = []

@@ -8,6 +8,7 @@ import difflib
 import shutil
 import sys
 
+from onecurve import failures, ranks
 from tools.lab import progress
 from tools.lab.exercise import find_exercise, stage_text
 from tools.lab.room import show_room
@@ -69,18 +70,12 @@ def what_is_wrong(exercise, path):
 
     That is None where no run has shown it.
     """
+    text = progress.script_text(path)
+    why = failures.syntax_error(text)
+    if why:
+        return f"The run fails: {why}", None
     print(f"Running {data.shown(path)}, to see what it does …", flush=True)
-    from tools.lab.judge import judge  # imports PyTorch, which takes a second or two
-    from tools.lab.run_record import Limit, Wrong
-
-    try:
-        judge(exercise, progress.script_text(path))
-    except Limit as limit:
-        own = "That is the lab's limit, and need not be your mistake."
-        return f"{limit}\n{own}", limit.setting
-    except Wrong as wrong:
-        return str(wrong), wrong.setting
-    return "", None
+    return ranks.call("tools.lab.judge:verdict", exercise, text)
 
 
 def hint(exercise):

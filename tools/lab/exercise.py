@@ -6,13 +6,17 @@ missing patch changes nothing. tools/lab/stages.txt names the version of each st
 the patches are made for, so an edit of a stage does the lab no harm.
 """
 
-import csv
 import functools
 import hashlib
 import re
 import subprocess
 
 import whatthepatch
+
+try:
+    import tomllib
+except ModuleNotFoundError:  # Python 3.10
+    import tomli as tomllib
 
 from tools.run.stages import ROOT, load_file, refuse, script
 
@@ -22,7 +26,6 @@ PARTS = {
     3: "In step: who waits for whom, and what stays equal",
     4: "A model in parts",
 }
-PATH = ROOT / "exercises/path.csv"
 FILES = ROOT / "tools/lab/exercises"
 MADE_FOR = ROOT / "tools/lab/stages.txt"  # written by `make docs`
 HINT = re.compile(r"(?s)<details><summary>.*?</summary>\n\n(.*?)\n\n</details>")
@@ -35,18 +38,22 @@ def chapter(text, title):
 
 
 class Exercise:
-    """An exercise: a row of exercises/path.csv, and its files."""
+    """An exercise: its folder, with exercise.toml, and its page."""
 
-    def __init__(self, row):
-        self.name = row["name"]
-        self.number = self.name.partition("_")[0]
-        self.title = row["title"]
-        self.stage = row["stage"]
-        self.minutes = int(row["minutes"])
-        self.part = int(row["part"])
-        self.after = row["after"].split()  # numbers of exercises
-        self.page = ROOT / "exercises" / f"{self.name}.md"
-        self.folder = FILES / self.name
+    def __init__(self, name):
+        self.name = name
+        self.number = name.partition("_")[0]
+        self.folder = FILES / name
+        facts = tomllib.loads((self.folder / "exercise.toml").read_text())
+        self.title = facts.pop("title")
+        self.stage = facts.pop("stage")
+        self.minutes = facts.pop("minutes")
+        self.part = facts.pop("part")
+        self.after = facts.pop("after")  # numbers of exercises
+        self.tried = facts.pop("try", {})  # fields of the Setting of `make try`
+        self.runs = facts.pop("runs", [])  # of the check, and what they have to equal
+        self.wanted = facts  # in all runs
+        self.page = ROOT / "exercises" / f"{name}.md"
         self.text = self.page.read_text()
 
     def chapter(self, title):
@@ -73,14 +80,14 @@ class Exercise:
         return patched(original, patch, self.stage)
 
     def load_check(self):
-        """Return the module of check.py."""
-        return load_file("check", self.folder / "check.py")
+        """Return the module of check.py, or None where exercise.toml has the runs."""
+        path = self.folder / "check.py"
+        return load_file("check", path) if path.exists() else None
 
 
 def along_the_path():
     """Return all exercises, in the order of the path through them."""
-    with open(PATH, newline="") as file:
-        return [Exercise(row) for row in csv.DictReader(file)]
+    return [Exercise(path.parent.name) for path in sorted(FILES.glob("*/*.toml"))]
 
 
 def find_exercise(text):

@@ -1,4 +1,4 @@
-"""Run a learner's script as the check of its exercise asks, and judge it."""
+"""Run a learner's script as its exercise asks, and judge it."""
 
 import functools
 import tempfile
@@ -7,15 +7,33 @@ from pathlib import Path
 import torch
 
 from onecurve import ranks
-from onecurve.events import read_events
-from tools.lab import checks, image_recorder
-from tools.lab.checks import EPOCHS, TEST, TRAIN, JudgedRun
+from onecurve.seen import read_events
+from tools.lab import recorder
 from tools.lab.exercise import stage_text
-from tools.lab.run_record import Limit, Wrong
+from tools.lab.expectations import expect
+from tools.lab.record import Limit, Record, Wrong
 from tools.lab.setting import Setting
 from tools.run import compare
 from tools.run.sample import cut
 from tools.run.stages import CPU_PROCESSES
+
+LIMIT = 12  # seconds; a run takes one or two, and one that takes more hangs
+WANTED = ["equal", "weights", "devices", "learns", "slow_is_wrong", "expect"]
+
+
+def verdict(exercise, text):
+    """Judge the text of a script.
+
+    Returns in words what is wrong, or '', and the Setting of the run that showed it.
+    """
+    try:
+        judge(exercise, text)
+    except Limit as limit:
+        own = "That is the lab's limit, and need not be your mistake."
+        return f"{limit}\n{own}", limit.setting
+    except Wrong as wrong:
+        return str(wrong), wrong.setting
+    return "", None
 
 
 def judge(exercise, text):
@@ -25,8 +43,12 @@ def judge(exercise, text):
     repeats this run; its `setting` is that of the run.
     """
     runs = Runs(exercise, text)
+    check = exercise.load_check()
     try:
-        exercise.load_check().check(runs)
+        if check:
+            check.check(runs)
+        for plan in exercise.runs:
+            judge_run(runs, exercise.wanted | plan)
     except Wrong as wrong:
         raise runs.with_latest(wrong) from wrong
     except Exception as error:  # a learner cannot help it
@@ -35,11 +57,20 @@ def judge(exercise, text):
         raise runs.with_latest(limit) from error
 
 
+def judge_run(runs, plan):
+    """Judge a run that exercise.toml describes: options of `run_script`, and WANTED."""
+    wanted = {name: plan[name] for name in plan if name in WANTED}
+    options = {name: plan[name] for name in plan if name not in WANTED}
+    flags = options.pop("flags", [])
+    record = runs(*flags, **options)
+    expect(record, runs, wanted, {"flags": flags, **options})
+
+
 class Runs:
     """What a check gets: it runs the learner's script, and those to compare it with.
 
     Each method takes flags of the script and what `run_script` takes. Each returns a
-    JudgedRun. `latest` is the one of the learner's latest run, or None.
+    Record. `latest` is the one of the learner's latest run, or None.
     """
 
     def __init__(self, exercise, text):
@@ -47,11 +78,14 @@ class Runs:
         self.text = text
         self.latest = None
 
-    def __call__(self, *flags, may_fail=False, **options):
-        """Run the learner's script. Raises Wrong where it fails, unless it may."""
+    def __call__(self, *flags, **options):
+        """Run the learner's script.
+
+        Raises Wrong where it fails, or where the judge finds an error in it.
+        """
         self.latest = run_script(self.text, self.exercise.stage, *flags, **options)
-        if not may_fail:
-            self.latest.expect_end()
+        self.latest.expect_end()
+        self.latest.expect_no_finding()
         return self.latest
 
     def solution(self, *flags, **options):
@@ -61,6 +95,21 @@ class Runs:
     def original(self, *flags, **options):
         """Run the script of the stage."""
         return self.right(stage_text(self.exercise.stage), *flags, **options)
+
+    def equal(self, name, options):
+        """Return the run that exercise.toml calls so, and what it is called in words.
+
+        `options` are those of the learner's run, the script's flags among them.
+        """
+        options = dict(options)
+        flags = options.pop("flags")
+        if name == "stage":
+            what = f"stage {int(self.exercise.stage[:2])}"
+            return self.original(*flags, **options), what
+        if name == "one":
+            options |= {"processes": 1, "resume": 0, "fake": ""}
+            return self.solution(*flags, **options), "one process"
+        return self.solution(*flags, **options), "a right script"
 
     def right(self, text, *flags, **options):
         """Run a script that is right. Raises Limit where it fails on this machine."""
@@ -91,13 +140,13 @@ def run_script(
     stage,
     *flags,
     processes=None,  # ranks; None: as many as the stage has on a CPU
-    train=TRAIN,  # images
-    test=TEST,  # images
-    epochs=EPOCHS,
+    train=512,  # images
+    test=101,  # images
+    epochs=2,
     float64=True,
     **options,  # of Setting
 ):
-    """Run the text of a script of a stage, and return a JudgedRun."""
+    """Run the text of a script of a stage, and return a Record."""
     setting = Setting(
         processes=processes or CPU_PROCESSES.get(stage, 0),
         images=(train, test),
@@ -106,11 +155,11 @@ def run_script(
         float64=float64,
         **options,
     )
-    return record_run(text, stage, setting, checks.LIMIT)
+    return record_run(text, stage, setting, LIMIT)
 
 
 def record_run(text, stage, setting, limit):
-    """Run the text of a script, and return a JudgedRun; it hangs after `limit` seconds.
+    """Run the text of a script, and return a Record; it hangs after `limit` seconds.
 
     With `resume`, the record is that of the second run, unless the first one fails.
     """
@@ -121,11 +170,11 @@ def record_run(text, stage, setting, limit):
         path.parent.mkdir()
         path.write_text(text, encoding="utf-8")
         data = cut(folder / "data", *setting.images)
-        prepare = image_recorder.record, folder, str(path), setting.fake
+        prepare = recorder.record, folder, str(path), setting.fake
         commands = setting.command_lines(path, "--data", data, "--out", out)
         result = run_until_one_fails(commands, setting, limit, prepare)
         count = setting.processes or 1
-        return JudgedRun(
+        return Record(
             events=[read_events(folder / f"rank{rank}") for rank in range(count)],
             result=result,
             out=out,
@@ -150,7 +199,7 @@ def run_until_one_fails(commands, setting, limit, prepare):
 
 
 def read_results(out):
-    """Return what a script has written to a folder, as the fields of a JudgedRun."""
+    """Return what a script has written to a folder, as the fields of a Record."""
     locations = []
     unread = {}
 

@@ -1,28 +1,28 @@
 """`make try`: run a learner's script beside one that is right, and compare the curves.
 
-How an exercise is tried, its check.py says: TRY is a dict of what a Setting has. A
-function `prepare_try` makes files in the learner's folder, and returns flags that name
-them. `make try LAST=1` repeats the run that the last check has judged.
+How an exercise is tried, its exercise.toml says: [try] has fields of a Setting. A
+function `prepare_try` of its check.py makes files in the learner's folder, and returns
+flags that name them. `make try LAST=1` repeats the run that the last check has judged.
 """
 
 import math
-import time
 from dataclasses import replace
 from itertools import zip_longest
 
+from onecurve import failures, ranks
 from tools.lab.progress import own_script, script_text
 from tools.lab.setting import Setting, read_setting
 from tools.run import compare
+from tools.run.data import shown
 from tools.run.stages import CPU_PROCESSES, refuse
 
-MINUTES = 2  # that a right script may take
-PATIENCE = 15  # seconds that a learner's script may take longer than three right ones
+LIMIT = 15  # seconds without progress, or of computing
 
 
 def planned(exercise):
     """Return the Setting in which an exercise's page describes its script."""
     asked = {"processes": CPU_PROCESSES.get(exercise.stage, 0)}
-    return Setting(**asked | getattr(exercise.load_check(), "TRY", {}))
+    return Setting(**asked | exercise.tried)
 
 
 def show_run(title, record):
@@ -30,7 +30,7 @@ def show_run(title, record):
     lines = [line for line in record.stdout.splitlines() if line[:6] != "saved "]
     print(title, *lines, sep="\n  ", flush=True)
     if record.hangs:
-        print(f"It hangs: it was ended, late.{record.whereabouts()}")
+        print(f"It {record.too_long()}")
     elif record.status:
         print(f"It fails: {record.error()}")
 
@@ -63,21 +63,26 @@ def try_script(exercise, last=""):
     if setting is None:
         number = exercise.number
         refuse(f"no check has a run of yours to repeat: 'make check E={number}'")
-    from tools.lab.judge import record_run  # imports PyTorch, which takes a second
+    why = failures.syntax_error(script_text(path))
+    if why:
+        refuse(f"{shown(path)} does not compile: {why}")
+    print(f"Two runs {setting.described()}.", flush=True)
+    ranks.call("tools.lab.trying:run_both", exercise, setting, path)
+
+
+def run_both(exercise, setting, path):
+    """Run a right script, and the one in a file, and print how both went."""
+    from tools.lab.judge import record_run  # imports PyTorch
 
     check = exercise.load_check()
     if hasattr(check, "prepare_try"):
         made = map(str, check.prepare_try(path.parent))
         setting = replace(setting, flags=(*setting.flags, *made))
-    print(f"Two runs {setting.described()}.", flush=True)
-    begin = time.monotonic()
-    text = exercise.script("solution")
-    right = record_run(text, exercise.stage, setting, 60 * MINUTES)
+    right = record_run(exercise.script("solution"), exercise.stage, setting, LIMIT)
     if right.status:
         refuse(f"even a right script does not end well here: {right.error()}")
     show_run("A right script prints:", right)
-    limit = PATIENCE + 3 * (time.monotonic() - begin)
-    own = record_run(script_text(path), exercise.stage, setting, limit)
+    own = record_run(script_text(path), exercise.stage, setting, LIMIT)
     show_run("Yours prints:", own)
     if right.rows:
         show_curves(own.rows, right.rows)

@@ -14,14 +14,14 @@ from pathlib import Path
 
 from markdown_it import MarkdownIt
 
+from tools.lab.answers import read
 from tools.lab.exercise import chapter
 from tools.lab.track import along_the_track
 from tools.pages.essence import PAIR, essence
-from tools.run.stages import ROOT, load_file, save_page
+from tools.run.stages import ROOT, save_page
 
 HEAD = Path(__file__).with_suffix(".html")
 LOCAL_LINK = re.compile(r"\[([^]]+)\]\((?!http)[^)]+\)")
-READ_ANSWERS = ROOT / "tests/read_answers.py"
 TRAINING = "train_epoch", "main"
 DIFFERING = re.compile(r"\\d\+|\.\*|(?<= )\.(?= )")  # in a pattern, a text that differs
 
@@ -96,7 +96,7 @@ def told(exercise):
     start = exercise.script("start")
     parts = [f"## {exercise.number}. {exercise.title}", "What solves it:"]
     parts.append(block(difference(start, exercise.script("solution")), "diff"))
-    answers = load_file("read_answers", READ_ANSWERS).read(exercise)
+    answers = read(exercise)
     wrong = [answer for answer in answers if answer.verdict == "wrong"]
     for answer in wrong[:3]:
         base = {"start": "script", "solution": "solution"}[answer.base]

@@ -13,8 +13,8 @@ from textwrap import indent
 import torch
 
 from onecurve.collectives import is_of_others_end
+from onecurve.failures import NOISE
 from tools.lab.judge import record_run
-from tools.lab.run_record import NOISE
 from tools.lab.setting import Setting
 from tools.pages.switches import STORED, SWITCHES, edited, key, read_outcomes
 from tools.run import compare

@@ -16,6 +16,8 @@ def needed(size):
     # each size holds the one before: the lists stand in this order
     ends = {"stages": "[dependency-groups]", "notebooks": "site =", "dev": "[tool."}
     listed = text[text.index("dependencies =") : text.index(ends[size])]
+    if sys.version_info >= (3, 11):
+        listed = re.sub(r".*python_version < '3.11'.*", "", listed)
     return list(dict.fromkeys(re.findall(r'(?<!= )"([a-z-]+)', listed)))
 
 

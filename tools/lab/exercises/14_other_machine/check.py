@@ -2,10 +2,8 @@ import re
 import tempfile
 from pathlib import Path
 
-from tools.lab.checks import Wrong
+from tools.lab.record import Wrong
 from tools.run.stages import ROOT, load_file
-
-TRY = {"processes": 3}
 
 AS_ON_GPUS = load_file("as_on_gpus", ROOT / "exercises/as_on_gpus.py")
 
@@ -34,7 +32,7 @@ def expect_counts(run, folder):
                 f"of the network in the file, {right[0]} are right."
             )
     for rank in record.ranks:  # those on GPUs
-        used = {event["device"] for event in record.of("restored", rank)}
+        used = {event["device"] for event in record.of("gpu restored", rank)}
         if used - {f"cuda:{rank}"}:
             raise Wrong(
                 f"Rank {rank} works on cuda:{rank}, and has loaded the file onto "

@@ -1,17 +1,17 @@
-from tools.lab.checks import THREE_RANKS, Wrong, listed
+from tools.lab.record import Wrong, listed
+from tools.lab.setting import THREE_RANKS
 
 
 def check(run):
     record = run()
     expected = run.solution(processes=1)
-    record.expect_data_parallel()
-    record.expect_result(expected)
-    size = expected.size()
+    record.expect_curve(expected)
+    record.expect_weights(expected)
+    size = sum(tensor.numel() for tensor in expected.state_dict().values())
     expect_state_in_shares(record, size)
 
     record = run(**THREE_RANKS, resume=1)
     expected = run.solution(**THREE_RANKS | {"processes": 1})
-    record.expect_data_parallel()
     expect_state_in_shares(record, size)
     for rank in record.ranks:
         expect_momentum(record, rank)
@@ -22,8 +22,8 @@ def expect_state_in_shares(record, size):
     """Raise Wrong unless each number of the optimizer's state is on one rank."""
     held = []
     for rank in record.ranks:
-        steps = record.of("step", rank)
-        held.append(max((step["state"] for step in steps), default=0))
+        states = record.of("state", rank)
+        held.append(max((state["numbers"] for state in states), default=0))
     for rank, count in enumerate(held):
         if not 0 < count < size:
             raise Wrong(
@@ -43,9 +43,9 @@ def expect_momentum(record, rank):
 
     A ZeroRedundancyOptimizer and the optimizer in it each begin a step.
     """
-    kinds = [event["kind"] for event in record.events[rank]]
-    first = record.events[rank][: kinds.index("step")]
-    if not any(e["state"] for e in first if e["kind"] == "before_step"):
+    states = record.of("state", rank)
+    first = [state["stepped"] for state in states].index(True)
+    if not any(state["numbers"] for state in states[:first]):
         raise Wrong(
             f"After --resume rank {rank} begins without any momentum. What is saved "
             "has to hold that of all ranks, and each rank takes its share."

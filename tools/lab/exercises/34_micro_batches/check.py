@@ -1,6 +1,4 @@
-from tools.lab.checks import Wrong, listed
-
-TRY = {"fake": "two_gpus"}
+from tools.lab.record import Wrong, listed
 
 MICRO = 4
 
@@ -9,7 +7,7 @@ def check(run):
     for batch in 64, 100:  # the second leaves an incomplete one, of 12
         record = run(batch=batch, fake="two_gpus")
         expected = run.solution(batch=batch, fake="two_gpus")
-        record.expect_curve(expected, "the solution")
+        record.expect_curve(expected, "a right script")
         record.expect_devices("cuda:0", "cuda:1")
         for events in steps(record.events[0])[: 512 // batch]:  # whole batches
             expect_overlap(events, batch)
@@ -23,7 +21,7 @@ def steps(events):
         if event["kind"] == "step":
             found.append(begun)
             begun = []
-        elif event["kind"] == "backward" or event.get("graph"):
+        elif event["kind"] == "gpu backward" or event.get("graph"):
             begun.append(event)
     return found
 
@@ -32,13 +30,13 @@ def expect_overlap(events, batch):
     """Raise Wrong unless micro-batches of a step overlap on both halves."""
     for name, device in ("first", "cuda:0"), ("second", "cuda:1"):
         half = [event for event in events if event["device"] == device]
-        sizes = [event["images"] for event in half if event["kind"] == "forward"]
+        sizes = [event["images"] for event in half if event["kind"] == "gpu forward"]
         if len(sizes) != MICRO or max(sizes) > batch // MICRO:
             raise Wrong(
                 f"The {name} half gets {listed(sizes)} images in a step, expected "
                 f"{MICRO} times {batch // MICRO}."
             )
-        if [event["kind"] for event in half[:2]] != ["forward", "forward"]:
+        if [event["kind"] for event in half[:2]] != ["gpu forward", "gpu forward"]:
             raise Wrong(
                 "There is one micro-batch in flight: each has come back before the "
                 "next begins."

@@ -1,0 +1,114 @@
+"""How a failure is told: an error and its line, or where each rank was.
+
+`result` is what ranks.run returned, or the TimedOut that it raised; `text` is the
+script's, and `seen` has the events of its ranks.
+"""
+
+import re
+import signal
+import subprocess
+import traceback
+
+from onecurve.collectives import first_difference, is_of_others_end
+
+# PyTorch puts its own file, and what(), before a message from C++.
+NOISE = r"\[[^\]]*/[^\]]*\] *|what\(\): *"
+
+
+def is_late(result):
+    """Return whether a run took too long."""
+    return isinstance(result, subprocess.TimeoutExpired)
+
+
+def line_number(place):
+    """Return the number in a place such as "train.py:12", or None."""
+    return int(place.rpartition(":")[2]) if place else None
+
+
+def at(text, line):
+    """Return a line of a script in words, given its number or None."""
+    lines = text.splitlines()
+    if not line or line > len(lines):
+        return "no line of the script: before the first or after the last"
+    return f"line {line}: {lines[line - 1].strip()}"
+
+
+def syntax_error(text):
+    """Return why a script does not compile, as `error` does, or ''."""
+    try:
+        compile(text, "script", "exec")
+    except (SyntaxError, ValueError) as why:
+        told = "".join(traceback.format_exception_only(why)[-1:]).strip()
+        line = getattr(why, "lineno", None)
+        return f"{told}\n  at {at(text, line)}" if line else told
+    return ""
+
+
+def ending(status):
+    """Return an exit status in words; None is one that was not waited for."""
+    if not status:
+        return "has come to its end"
+    if status > 0:
+        return f"ended with exit status {status}"
+    why = ", as the system does when memory runs out" if status == -9 else ""
+    return f"was killed by {signal.Signals(-status).name}{why}"
+
+
+def whereabouts(result, text, seen):
+    """Return a line for each rank: where it was when the run was ended."""
+    told = ""
+    for rank, status in enumerate(result.statuses):
+        if rank in result.errors:
+            _, line = result.errors[rank]
+            what = f"failed at {at(text, line)}"
+        elif status is None:
+            what = f"is at {at(text, result.places.get(rank))}"
+        else:
+            what = ending(status)
+        told += f"\n  rank {rank} {what}"
+    return told + first_mismatched_collective(seen)
+
+
+def first_mismatched_collective(seen):
+    """Return in words where two ranks first called different collectives, or ''."""
+    found = first_difference(seen.collective_calls())
+    if not found:
+        return ""
+    number, rank, first, other = found
+    return (
+        f"\nRank 0's collective call {number} is {call_at(first)}. "
+        f"Rank {rank}'s call {number} is {call_at(other)}."
+    )
+
+
+def call_at(call):
+    """Return the name, the numbers and the line of a call of a collective in words."""
+    if call is None:
+        return "missing"
+    numbers = f" of {call['numbers']} numbers" if call["numbers"] else ""
+    return f"{call['name']}{numbers} at line {line_number(call['line'])}"
+
+
+def error(result, text, seen):
+    """Return in words why a run failed: an error and its line, or a status.
+
+    An error that only says that another rank has ended is left to `whereabouts`.
+    """
+    statuses = result.statuses
+    own = {}
+    for rank, (told, line) in result.errors.items():
+        if not is_of_others_end(told):
+            own[rank] = told, line
+    if own:
+        # one that ended by itself, before those that were ended meanwhile
+        rank = min(own, key=lambda rank: (not statuses[rank], rank))
+        told, line = own[rank]
+        lines = re.sub(NOISE, "", told).splitlines()
+        what = lines[0][:300] if lines else ""
+        if not what:
+            what = f"rank {rank} {ending(statuses[rank])}"
+        return f"{what}\n  at {at(text, line)}" if line else what
+    for rank, status in enumerate(statuses):
+        if status and rank not in result.errors:
+            return f"rank {rank} {ending(status)}{whereabouts(result, text, seen)}"
+    return f"the ranks did not meet.{whereabouts(result, text, seen)}"

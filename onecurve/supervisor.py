@@ -1,0 +1,229 @@
+"""Start the ranks of a run, watch them, and end them: what a run's supervisor does.
+
+It is forked from a process that has imported torch, and the ranks from it.
+"""
+
+import faulthandler
+import gc
+import json
+import multiprocessing
+import os
+import runpy
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import wait
+from pathlib import Path
+from pkgutil import resolve_name
+
+from onecurve.processes import (
+    adopt_orphans,
+    end_children,
+    end_with_parent,
+    pause,
+    seconds_of,
+)
+
+# macOS aborts gloo in a process that was forked after torch had been imported. So
+# there the supervisor and its ranks are spawned, and each imports it, for seconds:
+# https://github.com/Lightning-AI/pytorch-lightning/issues/21345
+FORKS = sys.platform != "darwin"
+RANKS = multiprocessing.get_context("fork" if FORKS else "spawn")
+HANGS = "hangs"  # no rank gets on any more
+STOPPED = "stopped"  # one computes for too long
+LONGEST = 10  # times the timeout that a run may take, however little it computes
+
+
+@dataclass
+class Job:
+    """A run, as its supervisor and its ranks get to know it."""
+
+    words: list  # the script and its flags, texts
+    processes: int  # ranks of one torchrun; 0: one process, without torchrun
+    working: str  # the folder in which they run
+    folder: Path  # where the ranks write what they print, and how they end
+    timeout: float  # seconds, as Patience counts them
+    float64: bool  # whether torch's default dtype is float64
+    prepare: tuple | None  # (function, argument ...) to call first, with the rank
+    gpus: str | None  # for CUDA_VISIBLE_DEVICES; None: all that this process sees
+
+
+def run_rank(job, environment):
+    """Become one rank of a job: `python WORDS...`."""
+    import torch
+
+    rank = environment.get("RANK", "0")
+    os.setsid()  # what the script starts is in this group, and ends with it
+    end_with_parent(signal.SIGKILL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for name, stream in ("stdout", 1), (f"stderr{rank}", 2):
+        mode = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        os.dup2(os.open(job.folder / name, mode), stream)
+    # a line at once, also under PYTHONUNBUFFERED: those of two ranks do not mix
+    sys.stdout.reconfigure(line_buffering=True, write_through=False)
+    os.chdir(job.working)
+    os.environ.update(environment)
+    if job.gpus is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = job.gpus
+    torch.set_num_threads(1)
+    if "tqdm" in sys.modules:
+        # Its own lock is a semaphore, which a killed rank would leave behind.
+        sys.modules["tqdm"].tqdm.set_lock(threading.RLock())
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed()  # as a process of its own begins
+    if job.float64:
+        torch.set_default_dtype(torch.float64)
+    at_end = None
+    if job.prepare:
+        function, *arguments = job.prepare
+        at_end = function(int(rank), *arguments)
+    stack = open(job.folder / f"stack{rank}", "w")  # noqa: SIM115
+    # faulthandler takes no lock of Python's, so it works in a call that blocks.
+    faulthandler.register(signal.SIGUSR1, stack)
+    sys.argv = job.words
+    path = job.words[0]
+    try:
+        runpy.run_path(path, run_name="__main__")
+        if at_end:
+            at_end()
+    except BaseException as error:
+        text = json.dumps(described(error, path))
+        (job.folder / f"error{rank}").write_text(text)
+        raise
+
+
+def described(error, name):
+    """Return an error as (text, line of the script `name` or None).
+
+    The text of a SystemExit without one is empty.
+    """
+    if isinstance(error, SystemExit):
+        text = error.code if isinstance(error.code, str) else ""
+    else:
+        text = "".join(traceback.format_exception_only(error)[-1:]).strip()
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == name]
+    if isinstance(error, SyntaxError) and error.filename == name:
+        lines.append(error.lineno)
+    return text, lines[-1] if lines else None
+
+
+def start_store():
+    """Return a TCPStore; unlike PyTorch's own socket, it listens on 127.0.0.1 alone."""
+    from torch.distributed import TCPStore
+
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    options = {"wait_for_workers": False, "master_listen_fd": listener.detach()}
+    return TCPStore("127.0.0.1", port, is_master=True, **options)
+
+
+def torchrun_variables(processes, port):
+    """Return the variables that torchrun sets, a dict for each rank."""
+    shared = {
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "GROUP_RANK": "0",
+        "WORLD_SIZE": str(processes),
+        "LOCAL_WORLD_SIZE": str(processes),
+    }
+    numbers = [str(rank) for rank in range(processes)]
+    return [{**shared, "RANK": number, "LOCAL_RANK": number} for number in numbers]
+
+
+def end_all(ranks):
+    """Kill ranks, processes, and whatever they have started."""
+    for rank in ranks:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(rank.pid, signal.SIGKILL)
+    end_children()
+
+
+def supervise(link, other, job):
+    """Start the ranks of a job, and end them; then send what `watch` returns.
+
+    `other` is the caller's end of the link, which nobody else may hold open.
+    """
+    other.close()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller gets it, and hangs up
+    signal.signal(signal.SIGTSTP, pause)
+    gc.freeze()  # a collection would copy all of PyTorch's objects, for each process
+    adopt_orphans()
+    environments = [{}]
+    if job.processes:
+        store = start_store()
+        environments = torchrun_variables(job.processes, store.port)
+    if job.prepare and isinstance(job.prepare[0], str):
+        job.prepare = resolve_name(job.prepare[0]), *job.prepare[1:]  # before the forks
+    ranks = []
+    for environment in environments:
+        ranks.append(RANKS.Process(target=run_rank, args=(job, environment)))
+        ranks[-1].start()
+    found = watch(link, ranks, job)
+    end_all(ranks)
+    with suppress(BrokenPipeError):
+        link.send(found)
+
+
+def watch(link, ranks, job):
+    """Watch ranks; return their exit statuses, and HANGS, STOPPED, or '' in time.
+
+    Until all have ended, or one has failed, or they take too long, or nobody is at the
+    other end of `link`. The status of one that ran on is None.
+    """
+    stacks = [job.folder / f"stack{rank}" for rank in range(len(ranks))]
+    patience = None
+    late = ""
+    while not late:
+        running = {rank.sentinel: rank for rank in ranks if rank.exitcode is None}
+        if not running or any(rank.exitcode for rank in ranks):
+            break
+        for ready in wait([link, *running], 0.1):
+            if ready is link:
+                return None
+            running[ready].join(1)  # it is about to end
+        if patience:
+            late = patience.late()
+        elif all(path.exists() for path in stacks):
+            patience = Patience([rank.pid for rank in ranks], job.timeout)
+    statuses = [rank.exitcode for rank in ranks]
+    for rank, path in zip(ranks, stacks, strict=True):
+        if rank.is_alive() and path.exists():
+            os.kill(rank.pid, signal.SIGUSR1)  # says where it is
+    if None in statuses:
+        time.sleep(0.2)  # until they have
+    return statuses, late
+
+
+class Patience:
+    """Tells when ranks take too long: `timeout` seconds are of computing, or of none.
+
+    So a busy machine, on which all takes longer, condemns nobody.
+    """
+
+    def __init__(self, pids, timeout):
+        self.pids = pids
+        self.timeout = timeout
+        self.begun = time.monotonic()
+        self.seconds = 0  # that the ranks had computed when they last got on
+        self.since = self.begun  # that moment
+
+    def late(self):
+        """Return HANGS, STOPPED, or '' while the ranks are in time."""
+        now = time.monotonic()
+        each = [seconds_of(pid) for pid in self.pids]
+        if sum(each) > self.seconds + self.timeout / 20:
+            self.seconds = sum(each)
+            self.since = now
+        if now - self.since > self.timeout:
+            return HANGS
+        whole = now - self.begun
+        if max(each) > self.timeout or whole > LONGEST * self.timeout:
+            return STOPPED
+        return ""

@@ -1,0 +1,46 @@
+"""Promise: onecurve is a package of its own, which needs PyTorch and nothing else."""
+
+import os
+import shutil
+import sys
+
+import pytest
+
+from conftest import ROOT, call
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """Return a folder into which the wheel was installed, by itself."""
+    folder = tmp_path_factory.mktemp("package")
+    leave = shutil.ignore_patterns("__pycache__")
+    source = shutil.copytree(ROOT / "onecurve", folder / "onecurve", ignore=leave)
+    target = folder / "installed"
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps"]
+    result = call([*pip, "--no-build-isolation", "--target", target, source])
+    assert result.returncode == 0, result.stderr
+    return target
+
+
+def test_it_needs_pytorch_alone(installed):
+    (metadata,) = installed.glob("onecurve-*.dist-info/METADATA")
+    lines = metadata.read_text().splitlines()
+    needed = [line for line in lines if line.startswith("Requires-Dist")]
+    assert needed == ["Requires-Dist: torch>=2.4"]
+    assert (installed / "bin/onecurve").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--help"], "usage: onecurve [-h] [--ranks RANKS]"),
+        (["no.py"], "there is no script no.py"),
+        (["--ranks", "1", "no.py"], "1 rank has none to differ from: take 2 or more"),
+    ],
+)
+def test_what_needs_no_run_is_answered_without_any_package(installed, words, said):
+    # -S: neither PyTorch nor anything else that is installed can be imported
+    env = {**os.environ, "PYTHONPATH": str(installed)}
+    python = [sys.executable, "-S", "-m", "onecurve"]
+    result = call([*python, *words], cwd=installed.parent / "installed/bin", env=env)
+    assert (result.stdout + result.stderr).startswith(said)
