@@ -8,7 +8,7 @@ The summary says which part was run. SAMPLE=N is which one: every 8th case from 
 on, so that eight numbers in a row run them all.
 
 Where a case says from which files it comes, it also runs if one of them has changed
-since all cases passed: passed.json has the digests that the last run with ALL=1 saw.
+since all cases passed: passed.json has the digests that the latest run of them all saw.
 """
 
 import functools
@@ -51,7 +51,7 @@ def part(name, cases, every=8, sources=None):
 
 
 def read_passed():
-    """Return {list: {case: digest}} of the last run with ALL=1 in which all passed."""
+    """Return {list: {case: digest}} of the latest run of all its cases that passed."""
     if not PASSED.exists():
         return {}
     return json.loads(PASSED.read_text(encoding="utf-8"))
@@ -89,7 +89,7 @@ def pytest_configure(config):
 
 
 def pytest_sessionfinish(session, exitstatus):
-    """In a worker of xdist, hand over what was run; else note that all has passed."""
+    """In a worker of xdist, hand over what was run; else note which lists passed."""
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["parts"] = PARTS
         session.config.workeroutput["digests"] = DIGESTS
@@ -97,8 +97,12 @@ def pytest_sessionfinish(session, exitstatus):
     options = session.config.option
     limited = options.keyword or options.markexpr or options.collectonly
     limited = limited or any("::" in word for word in session.config.args)
-    if os.environ.get("ALL") and not limited and exitstatus == 0 and DIGESTS:
-        passed = read_passed() | DIGESTS
+    passed = read_passed()
+    if not limited and exitstatus == 0:
+        for name, (some, whole) in PARTS.items():
+            if some == whole and name in DIGESTS:
+                passed[name] = DIGESTS[name]
+    if passed != read_passed():
         text = json.dumps(passed, indent=1, sort_keys=True)
         PASSED.write_text(text + "\n", encoding="utf-8")
 

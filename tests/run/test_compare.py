@@ -174,3 +174,6 @@ def test_a_picture_has_losses_percentages_and_distances():
     assert losses == [[1.5, 0.75], [1.5, 1.125]]
     assert accuracy == [pytest.approx([76.1, 76.2])] * 2
     assert distances == [[0, 0], [0, 0.5]]
+    right = figure.axes[2]
+    low, _ = right.get_ylim()
+    assert low < 0 < right.transData.transform((1, 0))[1]  # 0 has a place, and is seen

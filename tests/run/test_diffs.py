@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from conftest import ENV, ROOT
-from tools.run import diffs
+from tools.run import diffs, words
 from tools.run.stages import CPU_PROCESSES, find_stage, script
 
 LIMITS = {  # lines, and lines that changed from the stage before, at most
@@ -97,6 +97,13 @@ def test_ideas_show_each_changed_line_once_the_plumbing_last(pair, capsys):
     for idea in found:
         assert (f"\n{idea.title}\n" in folded) == (not idea.is_plumbing)
     assert ("make diff A=" in folded) == any(order)
+    left = len(changed) - len(re.findall(r"(?m)^[-+](?!-- |\+\+ )", folded))
+    assert (f"small changes, {left} lines:" in folded) == (left > 0) == any(order)
+
+
+def test_another_indentation_is_no_changed_word():
+    assert words.changed_words("loss = a", "    loss = b") == ([[7, 8]], [[11, 12]])
+    assert words.changed_words("loss = a", "    loss = a") == ([], [])
 
 
 def test_an_edited_script_still_shows_its_diff(monkeypatch, capsys):

@@ -1,12 +1,13 @@
 """Promise: a plan says what runs where, on machines that we do not have here."""
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 import torch
 
-from tools.run import gpus, results
+from tools.run import gpus, results, supervise
 from tools.run.plan import make_plan
 from tools.run.stages import EVERY
 
@@ -164,3 +165,11 @@ def test_an_older_pytorch_is_refused(plan, monkeypatch):
     line = r"^PyTorch 2.8.0.cpu is too old for 07_fsdp: take 2.9 or newer "
     with pytest.raises(SystemExit, match=line):
         plan("07_fsdp")
+
+
+def test_the_printed_command_is_the_one_that_runs(tmp_path, capsys):
+    plan = make_plan(EVERY["ddp"], {"OUT": str(tmp_path / "my run's"), "GPUS": "cpu"})
+    supervise.print_command(plan.environment, plan.command)
+    sign, *printed = shlex.split(capsys.readouterr().out)
+    assert sign == "$"
+    assert printed[len(plan.environment) :] == plan.command
