@@ -57,10 +57,25 @@ def compare(steps):
         if not names_of(ranks):
             return count, None  # FSDP's: it reduces them by itself
         names = parted(ranks)
-        if names:
+        factor = common_factor(ranks, names) if names else 1
+        if factor is None or abs(factor / len(ranks) - 1) < ROUNDED:
             return count, describe(ranks, names)
-        count += 1
+        count += 1  # what a script scales afterwards was exchanged
     return count, None
+
+
+def common_factor(ranks, names):
+    """Return how much longer than the mean all gradients are on all ranks, or None."""
+    first = given_to(ranks[0], names[0])
+    if first is None or len(names) < len(names_of(ranks)):
+        return None
+    factor, _ = relation(first, mean_of(ranks, names[0]))
+    for rank in ranks:
+        for name in names:
+            given = given_to(rank, name)
+            if given is not None and not close(given, factor * mean_of(ranks, name)):
+                return None
+    return factor
 
 
 def mean_of(ranks, name):
@@ -115,8 +130,9 @@ def describe(ranks, names):
     count = len(names_of(ranks))
     which = f"{len(names)} of {count} parameters: {', '.join(names[:SHOWN])}"
     which += ", ..." if len(names) > SHOWN else ""
-    given = torch.cat([given_to(first, name).flatten() for name in names])
-    mean = torch.cat([mean_of(ranks, name).flatten() for name in names])
+    held = [name for name in names if given_to(first, name) is not None]
+    given = torch.cat([given_to(first, name).flatten() for name in held or names])
+    mean = torch.cat([mean_of(ranks, name).flatten() for name in held or names])
     factor, cosine = relation(given, mean)
     details = [which, f"{factor:.6f} times as long as the mean, cosine {cosine:.6f}"]
     if 1 - cosine < CLOSE and abs(factor / len(ranks) - 1) < ROUNDED:
