@@ -240,7 +240,7 @@ def test_an_unknown_address_leads_back(served, page):
         page.locator(f"base[href='{served}']").wait_for(state="attached")
         page.get_by_label("Words").fill("gloo")
         page.get_by_role("button", name="Search").click()
-        assert page.url == f"{served}search.html?q=gloo"
+        page.wait_for_url(f"{served}search.html?q=gloo")  # once it has loaded
         page.go_back()
         page.locator(f"base[href='{served}']").wait_for(state="attached")
         page.get_by_role("link", name="first page").click()
