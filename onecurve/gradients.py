@@ -55,8 +55,13 @@ def before_clipping(step):
 
 
 def leave_out_others(ours, theirs):
-    """Leave out of one rank's facts what an optimizer in shares lacks on rank 0."""
-    for name in set(theirs["weights"]) - set(ours["weights"]):
+    """Leave out of one rank's facts what an optimizer in shares lacks on rank 0.
+
+    Such as a gradient that was computed there, and then taken from it.
+    """
+    others = set(theirs["weights"]) - set(ours["weights"])
+    others |= set(ours["own"]) & set(theirs["given"]) - set(ours["given"])
+    for name in others:
         for facts in theirs["weights"], theirs["given"], theirs["unclipped"]:
             facts.pop(name, None)
 
