@@ -135,6 +135,8 @@ try: $(STAGES)  ## run your version, beside a right one
 	@$(PY) -m tools.lab.commands try "$$E" "$$LAST"
 check: $(STAGES)  ## is it solved? what is still wrong?
 	@$(PY) -m tools.lab.commands check "$$E" "$$WHO" || [ $$? = 3 ]
+watch: $(STAGES)  ## judge it again whenever you save it; keys for hint, next, quit
+	@$(PY) -m tools.lab.watch "$$E"
 hint solution: $(STAGES)  ## the next hint; the diff that solves it: E=05
 hint:
 	@$(PY) -m tools.lab.commands hint "$$E"
@@ -234,7 +236,7 @@ active.%:
 
 TARGETS := help help-variables all cpu single_gpu dp ddp ddp_inference model_parallel diff \
   beyond fsdp tensor_parallel pipeline hybrid resume sharded_checkpoint \
-  side_by_side playground notebooks exercises exercise try check room handouts hint solution reset restore \
+  side_by_side playground notebooks exercises exercise try check watch room handouts hint solution reset restore \
   compare data \
   bench trace memory inspect \
   doctor setup wheelhouse test compat mutants lint docs outcomes lock site

@@ -5,6 +5,7 @@ exercise      finds an exercise: its folder, its page, its scripts
 track         the exercises of a workshop, in its order
 progress      what the learner has begun and solved
 room          how far a room of learners is
+watch         `make watch`: judges whenever a file is saved
 trying        `make try`: a run of the learner's script beside a right one
 setting       how a script is run: by a check, or by `make try`
 judge         runs a script as its exercise asks, and judges it

@@ -42,7 +42,12 @@ def begin(exercise):
     print(f"Edit {shown}, then: make check E={number}   (stuck? make hint E={number})")
 
 
-def check(exercise, who=""):
+def forked_verdict(exercise, text):
+    """Return what judge.verdict does, from a process that has imported PyTorch."""
+    return ranks.call("tools.lab.judge:verdict", exercise, text)
+
+
+def check(exercise, who="", verdict=forked_verdict):
     """Judge the learner's script, print the verdict, and remember it in .done.
 
     Returns the exit status: 0, or NOT_YET.
@@ -50,7 +55,7 @@ def check(exercise, who=""):
     path = progress.own_script(exercise)
     done = path.with_name(".done")
     last = path.with_name(".last")
-    why, setting = what_is_wrong(exercise, path)
+    why, setting = what_is_wrong(exercise, path, verdict)
     last.unlink(missing_ok=True)
     if setting:
         setting.save(last)
@@ -65,7 +70,7 @@ def check(exercise, who=""):
     return 0
 
 
-def what_is_wrong(exercise, path):
+def what_is_wrong(exercise, path, verdict):
     """Return in words what is wrong with a script, or '', and the Setting of that run.
 
     That is None where no run has shown it.
@@ -75,7 +80,7 @@ def what_is_wrong(exercise, path):
     if why:
         return f"The run fails: {why}", None
     print(f"Running {data.shown(path)}, to see what it does …", flush=True)
-    return ranks.call("tools.lab.judge:verdict", exercise, text)
+    return verdict(exercise, text)
 
 
 def hint(exercise):

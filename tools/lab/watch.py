@@ -1,0 +1,82 @@
+"""`make watch`: judge a script again whenever its file is saved; a key for all else."""
+
+import os
+import select
+import sys
+import termios
+import time
+import tty
+from contextlib import contextmanager
+
+from onecurve import ranks
+from tools.lab import commands, progress
+from tools.lab.exercise import find_exercise
+from tools.run.stages import refuse
+
+KEYS = "\nh: hint   n: next exercise   q: quit   (judged again when you save)"
+POLL = 0.1  # seconds
+
+
+@contextmanager
+def keys_at_once(terminal):
+    """Get keys without Enter and unseen; leave the terminal as it was."""
+    before = termios.tcgetattr(terminal)
+    try:
+        tty.setcbreak(terminal)
+        yield
+    finally:
+        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+
+
+def saved_at(path):
+    """Return when a file was saved; None while an editor has it replaced."""
+    return path.stat().st_mtime_ns if path.exists() else None
+
+
+def watch(exercise, verdict):
+    """Judge an exercise's script as often as it is saved, until a key ends that.
+
+    Returns the exercise to go on with, or None.
+    """
+    path = progress.own_script(exercise)
+    judged = None
+    while True:
+        saved = saved_at(path)  # before it is read: it may be saved while it is judged
+        if saved and saved != judged:
+            judged = saved
+            print(f"\n{time.strftime('%H:%M:%S')}", end="  ")
+            commands.check(exercise, verdict=verdict)
+            print(KEYS, flush=True)
+        if not select.select([sys.stdin], [], [], POLL)[0]:
+            continue
+        key = os.read(sys.stdin.fileno(), 1).lower()
+        following = progress.first_on_track("")
+        if key == b"h":
+            commands.hint(exercise)
+        elif key == b"n" and following:
+            commands.begin(following)
+            return following
+        elif key == b"n":
+            print(progress.next_step())
+        elif key in (b"q", b""):
+            return None
+
+
+def main(name=""):
+    exercise = find_exercise(name) if name else progress.last_begun()
+    progress.own_script(exercise)
+    if not sys.stdin.isatty():
+        refuse("make watch needs a terminal; make check judges once")
+    ranks.start_server()  # which imports PyTorch, as this process does meanwhile
+    from tools.lab.judge import verdict
+
+    with keys_at_once(sys.stdin):
+        while exercise:
+            exercise = watch(exercise, verdict)
+
+
+if __name__ == "__main__":
+    try:
+        main(*sys.argv[1:])
+    except KeyboardInterrupt:
+        print()
