@@ -133,9 +133,10 @@ exercise: $(STAGES)  ## begin one, in workshop/: E=05; without E the next
 	@$(PY) -m tools.lab.commands begin "$$E" "$$TRACK"
 try: $(STAGES)  ## run your version, beside a right one
 	@$(PY) -m tools.lab.commands try "$$E" "$$LAST"
-check: $(STAGES)  ## is it solved? what is still wrong?
+check watch: $(STAGES)  ## is it solved? what is wrong? once; at each save
+check:
 	@$(PY) -m tools.lab.commands check "$$E" "$$WHO" || [ $$? = 3 ]
-watch: $(STAGES)  ## judge it again whenever you save it; keys for hint, next, quit
+watch:
 	@$(PY) -m tools.lab.watch "$$E"
 hint solution: $(STAGES)  ## the next hint; the diff that solves it: E=05
 hint:

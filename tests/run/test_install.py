@@ -62,14 +62,14 @@ def test_no_shell_reads_what_make_is_given(tmp_path):
     python.write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\n")
     python.chmod(0o755)
     targets = "diff data compare room handouts exercises exercise try inspect trace"
-    targets += " check hint solution reset restore doctor notebooks"
+    targets += " check watch hint solution reset restore doctor notebooks"
     names = "A B FROM OUT TRACK WHO E LAST NPROC SCRIPT S"
     given = [f"{name}={odd}" for name in names.split()]
     given += ["VENV=none", f"PYTHON={python}"]
     result = call(["make", *targets.split(), *given], cwd=checkout)
     assert (result.returncode, result.stderr) == (0, "")
     lines = result.stdout.splitlines()
-    assert lines.count(odd) == 21  # once for each text of each target
+    assert lines.count(odd) == 22  # once for each text of each target
     assert f"--ServerApp.root_dir={checkout}" in lines
     assert [path for path in checkout.iterdir() if path.name == "evil"] == []
 
