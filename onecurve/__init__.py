@@ -30,3 +30,34 @@ rules      rules: all others, and the list of all
 findings   what a rule finds, by the table findings.csv
 report     the findings, as text
 """
+
+import tempfile
+import warnings
+from pathlib import Path
+
+
+class CouldNotLook(Exception):
+    """A script could not be looked at: says why."""
+
+
+def inspect(script, *flags, ranks=2):
+    """Return the Findings on a script, given its path; none is good.
+
+    `flags` are the script's own, `ranks` at least 2. Warns where its gradients could
+    not be compared with those of one process. Raises CouldNotLook where there is no
+    such script, or the script could not be looked at to its end.
+    """
+    from onecurve import report, runs  # not needed by who needs another module
+
+    path = Path(script).resolve()
+    if not path.is_file():
+        raise CouldNotLook(f"there is no script {script}")
+    words = [str(flag) for flag in flags]
+    with tempfile.TemporaryDirectory() as logs:
+        inspection = runs.inspect((path, words, ranks), Path(logs, path.stem))
+    told = report.verdict(path.name, inspection)
+    if inspection.status == 2:
+        raise CouldNotLook(told)
+    if report.NOT_COMPARED in told:
+        warnings.warn(told, stacklevel=2)
+    return inspection.findings

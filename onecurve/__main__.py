@@ -8,42 +8,104 @@ script could not be looked at.
 """
 
 import argparse
+import json
+import shutil
 import sys
+import tempfile
+import threading
 import time
 from pathlib import Path
 
 from onecurve import report
-from onecurve.runs import inspect
+from onecurve.runs import Command, inspect
 
 LOGS = Path("runs/onecurve")
+RUNS = {  # in their order
+    "watch": "as it is",
+    "several": "in float64",
+    "one": "in float64, on one rank",
+}
+OFTEN = 5  # seconds between two lines on what goes on
 
 
 def parse_args():
     """Return the command line; all after the script is the script's."""
     parser = argparse.ArgumentParser(prog="onecurve", description=__doc__)
     parser.add_argument("--ranks", type=int, default=2, help="at least 2")
-    parser.add_argument("--logs", type=Path, default=LOGS, metavar="FOLDER")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    parser.add_argument("--logs", type=Path, metavar="FOLDER", help=f"not {LOGS}")
     parser.add_argument("--pages", help="put before the path of a page that explains")
+    parser.add_argument("-m", action="store_true", help="the script is a module's name")
     parser.add_argument("script")
     parser.add_argument("flags", nargs=argparse.REMAINDER, help="those of the script")
     return parser.parse_args()
 
 
+def refuse(why):
+    """End the program, since there is nothing to look at."""
+    print(why, file=sys.stderr)
+    sys.exit(2)
+
+
+def path_of(module):
+    """Return the file that `python -m MODULE` runs, or None; nothing is imported."""
+    for place in [Path.cwd(), *sys.path]:
+        path = Path(place, *module.split(".")).resolve()
+        for found in path.with_name(f"{path.name}.py"), path / "__main__.py":
+            if found.is_file():
+                return found
+    return None
+
+
+def prepared(logs):
+    """Return an absolute folder for logs; where there cannot be any, a temporary one.
+
+    Ends the program where the folder was asked for.
+    """
+    folder = (logs or LOGS).resolve()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return folder
+    except OSError as error:
+        if logs:
+            refuse(f"cannot write to {logs}, give another folder to --logs: {error}")
+        return Path(tempfile.mkdtemp(prefix="onecurve-"))
+
+
+def tell(folder, begun, over):
+    """Say on stderr, now and then, what goes on, until an event is set."""
+    told = "imports PyTorch"
+    while not over.wait(OFTEN):
+        for number, (kind, words) in enumerate(RUNS.items(), start=1):
+            log = folder / kind / "rank0"
+            if log.exists():
+                steps = log.read_text().count('"kind": "step"')
+                told = f"run {number} of {len(RUNS)}, {words}: {steps} steps"
+        print(f"{time.monotonic() - begun:.0f} s: {told}", file=sys.stderr)
+
+
 def main():
-    args = parse_args()
-    path = Path(args.script).resolve()
-    if args.ranks < 2:
-        sys.exit(f"{args.ranks} rank has none to differ from: take 2 or more")
-    if not path.is_file():
-        sys.exit(f"there is no script {args.script}")
     begun = time.monotonic()
-    folder = args.logs / path.stem
-    inspection = inspect((path, args.flags, args.ranks), folder.resolve())
-    seconds = time.monotonic() - begun
-    print(report.text(path.name, inspection, seconds, folder, args.pages))
-    if any(one.level == "ERROR" for one in inspection.findings):
-        sys.exit(1)
-    sys.exit(2 if inspection.stopped else 0)
+    args = parse_args()
+    path = path_of(args.script) if args.m else Path(args.script).resolve()
+    if args.ranks < 2:
+        refuse(f"{args.ranks} rank has none to differ from: take 2 or more")
+    if not path or not path.is_file():
+        refuse(f"there is no {'module' if args.m else 'script'} {args.script}")
+    folder = prepared(args.logs) / path.stem
+    shutil.rmtree(folder, ignore_errors=True)
+    over = threading.Event()
+    threading.Thread(target=tell, args=(folder, begun, over), daemon=True).start()
+    module = args.script if args.m else None
+    inspection = inspect(Command(path, args.flags, args.ranks, module), folder)
+    over.set()
+    facts = path.name, inspection, time.monotonic() - begun, folder
+    if args.json:
+        print(json.dumps(report.facts(*facts), indent=2))
+    else:
+        print(report.text(*facts, args.pages))
+    sys.exit(inspection.status)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ def prepare(rank, task):
     script = Path(task.path)
     os.chdir(task.working)
     tempfile.tempdir = task.scratch
-    sys.path.insert(0, str(script.parent))
+    sys.path.insert(0, task.working if task.module else str(script.parent))
     log = Log(folder / f"rank{rank}", {str(script.parent), task.working})
     pretend.install(task.patience)
     end = Ending(folder, rank, task.ranks)

@@ -62,13 +62,22 @@ def start_server():
             signal.signal(signal.SIGINT, before)
 
 
-def run(words, processes=None, float64=False, timeout=120, prepare=None, gpus=""):
+def run(
+    words,
+    processes=None,
+    float64=False,
+    timeout=120,
+    prepare=None,
+    gpus="",
+    module=None,
+):
     """Run a script; with `processes`, as so many ranks of one torchrun.
 
     `prepare` is (function, argument ...), called in each rank before the script with
     the rank in front, and may return what to call after it; a function may be named, as
-    "package.module:function". `gpus` is a text for
-    CUDA_VISIBLE_DEVICES, None for all. As under torchrun, the first rank that fails
+    "package.module:function". `gpus` is a text for CUDA_VISIBLE_DEVICES, None for all.
+    `module` is the script's name, where it is to run as by `python -m`; the first of
+    `words` is its file all the same. As under torchrun, the first rank that fails
     ends the others. Returns what `outcome` returns. Raises TimedOut, which has the same
     attributes, when no rank computes for `timeout` seconds, or one has for as long.
     """
@@ -76,7 +85,7 @@ def run(words, processes=None, float64=False, timeout=120, prepare=None, gpus=""
     start_server()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         folder = Path(folder)
-        shared = folder, timeout, float64, prepare, gpus
+        shared = folder, timeout, float64, prepare, gpus, module
         job = Job(words, processes or 0, os.getcwd(), *shared)
         link, other = CONTEXT.Pipe()
         supervisor = CONTEXT.Process(target=supervise, args=(other, link, job))

@@ -1,8 +1,10 @@
 """The findings of an inspection, as text."""
 
+from dataclasses import asdict
 from textwrap import wrap
 
 LEVELS = "ERROR", "SLOW", "LOOK"
+NOT_COMPARED = "GRADIENTS NOT COMPARED"
 NOT_CHECKED = (
     "resuming, the end of an epoch, GPUs and NCCL, means of ranks' metrics, "
     "random numbers between batch and loss, batches without a DataLoader"
@@ -27,17 +29,19 @@ def verdict(name, inspection):
     if gradients.equal:
         return f"{told}, whose gradients are those of one process"
     why = gradients.why or "they were not asked for"
-    return f"{told}; GRADIENTS NOT COMPARED with one process, since {why}"
+    return f"{told}; {NOT_COMPARED} with one process, since {why}"
 
 
 def headline(seen, seconds):
-    """Return the second line: what ran."""
-    told = [
-        counted(len(seen.of("step")), "step"),
-        counted(len(seen.readings(0, True)), "epoch"),
-        counted(len(seen.readings(0, False)), "evaluation"),
-    ]
-    return f"{len(seen.ranks)} CPU ranks: {', '.join(told)}   {seconds:.1f} s"
+    """Return the second line: what ran; of what there was none, nothing."""
+    counts = {
+        "step": len(seen.of("step")),
+        "epoch": len(seen.readings(0, True)),
+        "evaluation": len(seen.readings(0, False)),
+    }
+    told = [counted(count, word) for word, count in counts.items() if count]
+    what = ", ".join(told) or "no step"
+    return f"{len(seen.ranks)} CPU ranks: {what}   {seconds:.1f} s"
 
 
 def finding_lines(finding, pages):
@@ -79,7 +83,7 @@ def fine(inspection):
     calls = len(seen.collective_calls()[0])
     if calls and "parted" not in names:
         lines.append(f"{calls} collective calls, the same on every rank")
-    return [f"ok     {line}" for line in lines]
+    return lines
 
 
 def samples(seen, names):
@@ -97,20 +101,47 @@ def samples(seen, names):
 
 
 def unsure(inspection):
-    """Return lines on what was not compared, and what a person has to compare."""
-    lines = [f"not checked: {NOT_CHECKED}"]
+    """Return what was not compared."""
+    told = [NOT_CHECKED]
     gradients = inspection.gradients
     if not gradients.exchanged and not gradients.equal and not inspection.findings:
-        lines.append("not checked: whether gradients are exchanged")
+        told.append("whether gradients are exchanged")
     if gradients.equal and gradients.why:
-        lines.append(f"not checked: gradients of later steps, since {gradients.why}")
+        told.append(f"gradients of later steps, since {gradients.why}")
     elif gradients.why and "ERROR" in [one.level for one in inspection.findings]:
-        lines.append(f"not checked: gradients of one process, since {gradients.why}")
+        told.append(f"gradients of one process, since {gradients.why}")
+    return told
+
+
+def batch(inspection):
+    """Return lines, one or none, on what a person has to compare."""
     epochs = inspection.seen.first_epochs()
-    if epochs:
-        told = f"info   one batch is {len(epochs)} x {epochs[0]['sizes'][0]} samples"
-        lines.append(f"{told}: compare with your one-GPU batch and learning rate")
-    return lines
+    if not epochs:
+        return []
+    told = f"one batch is {len(epochs)} x {epochs[0]['sizes'][0]} samples"
+    return [f"{told}: compare with your one-GPU batch and learning rate"]
+
+
+def facts(name, inspection, seconds, folder):
+    """Return what `text` says, as a dict for JSON."""
+    looked = not inspection.stopped
+    found = [asdict(finding) for finding in by_level(inspection.findings)]
+    return {
+        "verdict": verdict(name, inspection),
+        "status": inspection.status,
+        "findings": found,
+        "compared": fine(inspection) if looked else [],
+        "not compared": unsure(inspection) if looked else [],
+        "to compare": batch(inspection) if looked else [],
+        "ranks": len(inspection.seen.ranks),
+        "seconds": round(seconds, 1),
+        "log": str(folder),
+    }
+
+
+def by_level(findings):
+    """Return findings, the worst first."""
+    return sorted(findings, key=lambda one: LEVELS.index(one.level))
 
 
 def text(name, inspection, seconds, folder, pages=None):
@@ -121,13 +152,15 @@ def text(name, inspection, seconds, folder, pages=None):
     found = inspection.findings
     lines = wrap(verdict(name, inspection), 80, subsequent_indent="  ")
     lines += [headline(inspection.seen, seconds), ""]
-    for finding in sorted(found, key=lambda one: LEVELS.index(one.level)):
+    for finding in by_level(found):
         lines += finding_lines(finding, pages)
     if found:
         lines.append("")
     if not inspection.stopped:
-        lines += fine(inspection)
-        for line in unsure(inspection):
+        lines += [f"ok     {line}" for line in fine(inspection)]
+        told = [f"not checked: {what}" for what in unsure(inspection)]
+        told += [f"info   {what}" for what in batch(inspection)]
+        for line in told:
             lines += wrap(line, 80, subsequent_indent="  ")
     lines.append(f"whole log: {folder}/")
     return "\n".join(lines)

@@ -4,6 +4,7 @@ import shutil
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from onecurve import ranks, rules
 from onecurve.collectives import is_of_others_end
@@ -19,11 +20,21 @@ EXCHANGED = "onecurve.gradients:exchanged"
 COMPARE = "onecurve.gradients:compare"
 
 
+class Command(NamedTuple):
+    """What is inspected."""
+
+    path: Path  # of the script, absolute
+    flags: list  # of the script
+    ranks: int  # at least 2
+    module: str | None = None  # its name, where it is to run as by `python -m`
+
+
 @dataclass(frozen=True)
 class Task:
     """How a script is looked at; the same on all ranks."""
 
     path: str  # of the script, absolute
+    module: str | None
     working: str  # the folder in which it runs
     folder: str  # where the ranks write what they see
     ranks: int
@@ -51,19 +62,28 @@ class Inspection:
     gradients: Comparison = field(default_factory=Comparison)
     stopped: str | None = None  # why the script was not looked at to its end
 
+    @property
+    def status(self):
+        """Return 1 after an error, 2 where the script could not be looked at, or 0."""
+        if any(finding.level == "ERROR" for finding in self.findings):
+            return 1
+        return 2 if self.stopped else 0
+
 
 def run_kind(command, kind, folder):
     """Run the script once; return what ranks.run does, and a Seen."""
-    path, flags, count = command
+    path, flags, count, module = command
     if kind == "one":
         count = 1
     place = folder / kind
     place.mkdir()
     here = Path.cwd()
-    working = str(here if path.is_relative_to(here) else path.parent)
+    working = str(here if module or path.is_relative_to(here) else path.parent)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
-        task = Task(str(path), working, str(place), count, kind, scratch, PATIENCE)
+        script = str(path), module, working
+        task = Task(*script, str(place), count, kind, scratch, PATIENCE)
         options = {"float64": kind != "watch", "prepare": (PREPARE, task)}
+        options["module"] = module
         try:
             result = ranks.run([path, *flags], count, timeout=MOST_SECONDS, **options)
         except ranks.TimedOut as error:
@@ -133,11 +153,12 @@ def compare_gradients(command, folder):
 
 
 def inspect(command, folder, compare=True):
-    """Run a command (path, flags, ranks) and return an Inspection.
+    """Run a command, of what a Command has, and return an Inspection.
 
     `folder` is made anew, for what the ranks write. Unless it is to `compare`
     gradients, the script runs once only, as it is.
     """
+    command = Command(*command)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     result, seen = run_kind(command, "watch", folder)

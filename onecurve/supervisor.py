@@ -51,6 +51,7 @@ class Job:
     float64: bool  # whether torch's default dtype is float64
     prepare: tuple | None  # (function, argument ...) to call first, with the rank
     gpus: str | None  # for CUDA_VISIBLE_DEVICES; None: all that this process sees
+    module: str | None  # the script is run as `python -m MODULE`
 
 
 def run_rank(job, environment):
@@ -88,7 +89,10 @@ def run_rank(job, environment):
     sys.argv = job.words
     path = job.words[0]
     try:
-        runpy.run_path(path, run_name="__main__")
+        if job.module:
+            runpy.run_module(job.module, run_name="__main__", alter_sys=True)
+        else:
+            runpy.run_path(path, run_name="__main__")
         if at_end:
             at_end()
     except BaseException as error:

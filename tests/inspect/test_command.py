@@ -1,0 +1,78 @@
+"""Promise: onecurve is a command, from any folder, and a function for one's tests."""
+
+import json
+import re
+import sys
+
+import pytest
+
+import onecurve
+from conftest import ENV, ROOT, call
+from inspecting import RIGHT
+
+SLOPPY = """
+import sys
+import torch
+import torch.distributed as dist
+from pkg.model import model
+dist.init_process_group()
+ddp_model = torch.nn.parallel.DistributedDataParallel(model)
+optimizer = torch.optim.SGD(ddp_model.parameters(), lr=float(sys.argv[1]))
+for _ in range(3):
+    model(torch.full((4, 2), 1.0 + dist.get_rank())).sum().backward()
+    optimizer.step()
+"""
+MODEL = "import torch\nmodel = torch.nn.Linear(2, 1)"
+BUSY = """
+import time
+time.sleep(6)
+"""
+PAGE = (ROOT / "beyond/own_script/INSPECT.md").read_text()
+(PYTEST,) = re.findall(r"```python\n(import onecurve\n.*?)```", PAGE, re.DOTALL)
+
+
+def python_in(folder, *words):
+    """Run `python -m WORDS...` in a folder; return what subprocess.run does."""
+    env = {**ENV, "PYTHONPATH": str(ROOT)}
+    return call([sys.executable, "-m", *words], cwd=folder, env=env)
+
+
+def test_a_module_is_inspected_from_its_folder_and_reported_as_json(tmp_path):
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg/model.py").write_text(MODEL)
+    (tmp_path / "pkg/train.py").write_text(SLOPPY)
+    (tmp_path / "runs").write_text("in the place of the folder for logs")
+    result = python_in(tmp_path, "onecurve", "--json", "-m", "pkg.train", "0.5")
+    report = json.loads(result.stdout)
+    assert report["verdict"] == "1 error in train.py", result.stderr
+    (found,) = report["findings"]
+    assert (found["name"], found["level"]) == ("exchange", "ERROR")
+    assert found["line"] == "train.py:11"
+    assert found["details"][-1].startswith("from it follows: after step 1 the weights")
+    assert (report["status"], result.returncode) == (1, 1)
+    assert 0 < report["seconds"] < 600
+    assert not report["log"].startswith(str(tmp_path))
+
+
+def test_what_the_command_does_is_told_meanwhile(tmp_path):
+    (tmp_path / "train.py").write_text(BUSY)
+    result = python_in(tmp_path, "onecurve", "train.py")
+    assert " s: run 1 of 3, as it is: 0 steps" in result.stderr
+
+
+def test_the_pages_own_test_holds_for_a_right_script_and_fails_for_a_wrong(tmp_path):
+    (tmp_path / "test_train.py").write_text(PYTEST)
+    (tmp_path / "train.py").write_text(RIGHT.read_text())
+    right = python_in(tmp_path, "pytest", "-q", "test_train.py")
+    assert right.returncode == 0, right.stdout
+    assert "NOT COMPARED" not in right.stdout
+    wrong = RIGHT.read_text().replace("return ddp_model(", "return model(")
+    (tmp_path / "train.py").write_text(wrong)
+    result = python_in(tmp_path, "pytest", "-q", "test_train.py")
+    assert result.returncode == 1
+    assert "is not given the mean of the ranks' gradients" in result.stdout
+
+
+def test_a_script_that_could_not_be_looked_at_raises(tmp_path):
+    with pytest.raises(onecurve.CouldNotLook, match="there is no script no.py"):
+        onecurve.inspect("no.py")
