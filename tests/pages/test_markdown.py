@@ -10,6 +10,7 @@ from markdown_it import MarkdownIt
 from mdit_py_plugins.footnote import footnote_plugin
 
 from conftest import ROOT, call
+from onecurve import __main__ as judge
 from tools.lab.exercise import find_exercise
 from tools.run.stages import load_file, script
 
@@ -88,6 +89,9 @@ def check_command(line, monkeypatch):
     if first == "make":  # which refuses targets and variables that it does not know
         result = call(["make", "-n", *words])
         assert result.returncode == 0, result.stderr
+    elif first == "onecurve":
+        monkeypatch.setattr("sys.argv", [first, *words])
+        judge.parse_args()
     elif "/mnist.py" in line:
         check_script(words, monkeypatch)
     elif program == "python" and words[0] == "-c":
