@@ -148,16 +148,18 @@ def test_only_resume_goes_on_with_an_earlier_run(target, tmp_path):
     state = tmp_path / STATES[target]
     before = tmp_path / "before" / STATES[target]
     given = {"GPUS": "cpu", "OUT": str(tmp_path), "RESTARTS": "1"}
-    state.mkdir()
     metrics = tmp_path / "metrics.csv"
-    metrics.touch()
     stage = EVERY[target]
-    results.begin(make_plan(stage, {**given, "ARGS": "--resume"}))
-    assert (state.exists(), before.exists(), metrics.exists()) == (True, False, True)
     made = make_plan(stage, given)
     assert "--resume" in made.command  # after a restart, from this run's own state
-    results.begin(made)
-    assert (state.exists(), before.exists(), metrics.exists()) == (False, True, False)
+    for number in "1", "2":  # what the first has put aside, the second's replaces
+        (state / number).mkdir(parents=True)
+        metrics.touch()
+        results.begin(make_plan(stage, {**given, "ARGS": "--resume"}))
+        assert state.exists() and metrics.exists()
+        results.begin(made)
+        assert not state.exists() and not metrics.exists()
+        assert [path.name for path in before.iterdir()] == [number]
     evaluation = {**given, "ARGS": "--checkpoint model.pth", "RESTARTS": ""}
     assert not make_plan("11_resume", evaluation).writes
 
