@@ -6,7 +6,11 @@ import pytest
 
 from conftest import ROOT, call
 from inspecting import MISTAKES, RIGHT, inspect, read_cases, script_of
+from onecurve import rules
 from onecurve.findings import TABLE
+from onecurve.report import fine
+from onecurve.runs import Inspection
+from onecurve.seen import Seen
 from parts import part
 from tools.lab.exercise import along_the_path
 from tools.run.stages import script
@@ -49,6 +53,7 @@ with open(here / 'log', 'a') as file:
     file.write('more')
 assert (here / 'log').read_text() == 'some more'
 os.replace(here / 'old', here / 'model')
+(here / 'gone').unlink()
 shutil.rmtree(here / 'kept')
 torch.save([1], here / 'kept' / 'weights')
 assert torch.load(here / 'kept' / 'weights') == [1]
@@ -120,6 +125,28 @@ def test_an_exercise_is_found_as_the_page_says(number, tmp_path):
         assert three.status == 1, three.text
 
 
+@pytest.mark.parametrize(
+    ("first", "other", "parts"),
+    [
+        ([2, 1], [2, 1], False),
+        ([2, 1], [2], True),
+        ([2], [1], True),  # two sizes met
+        ([2, "group"], [2], False),  # in which not all take part
+    ],
+)
+def test_ranks_part_where_they_do_not_make_the_same_calls(first, other, parts):
+    events = [[], []]
+    for rank, sizes in enumerate([first, other]):
+        for size in sizes:
+            call = {"name": "all_reduce", "numbers": size, "whole": size != "group"}
+            events[rank].append({"kind": "collective_call", "line": "a.py:1", **call})
+    seen = Seen(events)
+    found = [*rules.collectives_differ(seen)]
+    assert [one.name for one in found] == ["parted"] * parts
+    told = "".join(fine(Inspection(seen, found)))
+    assert ("the same on every rank" in told) == (not parts)
+
+
 SPAWNS = """
 import torch.multiprocessing as mp
 def work(rank, world_size):
@@ -152,6 +179,7 @@ def test_nothing_of_the_users_is_overwritten(tmp_path):
     path.write_text(WRITES)
     (tmp_path / "kept").mkdir()
     contents = {"old": "precious", "log": "some ", "model": "best", "kept/weights": "x"}
+    contents["gone"] = "not yet"
     for name, text in contents.items():
         (tmp_path / name).write_text(text)
     report = inspect(path, folder=tmp_path)

@@ -1,5 +1,7 @@
 """Promise: a run is recorded as it was, and recording changes nothing in it."""
 
+from dataclasses import replace
+
 import pytest
 
 from tools.lab.judge import run_script
@@ -83,6 +85,11 @@ def test_a_verdict_says_what_was_seen_and_that_no_right_script_is_wrong(
     with pytest.raises(Wrong, match=said):
         getattr(run(*changes), f"expect_{what}")(*right)
     getattr(run(), f"expect_{what}")(*right)
+
+
+def test_weights_may_be_saved_in_any_order():
+    other = dict(reversed(run().weights.items()))
+    replace(run(), weights=other).expect_weights(run())
 
 
 def test_the_first_mismatched_collective_is_told(monkeypatch):

@@ -8,7 +8,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 
 from conftest import ENV, ROOT, call
-from tools.pages import essence
+from tools.pages import essence, side_by_side
 from tools.run import diffs
 from tools.run.stages import save_page
 
@@ -72,6 +72,13 @@ def test_files_are_utf_8_under_every_locale(tmp_path):
     assert (result.returncode, result.stderr) == (0, "")
     text = (tmp_path / "side_by_side.html").read_text(encoding="utf-8")
     assert "–" in text
+
+
+def test_a_link_to_a_place_of_a_page_fits_the_repository_and_the_site():
+    text = side_by_side.html("[more](DETAILS.md#workers)", ROOT / "04_ddp")
+    for suffix in ".md", ".html":
+        way = f'href="../04_ddp/DETAILS{suffix}#workers"'
+        assert way in side_by_side.linked(text, "../", suffix)
 
 
 def show(page, link):
@@ -213,6 +220,7 @@ def test_keys_and_links(page):
     assert page.locator(".current .reason").is_visible()
     page.keyboard.press("PageDown")
     assert page.evaluate("location.hash") == "#slides=04_ddp.7"
+    assert not page.locator(".current .reason").is_visible()
 
 
 def test_every_link_leads_to_a_file(page):
@@ -233,6 +241,11 @@ def test_it_fits_a_phone_in_one_column(page):
     lines = ".body:not([hidden]) .idea > .code > .l:is(.old, .new)"
     found = page.eval_on_selector_all(lines, lefts)
     assert len(set(found)) == 1
+    both = page.locator(".body:not([hidden]) .idea > .code > .same:visible")
+    assert both.count() > 0
+    assert page.locator(".body:not([hidden]) .idea > .code > .same").count() == (
+        2 * both.count()
+    )
 
 
 def test_everybody_can_read_it(page):

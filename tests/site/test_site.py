@@ -254,7 +254,12 @@ def test_a_page_says_in_its_head_what_it_is_about(site, page):
     assert said in " ".join(page.locator("article").inner_text().split())
 
 
-def test_nothing_published_has_a_path_of_this_machine(site):
+def test_nothing_published_has_a_path_of_this_machine(site, tmp_path):
+    """Neither what a notebook prints, which this build does not run."""
+    page = tmp_path / "page.html"
+    page.write_text(f"In {ROOT} is {ROOT}/runs.")
+    additions.mend(page)
+    assert page.read_text() == "In (where you cloned it) is runs."
     for path in site.rglob("*.*"):
         assert path.is_dir() or str(ROOT).encode() not in path.read_bytes(), path
 
@@ -264,3 +269,7 @@ def test_what_one_types_can_be_copied(site, page):
     show(page, site / "index.html")
     page.locator(".copy").first.click()
     assert page.evaluate("navigator.clipboard.readText()") == "make ddp\n"
+    show(page, site / "exercises/WORKSHOP.html")
+    page.locator(".highlight", has_text="$ make").first.locator(".copy").click()
+    copied = page.evaluate("navigator.clipboard.readText()").splitlines()
+    assert all(line.startswith("make ") for line in copied), copied
