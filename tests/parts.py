@@ -9,6 +9,7 @@ on, so that eight numbers in a row run them all.
 
 Where a case says from which files it comes, it also runs if one of them has changed
 since all cases passed: passed.json has the digests that the latest run of them all saw.
+Where many have changed it is a quarter of those, which SAMPLE chooses as well.
 """
 
 import functools
@@ -24,6 +25,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PASSED = Path(__file__).with_name("passed.json")
 PARTS = {}  # from the name of a list to how many of its cases run, and of how many
+FEW = 4  # cases that have changed are all run
 DIGESTS = {}  # from the name of a list to the digest of each of its cases, by its text
 
 
@@ -34,18 +36,20 @@ def part(name, cases, every=8, sources=None):
     returns what a case comes from: paths of files and folders, and texts.
     """
     whole = list(cases)
-    chosen = whole
-    if not os.environ.get("ALL"):
-        first = int(os.environ["SAMPLE"]) % min(every, len(whole))
-        chosen = whole[first::every]
+    changed = []
     if sources:
         DIGESTS[name] = {str(case): digest(sources(case)) for case in whole}
         passed = read_passed().get(name, {})
-        chosen = [
-            case
-            for case in whole
-            if case in chosen or passed.get(str(case)) != DIGESTS[name][str(case)]
-        ]
+        for case in whole:
+            if passed.get(str(case)) != DIGESTS[name][str(case)]:
+                changed.append(case)
+    chosen = whole
+    if not os.environ.get("ALL"):
+        number = int(os.environ["SAMPLE"])
+        some = whole[number % min(every, len(whole)) :: every]
+        if len(changed) > FEW:
+            changed = changed[number % FEW :: FEW]
+        chosen = [case for case in whole if case in some or case in changed]
     PARTS[name] = len(chosen), len(whole)
     return chosen
 

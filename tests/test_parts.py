@@ -39,6 +39,22 @@ def test_of_a_short_list_at_least_one_case_is_run(monkeypatch, sample):
     assert len(part("cases", "abc")) == 1
 
 
+@pytest.mark.parametrize(("count", "run"), [(4, 4), (5, 2), (20, 5)])
+def test_of_many_cases_that_have_changed_four_numbers_in_a_row_run_each(
+    monkeypatch, count, run
+):
+    """Of few, each number runs all of them, beside the part."""
+    monkeypatch.setattr(parts, "read_passed", lambda: {})
+    cases = list(range(count))
+    seen = set()
+    for sample in range(4):
+        monkeypatch.setenv("SAMPLE", str(sample))
+        chosen = part("cases", cases, 100, lambda case: [str(case)])
+        assert len(set(chosen) - {sample}) <= run
+        seen |= set(chosen)
+    assert seen == set(cases)
+
+
 FEW = """
 import pytest
 from parts import part
