@@ -1,12 +1,6 @@
-"""What an exercise's runs have to be, as exercise.toml says: `expect`.
+"""What an exercise may expect of a run besides: `expect` in its exercise.toml.
 
-equal     the run whose curve it has: "solution", "stage", or "one", which is the
-          solution in one process
-weights   whether model.pth is that run's, too
-devices   the fake GPUs on which layers train
-learns    whether it is enough that the loss falls
-slow_is_wrong  whether what only costs time is a mistake, too
-expect    the name of a function below, for what nothing else shows
+Each function gets a Record, and raises Wrong.
 """
 
 from itertools import chain
@@ -14,24 +8,7 @@ from itertools import chain
 from tools.lab.record import Wrong
 
 
-def expect(record, run, wanted, options):
-    """Raise Wrong unless a record is what is wanted, of a run with these options."""
-    if "expect" in wanted:
-        EXPECTATIONS[wanted["expect"]](record, run)
-    if "devices" in wanted:
-        record.expect_devices(*wanted["devices"])
-    if wanted.get("learns"):
-        record.expect_learning()
-    if "equal" in wanted:
-        right, what = run.equal(wanted["equal"], options)
-        record.expect_curve(right, what)
-        if wanted.get("weights"):
-            record.expect_weights(right, what)
-    if wanted.get("slow_is_wrong"):
-        record.expect_no_finding("SLOW")
-
-
-def loads_anywhere(record, run):
+def loads_anywhere(record):
     """What is saved says that it was on the CPU, and nn.DataParallel stays."""
     if set(record.locations) - {"cpu"}:
         raise Wrong(
@@ -47,35 +24,19 @@ def loads_anywhere(record, run):
         )
 
 
-def full_steps(record, run):
+def full_steps(record):
     """Each step takes the whole batch on all ranks together, but for the last one."""
-    train, _ = record.setting.images
     batch = record.setting.batch
-    steps = zip(*map(record.steps_of_training, record.ranks), strict=False)
-    for number, events in enumerate(steps, start=1):
-        size = sum(len(event["rows"]) for event in events)
-        if size != batch and number <= train // batch:
+    for number, passes in enumerate(record.training_passes(), start=1):
+        size = sum(len(event["rows"]) for event in passes)
+        if size != batch and number <= record.setting.train // batch:
             raise Wrong(
                 f"Step {number} takes {size} images on all ranks together, expected "
                 f"{batch}, as the first line says."
             )
 
 
-def all_waited_for(record, run):
-    """Each rank waits for the collectives that it has begun."""
-    for rank in record.ranks:
-        begun = [call["name"] for call in record.of("collective_call", rank)]
-        for call in record.of("collective", rank):
-            begun.remove(call["name"])
-        left = [name for name in begun if name != "backward"]
-        if left:
-            raise Wrong(
-                f"On rank {rank} nobody waited for {left[0]}: the loss may be printed "
-                "before it is added up."
-            )
-
-
-def no_ddp(record, run):
+def no_ddp(record):
     """The gradients are exchanged by hand."""
     if record.of("ddp"):
         raise Wrong(
@@ -83,19 +44,16 @@ def no_ddp(record, run):
         )
 
 
-def stream(record, run):
-    """The training images come from a stream."""
-    train, _ = record.setting.images
-    reads = record.readings(0, True)
-    by_index = any(read.get("size") == train for read in reads)
-    if "IterableDataset" not in record.text or by_index:
+def stream(record):
+    """The training images come from a stream, which has no size."""
+    if any("size" in read for read in record.readings(0, True)):
         raise Wrong("The training images do not come as a stream any more.")
 
 
-def quarters(record, run):
+def quarters(record):
     """No pass has more images than a quarter of the rank's batch."""
     share = record.setting.batch // len(record.ranks)  # of a rank
-    largest = max(len(event["rows"]) for event in record.steps_of_training())
+    largest = max(len(first["rows"]) for first, *_ in record.training_passes())
     if largest > share // 4:
         raise Wrong(
             f"A part has {largest} images; {share // 4} fit into memory, a quarter of "
@@ -103,9 +61,9 @@ def quarters(record, run):
         )
 
 
-def all_count(record, run):
+def all_count(record):
     """All images are trained on in each epoch, few of them twice."""
-    train, _ = record.setting.images
+    train = record.setting.train
     epochs = zip(*(record.readings(rank, True) for rank in record.ranks), strict=False)
     for number, reads in enumerate(epochs, start=1):
         taken = list(chain.from_iterable(read["indices"] for read in reads))
@@ -122,7 +80,7 @@ def all_count(record, run):
             )
 
 
-def all_trained(record, run):
+def all_trained(record):
     """All weights of the network change in training."""
     first, *_, last = [event["weights"] for event in record.of("weights")]
     stuck = [name for name in first if first[name] == last[name]]
@@ -134,7 +92,7 @@ def all_trained(record, run):
         )
 
 
-def recomputed(record, run):
+def recomputed(record):
     """Each step computes both blocks, or more, a second time."""
     blocks = 4  # tensors: the weights and biases of two layers
     for rank in record.ranks:
@@ -146,19 +104,3 @@ def recomputed(record, run):
                 f"In a step of rank {rank}, the backward pass computes {told}, "
                 "expected both."
             )
-
-
-EXPECTATIONS = {
-    function.__name__: function
-    for function in (
-        loads_anywhere,
-        full_steps,
-        all_waited_for,
-        no_ddp,
-        stream,
-        quarters,
-        all_count,
-        all_trained,
-        recomputed,
-    )
-}

@@ -5,13 +5,13 @@ Each of its methods `expect_...` raises Wrong where the script is wrong.
 
 import math
 import re
-from dataclasses import dataclass, field
-from pathlib import Path
+
+import torch
 
 from onecurve import failures, rules
 from onecurve.seen import Seen
 from onecurve.supervisor import STOPPED
-from tools.lab.setting import Setting
+from tools.run import compare
 
 # Relative. The runs compute in float64, but a script may have float32 sums, and adds up
 # to 16 steps. A mistake with one image in 512 moves a loss by more than 1e-4.
@@ -24,46 +24,51 @@ DUE_TO_LAB += "|daemonic|CUDA driver"
 
 
 class Wrong(Exception):
-    """The script is still wrong: says what was seen, and what was expected.
-
-    `setting` is that of the run that showed it, or None.
-    """
-
-    setting = None
+    """The script is still wrong: says what was seen, and what was expected."""
 
 
 class Limit(Wrong):
     """The lab cannot judge this script, which may be right: says why."""
 
 
-@dataclass(kw_only=True, eq=False)
 class Record(Seen):
-    """What the ranks of a run have written down, and what the script has saved."""
+    """What the ranks of a run have written down, and what the script has saved.
 
-    events: list  # of each rank a list of dicts, as tools.lab.recorder writes them
-    result: object  # what onecurve.ranks.run returned, or the TimedOut that it raised
-    out: Path  # where the run was told to write
-    text: str  # of the script
-    setting: Setting  # how the script was run
-    rows: list = field(default_factory=list)  # metrics.csv: (loss, correct, total)
-    weights: dict | None = None  # model.pth
-    locations: list = field(default_factory=list)  # where its tensors were
-    unread: dict = field(default_factory=dict)  # of those two: name -> why not read
+    `rows` has (loss, correct, total) for each epoch in metrics.csv, `weights` what
+    model.pth holds, or None, and `locations` where its tensors were; `why` says which
+    of these files could not be read.
+    """
 
-    @property
-    def hangs(self):
-        """Return whether the run took too long."""
-        return failures.is_late(self.result)
+    def __init__(self, events, result, out, text, setting):
+        super().__init__(events)
+        self.result = result  # what ranks.run returned, or the TimedOut that it raised
+        self.out = out  # where the run was told to write
+        self.text = text  # of the script
+        self.setting = setting  # how the script was run
+        self.hangs = failures.is_late(result)
+        self.stdout = result.stdout
+        self.status = 1 if self.hangs else result.returncode
+        self.locations = []
+        self.why = {}
+        self.rows = self.read("metrics.csv", compare.read) or []
+        self.weights = self.read("model.pth", torch.load, map_location=self.to_cpu)
 
-    @property
-    def status(self):
-        """Return 0 where all ranks ended well."""
-        return 1 if self.hangs else self.result.returncode
+    def to_cpu(self, storage, location):
+        """Take a storage of model.pth, which says where it was, to the CPU."""
+        self.locations.append(location)
+        return storage
 
-    @property
-    def stdout(self):
-        """Return what the ranks printed."""
-        return self.result.stdout
+    def read(self, name, function, **options):
+        """Return what a function returns for a file of the run, or None."""
+        path = self.out / name
+        if not path.exists():
+            return None
+        try:
+            return function(path, **options)
+        except Exception as error:  # noqa: BLE001, whatever a script has written there
+            lines = str(error).splitlines()
+            self.why[name] = lines[0] if lines else "it is empty"
+            return None
 
     def too_long(self):
         """Return in words that a run hangs, or was stopped, and where each rank was."""
@@ -73,11 +78,7 @@ class Record(Seen):
             told = (
                 f"was stopped: a rank has computed for {seconds}, a right one for few"
             )
-        return told + self.whereabouts()
-
-    def whereabouts(self):
-        """Return a line for each rank: where it was when the run was ended."""
-        return failures.whereabouts(self.result, self.text, self)
+        return told + failures.whereabouts(self.result, self.text, self)
 
     def error(self):
         """Return in words why the run failed; the folder of the run is left out."""
@@ -99,6 +100,12 @@ class Record(Seen):
         Its cause and its repair are the learner's to find. A model that is split among
         ranks is not looked at.
         """
+        for rank in self.ranks:
+            for event in self.of("not_waited", rank):
+                raise Wrong(
+                    f"On rank {rank} nobody waited for {event['name']}: its result may "
+                    "be used before it is there."
+                )
         if self.of("cannot_tell"):
             return
         for found in rules.findings(self):
@@ -112,9 +119,9 @@ class Record(Seen):
 
     def state_dict(self):
         """Return the tensors of model.pth. Raises Wrong where there is none."""
-        reason = self.unread.get("model.pth")
-        if reason:
-            raise Wrong(f"model.pth cannot be read as a state_dict: {reason}")
+        if "model.pth" in self.why:
+            why = self.why["model.pth"]
+            raise Wrong(f"model.pth cannot be read as a state_dict: {why}")
         if not isinstance(self.weights, dict) or not self.weights:
             raise Wrong("There is no model.pth that holds a state_dict.")
         for name, value in self.weights.items():
@@ -122,47 +129,46 @@ class Record(Seen):
                 raise Wrong(f"{name} in model.pth is a DTensor: a shard of a tensor.")
         return self.weights
 
-    def curve(self, epochs=None):
+    def curve(self):
         """Return metrics.csv as rows. Raises Wrong unless it has all epochs."""
-        reason = self.unread.get("metrics.csv")
-        if reason:
-            raise Wrong(f"metrics.csv cannot be read: {reason}.{self.lost_sum()}")
+        if "metrics.csv" in self.why:
+            why = self.why["metrics.csv"]
+            raise Wrong(f"metrics.csv cannot be read: {why}.{self.lost_sum()}")
         if not self.rows and not self.of("step"):
             raise Wrong(
                 "The run ends without an error, but it has not trained: no optimizer "
                 "took a step, and metrics.csv has no epoch."
             )
-        epochs = epochs or self.setting.epochs
-        if len(self.rows) != epochs:
-            raise Wrong(f"metrics.csv has {len(self.rows)} epochs, expected {epochs}.")
         return self.rows
 
     def expect_learning(self):
         """Raise Wrong unless a run has all epochs, the loss falls, and it has saved."""
-        losses = [loss for loss, _, _ in self.curve()]
+        self.expect_epochs(self.setting.epochs)
+        losses = [loss for loss, _, _ in self.rows]
         if not losses[-1] < losses[0]:
             told = ", ".join(f"{loss:.4f}" for loss in losses)
             raise Wrong(f"The loss does not fall: {told}")
         self.state_dict()
 
+    def expect_epochs(self, count):
+        """Raise Wrong unless metrics.csv has so many epochs."""
+        if len(self.curve()) != count:
+            raise Wrong(f"metrics.csv has {len(self.rows)} epochs, expected {count}.")
+
     def expect_curve(self, expected, what="one process"):
         """Raise Wrong unless losses and counts are another run's, and it has saved."""
-        rows = self.curve(len(expected.rows))
-        for epoch, (ours, theirs) in enumerate(
-            zip(rows, expected.rows, strict=True), start=1
-        ):
-            loss, correct, total = ours
-            right_loss, right_correct, right_total = theirs
-            if not math.isclose(loss, right_loss, rel_tol=CLOSE):  # nor is NaN
-                raise Wrong(
-                    f"The loss of epoch {epoch} is {loss:.6f}; that of {what} is "
-                    f"{right_loss:.6f}.{self.lost_sum()}"
-                )
-            if (correct, total) != (right_correct, right_total):
-                raise Wrong(
-                    f"The count of epoch {epoch} is {correct} of {total}; that of "
-                    f"{what} is {right_correct} of {right_total}.{self.lost_sum()}"
-                )
+        self.expect_epochs(len(expected.rows))
+        pairs = zip(self.rows, expected.rows, strict=True)
+        for epoch, (ours, right) in enumerate(pairs, start=1):
+            told = ""
+            if not math.isclose(ours[0], right[0], rel_tol=CLOSE):  # nor is NaN
+                told = f"The loss of epoch {epoch} is {ours[0]:.6f}; that of {what} is "
+                told += f"{right[0]:.6f}."
+            elif ours[1:] != right[1:]:
+                told = f"The count of epoch {epoch} is {ours[1]} of {ours[2]}; that of "
+                told += f"{what} is {right[1]} of {right[2]}."
+            if told:
+                raise Wrong(told + self.lost_sum() + self.parting(expected, what))
         self.state_dict()
 
     def lost_sum(self):
@@ -173,6 +179,44 @@ class Record(Seen):
             " dist.reduce gives the sum to one rank only, which was not rank 0. What "
             "the others have then is undefined: here, -1."
         )
+
+    def parting(self, right, what):
+        """Return in words where the training parts from a right run on as many ranks.
+
+        Before the first step, or in the number of images of a rank or the norm of the
+        gradient in a step.
+        """
+        if len(self.ranks) != len(right.ranks):
+            return ""
+        for rank in self.ranks:
+            if self.initial_weights(rank) != right.initial_weights(rank):
+                return (
+                    f"\nBefore the first step, the weights of rank {rank} are not "
+                    f"those of {what}."
+                )
+        pairs = zip(self.steps(), right.steps(), strict=False)
+        for step, (ours, theirs) in enumerate(pairs, start=1):
+            for fact, number in ours.items():
+                other = theirs[fact]
+                if not math.isclose(number, other, rel_tol=CLOSE):
+                    return (
+                        f"\nIn step {step} {fact} {number:.4g}; in {what}, {other:.4g}."
+                    )
+        return ""
+
+    def steps(self):
+        """Yield {what it is, in words: number} for each step."""
+        squares = []
+        for each in self.on_all("state"):
+            squares.append([one["squares"] for one in each if not one["stepped"]])
+        for passes, shares in zip(
+            self.training_passes(), zip(*squares, strict=False), strict=False
+        ):
+            facts = {}
+            for rank, one in enumerate(passes):
+                facts[f"the number of images on rank {rank} is"] = len(one["rows"])
+            facts["the norm of the whole gradient is"] = math.sqrt(sum(shares))
+            yield facts
 
     def expect_weights(self, expected, what="one process"):
         """Raise Wrong unless model.pth has the tensors of another run, in any order."""
@@ -188,25 +232,16 @@ class Record(Seen):
 
     def expect_devices(self, *expected):
         """Raise Wrong unless the layers of rank 0 trained on certain fake GPUs."""
-        found = self.devices()
+        found = sorted({event["device"] for event in self.of("gpu backward")})
         if found != list(expected):
             raise Wrong(
                 f"The network trained on {' and '.join(found)}, expected "
                 f"{' and '.join(expected)}."
             )
 
-    def devices(self, rank=0):
-        """Return the names of the devices that layers trained on, on fake GPUs."""
-        return sorted({event["device"] for event in self.of("gpu backward", rank)})
-
-    def steps_of_training(self, rank=0):
-        """Return the events of a rank's passes through the network for training."""
-        return [event for event in self.of("pass", rank) if event["grad"]]
-
     def initial_weights(self, rank=0):
         """Return digests of the weights that a rank begins with, in order."""
-        begun = self.of("weights", rank)
-        return list(begun[0]["weights"].values()) if begun else []
+        return [event["weights"] for event in self.of("start", rank)]
 
 
 def listed(numbers):

@@ -1,20 +1,20 @@
 """A rank of the lab: the judge's recorder, and what exercises ask for besides."""
 
+import math
 import resource
 from inspect import signature
 
 import torch
 
-from onecurve.events import Log, local_part
+from onecurve.events import Log, digest, local_part
+from onecurve.exact import InDouble
 from onecurve.files import Files
-from onecurve.hooks import Hooks
+from onecurve.hooks import Hooks, is_replicated
 from onecurve.replace import replace
 from tools.lab import fake_cuda
 
 WORKERS = ["num_workers", "prefetch_factor", "persistent_workers", "timeout"]
 WORKERS += ["multiprocessing_context"]
-FLOATS = {torch.float32, torch.float64}
-CLASSES = 10  # of digits, and so the scores of the last layer
 LARGEST = 2**28  # bytes of a file: a script that prints for ever must not fill the disk
 
 
@@ -29,30 +29,27 @@ def state_of(optimizer):
     return held
 
 
-def with_dtype_of_weight(module, args):
-    """Return a module's arguments, the first as float64 where its weight is.
+def squares_of(tensor):
+    """Return the sum of the squares of what this rank has of a tensor.
 
-    The lab runs a script in float64, in which its own `.float()` is an error.
+    Not by PyTorch, since the fake GPUs would take time for it.
     """
-    weight = module._parameters.get("weight")
-    if weight is None or not args or not isinstance(args[0], torch.Tensor):
-        return args
-    if {args[0].dtype, weight.dtype} == FLOATS:
-        return args[0].to(weight.dtype), *args[1:]
-    return args
+    with torch._C.DisableTorchFunction():
+        numbers = local_part(tensor).flatten().tolist()
+    return math.fsum(number * number for number in numbers)
 
 
 class Recorder(Hooks):
     """Hooks of a whole run, which write down besides what the exercises ask for.
 
-    Nothing that the script computes is changed by it, but for `with_dtype_of_weight`,
-    data loaders' workers and what `reduce` leaves undefined.
+    Nothing that the script computes is changed by it, but for data loaders' workers and
+    what `reduce` leaves undefined.
     """
 
     def __init__(self, rank, log):
         super().__init__(log)
         self.rank = rank
-        self.pending = {}  # collectives that nobody has waited for
+        self.pending = {}  # asynchronous collectives that nobody has waited for
 
     def install(self):
         """Put the methods below in place."""
@@ -60,30 +57,28 @@ class Recorder(Hooks):
         for name in "wait", "get_future", "is_completed":
             replace(f"torch.distributed:Work.{name}", self.wait)
 
+    def training_begins(self, network):
+        """Before a pass for training: with which weights the first one begins."""
+        if not self.networks:
+            parts = [digest(parameter) for parameter in network.parameters()]
+            self.log.write("start", weights=parts)
+        super().training_begins(network)
+
     def before_step(self, optimizer, args, kwargs):
         """Before a step of an optimizer, also of one that another one calls."""
-        self.log.write("state", numbers=state_of(optimizer), stepped=False)
+        squares = 0  # of whole gradients on rank 0, and of all parts of sharded ones
+        for parameter in self.parameters(optimizer).values():
+            counts = self.rank == 0 or not is_replicated(parameter)
+            if counts and parameter.grad is not None:
+                squares += squares_of(parameter.grad)
+        numbers = state_of(optimizer)
+        self.log.write("state", numbers=numbers, stepped=False, squares=squares)
         super().before_step(optimizer, args, kwargs)
 
     def after_step(self, optimizer, args, kwargs):
         """After a step of an optimizer, also of one that another one calls."""
         self.log.write("state", numbers=state_of(optimizer), stepped=True)
         super().after_step(optimizer, args, kwargs)
-
-    def module_call(self, original, module, *args, **kwargs):
-        """Around a call of a module; the last layer makes the scores of ten digits."""
-        args = with_dtype_of_weight(module, args)
-        if args and getattr(module, "out_features", None) == CLASSES:
-            self.units(args[0])
-        return super().module_call(original, module, *args, **kwargs)
-
-    def units(self, hidden):
-        """Before the layer that makes the scores: which units of each image are 0."""
-        with torch._C.DisableTorchFunction():  # unseen by the fake GPUs
-            zero = local_part(hidden) == 0
-            grad = torch.is_grad_enabled()
-            zeros = len(zero.nonzero())
-            self.log.write("units", grad=grad, zeros=zeros, count=zero.numel())
 
     def loader_init(self, original, loader, *args, **options):
         """Around the constructor of a DataLoader: without workers, which cost time."""
@@ -96,28 +91,26 @@ class Recorder(Hooks):
         """When a collective returns: an asynchronous one is not over."""
         if isinstance(result, torch.distributed.Work):
             # the result is kept, or another may get its id
-            self.pending[id(result)] = name, given, result
-        else:
-            self.collective_is_over(name, given)
+            self.pending[id(result)] = name, result
+        elif name == "reduce" and self.rank not in map(given.get, ("dst", "group_dst")):
+            given["tensor"].detach().fill_(-1)  # undefined: Gloo leaves partial sums
+            self.log.write("undefined")
 
     def wait(self, original, work, *args, **options):
-        """Around the ways to wait for an asynchronous collective: it is over.
+        """Around the ways to wait for an asynchronous collective.
 
         To take its future, or to ask until it is completed, is to wait as well.
         """
         result = original(work, *args, **options)
-        if result and id(work) in self.pending:
-            name, given, _ = self.pending.pop(id(work))
-            self.collective_is_over(name, given)
+        if result:
+            self.pending.pop(id(work), None)
         return result
 
-    def collective_is_over(self, name, given):
-        """When this rank is through with a collective, given its arguments by name."""
-        self.log.write("collective", name=name)
-        receivers = given.get("dst"), given.get("group_dst")
-        if name == "reduce" and self.rank not in receivers:
-            given["tensor"].detach().fill_(-1)  # undefined: Gloo leaves partial sums
-            self.log.write("undefined")
+    def script_ends(self):
+        """When the script has come to its end."""
+        super().script_ends()
+        for name, _ in self.pending.values():
+            self.log.write("not_waited", name=name)
 
 
 def record(rank, folder, path, fake=""):
@@ -130,6 +123,8 @@ def record(rank, folder, path, fake=""):
     recorder = Recorder(rank, log)
     recorder.install()
     Files(None, log).install()
+    if torch.get_default_dtype() == torch.float64:
+        InDouble(lambda: None).__enter__()  # what a script says is float32 is not
     if fake:
         getattr(fake_cuda, fake)(
             lambda kind, **facts: log.write(f"gpu {kind}", **facts)

@@ -3,7 +3,8 @@
 import json
 from dataclasses import asdict, dataclass
 
-ALL = 4000, 1000  # the training and test images of data/sample
+# As a check runs a script: small, and in float64, which has other initial weights.
+SMALL = {"train": 512, "test": 101, "epochs": 2, "float64": True}
 # Another number of ranks and of images than a page has, which a script has to fit, too:
 # 165 images a rank are ten batches of 16, and one of 5. The ranks have 34, 34 and 33
 # test images.
@@ -15,13 +16,14 @@ class Setting:
     """How a script is run."""
 
     processes: int  # ranks; 0: one process, without torchrun
-    images: tuple = ALL  # of training and of test
+    train: int = 4000  # images; these are all of data/sample
+    test: int = 1000  # images
     batch: int = 64  # images per step, of all ranks together
     epochs: int = 3  # with those before it resumes
     flags: tuple = ()  # further ones of the script
     resume: int = 0  # epochs that a first run trains, before one with --resume
     fake: str = ""  # the name of a function of tools.lab.fake_cuda
-    float64: bool = False  # other initial weights, too
+    float64: bool = False
 
     def save(self, path):
         """Write the setting to a file, for `make try LAST=1`."""
@@ -39,17 +41,9 @@ class Setting:
         text = f"on {self.processes} ranks" if self.processes > 1 else "in one process"
         if self.fake:
             text += f", on fake hardware ({self.fake.replace('_', ' ')})"
-        train, test = self.images
-        text += f": {train} training and {test} test images, "
+        text += f": {self.train} training and {self.test} test images, "
         text += f"{self.batch} images a step, "
         text += f"{self.epochs} epochs" if self.epochs > 1 else "1 epoch"
         if self.resume:
             text += f", stopped and resumed after {self.resume}"
         return f"{text}, in float64" if self.float64 else text
-
-
-def read_setting(path):
-    """Return the Setting that a check has saved, or None where there is none."""
-    if not path.exists():
-        return None
-    return Setting(**json.loads(path.read_text()))

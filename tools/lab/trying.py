@@ -5,13 +5,14 @@ function `prepare_try` of its check.py makes files in the learner's folder, and 
 flags that name them. `make try LAST=1` repeats the run that the last check has judged.
 """
 
+import json
 import math
 from dataclasses import replace
 from itertools import zip_longest
 
 from onecurve import failures, ranks
 from tools.lab.progress import own_script, script_text
-from tools.lab.setting import Setting, read_setting
+from tools.lab.setting import Setting
 from tools.run import compare
 from tools.run.data import shown
 from tools.run.stages import CPU_PROCESSES, refuse
@@ -21,8 +22,8 @@ LIMIT = 15  # seconds without progress, or of computing
 
 def planned(exercise):
     """Return the Setting in which an exercise's page describes its script."""
-    asked = {"processes": CPU_PROCESSES.get(exercise.stage, 0)}
-    return Setting(**asked | exercise.tried)
+    processes = CPU_PROCESSES.get(exercise.stage, 0)
+    return Setting(**{"processes": processes} | exercise.tried)
 
 
 def show_run(title, record):
@@ -59,10 +60,13 @@ def try_script(exercise, last=""):
     They run as the page means it or, where `last` is not empty, as the last check did.
     """
     path = own_script(exercise)
-    setting = read_setting(path.with_name(".last")) if last else planned(exercise)
-    if setting is None:
-        number = exercise.number
-        refuse(f"no check has a run of yours to repeat: 'make check E={number}'")
+    setting = planned(exercise)
+    if last:
+        kept = path.with_name(".last")
+        if not kept.exists():
+            number = exercise.number
+            refuse(f"no check has a run of yours to repeat: 'make check E={number}'")
+        setting = Setting(**json.loads(kept.read_text()))
     why = failures.syntax_error(script_text(path))
     if why:
         refuse(f"{shown(path)} does not compile: {why}")

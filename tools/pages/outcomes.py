@@ -52,8 +52,8 @@ def run(stage, text, processes, fake="", limit=LIMIT):
 
 def lane(record, rank):
     """Return how many epochs a rank has trained, and the line at which it waits."""
-    images, _ = record.setting.images
-    steps = math.ceil(images / record.setting.batch)  # of an epoch
+    setting = record.setting
+    steps = math.ceil(setting.train / setting.batch)  # of an epoch
     epochs = len(record.of("step", rank)) // steps
     if "--resume" in record.result.cmd:  # the record is of this second run alone
         epochs += record.setting.resume

@@ -6,17 +6,17 @@ TWO_RANKS = {"processes": 2, "batch": 64}
 
 def check(run):
     for setting, rate in (TWO_RANKS, 0.1), (THREE_RANKS, 0.05):
-        record = run("--lr", str(rate), **setting)
+        record = run(flags=["--lr", rate], **setting)
         ranks = setting["processes"]
         batch = setting["batch"]
-        first = [record.steps_of_training(rank)[0] for rank in record.ranks]
-        step = sum(len(event["rows"]) for event in first)
+        step = sum(len(event["rows"]) for event in next(record.training_passes()))
         if step not in (batch, ranks * batch):
             raise Wrong(
                 f"The {ranks} ranks together take {step} images a step. With "
                 f"--batch-size {batch} it has to be {batch}, or {batch} on each rank."
             )
         fits = f"{rate * step / batch:g}"
-        expected = run.solution("--lr", fits, **{**setting, "batch": step})
+        fitting = setting | {"flags": ["--lr", fits], "batch": step}
+        expected = run.solution(**fitting)
         what = f"{step} images a step, as here, with a learning rate of {fits}"
         record.expect_curve(expected, what)

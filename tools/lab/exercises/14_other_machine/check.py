@@ -23,9 +23,9 @@ def check(run):
 def expect_counts(run, folder):
     """Raise Wrong unless a file of three GPUs is evaluated, on the CPU and on GPUs."""
     flags = prepare_try(folder)
-    right = re.findall("test (.*)", run.solution(*flags, processes=1).stdout)
+    right = re.findall("test (.*)", run.solution(flags=flags, processes=1).stdout)
     for processes, fake, where in (3, "", "no GPU"), (2, "three_gpus", "three GPUs"):
-        record = run(*flags, processes=processes, fake=fake)
+        record = run(flags=flags, processes=processes, fake=fake)
         if re.findall("test (.*)$", record.stdout.strip()) != right:
             raise Wrong(
                 f"With {where} {processes} processes print {record.stdout.strip()!r}; "

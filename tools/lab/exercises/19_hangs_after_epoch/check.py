@@ -23,5 +23,5 @@ def check(run):
 
 def starts(record, rank):
     """Return when a rank begins each epoch, in seconds: at its first training batch."""
-    times = [event["time"] for event in record.steps_of_training(rank)]
+    times = [each[rank]["time"] for each in record.training_passes()]
     return times[:: len(times) // EPOCHS]
