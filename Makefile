@@ -75,6 +75,7 @@ help-variables:
 #: QUICK=1      for bench: few and short rounds
 #: A=STAGE B=STAGE  for diff; S=STAGE for trace and restore; E=05 for the lab;
 #:              FROM=DIR for data, FROM=FILE for room
+#: ROSTER=FILE  for room: all names, one a line, to see who is silent
 #: LAST=1       for try: the run that the last check has judged, once more
 #: SCRIPT=train.py  for inspect; NPROC=3 ranks, ARGS="..." its flags
 #: TRACK=half_day  or day: for exercise, which then follows it; for handouts
@@ -150,7 +151,7 @@ restore:
 	@$(PY) -m tools.lab.commands restore "$$S"
 handouts room: $(STAGES)  ## for instructors: to print; who is where, FROM=FILE
 room:
-	@$(PY) -m tools.lab.commands room "$$FROM"
+	@$(PY) -m tools.lab.commands room "$$FROM" "$$ROSTER"
 handouts:
 	@$(PY) -m tools.pages.handouts "$${TRACK:-half_day}"
 

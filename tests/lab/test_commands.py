@@ -82,6 +82,9 @@ def test_a_reset_names_what_it_deletes_and_deletes_nothing_else(workshop):
     assert (folder / "07_one_half/mnist.py").exists()
     assert act("reset", "E=07").stdout == "exercise 07 is new again\n"
     assert list(folder.iterdir()) == [mine]
+    again = act("reset", "E=07")
+    assert again.returncode != 0
+    assert again.stderr.startswith("exercise 07 has not begun: nothing is deleted\n")
 
 
 @pytest.mark.parametrize(

@@ -136,21 +136,27 @@ ROOM = f"""\
 how do I begin?
 [12:58] Cy: 1 of 34 solved ({EASY}), next: {TIMING}
 [12:59] Ada: 2 of 34 solved ({EASY} {TIMING}), begun: {SAMPLER}
+12:95 **ada**: 2 of 34 solved ({EASY} {TIMING}), begun: {SAMPLER}
+First L: ready
 1:02 Cy: see you at 1:30
 """
 
 
 def test_a_room_says_who_is_ready_and_who_is_at_what_since_when(tmp_path):
     path = tmp_path / "chat.txt"
-    path.write_text(ROOM)
-    words = ["make", "room", f"FROM={path}", f"OUT={tmp_path}"]
-    *told, page = call(words).stdout.splitlines()
-    assert told == [
-        "2 ready; Eve: PyTorch 2.6.0; <i>Al</i>: disk",
-        f"{EASY}   2 solved",
-        f"{TIMING}   1 solved  Cy (4 min)",
-        f"{SAMPLER}   0 solved  Ada (10 min), <i>Al</i> (stuck for 12 min)",
-    ]
+    roster = tmp_path / "names.txt"
+    roster.write_text("Ada\nBob\nJo Ó\n", "latin-1")
+    words = ["make", "room", f"FROM={path}", f"OUT={tmp_path}", f"ROSTER={roster}"]
+    for encoding in "utf-16", "latin-1":
+        path.write_text(ROOM, encoding)
+        *told, page = call(words).stdout.splitlines()
+        assert told == [
+            "2 ready; Eve: PyTorch 2.6.0; <i>Al</i>: disk",
+            "silent: Jo_Ó",
+            f"{EASY}   2 solved",
+            f"{TIMING}   1 solved  Cy (4 min)",
+            f"{SAMPLER}   0 solved  Ada (10 min), <i>Al</i> (stuck for 12 min)",
+        ]
     assert page == (tmp_path / "room.html").as_uri()
     shown = (tmp_path / "room.html").read_text()
     assert 'http-equiv="refresh"' in shown

@@ -63,13 +63,13 @@ def test_no_shell_reads_what_make_is_given(tmp_path):
     python.chmod(0o755)
     targets = "diff data compare room handouts exercises exercise try inspect trace"
     targets += " check watch hint solution reset restore doctor notebooks"
-    names = "A B FROM OUT TRACK WHO E LAST NPROC SCRIPT S"
+    names = "A B FROM ROSTER OUT TRACK WHO E LAST NPROC SCRIPT S"
     given = [f"{name}={odd}" for name in names.split()]
     given += ["VENV=none", f"PYTHON={python}"]
     result = call(["make", *targets.split(), *given], cwd=checkout)
     assert (result.returncode, result.stderr) == (0, "")
     lines = result.stdout.splitlines()
-    assert lines.count(odd) == 22  # once for each text of each target
+    assert lines.count(odd) == 23  # once for each text of each target
     assert f"--ServerApp.root_dir={checkout}" in lines
     assert [path for path in checkout.iterdir() if path.name == "evil"] == []
 

@@ -105,9 +105,10 @@ def solution(exercise):
 def reset(exercise):
     """Throw the learner's folder for an exercise away."""
     folder = progress.workshop(exercise)
-    if folder.exists():
-        shutil.rmtree(folder)
-        print(f"exercise {exercise.number} is new again")
+    if not folder.exists():
+        refuse(f"exercise {exercise.number} has not begun: nothing is deleted")
+    shutil.rmtree(folder)
+    print(f"exercise {exercise.number} is new again")
 
 
 def restore(name):

@@ -5,6 +5,7 @@ Each of its methods `expect_...` raises Wrong where the script is wrong.
 
 import math
 import re
+from itertools import combinations
 
 import torch
 
@@ -100,12 +101,6 @@ class Record(Seen):
         Its cause and its repair are the learner's to find. A model that is split among
         ranks is not looked at.
         """
-        for rank in self.ranks:
-            for event in self.of("not_waited", rank):
-                raise Wrong(
-                    f"On rank {rank} nobody waited for {event['name']}: its result may "
-                    "be used before it is there."
-                )
         if self.of("cannot_tell"):
             return
         for found in rules.findings(self):
@@ -142,12 +137,20 @@ class Record(Seen):
         return self.rows
 
     def expect_learning(self):
-        """Raise Wrong unless a run has all epochs, the loss falls, and it has saved."""
+        """Raise Wrong unless a run has all epochs, the loss falls, and it has saved.
+
+        No two epochs may have the same order, where one is known.
+        """
         self.expect_epochs(self.setting.epochs)
         losses = [loss for loss, _, _ in self.rows]
         if not losses[-1] < losses[0]:
             told = ", ".join(f"{loss:.4f}" for loss in losses)
             raise Wrong(f"The loss does not fall: {told}")
+        orders = enumerate(self.readings(0, True), start=1)
+        for (epoch, one), (later, other) in combinations(orders, 2):
+            if one["indices"] and one["indices"] == other["indices"]:
+                told = f"Epochs {epoch} and {later} take the images in the same order."
+                raise Wrong(told)
         self.state_dict()
 
     def expect_epochs(self, count):

@@ -6,8 +6,8 @@ from inspect import signature
 
 import torch
 
+from onecurve import exact
 from onecurve.events import Log, digest, local_part
-from onecurve.exact import InDouble
 from onecurve.files import Files
 from onecurve.hooks import Hooks, is_replicated
 from onecurve.replace import replace
@@ -35,7 +35,7 @@ def squares_of(tensor):
     Not by PyTorch, since the fake GPUs would take time for it.
     """
     with torch._C.DisableTorchFunction():
-        numbers = local_part(tensor).flatten().tolist()
+        numbers = torch._C.TensorBase.tolist(local_part(tensor).flatten())
     return math.fsum(number * number for number in numbers)
 
 
@@ -124,7 +124,8 @@ def record(rank, folder, path, fake=""):
     recorder.install()
     Files(None, log).install()
     if torch.get_default_dtype() == torch.float64:
-        InDouble(lambda: None).__enter__()  # what a script says is float32 is not
+        replace("torch:load", exact.load)
+        exact.InDouble(lambda: None).__enter__()  # where a script asks for float32, too
     if fake:
         getattr(fake_cuda, fake)(
             lambda kind, **facts: log.write(f"gpu {kind}", **facts)
