@@ -20,9 +20,11 @@ hooks      what is written down of its network, optimizers and the rest
 samples    digests of samples and random generators, which both use
 numbers    what one rank prints, and what the others would
 equal      what several ranks compute, and one with the same batches
+plain      one process without what splits a model
 exact      float64, no dropout, fixed statistics: for `equal`
 exchange   whether what each rank computed alone was exchanged
 gradients  whether several ranks and one have the same gradients
+alone      whether their gradients are made of what each would compute alone
 seen       what was written down, for the rules
 shares     rules: which samples a rank takes
 steps      rules: weights, gradients, learning rates

@@ -5,16 +5,21 @@ The one rank takes those batches merged.
 """
 
 import math
+from inspect import signature
 
 import torch
 
 from onecurve.exact import as_read, in_double, like
 from onecurve.exchange import OwnGradients
 from onecurve.hooks import Hooks
-from onecurve.samples import changed, generator_states
+from onecurve.replace import replace
+from onecurve.samples import changed, generator_states, generators, set_generators
 
 STEPS = 6  # that are compared
 NUMBERS = 2_000_000  # of each tensor that are kept, evenly spaced
+BEGIN = "generators.pt"  # where their states are when an optimizer is made
+LOSSES = ["cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss"]
+LOSSES += ["binary_cross_entropy", "binary_cross_entropy_with_logits", "huber_loss"]
 
 
 class CannotTell(Exception):
@@ -34,6 +39,55 @@ class Steps(Hooks):
         self.own = OwnGradients()
         self.known = set()  # ids of the parameters whose gradients DDP exchanges
         self.since = {}  # the latest step: "past", "unsynced", "clipped": lines
+        self.losses = []  # of the backward passes since the latest step
+        self.sums = []  # of the losses of all samples, or tokens, since then
+        self.left = False  # whether gradients of the step before were still there
+        self.in_loss = False
+
+    def install(self):
+        """Put the methods below in place."""
+        super().install()
+        replace("torch.optim:Optimizer.__init__", self.optimizer_made)
+        for name in LOSSES:
+            replace(f"torch.nn.functional:{name}", self.loss_function)
+
+    def optimizer_made(self, original, optimizer, *args, **options):
+        """Around the constructor of an optimizer: training begins about here."""
+        original(optimizer, *args, **options)
+        self.keep(BEGIN, generators())
+
+    def loss_function(self, original, input, target, *args, **options):
+        """Around a loss: keep the sum of which it is, or has the mean."""
+        outermost = not self.in_loss
+        self.in_loss = True
+        try:
+            loss = original(input, target, *args, **options)
+        finally:
+            self.in_loss = not outermost
+        if outermost and torch.is_grad_enabled() and loss.dim() == 0:
+            given = signature(original).bind(input, target, *args, **options).arguments
+            is_sum = given.get("reduction") == "sum"
+            count = 1 if is_sum else count_of(target, given)
+            self.sums.append(loss.detach().item() * count)
+        return loss
+
+    def backward(self, original, loss, *args, **options):
+        """Around Tensor.backward."""
+        outermost = not self.in_backward
+        if outermost and not self.losses:
+            self.passes_begin()
+        super().backward(original, loss, *args, **options)
+        if outermost:
+            self.losses.append(loss.detach().item() if loss.numel() == 1 else math.nan)
+            self.pass_ends()
+
+    def passes_begin(self):
+        """Before the first backward pass of a step."""
+        gradients = [one.grad for one in self.own.watched.values()]
+        self.left = any(one is not None and bool(one.any()) for one in gradients)
+
+    def pass_ends(self):
+        """After a backward pass."""
 
     def ddp_init(self, original, ddp, *args, **options):
         """Around the constructor of DDP: it exchanges what can be trained by then."""
@@ -65,7 +119,8 @@ class Steps(Hooks):
         with as_read():
             batch = in_double(super().next_batch(original, reading))
         sizes = reading.share["sizes"][reading.batches - 1 :]
-        self.keep(batch_name(reading), (batch, sizes[0] if sizes else None))
+        size = sizes[0] if sizes else None
+        self.keep(batch_name(reading), (batch, size, generators()))
         return batch
 
     def batch_came(self, reading):
@@ -109,12 +164,21 @@ class Steps(Hooks):
             "own": self.own_sums(),
             "wrapped": {self.names.get(one) for one in self.known},
             "since": dict(self.since),
+            "losses": self.losses,
+            "sums": self.sums,
+            "rates": [group["lr"] for group in optimizer.param_groups],
+            "left": self.left,
+            **self.more_facts(),
             "weights": weights,
             "taken": self.taken,
             "lost": self.lost or bool(changed(self.states or {}, generator_states())),
             "line": self.line(),
         }
         self.keep(f"gradients{self.steps}.pt", facts)
+
+    def more_facts(self):
+        """Return what else is kept of a step, as a dict."""
+        return {}
 
     def own_sums(self):
         """Return what this rank computed by itself, {name of a parameter: tensor}."""
@@ -130,6 +194,9 @@ class Steps(Hooks):
         self.lost = False
         self.unclipped = {}
         self.since = {}
+        self.losses = []
+        self.sums = []
+        self.keep(f"generators{self.steps}.pt", generators())
         if self.steps >= STEPS:
             self.end()
 
@@ -144,18 +211,98 @@ class Merged(Steps):
         reading.batches -= 1
         with as_read():
             kept = [torch.load(p, weights_only=False) for p in paths if p.exists()]
-            if not kept and reading.batches == 0:
+        if not kept and reading.batches == 0:
+            with as_read():
                 return super().next_batch(original, reading)  # they have no such loader
-            if not kept:
-                self.reading_ends(reading)
-                raise StopIteration
-            try:
-                counts = [count for _, count in kept]
-                batch = merged([batch for batch, _ in kept], counts)
-            except CannotTell as error:
-                self.cannot_tell(str(error))
-            self.batch_came(reading)
+        if not kept:
+            self.reading_ends(reading)
+            raise StopIteration
+        batch = self.together(kept)
+        self.batch_came(reading)
         return batch
+
+    def together(self, kept):
+        """Return one batch of those kept, (batch, number of samples, generators)."""
+        try:
+            return merged([one for one, _, _ in kept], [count for _, count, _ in kept])
+        except CannotTell as error:
+            return self.cannot_tell(str(error))
+
+
+class Alone(Merged):
+    """The work of one of several ranks in one process: its batches, random numbers.
+
+    Each step is taken by the gradients of the several ranks, so weights stay theirs.
+    """
+
+    def __init__(self, log, end, folder, sources):
+        super().__init__(log, end, folder, sources)
+        self.after_pass = []  # what parameters' gradients were, before and after each
+
+    def optimizer_made(self, original, optimizer, *args, **options):
+        """Around the constructor of an optimizer."""
+        super().optimizer_made(original, optimizer, *args, **options)
+        self.go_on_from(BEGIN)
+
+    def go_on_from(self, name):
+        """Set the generators as they were on the rank, where that was kept."""
+        path = self.sources[0] / name
+        if path.exists():
+            set_generators(torch.load(path, weights_only=False))
+
+    def together(self, kept):
+        """Return the rank's batch; its generators go on from there."""
+        batch, _, states = kept[0]
+        set_generators(states)
+        return batch
+
+    def passes_begin(self):
+        """Before the first backward pass of a step."""
+        super().passes_begin()
+        self.after_pass = [self.gradients()]
+
+    def pass_ends(self):
+        """After a backward pass."""
+        self.after_pass.append(self.gradients())
+
+    def gradients(self):
+        """Return the gradients of all parameters by name, 0 where there is none."""
+        found = {}
+        for key, parameter in self.own.watched.items():
+            gradient = parameter.grad
+            gradient = torch.zeros_like(parameter) if gradient is None else gradient
+            found[self.names.get(key, str(key))] = thinned(gradient)
+        return found
+
+    def more_facts(self):
+        """Return the gradients after each pass."""
+        return {"after_pass": self.after_pass}
+
+    def step_begins(self, optimizer):
+        """Before a step: it gets the gradients and rates of the several ranks."""
+        super().step_begins(optimizer)
+        path = self.sources[0] / f"gradients{self.steps}.pt"
+        if not path.exists():
+            self.end()
+        kept = torch.load(path, weights_only=False)
+        for group, rate in zip(optimizer.param_groups, kept["rates"], strict=False):
+            group["lr"] = rate
+        given = kept["given"]
+        for name, parameter in self.parameters(optimizer).items():
+            if name in given and given[name].numel() == parameter.numel():
+                parameter.grad = given[name].view_as(parameter).clone()
+
+    def step_ends(self, optimizer):
+        """After a step."""
+        super().step_ends(optimizer)
+        self.go_on_from(f"generators{self.steps}.pt")
+
+
+def count_of(target, given):
+    """Return how many numbers a loss is the mean of, by its target and arguments."""
+    if target.is_floating_point():
+        return target.numel()
+    return int((target != given.get("ignore_index", -100)).sum())
 
 
 def batch_name(reading):

@@ -12,9 +12,10 @@ import torch
 from onecurve.findings import finding
 
 CLOSE = 1e-6  # relative; right scripts are 1e-14 apart
-ROUNDED = 1e-3  # of a factor, and CURVED of 1 - cosine: an exchange in short numbers
+ROUNDED = 5e-3  # of a factor, and CURVED of 1 - cosine: an exchange in short numbers
 CURVED = 1e-4
 SHOWN = 3  # names of parameters
+THAWED = "wrap the model when each parameter that is to train requires it"
 LAST = "no_sync() for each backward() of a step but the last"
 
 
@@ -56,26 +57,24 @@ def compare(steps):
     for ranks in steps:
         if not names_of(ranks):
             return count, None  # FSDP's: it reduces them by itself
-        names = parted(ranks)
-        factor = common_factor(ranks, names) if names else 1
-        if factor is None or abs(factor / len(ranks) - 1) < ROUNDED:
-            return count, describe(ranks, names)
+        factor, off = best_factor(ranks)
+        if off:
+            return count, describe(ranks, off)
+        if abs(factor / len(ranks) - 1) < ROUNDED:
+            return count, finding("added", ranks[0]["line"], ranks=len(ranks))
         count += 1  # what a script scales afterwards was exchanged
     return count, None
 
 
-def common_factor(ranks, names):
-    """Return how much longer than the mean all gradients are on all ranks, or None."""
-    first = given_to(ranks[0], names[0])
-    if first is None or len(names) < len(names_of(ranks)):
-        return None
-    factor, _ = relation(first, mean_of(ranks, names[0]))
-    for rank in ranks:
-        for name in names:
-            given = given_to(rank, name)
-            if given is not None and not close(given, factor * mean_of(ranks, name)):
-                return None
-    return factor
+def best_factor(ranks):
+    """Return (times the mean that most gradients are, names of those that are not)."""
+    factors = [1, len(ranks)]
+    for name in names_of(ranks)[:1]:
+        given = given_to(ranks[0], name)
+        if given is not None:
+            factors.append(relation(given, mean_of(ranks, name))[0])
+    tried = [(factor, parted(ranks, factor)) for factor in factors]
+    return min(tried, key=lambda one: len(one[1]))
 
 
 def mean_of(ranks, name):
@@ -89,11 +88,11 @@ def given_to(rank, name):
     return rank["unclipped"].get(name, rank["given"].get(name))
 
 
-def parted(ranks):
-    """Return the names of the parameters whose given gradient is not the mean."""
+def parted(ranks, factor):
+    """Return the names of the parameters whose gradient is not so often the mean."""
     names = []
     for name in names_of(ranks):
-        mean = mean_of(ranks, name)
+        mean = factor * mean_of(ranks, name)
         given = [given_to(rank, name) for rank in ranks]
         if not all(one is None or close(one, mean) for one in given):
             names.append(name)
@@ -126,28 +125,26 @@ def relation(ours, theirs):
 
 def describe(ranks, names):
     """Return a Finding for a step in which some gradients are not the mean."""
-    first = ranks[0]
     count = len(names_of(ranks))
     which = f"{len(names)} of {count} parameters: {', '.join(names[:SHOWN])}"
     which += ", ..." if len(names) > SHOWN else ""
-    held = [name for name in names if given_to(first, name) is not None]
-    given = torch.cat([given_to(first, name).flatten() for name in held or names])
-    mean = torch.cat([mean_of(ranks, name).flatten() for name in held or names])
+    holders = [rank for rank in ranks if held_by(rank, names)]
+    first = holders[0]
+    held = held_by(first, names)
+    given = torch.cat([given_to(first, name).flatten() for name in held])
+    mean = torch.cat([mean_of(ranks, name).flatten() for name in held])
     factor, cosine = relation(given, mean)
     details = [which, f"{factor:.6f} times as long as the mean, cosine {cosine:.6f}"]
-    if 1 - cosine < CLOSE and abs(factor / len(ranks) - 1) < ROUNDED:
-        return finding("added", first["line"], details, ranks=len(ranks))
-    if all(is_alone(rank, name) for rank in ranks for name in names):
-        if are_given_alike(ranks, names):
-            return finding("clip", first["since"]["clipped"], details)
-        cause, repair = cause_of(first, names)
-        return finding("exchange", first["line"], [*details, cause], repair=repair)
-    unsynced = first["since"].get("unsynced")
-    if unsynced:
-        details.append(f"the last backward() of the step is in no_sync(): {unsynced}")
-        return finding("exchange", first["line"], details, repair=LAST)
-    details.append("some backward passes of the step are exchanged, others are not")
-    return finding("exchange", first["line"], details)
+    alone = all(is_alone(rank, name) for rank in ranks for name in names)
+    if alone and are_given_alike(ranks, names):
+        return finding("clip", first["since"]["clipped"], details)
+    cause, repair = cause_of(first, names, alone)
+    return finding("exchange", first["line"], [*details, cause], repair=repair)
+
+
+def held_by(rank, names):
+    """Return the names of those parameters for which an optimizer has a gradient."""
+    return [name for name in names if given_to(rank, name) is not None]
 
 
 def is_alone(rank, name):
@@ -167,23 +164,23 @@ def are_given_alike(ranks, names):
     return True
 
 
-def cause_of(rank, names):
-    """Return (why gradients are not exchanged, what repairs it), as far as is known."""
-    if not rank["wrapped"]:
-        return "no module is wrapped in DDP", "wrap the model, and call the wrapper"
-    unknown = [name for name in names if name not in rank["wrapped"]]
-    if unknown:
-        told = (
-            f"DDP does not know {unknown[0]}: it was frozen when the model was wrapped"
-        )
-        told += ", or is of another module"
-        return told, "wrap the model when each parameter that is to train requires it"
+def cause_of(rank, names, alone):
+    """Return (why gradients are not exchanged, what repairs it), as far as is known.
+
+    `alone` is whether each rank got what it computed by itself.
+    """
     since = rank["since"]
-    if since.get("past"):
+    unknown = [name for name in names if name not in rank["wrapped"]]
+    if alone and not rank["wrapped"]:
+        return "no module is wrapped in DDP", None
+    if alone and unknown:
+        told = f"DDP does not know {unknown[0]}: it was frozen when the model was"
+        return f"{told} wrapped, or is of another module", THAWED
+    if alone and since.get("past"):
         return f"the model is called past DDP at {since['past']}", "call the wrapper"
     if since.get("unsynced"):
-        told = (
-            f"the last backward pass of the step is in no_sync(): {since['unsynced']}"
-        )
-        return told, "no_sync() for each but the last backward pass of a step"
-    return "DDP wraps the model, and did not exchange them", "call the wrapper"
+        told = "the last backward() of the step is in no_sync()"
+        return f"{told}: {since['unsynced']}", LAST
+    if alone:
+        return "DDP wraps the model, and did not exchange them", "call the wrapper"
+    return "some backward passes of the step are exchanged, others are not", None

@@ -8,6 +8,7 @@ PATH = Path(__file__).parent / "findings.csv"
 
 # What follows from a mistake is none of its own; and what two rules find is one.
 FOLLOWS = {
+    "other_batches": {"weights", "gradient", "clip"},
     "exchange": {"weights", "clip", "gradient", "buffers"},
     "weights": {"gradient"},
     "gradient": {"added"},

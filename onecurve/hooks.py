@@ -1,5 +1,7 @@
 """What is written down of a run as it is: the events that the rules read."""
 
+import contextlib
+
 import torch
 
 from onecurve.events import digest
@@ -26,7 +28,7 @@ class Hooks(Loaders):
         replace("torch.distributed.fsdp:fully_shard", self.shard)
         replace("torch.distributed.algorithms.join:Join.__enter__", self.join)
         parallel = "torch.distributed.tensor.parallel"
-        replace(f"{parallel}:parallelize_module", self.split_model)
+        replace(f"{parallel}:parallelize_module", self.split_layers)
         for name in "send", "recv", "isend", "irecv":
             replace(f"torch.distributed:{name}", self.split_model)
         for name in "spawn", "start_processes":
@@ -47,8 +49,16 @@ class Hooks(Loaders):
         self.log.write("join")
         return original(*args, **options)
 
+    def split_layers(self, original, module, device_mesh=None, *args, **options):
+        """Around tensor parallelism: the ranks of a group share layers, and batches."""
+        ranks = []
+        with contextlib.suppress(RuntimeError, AttributeError):  # a mesh of two sides
+            ranks = torch.distributed.get_process_group_ranks(device_mesh.get_group())
+        self.log.write("split", ranks=ranks)
+        return original(module, device_mesh, *args, **options)
+
     def split_model(self, original, *args, **options):
-        """Around tensor parallelism, and messages as in a pipeline."""
+        """Around messages as in a pipeline."""
         self.cannot_tell("a model that is split among ranks is not looked at")
         return original(*args, **options)
 
@@ -121,6 +131,7 @@ class Hooks(Loaders):
 
     def script_ends(self):
         """When the script has come to its end: write down with which weights."""
+        self.left_early()
         for network in self.networks:
             self.write_weights(network, ["end"])
 

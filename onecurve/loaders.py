@@ -50,6 +50,7 @@ class Loaders(Recorder):
         self.states = None  # of the generators, after a batch, a pass or a step
         self.readings = Counter()  # line of a loader -> how often it was iterated over
         self.trained = Counter()  # line of a loader -> epochs of training
+        self.open = {}  # line of a loader -> its epoch that is being read
 
     def install(self):
         """Put the methods below in place."""
@@ -72,6 +73,7 @@ class Loaders(Recorder):
 
     def loader_iter(self, original, loader):
         """Around the beginning of an epoch; ends all where enough were trained."""
+        self.left_early(loader.line)
         if self.end and self.trained[loader.line] >= EPOCHS:
             self.end()
         self.readings[loader.line] += 1
@@ -84,7 +86,14 @@ class Loaders(Recorder):
             "line": loader.line,
             "number": self.readings[loader.line],
         }
+        self.open[loader.line] = reading
         return reading
+
+    def left_early(self, line=None):
+        """Write down the epoch of a loader, or of all, that was left before its end."""
+        for one in [line] if line else list(self.open):
+            if one in self.open:
+                self.reading_ends(self.open[one])
 
     def list_indices(self, original, reading, loader, *args):
         """Around where an epoch gets its sampler: its indices are listed at once."""
@@ -129,6 +138,7 @@ class Loaders(Recorder):
 
     def reading_ends(self, reading):
         """Write down an epoch at its end."""
+        self.open.pop(reading.facts["line"], None)
         steps, _, passes = reading.before
         trained = self.steps > steps
         if self.passes == passes:  # all batches first, as in list(loader)

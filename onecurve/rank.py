@@ -6,7 +6,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from onecurve import equal, exact, files, hooks, numbers, pretend
+from onecurve import equal, exact, files, hooks, numbers, plain, pretend
 from onecurve.events import Log
 
 TOGETHER = 10  # seconds that a rank waits for the others to have seen enough
@@ -33,10 +33,18 @@ def prepare(rank, task):
         own = folder / f"steps{rank}"
         own.mkdir()
         sources = sorted(folder.parent.glob("several/steps*"))
-        kind = equal.Steps if task.kind == "several" else equal.Merged
-        steps = kind(log, end, own, sources)
+        if task.kind == "several":
+            steps = equal.Steps(log, end, own, sources)
+        elif task.kind == "one":
+            steps = equal.Merged(log, end, own, sources)
+        else:  # whole, or such as "alone1"
+            number = task.kind.removeprefix("alone")
+            number = rank if number == "whole" else int(number)
+            steps = equal.Alone(log, end, own, [sources[number]])
         steps.install()
         exact.install(steps.drawn)
+        if task.kind != "several":
+            plain.install()
     files.Files(folder / "files", log).install()
     return recorder.script_ends if task.kind == "watch" else None
 

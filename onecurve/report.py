@@ -9,6 +9,10 @@ NOT_CHECKED = (
     "resuming, the end of an epoch, GPUs and NCCL, means of ranks' metrics, "
     "random numbers between batch and loss, batches without a DataLoader"
 )
+MADE_OF = {
+    False: "the mean of what each rank computes alone",
+    True: "the mean of what each rank computes with a whole model",
+}
 
 
 def counted(number, word):
@@ -28,6 +32,8 @@ def verdict(name, inspection):
     gradients = inspection.gradients
     if gradients.equal:
         return f"{told}, whose gradients are those of one process"
+    if gradients.alone:
+        return f"{told}, whose gradients are {MADE_OF[gradients.of_whole]}"
     why = gradients.why or "they were not asked for"
     return f"{told}; {NOT_COMPARED} with one process, since {why}"
 
@@ -74,6 +80,9 @@ def fine(inspection):
     if learns and gradients.equal and "gradient" not in names:
         steps = counted(gradients.equal, "step")
         lines.append(f"the gradients of {steps} are those of one process")
+    if learns and gradients.alone and "gradient" not in names:
+        steps = counted(gradients.alone, "step")
+        lines.append(f"the gradients of {steps} are {MADE_OF[gradients.of_whole]}")
     whole = [event for event in seen.of("weights") if event["weights"]]
     if whole and learns and not names & {"weights", "exchange"}:
         tensors = counted(len(whole[0]["weights"]), "tensor")
@@ -88,9 +97,10 @@ def fine(inspection):
 
 def samples(seen, names):
     """Return what can be said for sure of the samples that the ranks take."""
-    epochs = seen.first_epochs()
+    epochs = seen.takers().first_epochs()
     lines = []
-    if epochs and not names & {"samples", "overlap", "whole", "datasets"}:
+    wrong = names & {"samples", "overlap", "whole", "datasets"}
+    if epochs and not wrong:
         taken = sum(len(epoch["indices"]) for epoch in epochs)
         count = len(set().union(*(epoch["indices"] for epoch in epochs)))
         twice = taken - count or "none"
@@ -104,9 +114,12 @@ def unsure(inspection):
     """Return what was not compared."""
     told = [NOT_CHECKED]
     gradients = inspection.gradients
-    if not gradients.exchanged and not gradients.equal and not inspection.findings:
+    compared = gradients.exchanged or gradients.equal or gradients.alone
+    if not compared and not inspection.findings:
         told.append("whether gradients are exchanged")
-    if gradients.equal and gradients.why:
+    if gradients.alone:
+        told.append(f"a batch of all ranks in one process, since {gradients.why}")
+    elif gradients.equal and gradients.why:
         told.append(f"gradients of later steps, since {gradients.why}")
     elif gradients.why and "ERROR" in [one.level for one in inspection.findings]:
         told.append(f"gradients of one process, since {gradients.why}")
@@ -115,7 +128,7 @@ def unsure(inspection):
 
 def batch(inspection):
     """Return lines, one or none, on what a person has to compare."""
-    epochs = inspection.seen.first_epochs()
+    epochs = inspection.seen.takers().first_epochs()
     if not epochs:
         return []
     told = f"one batch is {len(epochs)} x {epochs[0]['sizes'][0]} samples"

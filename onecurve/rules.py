@@ -91,33 +91,46 @@ def differing(tables):
             yield text, values
 
 
+def other_batches(seen):
+    """Ranks that share the layers of a model, and take different batches."""
+    for passes in seen.training_passes():
+        for group in seen.groups():
+            rows = [passes[rank]["rows"] for rank in group]
+            if any(one != rows[0] for one in rows):
+                yield finding("other_batches", passes[group[0]]["line"])
+                return
+
+
 RULES = [
     steps.weights_differ,
-    steps.no_gradients,
     steps.schedules_differ,
+    steps.exchanges,
+    steps.clipped_alone,
+    steps.evaluated_network,
+    other_batches,
+    collectives_differ,
+    one_file,
+    numbers_of_rank_0,
+]
+OF_TAKERS = [  # of the ranks that take batches of their own
     shares.samples_shared,
     shares.other_samples_shared,
     shares.numbers_of_batches,
-    shares.same_order,
     shares.same_random_numbers,
-    steps.exchanges,
-    steps.clipped_alone,
     shares.evaluated_twice,
-    steps.evaluated_network,
-    collectives_differ,
-    gradient_cut,
-    one_file,
-    numbers_of_rank_0,
 ]
 OF_ONE = [steps.no_gradients, shares.same_order, gradient_cut]  # one rank tells these
 
 
 def findings(seen):
     """Return what all rules find in a run."""
-    meet = seen.of("ddp") or seen.of("collective_call")
+    meet = seen.of("ddp") or seen.of("split") or seen.of("collective_call")
     if seen.of("step") and not meet and len(seen.ranks) > 1:
         return [finding("apart", seen.of("step")[0]["line"])]
     found = []
-    for rule in RULES if len(seen.ranks) > 1 else OF_ONE:
+    for rule in OF_ONE + (RULES if len(seen.ranks) > 1 else []):
         found += rule(seen)
+    takers = seen.takers()
+    for rule in OF_TAKERS if len(takers.ranks) > 1 else []:
+        found += rule(takers)
     return found

@@ -18,6 +18,7 @@ TOO_SLOW = 124  # in place of an exit status
 PREPARE = "onecurve.rank:prepare"
 EXCHANGED = "onecurve.gradients:exchanged"
 COMPARE = "onecurve.gradients:compare"
+COMPARE_ALONE = "onecurve.alone:compare"
 
 
 class Command(NamedTuple):
@@ -38,7 +39,7 @@ class Task:
     working: str  # the folder in which it runs
     folder: str  # where the ranks write what they see
     ranks: int
-    kind: str  # watch, several or one
+    kind: str  # watch, several, one, alone and a rank, or whole
     scratch: str  # for temporary files
     patience: float  # seconds that a collective waits for the other ranks
 
@@ -49,6 +50,8 @@ class Comparison:
 
     exchanged: int = 0  # steps in which they are the mean of what the ranks computed
     equal: int = 0  # steps in which they are those of one rank
+    alone: int = 0  # steps in which they are made of what each rank computes alone
+    of_whole: bool = False  # so, on several ranks, whose models are not split
     why: str | None = None  # they could not be compared with one rank's, or no more
     findings: list = field(default_factory=list)
 
@@ -73,7 +76,7 @@ class Inspection:
 def run_kind(command, kind, folder):
     """Run the script once; return what ranks.run does, and a Seen."""
     path, flags, count, module = command
-    if kind == "one":
+    if kind not in ("watch", "several", "whole"):
         count = 1
     place = folder / kind
     place.mkdir()
@@ -127,29 +130,61 @@ def run_exactly(command, kind, folder):
     return None
 
 
-def compare_gradients(command, folder):
+def compare_gradients(command, folder, split):
     """Return a Comparison of several ranks' gradients with their mean, and with one's.
 
     Where they are not exchanged, what one rank would compute tells nothing more.
+    `split` is whether the ranks share layers.
     """
     told = Comparison()
     told.why = run_exactly(command, "several", folder)
     if told.why:
         return told
     own = sorted((folder / "several").glob("steps*"))
-    told.exchanged, found = ranks.call(EXCHANGED, own)
+    found = None
+    if not split:  # there, what a rank computes is a part of a gradient
+        told.exchanged, found = ranks.call(EXCHANGED, own)
     if found and found.level == "ERROR":
         told.findings.append(found)
         told.why = "they are not exchanged"
         return told
+    differ = None
     told.why = run_exactly(command, "one", folder)
     if not told.why:
         one = folder / "one" / "steps0"
         told.equal, differ, told.why = ranks.call(COMPARE, own[0], one, command[2])
-        told.findings += [differ] if differ else []
-    if found and not told.equal:  # added up: right, where they are those of one rank
+    if not told.equal:
+        alone = compare_alone(command, folder, told)
+        if alone and (alone.level == "ERROR" or not differ):
+            differ = alone
+    if differ:
+        told.alone = 0
+        told.findings.append(differ)
+    # added up: right, where they are those of one rank
+    known = told.equal or told.alone or (differ and differ.name == "added")
+    if found and not known:
         told.findings.append(found)
     return told
+
+
+def compare_alone(command, folder, told):
+    """Have each rank's work done by one process; add to a Comparison what that tells.
+
+    Returns a Finding, or None.
+    """
+    numbers = range(command.ranks)
+    several = sorted((folder / "several").glob("steps*"))
+    alone = [folder / f"alone{number}" / "steps0" for number in numbers]
+    if any(run_exactly(command, f"alone{number}", folder) for number in numbers):
+        # it does not run on one rank: several without what splits a model
+        if run_exactly(command, "whole", folder):
+            return None
+        alone = sorted((folder / "whole").glob("steps*"))
+        told.of_whole = True
+    told.alone, differ, why = ranks.call(COMPARE_ALONE, several, alone)
+    if told.why and why:
+        told.why = f"{told.why}; {why}"
+    return differ
 
 
 def inspect(command, folder, compare=True):
@@ -176,5 +211,5 @@ def inspect(command, folder, compare=True):
         return Inspection(seen, found, stopped=told)
     if not compare:
         return Inspection(seen, found)
-    told = compare_gradients(command, folder)
+    told = compare_gradients(command, folder, bool(seen.of("split")))
     return Inspection(seen, name_what_follows(told.findings + found), told)

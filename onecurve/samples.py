@@ -32,12 +32,30 @@ def generator_states():
     return states
 
 
+def generators():
+    """Return the states of Python's, NumPy's and PyTorch's generators, to be set."""
+    numpy = sys.modules.get("numpy")
+    return {
+        "random": random.getstate(),
+        "torch": torch.get_rng_state(),
+        "numpy": numpy.random.get_state() if numpy else None,
+    }
+
+
+def set_generators(states):
+    """Have the generators go on from states that `generators` returned."""
+    random.setstate(states["random"])
+    torch.set_rng_state(states["torch"])
+    numpy = sys.modules.get("numpy")
+    if numpy and states["numpy"]:
+        numpy.random.set_state(states["numpy"])
+
+
 @contextlib.contextmanager
 def own_generators():
     """Seed the generators for a while, and leave them as they were."""
+    before = generators()
     numpy = sys.modules.get("numpy")
-    before = random.getstate(), torch.get_rng_state()
-    before_numpy = numpy and numpy.random.get_state()
     random.seed(0)
     torch.default_generator.manual_seed(0)  # torch.manual_seed keeps a traceback
     if numpy:
@@ -45,10 +63,7 @@ def own_generators():
     try:
         yield
     finally:
-        random.setstate(before[0])
-        torch.set_rng_state(before[1])
-        if numpy:
-            numpy.random.set_state(before_numpy)
+        set_generators(before)
 
 
 def changed(before, after):

@@ -42,6 +42,23 @@ class Seen:
             calls.append([call for call in called if call["whole"]])
         return calls
 
+    def groups(self):
+        """Return lists of ranks that share layers, by tensor parallelism: and batches.
+
+        A rank of its own is in a list of its own.
+        """
+        found = []
+        for rank in self.ranks:
+            together = [one["ranks"] for one in self.of("split", rank)]
+            group = max([[rank], *together], key=len)
+            if group not in found:
+                found.append(group)
+        return found
+
+    def takers(self):
+        """Return a Seen of the ranks that take batches of their own: one of a group."""
+        return Seen([self.events[min(group)] for group in self.groups()])
+
     def on_all(self, kind):
         """Return a list of the events of a kind for each rank."""
         return [self.of(kind, rank) for rank in self.ranks]

@@ -4,6 +4,8 @@ from collections import Counter
 
 from onecurve.findings import finding
 
+SPARE = 64  # samples that dealing leaves over, or adds
+ONCE = "a sampler for all of the data, or a part of it for each rank, not both"
 ALIKE = "order the data set alike on all ranks, by a generator with one seed"
 
 
@@ -37,9 +39,16 @@ def own_data(epochs):
         told = f"the data set has another order on each rank: of {len(counts)} samples"
         details = [f"{told}, {twice} are taken by several ranks"]
         yield finding("overlap", line, details, repair=ALIKE)
+        return
+    sizes = [epoch["size"] for epoch in epochs]
+    taken = [len(epoch["indices"]) for epoch in epochs]
+    details = [f"{looked}, none of them on several ranks"]
+    details.append(f"of {sizes} samples the ranks take {taken}")
+    pairs = zip(taken, sizes, strict=True)
+    if all(abs(one * len(epochs) - size) <= SPARE for one, size in pairs):
+        details.append("each deals its own to the ranks, as if all had the same")
+        yield finding("datasets", line, details, level="ERROR", repair=ONCE)
     else:
-        sizes = [epoch["size"] for epoch in epochs]
-        details = [f"{looked}, none of them on several ranks", f"sizes: {sizes}"]
         yield finding("datasets", line, details)
 
 
@@ -113,6 +122,7 @@ def same_random_numbers(seen):
 def alike(events, name, what):
     """Compare the states from which the generators of all ranks were drawn."""
     same = Counter()
+    first = []
     times = 0
     line = None
     for each in events:
@@ -120,13 +130,19 @@ def alike(events, name, what):
             times += 1
             line = line or each[0]["line"]
         for generator, state in each[0][name].items():
-            same[generator] += all(one[name].get(generator) == state for one in each)
+            alike = all(one[name].get(generator) == state for one in each)
+            same[generator] += alike
+            if alike and times == 1:
+                first.append(generator)
     details = []
     for generator, count in same.items():
         if count * 3 > times:
             details.append(f"generator {generator}: {count} of {times} times")
     if details:
         yield finding("random", line, details, what=what)
+    elif first:
+        told = f"at first, generator {', '.join(first)}; then they draw unlike often"
+        yield finding("random", line, [told], "LOOK", what=what)
 
 
 def evaluated_twice(seen):

@@ -1,0 +1,202 @@
+"""Are the gradients of several ranks made of what each would compute alone?
+
+One process for each rank is given its batches and its random numbers (`equal.Alone`).
+What the optimizer got on several ranks has to be a sum of those gradients, each with a
+weight, and the weights tell what became of them: 1/W for each is their mean. Nothing
+is merged, and nothing has to be known of a batch.
+"""
+
+from itertools import pairwise
+
+import torch
+
+from onecurve.exchange import LAST, SHOWN, given_to
+from onecurve.findings import finding
+from onecurve.gradients import close, read_steps
+
+CLOSE = 1e-5  # of weights; right scripts are 1e-9 apart
+OTHER = "rank {rank} alone has another loss: {alone:.6f} in place of {ours:.6f}"
+MEANS = "divide each rank's sum by the count of all ranks, over their number"
+
+
+UNKNOWN = "what each rank's loss is a mean of is not known"
+
+
+class Unclear(Exception):
+    """What several ranks and one compute cannot be compared: says why."""
+
+
+def compare(several, alone):
+    """Compare steps in the folders of several ranks, and of one process for each.
+
+    Returns (number of steps that are right, Finding or None, why the next step cannot
+    be compared or None).
+    """
+    right = 0
+    unknown = None
+    for ranks, others in zip(read_steps(several), read_steps(alone), strict=False):
+        try:
+            found = judge(ranks, others)
+        except Unclear as why:
+            if str(why) != UNKNOWN:
+                return right, None, str(why)
+            unknown = UNKNOWN
+            found = None
+        if found:
+            return right, found, None
+        right += 1
+    return right, None, unknown if right else "on one rank, it takes no step"
+
+
+def judge(ranks, others):
+    """Return a Finding for one step, or None where it is right. Raises Unclear.
+
+    `ranks` has what each of several ranks wrote, `others` what each wrote alone.
+    """
+    share = share_of_one(ranks, others)
+    given, parts = columns(ranks, others)
+    largest = max(given, key=lambda name: given[name].numel())
+    mean = torch.full((len(parts[largest]),), share / len(ranks))
+    best = list(given)
+    for weights in mean, fitted(given, parts), fitted({largest: given[largest]}, parts):
+        off = [name for name in given if not fits(name, given, parts, weights)]
+        if not off:
+            return by_weights(ranks, others, (weights / share).view(len(ranks), -1))
+        best = min(best, off, key=len)
+    if len(best) == len(given):
+        raise_where_losses_differ(ranks, others)
+    some = {name: given[name] for name in best}
+    weights = fitted(some, parts)
+    details = ["it is no sum of what each rank computes alone"]
+    found = None
+    if all(fits(name, given, parts, weights) for name in some):
+        weights = (weights / share).view(len(ranks), -1)
+        found = by_weights(ranks, others, weights)
+    found = found or finding("gradient", ranks[0]["line"], details, ranks=len(ranks))
+    which = ", ".join(best[:SHOWN]) + (", ..." if len(best) > SHOWN else "")
+    found.details.append(f"{len(best)} of {len(given)} parameters: {which}")
+    return found
+
+
+def share_of_one(ranks, others):
+    """Return how many times a rank's own weight is in one process's. Raises Unclear.
+
+    1; or W, where one process has W times as many backward passes in a step.
+    """
+    passes = {len(rank["losses"]) for rank in ranks}
+    alone = {len(other["losses"]) for other in others}
+    if len(passes) > 1 or len(alone) > 1 or not min(passes | alone):
+        raise Unclear("the ranks have other numbers of backward passes in a step")
+    share = alone.pop() / passes.pop()
+    if share not in (1, len(ranks)):
+        raise Unclear("a step has another number of backward passes on one rank")
+    return share
+
+
+def columns(ranks, others):
+    """Return ({name: gradient that the optimizer got}, {name: what it is made of}).
+
+    The latter is a list of tensors: what each backward pass of each rank has added.
+    """
+    given = {}
+    parts = {}
+    passes = len(ranks[0]["losses"])
+    held = set.intersection(*(set(other["after_pass"][0]) for other in others))
+    for name in ranks[0]["weights"]:
+        gradient = given_to(ranks[0], name)
+        if name not in held or gradient is None:
+            continue
+        parts[name] = []
+        for other in others:
+            after = [sums[name] for sums in other["after_pass"][: passes + 1]]
+            for before, now in pairwise(after):
+                parts[name].append(now - before)
+        if any(one.shape != gradient.shape for one in parts[name]):
+            raise Unclear("its parameters have other shapes on one rank")
+        given[name] = gradient - others[0]["after_pass"][0][name]
+    if not given:
+        raise Unclear("on one rank, no parameter of that name has a gradient")
+    return given, parts
+
+
+def fitted(given, parts):
+    """Return the weights, of shape (ranks x passes), by which parts add up to given."""
+    gram = 0
+    right = 0
+    for name, gradient in given.items():
+        matrix = torch.stack(parts[name])
+        gram = gram + matrix @ matrix.T
+        right = right + matrix @ gradient
+    return torch.linalg.pinv(gram, rtol=1e-12, hermitian=True) @ right
+
+
+def fits(name, given, parts, weights):
+    """Return whether a parameter's gradient is the sum of its parts by weights."""
+    total = sum(w * part for w, part in zip(weights, parts[name], strict=True))
+    return close(given[name], total)
+
+
+def by_weights(ranks, others, weights):
+    """Judge weights of shape (ranks, passes), of which one process has 1 / ranks."""
+    line = ranks[0]["line"]
+    count = len(ranks)
+    of_passes = weights.sum(0)
+    if is_about(of_passes.min(), 0) and not is_about(of_passes.max(), 0):
+        number = int(of_passes.argmin()) + 1
+        told = (
+            f"the gradients of backward pass {number} of {len(of_passes)} are not in it"
+        )
+        return finding("exchange", line, [told], repair=LAST)
+    if not is_about(weights.max(1).values, weights.min(1).values):
+        raise Unclear("the backward passes of a step do not count alike")
+    of_ranks = weights.mean(1)
+    total = float(of_ranks.sum())
+    if is_about(of_ranks[0], total) and is_about(of_ranks[1:], 0):
+        told = "rank 0 got what it computed itself, and nothing of the others"
+        return finding("exchange", line, [told])
+    if is_about(total, 1):
+        return by_counts(ranks, others, of_ranks)
+    if is_about(total, count):
+        return finding("added", line, ranks=count)
+    told = f"direction equal, length {total:.6f}"
+    if is_about(total * count, 1):
+        told += f": a factor of {count}, the world size, is missing"
+    return finding("gradient", line, [told], ranks=count)
+
+
+def by_counts(ranks, others, weights):
+    """Judge what a number, such as the loss of a sample or token, counts on each rank.
+
+    Raises Unclear where it is not known.
+    """
+    divisors = [divisor_of(other) for other in others]
+    if None in divisors:
+        raise Unclear(UNKNOWN)
+    counts = weights / torch.tensor(divisors)
+    if is_about(counts / counts.mean(), 1):
+        return None
+    told = [f"1/{1 / float(one):.1f}" for one in counts]
+    details = [f"what one number counts depends on its rank: {', '.join(told)}"]
+    line = ranks[0]["line"]
+    return finding("gradient", line, details, repair=MEANS, ranks=len(ranks))
+
+
+def divisor_of(step):
+    """Return by what a step's sum of losses was divided, None where it is not known."""
+    if len(step["losses"]) != 1 or len(step["sums"]) != 1 or not step["losses"][0]:
+        return None
+    divisor = step["sums"][0] / step["losses"][0]
+    return divisor if abs(divisor - round(divisor)) < 1e-6 * divisor else None
+
+
+def is_about(ours, theirs):
+    """Return whether weights are equal but for rounding."""
+    return bool((torch.as_tensor(ours) - theirs).abs().max() < CLOSE)
+
+
+def raise_where_losses_differ(ranks, others):
+    """Raise Unclear where a rank alone computes another loss, so another gradient."""
+    for rank, (own, other) in enumerate(zip(ranks, others, strict=True)):
+        for ours, alone in zip(own["losses"], other["losses"], strict=False):
+            if abs(ours - alone) > CLOSE * abs(ours):
+                raise Unclear(OTHER.format(rank=rank, alone=alone, ours=ours))
