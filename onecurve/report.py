@@ -84,7 +84,7 @@ def fine(inspection):
         steps = counted(gradients.alone, "step")
         lines.append(f"the gradients of {steps} are {MADE_OF[gradients.of_whole]}")
     whole = [event for event in seen.of("weights") if event["weights"]]
-    if whole and learns and not names & {"weights", "exchange"}:
+    if whole and learns and not names & {"weights", "exchange", "other_batches"}:
         tensors = counted(len(whole[0]["weights"]), "tensor")
         steps = counted(len(seen.of("step")), "step")
         lines.append(f"{tensors} of weights are equal on all ranks, in {steps}")

@@ -103,12 +103,20 @@ def other_batches(seen):
 
 RULES = [
     steps.weights_differ,
+    steps.no_gradients,
     steps.schedules_differ,
+    shares.samples_shared,
+    shares.other_samples_shared,
+    other_batches,
+    shares.numbers_of_batches,
+    shares.same_order,
+    shares.same_random_numbers,
     steps.exchanges,
     steps.clipped_alone,
+    shares.evaluated_twice,
     steps.evaluated_network,
-    other_batches,
     collectives_differ,
+    gradient_cut,
     one_file,
     numbers_of_rank_0,
 ]
@@ -127,10 +135,10 @@ def findings(seen):
     meet = seen.of("ddp") or seen.of("split") or seen.of("collective_call")
     if seen.of("step") and not meet and len(seen.ranks) > 1:
         return [finding("apart", seen.of("step")[0]["line"])]
-    found = []
-    for rule in OF_ONE + (RULES if len(seen.ranks) > 1 else []):
-        found += rule(seen)
     takers = seen.takers()
-    for rule in OF_TAKERS if len(takers.ranks) > 1 else []:
-        found += rule(takers)
+    found = []
+    for rule in RULES:
+        looked_at = takers if rule in OF_TAKERS else seen
+        if len(looked_at.ranks) > 1 or rule in OF_ONE:
+            found += rule(looked_at)
     return found
