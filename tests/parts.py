@@ -10,6 +10,9 @@ on, so that eight numbers in a row run them all.
 Where a case says from which files it comes, it also runs if one of them has changed
 since all cases passed: passed.json has the digests that the latest run of them all saw.
 Where many have changed it is a quarter of those, which SAMPLE chooses as well.
+
+Of the tests that hold scripts, a run of all tests makes a quarter while these scripts
+are as they were when all of them passed. Who names files of tests gets all in them.
 """
 
 import functools
@@ -25,6 +28,10 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PASSED = Path(__file__).with_name("passed.json")
 PARTS = {}  # from the name of a list to how many of its cases run, and of how many
+SCRIPTS = {  # a folder of tests -> the scripts that they hold
+    "stages": ["0*/mnist.py"],
+    "beyond": ["0*/mnist.py", "beyond/**/*.py"],
+}
 FEW = 4  # cases that have changed are all run
 DIGESTS = {}  # from the name of a list to the digest of each of its cases, by its text
 
@@ -90,6 +97,29 @@ def pytest_configure(config):
     if not sample.isdecimal():
         raise pytest.UsageError(f"SAMPLE={sample}: take the number in a summary")
     os.environ["SAMPLE"] = sample
+    if config.args_source is pytest.Config.ArgsSource.TESTPATHS:
+        os.environ["NOTHING_NAMED"] = "1"
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config, items):
+    """Leave out three quarters of the tests that hold scripts, unless these changed."""
+    left_out = set()
+    for folder, patterns in SCRIPTS.items() if "NOTHING_NAMED" in os.environ else ():
+        tests = ROOT / "tests" / folder
+        own = [item for item in items if item.path.parent == tests]
+        sources = [tests, tests.parent / "conftest.py"]
+        for pattern in patterns:
+            sources += sorted(ROOT.glob(pattern))
+        name = f"tests in {folder}"
+        DIGESTS[name] = {folder: digest(sources)}
+        chosen = own
+        if read_passed().get(name) == DIGESTS[name] and not os.environ.get("ALL"):
+            chosen = own[int(os.environ["SAMPLE"]) % FEW :: FEW]
+        PARTS[name] = len(chosen), len(own)
+        left_out |= set(own) - set(chosen)
+    config.hook.pytest_deselected(items=list(left_out))
+    items[:] = [item for item in items if item not in left_out]
 
 
 def pytest_sessionfinish(session, exitstatus):

@@ -74,18 +74,20 @@ def test_case(case):
 """
 
 
-def run_tests(folder, text, *flags, **given):
+def run_tests(folder, text, *flags, paths=("tests",), **given):
     """Run a file of tests in a folder, with a parts.py of its own; return the result.
 
     `given` are ALL and SAMPLE.
     """
+    (folder / "pytest.ini").write_text("[pytest]\ntestpaths = tests\n")
     (folder / "tests").mkdir(exist_ok=True)
     shutil.copy(parts.__file__, folder / "tests")
     (folder / "tests" / "test_few.py").write_text(text)
-    env = {name: ENV[name] for name in ENV if name not in ("ALL", "SAMPLE")}
+    own = "ALL", "SAMPLE", "NOTHING_NAMED"
+    env = {name: ENV[name] for name in ENV if name not in own}
     env |= {"PYTHONPATH": folder / "tests", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     words = [sys.executable, "-m", "pytest", "-p", "parts", "-p", "no:cacheprovider"]
-    done = call([*words, *flags, "tests"], env=env | given, cwd=folder)
+    done = call([*words, *flags, *paths], env=env | given, cwd=folder)
     done.said = done.stdout + done.stderr
     return done
 
@@ -140,3 +142,28 @@ def test_what_has_changed_since_all_passed_runs_beside_the_part(tmp_path):
     changed = told(SAMPLE="0")
     assert "keyed: 2 of 4" in changed
     assert "1 failed, 1 passed" in changed
+
+
+def test_of_the_tests_of_unchanged_scripts_a_quarter_runs(tmp_path):
+    """In a run of all tests, and not where files are named."""
+
+    def told(*flags, paths=(), **given):
+        return run_tests(tmp_path, FEW, *flags, paths=paths, **given).said
+
+    for path in "tests/stages", "01_cpu":
+        (tmp_path / path).mkdir(parents=True)
+    (tmp_path / "tests/conftest.py").touch()
+    script = tmp_path / "01_cpu/mnist.py"
+    script.write_text("as it was")
+    shutil.copy(parts.__file__, tmp_path / "tests")
+    tests = FEW.replace('part("cases", range(20), every=4)', "range(20)")
+    (tmp_path / "tests/stages/test_one.py").write_text(tests)
+    named = told(paths=["tests/stages"])
+    assert "20 passed" in named and "in stages" not in named
+    assert "tests in stages: all 20" in told()  # nothing is known to have passed
+    xdist = "-p", "xdist", "-n", 2
+    for flags in (), xdist:
+        assert "tests in stages: 5 of 20 (ALL=1" in told(*flags, SAMPLE="5")
+    assert "tests in stages: all 20" in told(ALL="1")
+    script.write_text("changed")
+    assert "tests in stages: all 20" in told()

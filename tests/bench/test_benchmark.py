@@ -78,7 +78,11 @@ def test_the_table_has_medians_over_rounds():
 
 
 def test_a_picture_has_the_speed_up_of_the_most_processes_and_its_range():
-    found = figures.speedups({"scaling": made_up_cases()})
+    slow = {**made_up_cases()[1], "processes": 4, "samples": {"step": [0.4, 0.5]}}
+    two, four = made_up_cases(), [*made_up_cases(), slow]
+    ((_, speedup, *_),) = figures.speedups({"scaling": four})["8"]
+    assert speedup < 0.01
+    found = figures.speedups({"scaling": two})
     assert found == {"8": [[64, 1, 0.2, 4.5]]}
     (bars,) = figures.draw_speedups(found, "title").axes[0].containers
     _, _, (ranges,) = bars.lines

@@ -28,7 +28,7 @@ def right_scripts():
 SCRIPTS = right_scripts()
 
 
-@pytest.mark.parametrize("name", part("right scripts", SCRIPTS, 8))
+@pytest.mark.parametrize("name", part("right scripts", SCRIPTS, 16))
 def test_a_right_script_has_no_error(name, tmp_path):
     text, stage = SCRIPTS[name]
     path = tmp_path / stage / "mnist.py"

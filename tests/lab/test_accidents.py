@@ -128,7 +128,7 @@ def test_a_check_that_is_ended_leaves_nothing(tmp_path, monkeypatch, how):
         os.killpg(check.pid, how)  # a terminal sends it to all
     else:
         check.send_signal(how)
-    _, stderr = check.communicate(timeout=15)
+    _, stderr = check.communicate(timeout=60)
     assert stderr == ("stopped\n" if how == signal.SIGINT else "")
     _, alive = psutil.wait_procs(family, 10)
     assert alive == []

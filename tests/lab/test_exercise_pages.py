@@ -2,10 +2,14 @@
 
 import re
 
+import pytest
+
 from conftest import ROOT
 from onecurve import ranks
+from parts import part
 from tools.lab.exercise import PARTS, along_the_path, find_exercise
-from tools.run.stages import CPU_PROCESSES, EVERY, script
+from tools.pages.switches import read_outcomes
+from tools.run.stages import CPU_PROCESSES, EVERY
 
 HALF = "(hidden).to(DEVICE)", "(hidden.to(SECOND)).to(DEVICE)"  # of 19's two mistakes
 QUOTED = re.compile(r"losses\s+(?:are|become)\s+(\S+),\s+(\S+)\s+and\s+(\S+\d)")
@@ -38,17 +42,37 @@ def losses(text, stage, folder):
     return tuple(f"{float(loss):.4f}" for loss in found)
 
 
-def test_a_page_quotes_the_losses_of_a_right_script(tmp_path):
-    stage_1 = losses(script("01_cpu").read_text(), "01_cpu", tmp_path)
-    quoted = {}
+def quoted():
+    """Return {number: losses that its page quotes}, but for those of the stages."""
+    stage_1 = tuple(f"{row[0]:.4f}" for row in read_outcomes()["right"]["01_cpu"]["1"])
+    found = {}
     for exercise in along_the_path():
-        for told in QUOTED.findall(exercise.text):
-            if told != stage_1:
-                quoted.setdefault(exercise.number, []).append(told)
-    mended = find_exercise("28").script("start").replace(*HALF)
-    expected = {"28": [losses(mended, "06_model_parallel", tmp_path)]}
-    for number in OTHERS:
-        right = find_exercise(number)
-        told = losses(right.script("solution"), right.stage, tmp_path)
-        expected.setdefault(number, []).append(told)
-    assert quoted == expected
+        told = [one for one in QUOTED.findall(exercise.text) if one != stage_1]
+        if told:
+            found[exercise.number] = told
+    return found
+
+
+def right_scripts(number):
+    """Return the right scripts whose losses a page quotes, in their order there."""
+    exercise = find_exercise(number)
+    mended = [exercise.script("start").replace(*HALF)] if number == "28" else []
+    return [*mended, exercise.script("solution")]
+
+
+def test_only_some_pages_quote_losses_that_are_not_those_of_the_stages():
+    assert sorted(quoted()) == sorted(OTHERS)
+
+
+def sources(number):
+    """Return what quoted losses come from."""
+    exercise = find_exercise(number)
+    return [exercise.text, *right_scripts(number), ROOT / "data/sample"]
+
+
+@pytest.mark.parametrize("number", part("losses of exercises", OTHERS, 4, sources))
+def test_a_page_quotes_the_losses_of_a_right_script(number, tmp_path):
+    expected = []
+    for text in right_scripts(number):
+        expected.append(losses(text, find_exercise(number).stage, tmp_path))
+    assert quoted()[number] == expected

@@ -6,12 +6,15 @@ from types import SimpleNamespace
 
 import pytest
 
+from conftest import ROOT
+from parts import part
 from tools.lab import commands, judge, trying
 from tools.lab.exercise import find_exercise
 from tools.lab.judge import run_script
 from tools.lab.progress import workshop
 from tools.lab.record import Wrong
 from tools.lab.setting import Setting
+from tools.run.stages import script
 
 FAILS = r"(.*\n)*Yours prints:\n(.*\n)*It (fails|hangs): "
 TRIED = [  # number, what is printed, in this order
@@ -19,6 +22,13 @@ TRIED = [  # number, what is printed, in this order
     ("26", rf"  epoch 2/3 {FAILS}.*\n  rank 0 "),
     ("12", r"epoch 1 +(0|1)\.\d+ +\1\.\d+ +\d+/1002 +\d+/1000  <- differs\n"),
 ]
+
+
+def sources(case):
+    """Return what is printed of an exercise comes from."""
+    exercise = find_exercise(case[0])
+    lab = sorted((ROOT / "tools/lab").glob("*.py"))
+    return [exercise.folder, script(exercise.stage), *lab]
 
 
 @pytest.fixture
@@ -34,7 +44,7 @@ def begin(tmp_path, monkeypatch):
     return begin_exercise
 
 
-@pytest.mark.parametrize(("number", "said"), TRIED)
+@pytest.mark.parametrize("number, said", part("symptoms", TRIED, 3, sources))
 def test_a_symptom_is_seen(begin, capfd, monkeypatch, number, said):
     monkeypatch.setattr(trying, "LIMIT", 8)
     exercise = begin(number)

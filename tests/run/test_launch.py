@@ -149,14 +149,18 @@ def test_only_resume_goes_on_with_an_earlier_run(target, tmp_path):
     before = tmp_path / "before" / STATES[target]
     given = {"GPUS": "cpu", "OUT": str(tmp_path), "RESTARTS": "1"}
     metrics = tmp_path / "metrics.csv"
+    mark = tmp_path / "unfinished"
     stage = EVERY[target]
     made = make_plan(stage, given)
     assert "--resume" in made.command  # after a restart, from this run's own state
     for number in "1", "2":  # what the first has put aside, the second's replaces
         (state / number).mkdir(parents=True)
         metrics.touch()
-        results.begin(make_plan(stage, {**given, "ARGS": "--resume"}))
-        assert state.exists() and metrics.exists()
+        for is_marked in True, False:  # as unfinished; and nothing is trained
+            mark.touch() if is_marked else mark.unlink()
+            results.begin(make_plan(stage, {**given, "ARGS": "--resume"}))()
+            assert state.exists() and metrics.exists()
+            assert mark.exists() == is_marked
         results.begin(made)
         assert not state.exists() and not metrics.exists()
         assert [path.name for path in before.iterdir()] == [number]
