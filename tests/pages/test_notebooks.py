@@ -158,6 +158,8 @@ def test_a_notebook_runs(stage, ran):
     warned = [text for text in warned if "font cache" not in text]  # matplotlib's first
     assert warned == []
     assert printed(notebook).count(f"\nsaved runs/notebooks/{stage}/model.pth\n") == 1
+    train, test = EVEN  # those of DATA
+    assert f" {train} train, {test} test\n" in printed(notebook)
     for cell in code(notebook):
         pictures = [o for o in cell.outputs if "image/png" in o.get("data", {})]
         asked = re.findall(r"^drawing\.|^nb\.curve", cell.source, re.MULTILINE)

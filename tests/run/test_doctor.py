@@ -47,6 +47,16 @@ def test_a_failure_gives_exit_status_1(monkeypatch, capsys, tmp_path):
     assert lines[5].startswith("Eve: not ready: PyTorch 2.8.0, processes, mnist | ")
 
 
+def test_a_warning_is_no_failure(monkeypatch, capsys):
+    def disk():
+        return "WARNING", "0.1 GiB free"
+
+    for check in "packages", "gpus", "processes", "disk", "mnist":
+        monkeypatch.setattr(doctor, check, disk)
+    doctor.main("Ada")
+    assert "\nAda: ready | " in capsys.readouterr().out
+
+
 def test_what_is_missing_or_damaged_is_no_ok(monkeypatch, tmp_path):
     monkeypatch.setattr(doctor, "needed", lambda size: ["torch", "no-such", "nor-this"])
     line = "no-such, nor-this not installed: rm -r .venv, make setup"
