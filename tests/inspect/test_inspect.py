@@ -169,7 +169,7 @@ def test_a_script_that_fails_says_so(tmp_path):
     path.write_text("import sys\n\nraise ValueError(sys.argv[1])\n")
     result = call(["make", "inspect", f"SCRIPT={path}", "NPROC=3", "ARGS=seven"])
     assert result.returncode == 2, result.stderr
-    assert result.stdout.startswith("1 error in train.py\n3 CPU ranks: 0 steps")
+    assert result.stdout.startswith("1 error in train.py\n3 CPU ranks: no step")
     assert "ERROR  rank 0 fails: ValueError: seven" in result.stdout
     assert "train.py:3" in result.stdout
 
