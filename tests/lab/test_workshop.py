@@ -11,8 +11,7 @@ import pytest
 from conftest import ENV, ROOT, call
 from tools.lab import progress
 from tools.lab.exercise import PARTS, along_the_path, find_exercise
-from tools.lab.progress import workshop
-from tools.lab.track import TRACKS, along_the_track, choose_track
+from tools.lab.progress import TRACKS, along_the_track, choose_track, workshop
 
 PAGE = (ROOT / "exercises/WORKSHOP.md").read_text()
 TABLES = {"half_day": ["Half a day"], "day": ["Half a day", "A full day"]}
@@ -104,7 +103,7 @@ def test_after_a_track_the_others_remain_and_a_list_has_all(
         ("half_day", "All of half_day are solved. Next: make exercise TRACK=all"),
         ("all", "All are solved."),
     ):
-        choose_track(track, tmp_path)
+        choose_track(track)
         for exercise in along_the_track(track):
             workshop(exercise).mkdir(exist_ok=True)
             (workshop(exercise) / ".done").touch()

@@ -2,8 +2,7 @@
 
 commands      what a learner calls
 exercise      finds an exercise: its folder, its page, its scripts
-track         the exercises of a workshop, in its order
-progress      what the learner has begun and solved
+progress      what the learner has begun and solved; the track of a workshop
 room          how far a room of learners is
 watch         `make watch`: judges whenever a file is saved
 trying        `make try`: a run of the learner's script beside a right one

@@ -15,31 +15,27 @@ answers.diff in an exercise's folder has them, as hunks without numbers:
      a line that stays
     +a new one after it
 
-An answer is right or wrong, and says after that how. What a hunk takes out and leaves
-occurs once in the script; `@@` begins another hunk. `base` is what is edited: start, if
-not given, or solution. `says` is a regular expression that is found in what the check
-says of a wrong answer. Empty lines, and those with # in front, are for the reader.
+What a hunk takes out and leaves occurs once in the script; `@@` begins another hunk.
+`base` is what is edited: start, if not given, or solution. `says` is a regular
+expression that is found in what the check says of a wrong answer. What stands behind
+"right:" and "wrong:" is for the reader, as are empty lines and those with # in front.
 
 Each exercise has a right answer in another style than its solution, and a wrong one for
 each `raise` of its check.py that the script which a learner starts with does not reach.
 """
 
-import re
 from dataclasses import dataclass, field
 
 from tools.run.edit import edit
-
-HEAD = re.compile(r"(right|wrong|says|base): (.*)")
 
 
 @dataclass
 class Answer:
     """An answer; `hunks` has pairs [text before, text after] as lists."""
 
-    verdict: str
-    kind: str
-    where: str  # file and line
-    says: str | None = None
+    verdict: str  # right or wrong
+    where: str  # exercise and number
+    says: str = ""
     base: str = "start"
     hunks: list = field(default_factory=lambda: [["", ""]])
 
@@ -54,37 +50,30 @@ class Answer:
                 changes.append(("\n" + old, "\n" + new))  # whole lines
         return edit("\n" + exercise.script(self.base), *changes)[1:]
 
+    def add(self, line):
+        """Take a line of a hunk. Raises ValueError for one that is none."""
+        if line == "@@":
+            self.hunks.append(["", ""])
+        elif line[0] not in " -+":
+            raise ValueError(f"{self.where}: {line!r} is not part of an answer")
+        if line[0] in " -":
+            self.hunks[-1][0] += line[1:] + "\n"
+        if line[0] in " +":
+            self.hunks[-1][1] += line[1:] + "\n"
+
 
 def read(exercise):
     """Return the answers of an exercise.
 
     Raises ValueError for what is not laid out as above.
     """
-    file = exercise.folder / "answers.diff"
     answers = []
-    for number, line in enumerate(file.read_text().splitlines(), start=1):
-        head = HEAD.fullmatch(line)
-        where = f"{exercise.name}:{number}"
-        if head and head[1] in ("right", "wrong"):
-            answers.append(Answer(head[1], head[2], where))
-        elif not line or line.startswith("#"):
-            pass
-        elif not answers:
-            raise ValueError(f"{where}: {line!r} is not part of an answer")
-        elif head:
-            setattr(answers[-1], head[1], head[2])
-        elif line == "@@":
-            answers[-1].hunks.append(["", ""])
-        elif line[0] in " -+":
-            add_line(answers[-1].hunks[-1], line)
-        else:
-            raise ValueError(f"{where}: {line!r} is not part of an answer")
+    for line in (exercise.folder / "answers.diff").read_text().splitlines():
+        name, _, value = line.partition(": ")
+        if name in ("right", "wrong"):
+            answers.append(Answer(name, f"{exercise.name}:{len(answers) + 1}"))
+        elif name in ("says", "base"):
+            setattr(answers[-1], name, value)
+        elif line and line[0] != "#":
+            answers[-1].add(line)
     return answers
-
-
-def add_line(hunk, line):
-    """Add a line of a diff to the texts of a hunk."""
-    if line[0] in " -":
-        hunk[0] += line[1:] + "\n"
-    if line[0] in " +":
-        hunk[1] += line[1:] + "\n"

@@ -12,7 +12,6 @@ from onecurve import failures, ranks
 from tools.lab import progress
 from tools.lab.exercise import find_exercise, stage_text
 from tools.lab.room import show_room
-from tools.lab.track import choose_track
 from tools.lab.trying import try_script
 from tools.run import data, stages
 from tools.run.diffs import color
@@ -55,7 +54,14 @@ def check(exercise, who="", verdict=forked_verdict):
     path = progress.own_script(exercise)
     done = path.with_name(".done")
     last = path.with_name(".last")
-    why, setting = what_is_wrong(exercise, path, verdict)
+    text = progress.script_text(path)
+    why = failures.syntax_error(text)
+    setting = None
+    if why:
+        why = f"The run fails: {why}"
+    else:
+        print(f"Running {data.shown(path)}, to see what it does …", flush=True)
+        why, setting = verdict(exercise, text)
     last.unlink(missing_ok=True)
     if setting:
         setting.save(last)
@@ -68,19 +74,6 @@ def check(exercise, who="", verdict=forked_verdict):
     print(f"Where people met it:\n{exercise.chapter('Where people met it')}\n")
     print(progress.report(who), progress.next_step(), sep="\n")
     return 0
-
-
-def what_is_wrong(exercise, path, verdict):
-    """Return in words what is wrong with a script, or '', and the Setting of that run.
-
-    That is None where no run has shown it.
-    """
-    text = progress.script_text(path)
-    why = failures.syntax_error(text)
-    if why:
-        return f"The run fails: {why}", None
-    print(f"Running {data.shown(path)}, to see what it does …", flush=True)
-    return verdict(exercise, text)
 
 
 def hint(exercise):
@@ -149,7 +142,7 @@ def main():
         reset(find_exercise(name or refuse(progress.WHICH)))
     elif action == "begin":
         if more:
-            choose_track(more[0], progress.workshop_folder())
+            progress.choose_track(more[0])
         exercise = find_exercise(name) if name else progress.first_on_track("")
         begin(exercise or progress.last_begun())
     else:

@@ -1,14 +1,20 @@
-"""How far a learner is."""
+"""How far a learner is, on the whole path or on the track of a workshop.
 
+exercises/tracks.csv has the tracks, each with its spare exercises last. The learner's
+workshop keeps the name of the one chosen last, so that every later command follows it.
+"""
+
+import csv
 import os
 from pathlib import Path
 
 from tools.lab.exercise import PARTS, along_the_path
-from tools.lab.track import ALL, along_the_track, chosen_track
 from tools.run.doctor import sender
 from tools.run.stages import ROOT, refuse
 
 WHICH = "which exercise? E=05, say; 'make exercises' lists them"
+TRACKS = ROOT / "exercises/tracks.csv"
+ALL = "all"  # the track that has all exercises, in the order of the path
 
 
 def workshop_folder():
@@ -56,12 +62,35 @@ def last_begun():
     return begun[-1] if begun else refuse(WHICH)
 
 
+def along_the_track(track):
+    """Return the exercises of a track, in its order; refuses a name that has none."""
+    by_name = {exercise.name: exercise for exercise in along_the_path()}
+    tracks = {ALL: list(by_name)}
+    with open(TRACKS, newline="") as file:
+        for row in csv.DictReader(file):
+            tracks.setdefault(row["track"], []).append(row["exercise"])
+    if track not in tracks:
+        refuse(f"there is no track {track!r}: TRACK is one of {', '.join(tracks)}")
+    return [by_name[name] for name in tracks[track]]
+
+
+def chosen_track():
+    """Return the name of the track that was chosen in the learner's workshop."""
+    path = workshop_folder() / ".track"
+    return path.read_text().strip() if path.exists() else ALL
+
+
+def choose_track(track):
+    """Keep the name of a track in the learner's workshop; refuses an unknown one."""
+    along_the_track(track)
+    workshop_folder().mkdir(parents=True, exist_ok=True)
+    (workshop_folder() / ".track").write_text(track + "\n")
+
+
 def first_on_track(wanted):
     """Return the first exercise of a state on the learner's track, or None."""
-    for exercise in along_the_track(chosen_track(workshop_folder())):
-        if state(exercise) == wanted:
-            return exercise
-    return None
+    found = [one for one in along_the_track(chosen_track()) if state(one) == wanted]
+    return found[0] if found else None
 
 
 def next_step():
@@ -70,7 +99,7 @@ def next_step():
         exercise = first_on_track(wanted)
         if exercise:
             return f"Next: make {command} E={exercise.number}"
-    track = chosen_track(workshop_folder())
+    track = chosen_track()
     if track == ALL:
         return "All are solved."
     return f"All of {track} are solved. Next: make exercise TRACK={ALL}"
@@ -81,10 +110,10 @@ def report(who=""):
     path = along_the_path()
     solved = [one.number for one in path if state(one) == "done"]
     begun = [one.number for one in in_order_begun() if state(one) == "begun"]
+    following = first_on_track("")
     text = f"{sender(who)}: {len(solved)} of {len(path)} solved"
     if solved:
         text += f" ({' '.join(solved)})"
-    following = first_on_track("")
     if begun:
         text += f", begun: {' '.join(begun)}"
     elif following:

@@ -16,7 +16,7 @@ from markdown_it import MarkdownIt
 
 from tools.lab.answers import read
 from tools.lab.exercise import chapter
-from tools.lab.track import along_the_track
+from tools.lab.progress import along_the_track
 from tools.pages.essence import PAIR, essence
 from tools.run.stages import ROOT, save_page
 

@@ -18,18 +18,15 @@ from tools.lab.fake_cuda import devices, operations, parallel, placement
 from tools.lab.fake_cuda.devices import MATMUL as MATMUL
 from tools.lab.fake_cuda.devices import STATE
 
-FAST = 3.0  # times as fast as the other GPUs
 
-
-def gpus(count, log, speed=1.0):
+def gpus(count, log):
     """Have torch believe in `count` GPUs.
 
     `log` is called with the kind and the facts of an event: what layers do, waits and
-    replicas. `speed` divides the time of a product of matrices.
+    replicas.
     """
     STATE.count = count
     STATE.log = log
-    STATE.speed = speed
     for part in devices, placement, parallel, operations:
         part.install()
 
@@ -37,7 +34,6 @@ def gpus(count, log, speed=1.0):
 one_gpu = partial(gpus, 1)
 two_gpus = partial(gpus, 2)
 three_gpus = partial(gpus, 3)
-fast_gpu = partial(gpus, 1, speed=FAST)
 
 
 def slow_disk(log):

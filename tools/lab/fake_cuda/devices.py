@@ -1,14 +1,13 @@
 """Which fake GPUs there are, what time it is for them, and torch.cuda's names for them.
 
 What a script measures does not depend on the machine. A call takes CALL ms of the CPU,
-a product of matrices MATMUL ms of the GPU divided by its speed. A wait takes WAIT ms on
-top of the time until the GPU has done its work.
+a product of matrices MATMUL ms of the GPU. A wait takes WAIT ms on top of the time that
+the GPU needs.
 """
 
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 import torch
@@ -25,14 +24,11 @@ class State:
     """The fake GPUs of this process."""
 
     count: int = 0
-    speed: float = 1.0
     current: int = 0  # the index of the current device
     nccl: str = ""  # the GPU that the process group is bound to, with NCCL
     log: Any = None  # a function that writes an event, as Recorder.log
     now: float = 0.0  # ms; only work and waits move this clock
     free: float = 0.0  # ms; when the GPUs will have done their work
-    stream: Any = None  # the current Stream, which gets the work
-    default: Any = None  # the Stream that a script begins with
 
     def wait(self, until):
         """Have the process wait for its GPUs until a time in ms."""
@@ -43,66 +39,30 @@ class State:
     def start_matmul(self):
         """Give the GPUs a product of matrices to do after what they have."""
         self.now += CALL
-        self.free = max(self.now, self.free) + MATMUL / self.speed
-        self.stream.done = self.free
+        self.free = max(self.now, self.free) + MATMUL
 
 
 STATE = State()
 
 
-class Work:
-    """What the GPUs were given up to some point, and are done with at a time."""
+class Event:
+    """torch.cuda.Event, and torch.Event: when the work before it is done."""
 
     done = 0.0  # ms
-    asked = None  # when the GPUs were to be free, at the latest query
-
-    def query(self):
-        """Return whether the work is done. To ask again at once is to wait."""
-        STATE.now += CALL
-        if self.asked == STATE.free:
-            STATE.wait(self.done)
-        self.asked = STATE.free
-        return self.done <= STATE.now
-
-    def synchronize(self):
-        STATE.wait(self.done)
-
-
-class Stream(Work):
-    """torch.cuda.Stream. A GPU does one thing after the other, whatever the stream.
-
-    So a script computes right, here alone, that has a stream not wait for another.
-    """
-
-    def __init__(self, device=None, **_):
-        device_name(device)  # raises where there is no such one
-
-    def __enter__(self):
-        self.before = STATE.stream
-        STATE.stream = self
-
-    def __exit__(self, *_):
-        STATE.stream = self.before
-
-    def wait_stream(self, other):
-        self.done = max(self.done, other.done)
-
-    wait_event = wait_stream
-
-    def record_event(self, event=None):
-        event = event or Event()
-        event.record(self)
-        return event
-
-
-class Event(Work):
-    """torch.cuda.Event, and torch.Event: when the work before it is done."""
 
     def __init__(self, *given, enable_timing=False, **_):
         self.timing = enable_timing or True in given  # else given is a device
 
     def record(self, stream=None):
-        self.done = max(STATE.now, (stream or STATE.stream).done)
+        self.done = max(STATE.now, STATE.free)
+
+    def synchronize(self):
+        STATE.wait(self.done)
+
+    def query(self):
+        """Return True, when the work is done: who asks once asks until then."""
+        STATE.wait(self.done)
+        return True
 
     def elapsed_time(self, end):
         """Return ms. Raises what CUDA does for events that are not over."""
@@ -112,6 +72,35 @@ class Event(Work):
         if max(self.done, end.done) > STATE.now:
             raise RuntimeError("CUDA error: device not ready")
         return end.done - self.done
+
+
+class Stream:
+    """torch.cuda.Stream. A GPU does one thing after the other, whatever the stream.
+
+    So a script computes right, here alone, that has a stream not wait for another.
+    """
+
+    def __init__(self, device=None, **_):
+        device_name(device)  # raises where there is no such one
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def synchronize(self):
+        STATE.wait(STATE.free)
+
+    def wait_stream(self, other):
+        """Wait for another stream: the GPU does anyway."""
+
+    wait_event = wait_stream
+
+    def record_event(self, event=None):
+        event = event or Event()
+        event.record()
+        return event
 
 
 class Datetime(datetime):
@@ -171,9 +160,9 @@ NAMES = {  # in torch.cuda, torch.accelerator or both: what is there instead
     "is_available": lambda: True,
     "device_count": lambda: STATE.count,
     "synchronize": synchronize,
-    "current_stream": lambda device=None: STATE.stream,
-    "default_stream": lambda device=None: STATE.default,
-    "set_stream": partial(setattr, STATE, "stream"),
+    "current_stream": Stream,
+    "default_stream": Stream,
+    "set_stream": lambda stream: None,
     "stream": lambda stream: stream,
     "Stream": Stream,
     "Event": Event,
@@ -193,7 +182,6 @@ REFUSED += ["torch:set_default_device"]
 
 def install():
     """Put all names in place; have Python's clocks read that of the GPUs."""
-    STATE.stream = STATE.default = Stream()
     for name, answer in NAMES.items():
         for module in torch.cuda, torch.accelerator:
             if hasattr(module, name):
