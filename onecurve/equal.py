@@ -41,7 +41,6 @@ class Steps(Hooks):
         self.since = {}  # the latest step: "past", "unsynced", "clipped": lines
         self.losses = []  # of the backward passes since the latest step
         self.sums = []  # of the losses of all samples, or tokens, since then
-        self.left = False  # whether gradients of the step before were still there
         self.in_loss = False
 
     def install(self):
@@ -83,8 +82,6 @@ class Steps(Hooks):
 
     def passes_begin(self):
         """Before the first backward pass of a step."""
-        gradients = [one.grad for one in self.own.watched.values()]
-        self.left = any(one is not None and bool(one.any()) for one in gradients)
 
     def pass_ends(self):
         """After a backward pass."""
@@ -167,7 +164,7 @@ class Steps(Hooks):
             "losses": self.losses,
             "sums": self.sums,
             "rates": [group["lr"] for group in optimizer.param_groups],
-            "left": self.left,
+            "kept": self.own.step_begins(self.parameters(optimizer).values()),
             **self.more_facts(),
             "weights": weights,
             "taken": self.taken,

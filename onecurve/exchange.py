@@ -22,11 +22,14 @@ LAST = "no_sync() for each backward() of a step but the last"
 class OwnGradients:
     """Adds up what backward passes compute for each parameter, on this rank alone.
 
-    A sum begins anew where the parameter's gradient is none or zero, as that does.
+    A sum begins anew where the parameter's gradient is none or zero, as that does; and
+    in a step, with what is left of the steps before.
     """
 
     def __init__(self):
         self.sums = {}  # id of a parameter -> sum of its gradients, of its shape
+        self.begun = set()  # ids of those that have a sum since the latest step
+        self.left = set()  # ids of those that had a gradient before
         self.watched = {}  # id -> parameter, which keeps the id its own
 
     def watch(self, parameters):
@@ -39,12 +42,25 @@ class OwnGradients:
 
     def add(self, parameter, gradient):
         """Add a gradient that a backward pass has computed."""
+        key = id(parameter)
         before = parameter.grad
         computed = gradient.detach().to_dense()
-        if id(parameter) in self.sums and before is not None and before.any():
-            self.sums[id(parameter)] += computed
+        if before is None or not before.any():
+            self.sums[key] = computed.clone()
+        elif key in self.begun:
+            self.sums[key] += computed
         else:
-            self.sums[id(parameter)] = computed.clone()
+            self.sums[key] = before.to_dense() + computed
+            self.left.add(key)
+        self.begun.add(key)
+
+    def step_begins(self, parameters):
+        """Return whether all parameters had gradients left when their sums began."""
+        keys = {id(one) for one in parameters} & self.begun
+        had_left = bool(keys) and keys <= self.left
+        self.begun -= keys
+        self.left -= keys
+        return had_left
 
 
 def compare(steps):
@@ -64,6 +80,14 @@ def compare(steps):
             return count, finding("added", ranks[0]["line"], ranks=len(ranks))
         count += 1  # what a script scales afterwards was exchanged
     return count, None
+
+
+def kept_gradients(steps):
+    """Return a Finding where steps add to the gradients of those before, or None."""
+    kept = [ranks[0] for ranks in steps if ranks[0]["kept"]]
+    if len(kept) > len(steps) / 2:
+        return finding("kept", kept[0]["line"])
+    return None
 
 
 def best_factor(ranks):

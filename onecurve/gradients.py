@@ -21,8 +21,12 @@ def read_steps(folders):
 
 
 def exchanged(folders):
-    """Return what `exchange.compare` does of the steps in the folders of all ranks."""
-    return exchange.compare(list(read_steps(folders)))
+    """Return what `exchange.compare` does of the steps in the folders of all ranks.
+
+    And a Finding where gradients are not set to zero, or None.
+    """
+    steps = list(read_steps(folders))
+    return *exchange.compare(steps), exchange.kept_gradients(steps)
 
 
 def compare(several, one, ranks):

@@ -143,7 +143,8 @@ def compare_gradients(command, folder, split):
     own = sorted((folder / "several").glob("steps*"))
     found = None
     if not split:  # there, what a rank computes is a part of a gradient
-        told.exchanged, found = ranks.call(EXCHANGED, own)
+        told.exchanged, found, kept = ranks.call(EXCHANGED, own)
+        told.findings += [kept] if kept else []
     if found and found.level == "ERROR":
         told.findings.append(found)
         told.why = "they are not exchanged"
