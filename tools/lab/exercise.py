@@ -50,6 +50,7 @@ class Exercise:
         self.minutes = facts.pop("minutes")
         self.part = facts.pop("part")
         self.after = facts.pop("after")  # numbers of exercises
+        self.says = facts.pop("says")  # a part of what the check says of start.patch
         self.tried = facts.pop("try", {})  # fields of the Setting of `make try`
         self.runs = facts.pop("runs", [])  # of the check, and what they have to equal
         self.wanted = facts  # in all runs
