@@ -1,6 +1,6 @@
 """Promise: a run is recorded as it was, and recording changes nothing in it."""
 
-from dataclasses import replace
+from copy import copy
 
 import pytest
 
@@ -14,10 +14,6 @@ REDUCE = "    dist.all_reduce(totals)  # adds up over all ranks\n"
 WRAP = (
     "    ddp_model = nn.parallel.DistributedDataParallel(model)  # averages gradients\n"
 )
-OWN_HOOK = """
-    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
-    ddp_model.register_comm_hook(None, default_hooks.allreduce_hook)
-"""
 ALONE = "    mine = [dist.new_group([one]) for one in range(world_size)][rank]\n"
 ALONE += WRAP.replace("(model)", "(model, process_group=mine)")
 
@@ -42,12 +38,6 @@ def test_a_run_is_recorded():
     assert record.of("file", 1) == []
 
 
-def test_a_scripts_own_hook_of_ddp_is_left_to_it():
-    record = run((WRAP, WRAP + OWN_HOOK))
-    record.expect_no_finding()
-    record.expect_curve(run())
-
-
 VERDICTS = [  # what is expected, a mistake in the stage, and what is said
     (
         "learning",
@@ -56,11 +46,6 @@ VERDICTS = [  # what is expected, a mistake in the stage, and what is said
     ),
     ("curve", [("return correct,", "return correct + 1,")], "The count of epoch 1 is"),
     ("weights", [("Net(args.hidden)", "Net(64)")], "layers.1.weight is 64 x 784 in mo"),
-    (
-        "no_finding",
-        [("epoch(epoch)", "epoch(0)")],
-        "samples in the same order.\n  at l",
-    ),
     ("no_finding", [(WRAP, ALONE)], "After step 1 the weights differ between the ran"),
 ]
 
@@ -76,8 +61,9 @@ def test_a_verdict_says_what_was_seen_and_that_no_right_script_is_wrong(
 
 
 def test_weights_may_be_saved_in_any_order():
-    other = dict(reversed(run().weights.items()))
-    replace(run(), weights=other).expect_weights(run())
+    other = copy(run())
+    other.weights = dict(reversed(run().weights.items()))
+    other.expect_weights(run())
 
 
 def test_the_first_mismatched_collective_is_told(monkeypatch):
