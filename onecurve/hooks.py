@@ -26,6 +26,7 @@ class Hooks(Loaders):
         """Put the methods below in place."""
         super().install()
         replace("torch.distributed.fsdp:fully_shard", self.shard)
+        replace("torch.nn:Module.load_state_dict", self.load)
         replace("torch.distributed.algorithms.join:Join.__enter__", self.join)
         parallel = "torch.distributed.tensor.parallel"
         replace(f"{parallel}:parallelize_module", self.split_layers)
@@ -43,6 +44,15 @@ class Hooks(Loaders):
         """Around fully_shard."""
         self.log.write("shard")
         return original(*args, **options)
+
+    def load(self, original, module, state_dict, *args, **options):
+        """Around the loading of weights: with strict=False, none may fit in silence."""
+        result = original(module, state_dict, *args, **options)
+        names = {name for name, _ in module.named_parameters()}
+        if names and names <= set(result.missing_keys):
+            found = min(state_dict, default="none at all")
+            self.log.write("loaded_nothing", line=self.line(), name=found)
+        return result
 
     def join(self, original, *args, **options):
         """Around the beginning of a Join: the ranks may have other numbers of steps."""

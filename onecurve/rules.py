@@ -91,6 +91,13 @@ def differing(tables):
             yield text, values
 
 
+def nothing_loaded(seen):
+    """A file of which not one name is the model's."""
+    for event in seen.of("loaded_nothing"):
+        yield finding("loaded", event["line"], [f"such as {event['name']}"])
+        return
+
+
 def other_batches(seen):
     """Ranks that share the layers of a model, and take different batches."""
     for passes in seen.training_passes():
@@ -118,6 +125,7 @@ RULES = [
     collectives_differ,
     gradient_cut,
     one_file,
+    nothing_loaded,
     numbers_of_rank_0,
 ]
 OF_TAKERS = [  # of the ranks that take batches of their own
@@ -127,7 +135,12 @@ OF_TAKERS = [  # of the ranks that take batches of their own
     shares.same_random_numbers,
     shares.evaluated_twice,
 ]
-OF_ONE = [steps.no_gradients, shares.same_order, gradient_cut]  # one rank tells these
+OF_ONE = [
+    steps.no_gradients,
+    shares.same_order,
+    gradient_cut,
+    nothing_loaded,
+]  # one rank tells these
 
 
 def findings(seen):

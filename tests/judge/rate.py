@@ -3,8 +3,10 @@
     python tests/judge/rate.py REPORTS [CASE...] [--held-back]
 
 Writes the report on each script into the folder REPORTS, below its key; those that are
-there already stay. A person grades them: right is a finding whose line is one of the
-key's, and which states a cause that it accepts.
+there already stay. Somebody reads them, and writes into graded.json what the report
+says: `right` if a finding has a line of the key and states a cause that it accepts, as
+a LOOK may, `vague` if it only points to it, `missed`, or `false ok` if it calls ok what
+the key says that it must not.
 """
 
 import argparse
@@ -28,13 +30,20 @@ def parse_args():
 
 
 def report_on(text):
-    """Return what the judge prints of a script, and its exit status."""
+    """Return what the judge prints of a script, and its exit status, as text."""
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "train.py"
         script.write_text(text)
         words = [sys.executable, "-m", "onecurve", "--logs", folder, script]
         run = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
-    return f"{run.stdout}{run.stderr}exit status {run.returncode}\n"
+    return f"{run.stdout}exit status {run.returncode}\n"
+
+
+def found_in(report):
+    """Return the first lines of the findings of a report."""
+    levels = "ERROR ", "SLOW ", "LOOK "
+    lines = [line for line in report.splitlines() if line.startswith(levels)]
+    return [" ".join(line.split()) for line in lines]
 
 
 def key_of(version):
