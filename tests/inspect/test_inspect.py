@@ -3,10 +3,11 @@
 import re
 
 import pytest
+import torch
 
 from conftest import ROOT, call
 from inspecting import MISTAKES, RIGHT, inspect, read_cases, script_of
-from onecurve import rules
+from onecurve import exchange, rules
 from onecurve.findings import TABLE
 from onecurve.report import fine
 from onecurve.runs import Inspection
@@ -93,6 +94,7 @@ def test_what_is_said_of_a_mistake(name, tmp_path):
     errors = sum(line.startswith("ERROR") for line in expected)
     assert report.status == (errors > 0)
     assert report.verdict.startswith(f"{errors or 'no'} error")
+    assert ("one batch is 2 x 8 samples:" in report.text) or name[:5] != "right"
     if "noise after" in name:  # so batches of several ranks cannot be merged
         alone = "what each rank computes alone" in report.verdict
         assert alone == (errors == 0 and "added" not in name)
@@ -145,6 +147,14 @@ def test_ranks_part_where_they_do_not_make_the_same_calls(first, other, parts):
     assert [one.name for one in found] == ["parted"] * parts
     told = "".join(fine(Inspection(seen, found)))
     assert ("the same on every rank" in told) == (not parts)
+
+
+def test_an_exchange_in_short_numbers_is_one():
+    mean = torch.linspace(-1, 1, 999, dtype=torch.float64).exp()
+    for short in torch.float16, torch.bfloat16:
+        assert exchange.close(mean.to(short).double(), mean)
+    assert not exchange.close(1.01 * mean, mean)
+    assert not exchange.close(mean + mean.flip(0) / 10, mean)
 
 
 SPAWNS = """

@@ -12,6 +12,7 @@ from conftest import ENV, ROOT, call
 from tools.lab import progress
 from tools.lab.exercise import PARTS, along_the_path, find_exercise
 from tools.lab.progress import TRACKS, along_the_track, choose_track, workshop
+from tools.pages import handouts
 
 PAGE = (ROOT / "exercises/WORKSHOP.md").read_text()
 TABLES = {"half_day": ["Half a day"], "day": ["Half a day", "A full day"]}
@@ -188,6 +189,8 @@ def test_handouts_have_the_track_s_sheets_and_answers(tmp_path):
     hanging = find_exercise("19_hangs_after_epoch").script("start").splitlines()
     (barrier,) = [line for line in hanging if "dist.barrier()" in line]
     assert f"\n{hanging.index(barrier) + 1:3}  {barrier}" in sheets
+    own = "\n".join(handouts.functions_that_matter(find_exercise("23")))
+    assert "BatchNorm1d" in own and "parse_args" not in own  # that is the stage's
     assert re.findall(r"<h2>(\d\d)\. ", answers) == [one.number for one in exercises]
     assert "+    dist.all_reduce(totals)" in answers
     assert "Step 1 takes 128 images on all ranks together, expected 64" in answers
