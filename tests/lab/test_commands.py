@@ -66,6 +66,8 @@ def test_the_way_of_a_learner(workshop):
         f"\nAda: 1 of {HOW_MANY} solved (07), begun: 01\nNext: make check E=01\n"
     )
     assert "done " in act("exercises").stdout
+    assert "is as you left it" in act("exercise", "E=07").stdout
+    assert mine.read_text() == right
     nothing = act("try", "LAST=1")
     assert nothing.stderr.startswith("no check has a run of yours to repeat")
     mine.write_bytes(b"def main(:  # caf\xe9\n")

@@ -77,11 +77,14 @@ def same(old, new):
 
 
 def sources(case):
-    """Return what an outcome comes from: the script, and what is left out of it."""
+    """Return what an outcome comes from: the script, and what is left out of it.
+
+    Who runs it is in the part that every run makes.
+    """
     name, _ = case
     switch = SWITCHES[name]
     edits = json.dumps([switch["edits"], switch.get("fake")])
-    return [script(switch["stage"]), edits, ROOT / "tools/pages/outcomes.py"]
+    return [script(switch["stage"]), edits]
 
 
 CASES = [(name, ranks) for name, found in STORED["switches"].items() for ranks in found]
