@@ -120,12 +120,7 @@ def restore(name):
     print(f"{shown} is as it came")
 
 
-ACTIONS = {
-    "try": try_script,
-    "check": check,
-    "hint": hint,
-    "solution": solution,
-}
+ACTIONS = {"try": try_script, "check": check, "hint": hint, "solution": solution}
 
 
 def main():

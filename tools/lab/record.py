@@ -124,8 +124,8 @@ class Record(Seen):
                 raise Wrong(f"{name} in model.pth is a DTensor: a shard of a tensor.")
         return self.weights
 
-    def curve(self):
-        """Return metrics.csv as rows. Raises Wrong unless it has all epochs."""
+    def expect_epochs(self, count):
+        """Raise Wrong unless metrics.csv has so many epochs."""
         if "metrics.csv" in self.why:
             why = self.why["metrics.csv"]
             raise Wrong(f"metrics.csv cannot be read: {why}.{self.lost_sum()}")
@@ -134,7 +134,8 @@ class Record(Seen):
                 "The run ends without an error, but it has not trained: no optimizer "
                 "took a step, and metrics.csv has no epoch."
             )
-        return self.rows
+        if len(self.rows) != count:
+            raise Wrong(f"metrics.csv has {len(self.rows)} epochs, expected {count}.")
 
     def expect_learning(self):
         """Raise Wrong unless a run has all epochs, the loss falls, and it has saved.
@@ -152,11 +153,6 @@ class Record(Seen):
                 told = f"Epochs {epoch} and {later} take the images in the same order."
                 raise Wrong(told)
         self.state_dict()
-
-    def expect_epochs(self, count):
-        """Raise Wrong unless metrics.csv has so many epochs."""
-        if len(self.curve()) != count:
-            raise Wrong(f"metrics.csv has {len(self.rows)} epochs, expected {count}.")
 
     def expect_curve(self, expected, what="one process"):
         """Raise Wrong unless losses and counts are another run's, and it has saved."""
