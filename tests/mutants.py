@@ -129,6 +129,7 @@ class Trial:
         os.dup2(self.printed.fileno(), 2)
         os.environ["OMP_NUM_THREADS"] = "1"
         os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+        os.environ["ALL"] = "1"  # of a long list, too, the case that sees the bug
         sys.dont_write_bytecode = True
         options = ["-x", "-q", "-p", "no:cacheprovider"]
         status = 3  # of an internal error
