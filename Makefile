@@ -127,6 +127,15 @@ fsdp tensor_parallel pipeline hybrid: $(STAGES)  ## stages 7 to 10
 resume sharded_checkpoint: $(STAGES)  ## 11 and 12: continue a killed run
 	$(LAUNCH) $@
 
+## The second curve: a small transformer that copies
+transformer: $(STAGES)  ## the eight stages in transformer/, then compare
+	$(LAUNCH) $@
+	@$(PY) -m tools.run.compare "$${OUT:-runs}"
+gpt data_parallel sequence_parallel pipeline_1f1b: $(STAGES)  ## 13 to 16
+	$(LAUNCH) $@
+context_parallel moe expert_parallel grid: $(STAGES)  ## stages 17 to 20
+	$(LAUNCH) $@
+
 ## The break-it lab: scripts with one mistake each, to be found
 exercises: $(STAGES)  ## the path through them, and how far you are
 	@$(PY) -m tools.lab.commands list "" "$$WHO"
@@ -198,7 +207,7 @@ lint:
 	@$(BIN)ruff check . && $(BIN)ruff format --check .
 	@$(BIN)lint-imports --no-logo --no-cache
 docs:
-	@for script in 0*/mnist.py beyond/[01]*/mnist.py; do \
+	@for script in 0*/mnist.py beyond/[01]*/mnist.py transformer/*/gpt.py; do \
 	  echo "$$(basename $$(dirname $$script)) $$(git hash-object $$script)"; \
 	done > tools/lab/stages.txt
 	@$(PY) -m tools.pages.blocks
@@ -238,6 +247,8 @@ active.%:
 
 TARGETS := help help-variables all cpu single_gpu dp ddp ddp_inference model_parallel diff \
   beyond fsdp tensor_parallel pipeline hybrid resume sharded_checkpoint \
+  transformer gpt data_parallel sequence_parallel pipeline_1f1b \
+  context_parallel moe expert_parallel grid \
   side_by_side playground notebooks exercises exercise try check watch room handouts hint solution reset restore \
   compare data \
   bench trace memory inspect \

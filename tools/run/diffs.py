@@ -182,7 +182,7 @@ def show(a, b, fold=True):
     print(f"\nFrom {a} to {b}: {count} changed line{plural}.")
     if not count:
         return
-    print(f"--- {a}/mnist.py\n+++ {b}/mnist.py")
+    print(f"--- {a}/{script(a).name}\n+++ {b}/{script(b).name}")
     folded = 0
     for idea, found in by_idea(a, b):
         if idea.is_plumbing and fold:

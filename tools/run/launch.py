@@ -1,6 +1,7 @@
 """Run a stage as the Makefile asks: `python -m tools.run.launch ddp`.
 
-`all` and `beyond` run several. What to run them on comes from make's variables.
+`all`, `beyond` and `transformer` run several. What to run them on comes from make's
+variables.
 """
 
 import fcntl
@@ -21,13 +22,14 @@ from tools.run.stages import (
     EVERY,
     ROOT,
     TARGETS,
+    TRANSFORMER,
     end_at_a_closed_pipe,
     refuse,
     refuse_unwritable,
 )
 from tools.run.supervise import print_command, run_command
 
-SEVERAL = {"all": TARGETS, "beyond": BEYOND}
+SEVERAL = {"all": TARGETS, "beyond": BEYOND, "transformer": TRANSFORMER}
 
 
 def main():
@@ -75,7 +77,7 @@ def end_with_make():
 
 
 def plan_several(target, settings):
-    """Return the plans of `all` or `beyond`, each with a folder of its own in OUT."""
+    """Return the plans of one of SEVERAL, each with a folder of its own in OUT."""
     if settings.get("NNODES"):
         refuse(f"NNODES={settings['NNODES']}: one stage takes it, not make {target}")
     plans = []
@@ -90,7 +92,8 @@ def plan_several(target, settings):
 
 def check(plans):
     """Refuse plans that cannot work with the files that are there."""
-    for root in dict.fromkeys(plan.args.data for plan in plans):
+    roots = [plan.args.data for plan in plans if "data" in plan.args]
+    for root in dict.fromkeys(roots):
         data.verify(root)
     for plan in plans:
         checkpoint = getattr(plan.args, "checkpoint", None)

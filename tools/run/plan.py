@@ -64,8 +64,7 @@ def make_plan(stage, settings, several=False):
     processes = 0
     if row.cpu_processes:
         nodes, options = plan_nodes(given, stage, args)
-        batch = 0 if evaluates else args.batch_size
-        processes = plan_processes(row, given, count, nodes, batch)
+        processes = plan_processes(row, given, count, nodes, args)
         launcher = [*torchrun(), *options, f"--nproc-per-node={processes}"]
         if processes > count > 0:  # which NCCL refuses
             flags = ["--backend", "gloo", *flags]
@@ -86,8 +85,11 @@ def ignored(row, given, several):
     if not row.cpu_processes:
         why = f"{row.name} is one process; torchrun starts others, such as make ddp"
         found = dict.fromkeys(["NPROC", *NODES], why)
-    elif several and row.only_processes:
-        found["NPROC"] = f"{row.name} runs on {row.only_processes} processes"
+    elif several and (row.only_processes or row.parts == "blocks"):
+        found["NPROC"] = f"{row.name} runs on {row.cpu_processes} processes"
+    if row.room == "transformer":
+        why = f"{row.name} trains on random letters: ARGS='--steps 30', say"
+        found |= dict.fromkeys(["DATA", "EPOCHS"], why)
     if not row.state or "NNODES" in given:
         found["RESTARTS"] = "resume and sharded_checkpoint take it, on one machine"
     return found
@@ -180,11 +182,11 @@ def plan_gpus(row, given):
     return None, count
 
 
-def plan_processes(row, given, count, nodes, batch):
+def plan_processes(row, given, count, nodes, args):
     """Return how many processes run on this node, or refuse what cannot be.
 
     As many as NPROC says, or one for each of `count` GPUs, or as many as the stage
-    takes without GPUs. All nodes' processes have to share the batch: where nobody asked
+    takes without GPUs. All nodes' processes have to share the work: where nobody asked
     for a number, some GPUs may be left out for that.
     """
     wanted = row.only_processes or count or row.cpu_processes
@@ -195,17 +197,25 @@ def plan_processes(row, given, count, nodes, batch):
     if wanted > count > 0 and not row.shares_gpus:
         refuse(f"{row.name}: {wanted} processes need a GPU each: GPUS=cpu needs none")
     is_free = "NPROC" not in given and "GPUS" not in given
-    while not fits(row, wanted * nodes, batch):
+    while not fits(row, wanted * nodes, args):
         if wanted == 1 or not is_free:
-            why = f"{wanted * nodes} processes cannot share {batch} images a step"
-            advice = f"NPROC={row.cpu_processes} ARGS='--batch-size 64'"
+            work, advice = f"{args.batch_size} images a step", "--batch-size 64"
+            if row.room == "transformer":
+                work, advice = "its work", "--blocks 2"
+            why = f"{wanted * nodes} processes cannot share {work}"
+            advice = f"NPROC={row.cpu_processes} ARGS='{advice}'"
             refuse(f"{row.name}: {why}: use {advice}, say")
         wanted -= 1
     return wanted
 
 
-def fits(row, ranks, batch):
-    """Return whether a stage can share a batch between so many ranks."""
+def fits(row, ranks, args):
+    """Return whether a stage can share its work between so many ranks."""
     together = row.together or ranks
-    is_right = row.only_processes in (None, ranks) and ranks % together == 0
-    return is_right and batch % (ranks // together) == 0
+    if row.only_processes not in (None, ranks) or ranks % together:
+        return False
+    if row.room == "transformer":  # where a rank may have fewer texts than others
+        parts = vars(args).get(row.parts, row.parts) or ranks
+        return parts % ranks == 0
+    evaluates = getattr(args, "checkpoint", None)
+    return bool(evaluates) or args.batch_size % (ranks // together) == 0

@@ -2,7 +2,7 @@
 
 
 def plot(curves):
-    """Return a figure of the losses, the test accuracy and the distance from the first.
+    """Return a figure of the losses, what is right, and the distance from the first.
 
     `curves` maps stages to lists of (loss, correct, total).
     """
@@ -12,7 +12,7 @@ def plot(curves):
     draw_curves(panels[:2], curves)
     draw_distances(panels[2], curves)
     for axes in panels:
-        axes.set_xlabel("epoch")
+        axes.set_xlabel("epoch, or line of metrics.csv")
         axes.xaxis.get_major_locator().set_params(integer=True)
         axes.grid(alpha=0.3)
     return figure
@@ -38,7 +38,7 @@ def draw_curves(panels, curves):
         left.plot(epochs, losses, **style)
         right.plot(epochs, shares, **style)
     left.set_ylabel("training loss (cross entropy, nats)")
-    right.set_ylabel("test accuracy (%)")
+    right.set_ylabel("accuracy (%)")
     right.legend(title="wide to narrow", loc="lower right", borderpad=1, handlelength=1)
 
 

@@ -10,14 +10,15 @@ import shutil
 from tools.run.stages import BY_NAME, TABLE, refuse
 
 CURVE = "metrics.csv"
-HEAD = "epoch,loss,correct,total,seconds\n"
+HEADS = "epoch,loss,correct,total,seconds\n", "step,loss,correct,total,seconds\n"
 MODEL = "model.pth"
 STATES = [row.state for row in TABLE if row.state]
 FLAGS = "flags.json"  # of the run: {name: text}
 MARK = "unfinished"  # until a run ends well
 # In the order in which they are put aside: a curve in a folder is that of its model.
 NAMES = [MODEL, *STATES, FLAGS, MARK, CURVE]
-SHARED = "batch_size", "lr", "hidden", "seed", "data"  # flags that move the curve
+# The flags that move the curve, of either.
+SHARED = "batch_size", "lr", "hidden", "seed", "data", "blocks", "dtype", "every"
 
 
 def refuse_foreign(folder):
@@ -26,7 +27,7 @@ def refuse_foreign(folder):
     is_ours = (folder / FLAGS).exists()
     if not is_ours and curve.is_file():  # of a script that was started by hand
         with open(curve, errors="replace") as file:
-            is_ours = file.readline() == HEAD
+            is_ours = file.readline() in HEADS
     for name in NAMES:
         if not is_ours and name != MARK and (folder / name).exists():
             why = f"{folder / name} is of no run, which would replace it"
@@ -83,7 +84,7 @@ def refuse_resume(plan, state):
     except ValueError as error:
         refuse(f"{error}: remove it, {anew}")
     for name in SHARED:
-        text = str(getattr(plan.args, name))
+        text = str(getattr(plan.args, name, None))
         if flags.get(name, text) != text:
             flag = f"--{name.replace('_', '-')}"
             why = f"the run in {out} began with {flag} {flags[name]}, not {text}"

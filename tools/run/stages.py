@@ -10,6 +10,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 # Before this version FSDP over gloo fails, or adds up gradients in silence.
 FSDP = (2, 9)
+# Nobody has tried these with an older one.
+TRIED = (2, 15)
 
 
 @dataclass(frozen=True)
@@ -18,10 +20,13 @@ class Stage:
 
     name: str  # of its folder
     base: str | None  # the stage that its diff starts from
+    room: str = ""  # the folder that its folder is in; "" is the root
+    curve: str = "01_cpu"  # the first of the stages whose losses it has to print
     cpu_processes: int = 0  # ranks without a GPU; 0 where torchrun does not start it
     oldest: tuple = (2, 4)  # the oldest PyTorch with which it is right
     shares_gpus: bool = False  # two of its ranks may use the same GPU
     only_processes: int | None = None  # the only number of ranks it runs on; None: any
+    parts: int | str | None = None  # its ranks share so many; a text is a flag's name
     together: int | None = 1  # ranks that train on the same images; None: all ranks
     state: str | None = None  # what --resume reads in --out; None: it has no --resume
     quiet: str | None = None  # a module of PyTorch whose warnings help nobody here
@@ -31,6 +36,11 @@ class Stage:
         """What a person types: `make cpu` runs 01_cpu."""
         return self.name[3:]
 
+    @property
+    def file(self):
+        """The name of its script."""
+        return "gpt.py" if self.room == "transformer" else "mnist.py"
+
 
 TABLE = [
     Stage("01_cpu", None),
@@ -39,13 +49,19 @@ TABLE = [
     Stage("04_ddp", "03_dp", cpu_processes=2, shares_gpus=True),
     Stage("05_ddp_inference", "04_ddp", cpu_processes=2, shares_gpus=True),
     Stage("06_model_parallel", "02_single_gpu"),
-    Stage("07_fsdp", "05_ddp_inference", cpu_processes=2, oldest=FSDP),
+    Stage("07_fsdp", "05_ddp_inference", "beyond", cpu_processes=2, oldest=FSDP),
     Stage(
-        "08_tensor_parallel", "07_fsdp", cpu_processes=2, oldest=(2, 6), together=None
+        "08_tensor_parallel",
+        "07_fsdp",
+        "beyond",
+        cpu_processes=2,
+        oldest=(2, 6),
+        together=None,
     ),
     Stage(
         "09_pipeline",
         "08_tensor_parallel",
+        "beyond",
         cpu_processes=2,
         oldest=(2, 6),
         only_processes=2,
@@ -54,6 +70,7 @@ TABLE = [
     Stage(
         "10_hybrid",
         "07_fsdp",
+        "beyond",
         cpu_processes=4,
         oldest=FSDP,
         together=2,
@@ -63,6 +80,7 @@ TABLE = [
     Stage(
         "11_resume",
         "05_ddp_inference",
+        "beyond",
         cpu_processes=2,
         shares_gpus=True,
         state="state.pth",
@@ -70,17 +88,76 @@ TABLE = [
     Stage(
         "12_sharded_checkpoint",
         "07_fsdp",
+        "beyond",
         cpu_processes=2,
         oldest=FSDP,
         state="checkpoints",
     ),
+    Stage("13_gpt", None, "transformer", "13_gpt"),
+    Stage(
+        "14_data_parallel",
+        "13_gpt",
+        "transformer",
+        "13_gpt",
+        cpu_processes=2,
+        shares_gpus=True,
+    ),
+    Stage(
+        "15_sequence_parallel",
+        "14_data_parallel",
+        "transformer",
+        "13_gpt",
+        cpu_processes=2,
+        oldest=TRIED,
+        parts=4,  # heads
+        together=None,
+    ),
+    Stage(
+        "16_pipeline_1f1b",
+        "14_data_parallel",
+        "transformer",
+        "13_gpt",
+        cpu_processes=2,
+        oldest=TRIED,
+        parts="blocks",
+        together=None,
+    ),
+    Stage(
+        "17_context_parallel",
+        "14_data_parallel",
+        "transformer",
+        "13_gpt",
+        cpu_processes=2,
+        parts=32,  # letters
+        together=None,
+    ),
+    Stage("18_moe", "13_gpt", "transformer", "18_moe"),
+    Stage(
+        "19_expert_parallel",
+        "18_moe",
+        "transformer",
+        "18_moe",
+        cpu_processes=2,
+        parts=4,  # experts
+    ),
+    Stage(
+        "20_grid",
+        "17_context_parallel",
+        "transformer",
+        "13_gpt",
+        cpu_processes=4,
+        oldest=FSDP,
+        together=2,
+    ),
 ]
 
 BY_NAME = {stage.name: stage for stage in TABLE}
-# make target -> folder: all of them, the six, and those in beyond/
+# make target -> folder: all of them, the six, those in beyond/ and in transformer/
 EVERY = {stage.target: stage.name for stage in TABLE}
-TARGETS = dict(list(EVERY.items())[:6])
-BEYOND = dict(list(EVERY.items())[6:])
+TARGETS = {stage.target: stage.name for stage in TABLE if stage.room == ""}
+BEYOND = {stage.target: stage.name for stage in TABLE if stage.room == "beyond"}
+TRANSFORMER = {s.target: s.name for s in TABLE if s.room == "transformer"}
+MNIST = TARGETS | BEYOND  # those of the first curve
 STAGES = list(TARGETS.values())
 # Those that torchrun starts, and the fewest of their processes that exchange something.
 CPU_PROCESSES = {row.name: row.cpu_processes for row in TABLE if row.cpu_processes}
@@ -93,12 +170,12 @@ def folder(stage):
     """Return the folder of a stage: `ROOT/01_cpu`, `ROOT/beyond/07_fsdp`."""
     if stage in OWN:
         return ROOT / "beyond" / "own_script"
-    return ROOT / "beyond" / stage if stage in BEYOND.values() else ROOT / stage
+    return ROOT / BY_NAME[stage].room / stage
 
 
 def script(stage):
     """Return the path of a stage's script, or of one in OWN."""
-    return folder(stage) / (f"{stage}.py" if stage in OWN else "mnist.py")
+    return folder(stage) / (f"{stage}.py" if stage in OWN else BY_NAME[stage].file)
 
 
 def load(stage):
@@ -119,7 +196,7 @@ def find_stage(name):
 
     Ends the program with one line that lists the stages where there is none.
     """
-    name = str(name).rstrip("/").removeprefix("beyond/")
+    name = Path(name).name
     for target, stage in EVERY.items():
         if name in (stage, target, stage[:2], stage[:2].lstrip("0")):
             return stage

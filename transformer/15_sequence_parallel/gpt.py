@@ -1,0 +1,197 @@
+"""Train a small transformer to copy. The README.md beside this script explains it."""
+
+import argparse
+import os
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.tensor import Replicate, Shard, parallel
+
+STAGE = Path(__file__).resolve().parent.name
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+ALPHABET, LENGTH = 16, 32  # different letters, and letters of a text
+WIDTH, HEADS = 32, 4
+
+
+def draw_batch(size, seed):
+    """Return texts whose second half repeats the first, and each letter's next one.
+
+    Both are size x LENGTH, int64. A target is -100 where there is nothing to copy yet.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    half = torch.randint(ALPHABET, (size, LENGTH // 2), generator=generator)
+    letters = half.repeat(1, 3)[:, : LENGTH + 1]
+    texts, targets = letters[:, :-1], letters[:, 1:].clone()
+    targets[:, : LENGTH // 2 - 1] = -100  # which cross_entropy leaves out
+    return texts, targets
+
+
+def split_heads(x):
+    """Return texts x letters x width as texts x heads x letters x width of a head."""
+    return x.unflatten(-1, (-1, WIDTH // HEADS)).transpose(1, 2)
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.q = nn.Linear(WIDTH, WIDTH, bias=False)
+        self.k = nn.Linear(WIDTH, WIDTH, bias=False)
+        self.v = nn.Linear(WIDTH, WIDTH, bias=False)
+        self.out = nn.Linear(WIDTH, WIDTH, bias=False)
+
+    def forward(self, x):  # texts x letters x width
+        q, k, v = split_heads(self.q(x)), split_heads(self.k(x)), split_heads(self.v(x))
+        x = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.out(x.transpose(1, 2).flatten(2))
+
+
+class MLP(nn.Sequential):
+    def __init__(self):
+        hidden = 4 * WIDTH
+        super().__init__(nn.Linear(WIDTH, hidden), nn.GELU(), nn.Linear(hidden, WIDTH))
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm1, self.attention = nn.LayerNorm(WIDTH), Attention()
+        self.norm2, self.mlp = nn.LayerNorm(WIDTH), MLP()
+
+    def forward(self, x):  # texts x letters x width
+        x = x + self.attention(self.norm1(x))
+        return x + self.mlp(self.norm2(x))
+
+
+class Embedding(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.letters = nn.Embedding(ALPHABET, WIDTH)
+        self.places = nn.Embedding(LENGTH, WIDTH)
+
+    def forward(self, texts):  # texts x letters, int64
+        places = torch.arange(texts.shape[1], device=DEVICE)[None]  # 1 x letters
+        return self.letters(texts) + self.places(places)
+
+
+class GPT(nn.Module):
+    def __init__(self, blocks):
+        super().__init__()
+        self.embedding = Embedding()
+        self.blocks = nn.Sequential(*[Block() for _ in range(blocks)])
+        self.head = nn.Sequential(nn.LayerNorm(WIDTH), nn.Linear(WIDTH, ALPHABET))
+
+    def forward(self, texts):  # texts x letters, int64
+        return self.head(self.blocks(self.embedding(texts)))
+
+
+def share_of_loss(output, targets, count):
+    """Return the sum of these letters' losses, divided by the whole batch's `count`."""
+    output, targets = output.flatten(0, 1), targets.flatten()
+    return nn.functional.cross_entropy(output, targets, reduction="sum") / count
+
+
+def make_plan():
+    """Return how each module is cut; between the cut matrices lie a rank's letters."""
+    whole, cut = Replicate(), Shard(1)  # of texts x letters x width
+    gather = {"input_layouts": cut, "desired_input_layouts": whole}
+    return {
+        "embedding.*": parallel.RowwiseParallel(
+            input_layouts=whole, output_layouts=cut
+        ),
+        "blocks.*.norm?": parallel.SequenceParallel(),
+        "blocks.*.attention": parallel.PrepareModuleInput(**gather),
+        "blocks.*.attention.[qkv]": parallel.ColwiseParallel(),
+        "blocks.*.attention.out": parallel.RowwiseParallel(output_layouts=cut),
+        "blocks.*.mlp.0": parallel.ColwiseParallel(input_layouts=cut),
+        "blocks.*.mlp.2": parallel.RowwiseParallel(output_layouts=cut),
+        "head.0": parallel.SequenceParallel(),
+        "head.1": parallel.ColwiseParallel(input_layouts=cut, output_layouts=whole),
+    }
+
+
+def train(model, optimizer, args, steps):
+    """Take these steps; return the mean loss, and how many letters of all are right."""
+    total = 0
+    sums = torch.zeros(2, dtype=torch.float64, device=DEVICE)  # losses, right letters
+    for step in steps:
+        texts, targets = draw_batch(args.batch_size, args.seed + step)
+        count = (targets >= 0).sum().item()  # of the whole batch
+        texts, targets = texts.to(DEVICE), targets.to(DEVICE)
+        output = model(texts)
+        loss = share_of_loss(output, targets, count)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        right = (output.argmax(dim=-1) == targets).sum()
+        sums += torch.stack([loss.detach(), right])
+        total += count
+    loss_sum, correct = sums.tolist()
+    return loss_sum / len(steps), int(correct), total
+
+
+def report(args, step, loss, correct, total, start):
+    """Print the results up to a step, append them to metrics.csv; began at `start`."""
+    seconds = time.perf_counter() - start
+    result = f"loss {loss:.6f}  copied {correct}/{total}  {seconds:.2f} s"
+    print(f"step {step}/{args.steps}  {result}")
+    with open(args.out / "metrics.csv", "w" if step <= args.every else "a") as file:
+        if step <= args.every:
+            print("step,loss,correct,total,seconds", file=file)
+        print(step, loss, correct, total, seconds, sep=",", file=file)
+
+
+def main(args):
+    if "RANK" not in os.environ:
+        raise SystemExit(f"start it with torchrun --nproc-per-node=2 {__file__}")
+    rank = int(os.environ["RANK"])
+    world_size = int(os.environ["WORLD_SIZE"])
+    if HEADS % world_size:
+        raise SystemExit(f"{HEADS} heads: take 2 or 4 processes, not {world_size}")
+    args.out.mkdir(parents=True, exist_ok=True)
+
+    # The processes: each one takes its own GPU, then waits until all have joined.
+    if DEVICE == "cuda":
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
+    dist.init_process_group(args.backend)
+
+    # The model: drawn in float32, so that the weights begin alike in every dtype.
+    torch.manual_seed(args.seed)
+    model = GPT(args.blocks).to(DEVICE, getattr(torch, args.dtype))
+    mesh = dist.init_device_mesh(DEVICE, (world_size,))
+    parallel.parallelize_module(model, mesh, make_plan())
+    optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr)
+    sizes = f"{args.batch_size} texts a step, {args.blocks} blocks, {args.dtype}"
+    if rank == 0:
+        print(f"{STAGE}: {world_size} processes on {DEVICE} ({args.backend}), {sizes}")
+
+    # The loop: a batch follows from the seed and its step, so every batch is new.
+    for first in range(1, args.steps + 1, args.every):
+        start = time.perf_counter()
+        steps = range(first, min(first + args.every, args.steps + 1))
+        loss, correct, total = train(model, optimizer, args, steps)
+        if rank == 0:
+            report(args, steps[-1], loss, correct, total, start)
+
+
+def parse_args():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=150, help="a new batch in each")
+    parser.add_argument("--every", type=int, default=30, help="steps between reports")
+    parser.add_argument("--batch-size", type=int, default=32, help="global batch size")
+    parser.add_argument("--lr", type=float, default=3e-3, help="AdamW learning rate")
+    parser.add_argument("--blocks", type=int, default=2, help="layers of transformer")
+    parser.add_argument("--seed", type=int, default=0, help="of weights and batches")
+    parser.add_argument("--dtype", choices=["float64", "float32"], default="float64")
+    parser.add_argument("--out", type=Path, default=f"runs/{STAGE}", help="results")
+    backend = "nccl" if DEVICE == "cuda" else "gloo"
+    parser.add_argument("--backend", default=backend, help="nccl or gloo")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main(parse_args())
+    dist.barrier()  # else gloo may still hold tensors when Python ends
+    dist.destroy_process_group()
