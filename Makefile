@@ -51,7 +51,7 @@ MAKEFLAGS += --no-print-directory
 help:
 	@echo "Six scripts, one loss curve: parallel training in PyTorch, side by side."
 	@echo "Begin with 'make all' and README.md; then 'make ddp' and 04_ddp/README.md."
-	@sed -n -e 's/^## \(.*\)/\1/p' -e 's/^\([a-z_ ]*\):.*  ## \(.*\)/\1|\2/p' Makefile | \
+	@sed -n -e 's/^## \(.*\)/\1/p' -e 's/^\([a-z0-9_ ]*\):.*  ## \(.*\)/\1|\2/p' Makefile | \
 	  awk -F'|' '!$$2 { print } $$2 { gsub(" ", ", ", $$1); printf "  make %-14s  %s\n", $$1, $$2 }'
 	@echo 'NPROC=4, DATA=data/mnist, ARGS="--hidden 2048" and the like: make help-variables'
 help-variables:
@@ -131,7 +131,7 @@ resume sharded_checkpoint: $(STAGES)  ## 11 and 12: continue a killed run
 transformer: $(STAGES)  ## the eight stages in transformer/, then compare
 	$(LAUNCH) $@
 	@$(PY) -m tools.run.compare "$${OUT:-runs}"
-gpt data_parallel sequence_parallel pipeline_1f1b: $(STAGES)  ## 13 to 16
+gpt data_parallel sequence_parallel pipeline_1f1b: $(STAGES)  ## stages 13 to 16
 	$(LAUNCH) $@
 context_parallel moe expert_parallel grid: $(STAGES)  ## stages 17 to 20
 	$(LAUNCH) $@

@@ -7,7 +7,7 @@ from onecurve import report, runs
 from parts import part
 from tools.lab import answers
 from tools.lab.exercise import along_the_path
-from tools.run.stages import CPU_PROCESSES, EVERY, OWN, script
+from tools.run.stages import CPU_PROCESSES, EVERY, OWN, TRANSFORMER, script
 
 OF_STAGES = [*EVERY.values(), *OWN]
 
@@ -35,7 +35,10 @@ def test_a_right_script_has_no_error(name, tmp_path):
     path.parent.mkdir()
     path.write_text(text)
     ranks = CPU_PROCESSES.get(stage, 2 if stage.startswith("after") else 1)
-    command = path, ["--data", ROOT / "data/sample", "--epochs", "2"], ranks
+    flags = ["--data", ROOT / "data/sample", "--epochs", "2"]
+    if stage in TRANSFORMER.values():
+        flags = ["--steps", "8", "--every", "4"]
+    command = path, flags, ranks
     found = runs.inspect(command, tmp_path / "inspection", compare=ranks > 1)
     errors = [one for one in found.findings if one.level == "ERROR"]
     assert not errors, report.text(path.name, found, 0, tmp_path)

@@ -71,7 +71,7 @@ def blocks_of_commands():
 
 def check_script(words, monkeypatch):
     """Assert that a stage's script takes these flags."""
-    (name,) = [word for word in words if word.endswith("/mnist.py")]
+    (name,) = [word for word in words if word.endswith(("/mnist.py", "/gpt.py"))]
     flags = words[words.index(name) :]
     path = ROOT / name
     if name.startswith("workshop/"):  # it has the flags of the exercise's stage
@@ -92,7 +92,7 @@ def check_command(line, monkeypatch):
     elif first == "onecurve":
         monkeypatch.setattr("sys.argv", [first, *words])
         judge.parse_args()
-    elif "/mnist.py" in line:
+    elif "/mnist.py" in line or "/gpt.py" in line:
         check_script(words, monkeypatch)
     elif program == "python" and words[0] == "-c":
         ast.parse(words[1])

@@ -9,7 +9,7 @@ import pytest
 
 from conftest import ENV, ROOT
 from tools.run import diffs, words
-from tools.run.stages import CPU_PROCESSES, find_stage, script
+from tools.run.stages import BY_NAME, CPU_PROCESSES, EVERY, find_stage, script
 
 LIMITS = {  # lines, and lines that changed from the stage before, at most
     "01_cpu": (115, 0),
@@ -24,9 +24,26 @@ LIMITS = {  # lines, and lines that changed from the stage before, at most
     "10_hybrid": (165, 45),
     "11_resume": (170, 40),
     "12_sharded_checkpoint": (185, 45),
+    "13_gpt": (156, 0),
+    "14_data_parallel": (178, 26),
+    "15_sequence_parallel": (197, 29),
+    "16_pipeline_1f1b": (193, 37),
+    "17_context_parallel": (237, 67),
+    "18_moe": (175, 21),
+    "19_expert_parallel": (229, 58),
+    "20_grid": (240, 27),
 }
 COLUMNS = 88
 SECTIONS = ["Net", "train_epoch", "evaluate", "report", "save", "main", "parse_args"]
+TEXTS = ["draw_batch", "split_heads", "Attention", "MLP", "Block", "Embedding", "GPT"]
+TEXTS += ["share_of_loss", "train", "report", "main", "parse_args"]
+ADDED = {  # sections that a stage of the second curve has besides
+    "15_sequence_parallel": {"make_plan"},
+    "17_context_parallel": {"ring", "pass_on", "PassOn", "ring_attention"},
+    "18_moe": {"Experts"},
+    "19_expert_parallel": {"Experts", "AllToAll"},
+    "20_grid": {"ring", "pass_on", "PassOn", "ring_attention"},
+}
 
 
 def sections(stage):
@@ -53,8 +70,13 @@ def test_the_form_of_a_script(stage):
     assert len(lines) <= LIMITS[stage][0]
     assert max(map(len, lines)) <= COLUMNS
     tree = ast.parse(script(stage).read_text())
-    assert ast.get_docstring(tree) == diffs.lines("01_cpu")[0].strip('"')
-    assert list(sections(stage)) == ["imports", *SECTIONS, "start"]
+    first = BY_NAME[stage].curve.replace("18_moe", "13_gpt")
+    assert ast.get_docstring(tree) == diffs.lines(first)[0].strip('"')
+    added = ADDED.get(stage, set())
+    assert added < set(sections(stage)) or not added
+    usual = SECTIONS if first == "01_cpu" else TEXTS
+    found = [name for name in sections(stage) if name not in added]
+    assert found == ["imports", *usual, "start"]
     kinds = [isinstance(node, ast.Import | ast.ImportFrom) for node in tree.body[1:]]
     assert kinds == sorted(kinds, reverse=True)  # all imports before the rest
     assert isinstance(tree.body[-1], ast.If)
@@ -99,6 +121,12 @@ def test_ideas_show_each_changed_line_once_the_plumbing_last(pair, capsys):
     assert ("make diff A=" in folded) == any(order)
     left = len(changed) - len(re.findall(r"(?m)^[-+](?!-- |\+\+ )", folded))
     assert (f"small changes, {left} lines:" in folded) == (left > 0) == any(order)
+
+
+def test_every_target_has_a_name_of_its_own():
+    """Else `make pipeline` would be one stage's, and the other's silently gone."""
+    assert len(EVERY) == len(BY_NAME) == 20
+    assert LIMITS.keys() == BY_NAME.keys()
 
 
 def test_another_indentation_is_no_changed_word():

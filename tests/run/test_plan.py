@@ -11,7 +11,7 @@ import torch
 from conftest import ENV, call
 from tools.run import gpus, results, supervise
 from tools.run.plan import make_plan
-from tools.run.stages import EVERY
+from tools.run.stages import EVERY, MNIST, TRANSFORMER
 
 TWO_NODES = {"NNODES": "2", "NODE_RANK": "1", "MASTER_ADDR": "host"}
 
@@ -48,6 +48,14 @@ def plan(monkeypatch):
         ("09_pipeline", 4, {}, None, 2),
         ("10_hybrid", 0, {}, None, 4),
         ("11_resume", 2, {"NPROC": "4"}, None, 4),
+        ("13_gpt", 2, {}, None, 0),
+        ("14_data_parallel", 3, {}, None, 3),  # a rank may have fewer texts
+        ("15_sequence_parallel", 3, {}, None, 2),  # of 4 heads
+        ("16_pipeline_1f1b", 4, {"ARGS": "--blocks 4"}, None, 4),
+        ("16_pipeline_1f1b", 4, {}, None, 2),
+        ("17_context_parallel", 8, {}, None, 8),
+        ("19_expert_parallel", 1, {}, "", 2),
+        ("20_grid", 6, {}, None, 6),
     ],
 )
 def test_what_runs_where(plan, stage, count, settings, visible, processes):
@@ -84,10 +92,11 @@ def test_what_is_given_reaches_the_command_and_args_win(plan):
     assert made.args.epochs == 5
 
 
-def test_every_stage_has_the_flags_of_the_first_and_their_defaults(plan):
-    first = vars(plan("01_cpu").args)
-    assert set(results.SHARED) < set(first)
-    for stage in EVERY.values():
+@pytest.mark.parametrize("room", [MNIST, TRANSFORMER])
+def test_every_stage_has_the_flags_of_the_first_and_their_defaults(plan, room):
+    first = vars(plan(next(iter(room.values()))).args)
+    assert len(set(results.SHARED) & set(first)) >= 5
+    for stage in room.values():
         flags = vars(plan(stage).args)
         expected = {**first, "out": Path("runs") / stage}
         assert {name: flags[name] for name in first} == expected
@@ -98,6 +107,16 @@ def test_refusals_on_a_machine_with_three_gpus(plan):
         plan("04_ddp", 3, GPUS="0,1,2")
     with pytest.raises(SystemExit, match="4 processes need a GPU each: GPUS=cpu needs"):
         plan("07_fsdp", 3, NPROC="4")
+    for name, text in {"EPOCHS": "2", "DATA": "data/mnist"}.items():
+        with pytest.raises(
+            SystemExit, match=f"^{name}={text}: 14_data_parallel trains"
+        ):
+            plan("14_data_parallel", 3, **{name: text})
+    for stage in "15_sequence_parallel", "17_context_parallel", "19_expert_parallel":
+        with pytest.raises(
+            SystemExit, match="3 processes cannot share its work: use NP"
+        ):
+            plan(stage, 3, GPUS="0,1,2")
 
 
 def test_nodes_meet_only_if_their_commands_agree(plan):

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from conftest import EVEN, edited, run, weights
-from tools.run.stages import CPU_PROCESSES, EVERY, script
+from tools.run.stages import CPU_PROCESSES, MNIST, script
 
 SHARED_BY = {  # how many ranks there are said to be, and who shares a batch of 64
     "04_ddp": (3, "processes"),
@@ -31,7 +31,7 @@ def alone(rank, world_size):
     os.environ |= {"RANK": "0", "WORLD_SIZE": str(world_size)}
 
 
-@pytest.mark.parametrize("stage", EVERY.values())
+@pytest.mark.parametrize("stage", MNIST.values())
 def test_data_without_mnist(stage, tmp_path):
     result = run(stage, "--data", tmp_path, "--out", tmp_path / "out", processes=1)
     refused(result, f"no MNIST in {tmp_path}: run 'make data', or name --data")
@@ -39,8 +39,8 @@ def test_data_without_mnist(stage, tmp_path):
 
 
 @pytest.mark.parametrize("stage", CPU_PROCESSES)
-def test_without_torchrun(stage, data):
-    result = run(stage, "--data", data(EVEN), processes=0)
+def test_without_torchrun(stage):
+    result = run(stage, processes=0)
     count = CPU_PROCESSES[stage]
     refused(result, f"start it with torchrun --nproc-per-node={count} {script(stage)}")
 

@@ -17,9 +17,9 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from tools.bench import runs
 from tools.bench.tables import aligned
-from tools.run.stages import BY_NAME, RESUMES, ROOT
+from tools.run.stages import MNIST, RESUMES, ROOT
 
-MEASURED = [stage for stage in BY_NAME if stage not in RESUMES]
+MEASURED = [stage for stage in MNIST.values() if stage not in RESUMES]
 KINDS = ["parameters", "gradients", "Adam", "layer"]  # of memory
 
 

@@ -24,6 +24,7 @@ from tools.run.stages import (
     OWN,
     ROOT,
     TARGETS,
+    TRANSFORMER,
     folder,
     previous,
     refuse,
@@ -31,7 +32,8 @@ from tools.run.stages import (
 )
 
 PAGES = ["README.md", "SCALING.md", "SYMPTOMS.md", "exercises/README.md"]
-PAGES += ["beyond/README.md", "beyond/own_script/README.md"]
+PAGES += ["transformer/README.md", "beyond/README.md"]
+PAGES += ["beyond/own_script/README.md"]
 PAGES += ["beyond/own_script/DETAILS.md"]
 PAGES += ["04_ddp/DETAILS.md", "beyond/07_fsdp/DETAILS.md"]
 PAGES += [f"{folder(stage).relative_to(ROOT)}/README.md" for stage in EVERY.values()]
@@ -40,7 +42,7 @@ NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e-\d+)?")
 
 
 def stages(targets=TARGETS):
-    """Return the table of the six stages, or of those beyond.
+    """Return the table of the six stages, or of those in a folder of stages.
 
     Stage 4 is compared with stage 2, as in the front page's diff.
     """
@@ -77,7 +79,7 @@ def piece(stage, name):
     begin = rf"(?:def {name}\(|    # The {name}:)"
     found = re.search(rf"(?ms)^{begin}.*?(?=\n\n)", text)
     if not found:
-        refuse(f"{stage}/mnist.py has no piece {name!r}")
+        refuse(f"{stage} has no piece {name!r}")
     return f"```python\n{textwrap.dedent(found[0])}\n```"
 
 
@@ -115,6 +117,7 @@ BLOCKS = {
     "prediction": prediction,
     "stages": stages,
     "beyond": lambda: stages(BEYOND),
+    "transformer": lambda: stages(TRANSFORMER),
     "printed": variants.printed,
     "verdict": variants.verdict,
     "program": variants.program,

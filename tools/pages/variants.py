@@ -18,6 +18,7 @@ from tools.run.stages import (
     OWN,
     ROOT,
     STAGES,
+    TRANSFORMER,
     refuse,
     script,
 )
@@ -55,7 +56,7 @@ def run(name, words, processes, **options):
 
 
 def train(name, text, processes, runs):
-    """Run a script, a text, on the sample, into the folder `runs`/`name`.
+    """Run a script, a text, into the folder `runs`/`name`; on the sample, of MNIST.
 
     Returns what it prints. Raises SystemExit where it fails.
     """
@@ -63,7 +64,9 @@ def train(name, text, processes, runs):
     out.mkdir()
     path = out / "mnist.py"
     path.write_text(text)
-    words = [path, "--data", "data/sample", "--out", out]
+    words = [path, "--out", out]
+    if name not in TRANSFORMER.values():
+        words += ["--data", "data/sample"]
     return run(name, words, processes).stdout.replace(str(runs), "runs")
 
 

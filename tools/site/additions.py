@@ -9,7 +9,15 @@ from docutils import nodes
 from tools.lab.exercise import along_the_path, find_exercise
 from tools.pages import diagrams, essence, side_by_side
 from tools.run import diffs
-from tools.run.stages import BEYOND, EVERY, ROOT, STAGES, folder, previous
+from tools.run.stages import (
+    BEYOND,
+    EVERY,
+    ROOT,
+    STAGES,
+    TRANSFORMER,
+    folder,
+    previous,
+)
 from tools.site import playground
 
 
@@ -34,6 +42,7 @@ CONTENTS = {  # caption -> the pages below it, in the table of contents
         "beyond/own_script/INSPECT",
         "beyond/own_script/DETAILS",
     ],
+    "The second curve": ["transformer/README", *pages_of(TRANSFORMER.values())],
     "Look closer": [
         "tools/site/playground",
         "tools/site/side_by_side",

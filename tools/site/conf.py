@@ -24,6 +24,8 @@ include_patterns = [
     "0*/*.md",
     "beyond/*.md",
     "beyond/*/*.md",
+    "transformer/*.md",
+    "transformer/*/*.md",
     "exercises/*.md",
     "notebooks/*.ipynb",
     "data/sample/*.md",

@@ -166,7 +166,7 @@ def train(model, optimizer, args, steps):
         output = model(texts)
         loss = share_of_loss(output, targets, count)
         optimizer.zero_grad()
-        loss.backward()
+        (loss * dist.get_world_size()).backward()  # FSDP divides by it
         optimizer.step()
         right = (output.argmax(dim=-1) == targets).sum()
         sums += torch.stack([loss.detach(), right])
@@ -204,8 +204,7 @@ def main(args):
     model = GPT(args.blocks).to(DEVICE, getattr(torch, args.dtype))
     mesh = dist.init_device_mesh(DEVICE, (world_size,))
     for module in (*model.blocks, model):
-        fully_shard(module, mesh=mesh)
-        module.set_gradient_divide_factor(1)  # gradients add up, of rows and columns
+        fully_shard(module, mesh=mesh)  # each rank keeps its part
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr)
     sizes = f"{args.batch_size} texts a step, {args.blocks} blocks, {args.dtype}"
     if rank == 0:

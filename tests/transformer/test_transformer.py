@@ -1,0 +1,148 @@
+"""Promise: however the transformer is cut, it trains as one process does, to 1e-12."""
+
+import csv
+import os
+
+import pytest
+
+from conftest import edited, run
+from tools.run import compare
+from tools.run.stages import BY_NAME, TRANSFORMER, script
+
+# Two reports, of which the second is of fewer steps; an uneven batch, where it may be.
+FLAGS = ["--steps", 5, "--every", 3, "--seed", 1, "--lr", 0.01]
+CASES = [  # stage, ranks, further flags, of its reference too
+    ("14_data_parallel", 3, ["--batch-size", 7]),
+    ("14_data_parallel", 2, ["--batch-size", 1]),  # a rank has none
+    ("15_sequence_parallel", 2, ["--batch-size", 7]),
+    ("15_sequence_parallel", 4, ["--batch-size", 7]),
+    ("16_pipeline_1f1b", 2, ["--batch-size", 8]),
+    ("16_pipeline_1f1b", 4, ["--batch-size", 8, "--blocks", 4]),
+    ("17_context_parallel", 2, ["--batch-size", 7]),
+    ("17_context_parallel", 4, ["--batch-size", 7]),
+    ("19_expert_parallel", 2, ["--batch-size", 7]),
+    ("19_expert_parallel", 4, ["--batch-size", 7]),
+    ("20_grid", 2, ["--batch-size", 7]),
+    ("20_grid", 4, ["--batch-size", 7]),
+]
+
+
+def train(stage, out, *flags, processes=None, **options):
+    """Run a stage and return the rows of its metrics.csv; it must say no warning."""
+    words = [*FLAGS, *flags, "--out", out]
+    result = run(stage, *words, processes=processes, timeout=60, **options)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert {path.name for path in out.iterdir()} == {"metrics.csv"}
+    with open(out / "metrics.csv", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="session")
+def reference(tmp_path_factory):
+    """Return a function from a stage and flags to the rows of one process."""
+    done = {}
+
+    def get(stage, flags):
+        key = stage, *flags
+        if key not in done:
+            done[key] = train(stage, tmp_path_factory.mktemp("one"), *flags)
+        return done[key]
+
+    return get
+
+
+def off(ours, theirs):
+    """Return how far two runs' losses are apart; steps and counts have to be equal."""
+    for name in "step", "correct", "total":
+        assert [row[name] for row in ours] == [row[name] for row in theirs]
+    pairs = zip(ours, theirs, strict=True)
+    return max(abs(float(one["loss"]) - float(other["loss"])) for one, other in pairs)
+
+
+@pytest.mark.parametrize(("stage", "ranks", "flags"), CASES)
+def test_several_ranks_train_as_one(stage, ranks, flags, reference, tmp_path):
+    rows = train(stage, tmp_path, *flags, processes=ranks)
+    expected = reference(BY_NAME[stage].curve, flags)
+    assert [row["step"] for row in expected] == ["3", "5"]
+    assert 0 <= off(rows, expected) <= 1e-12
+
+
+def test_every_cut_is_among_the_cases():
+    cut = {name for name in TRANSFORMER.values() if BY_NAME[name].cpu_processes}
+    assert {stage for stage, *_ in CASES} == cut
+
+
+def test_a_text_is_its_half_twice_and_every_step_has_its_own(reference, tmp_path):
+    """The loss is that of a copied letter, and of nothing else."""
+    line = "    return texts, targets\n"
+    check = [
+        "    assert (texts[:, :16] == texts[:, 16:]).all()",
+        "    assert (targets[:, :15] == -100).all()",
+        "    assert (targets[:, 15:31] == texts[:, :16]).all()",
+        "    assert (targets[:, 31] == texts[:, 0]).all()",
+        "    assert (texts != draw_batch.__dict__.get('last', -1)).any()",
+        "    draw_batch.last = texts",
+    ]
+    path = edited("13_gpt", tmp_path, (line, "\n".join([*check, line])))
+    flags = ["--batch-size", 7]
+    rows = train("13_gpt", tmp_path / "out", *flags, path=path)
+    assert off(rows, reference("13_gpt", flags)) == 0
+    assert [row["total"] for row in rows] == [str(3 * 7 * 17), str(2 * 7 * 17)]
+
+
+@pytest.mark.parametrize("stage", ["13_gpt", "20_grid"])
+def test_float32_differs_where_float64_does_not(stage, reference, tmp_path):
+    """FSDP reduces float32 in a way of its own."""
+    flags = ["--batch-size", 7]
+    rows = train(stage, tmp_path, *flags, "--dtype", "float32")
+    assert 1e-9 < off(rows, reference("13_gpt", flags)) < 1e-5
+
+
+def alone(rank, world_size):
+    """Be the first of several ranks, of which the others are not there."""
+    os.environ |= {"RANK": "0", "WORLD_SIZE": str(world_size)}
+
+
+@pytest.mark.parametrize(
+    ("stage", "ranks", "flags", "line"),
+    [
+        ("15_sequence_parallel", 3, [], "4 heads: take 2 or 4 processes, not 3"),
+        ("16_pipeline_1f1b", 3, [], "--blocks must be a multiple of 3 (processes)"),
+        (
+            "16_pipeline_1f1b",
+            2,
+            ["--micro-batches", 5],
+            "--batch-size must be a multiple of --micro-batches",
+        ),
+        ("17_context_parallel", 3, [], "32 letters: take 2, 4 or 8 processes"),
+        ("19_expert_parallel", 3, [], "4 experts: take 2 or 4 processes, not 3"),
+        ("20_grid", 3, [], "start it with torchrun --nproc-per-node=4 {}"),
+    ],
+)
+def test_what_cannot_be_cut_is_refused_at_once(stage, ranks, flags, line, tmp_path):
+    flags = [*flags, "--out", tmp_path / "out"]
+    result = run(stage, *flags, processes=0, prepare=(alone, ranks), timeout=60)
+    assert (result.stdout, result.stderr) == ("", f"{line.format(script(stage))}\n")
+    assert result.returncode != 0
+    assert not (tmp_path / "out").exists()
+
+
+def test_compare_holds_the_second_curve_to_more_than_rounding_of_float32():
+    right = [(2.804564, 1130, 16320), (0.022173, 16320, 16320)]
+    wrong = {
+        "a loss is off by 5.0e-05": [right[0], (0.022173 * (1 - 5e-5), *right[1][1:])],
+        "a loss is off by 1.0e-06; float32": [(2.804564 * (1 + 1e-6), 1130, 16320)],
+        "a loss is off by nan": [(float("nan"), 1130, 16320)],
+        "1 more or fewer letters": [(2.804564, 1131, 16320)],
+        "another number of letters": [(2.804564, 1130, 16321)],
+    }
+    for reason, curve in wrong.items():
+        verdict, is_equal = compare.judge(curve, right, is_second=True)
+        assert verdict.startswith(f"DIFFERENT: {reason}")
+        assert not is_equal
+    near = [(2.804564 * (1 + 1e-13), 1130, 16320)]
+    curves = {"13_gpt": right, "17_context_parallel": near}
+    lines, differ = compare.make_table(curves)
+    assert differ == []
+    assert lines[1].endswith("   equal")
+    assert "   equal to rounding (1e-13)" in lines[2]
