@@ -4,7 +4,7 @@ import re
 
 from conftest import ROOT
 from tools.pages import symptoms
-from tools.run.stages import EVERY, folder
+from tools.run.stages import MNIST, folder
 
 
 def test_every_entry_of_every_page_is_a_row():
@@ -12,7 +12,7 @@ def test_every_entry_of_every_page_is_a_row():
     links = re.findall(r"\| \[stage \d+\]\((\S+#\S+)\) \|", text)
     assert len(set(links)) == len(links)
     rows = [link.partition("#")[0] for link in links]
-    for stage in EVERY.values():
+    for stage in MNIST.values():
         count = 0
         for page in folder(stage).glob("*.md"):
             _, *chapter = page.read_text().split("\n## What goes wrong\n")
