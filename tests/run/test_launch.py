@@ -81,17 +81,21 @@ def test_what_cannot_work_is_refused_before_it_starts(words, line):
 
 
 def test_a_run_that_fails_at_once_leaves_the_results_of_an_earlier_one(tmp_path):
-    """And what has failed after an epoch leaves them in `before/`, and a mark."""
+    """And ends `make all`. What fails after an epoch leaves them in `before/`."""
     data = cut(tmp_path / "data", 64, 10)
-    out = tmp_path / "out"
-    words = ["cpu", *FEW, f"OUT={out}", f"DATA={data}"]
-    assert make(*words).returncode == 0
+    out = tmp_path / "runs/01_cpu"
+    words = [*FEW, f"DATA={data}"]
+    assert make("cpu", *words, f"OUT={out}").returncode == 0
     first = {path.name: path.read_bytes() for path in out.iterdir()}
     assert set(first) == {".lock", "flags.json", "metrics.csv", "model.pth"}
     for wrong in "--wide", "--batch-size 0":  # the launcher sees it, the script does
-        assert make(*words, f"ARGS={wrong}").returncode != 0
+        flags = f"OUT={out.parent}", f"ARGS={wrong}", "NPROC=1"
+        failed = make("all", *words, *flags)
+        assert failed.returncode != 0
         left = {path.name: path.read_bytes() for path in out.glob("*.*")}
         assert left == first
+    assert "01_cpu failed with exit status 1" in failed.stderr
+    assert [path.name for path in out.parent.iterdir()] == ["01_cpu"]
     plan = make_plan("01_cpu", {"OUT": str(out)})
     results.begin(plan)  # and is killed
     assert not (out / "model.pth").exists()
@@ -130,13 +134,6 @@ def test_a_full_disk_is_the_reason(monkeypatch, tmp_path):
     assert launch.reason(plan) == ""
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=4096))
     assert launch.reason(plan).startswith(f": the disk of {tmp_path} is full")
-
-
-def test_all_stops_at_a_stage_that_fails(tmp_path):
-    result = make("all", *FEW, f"OUT={tmp_path}", "ARGS=--batch-size 0", "NPROC=1")
-    assert result.returncode != 0
-    assert "01_cpu failed with exit status 1" in result.stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["01_cpu"]
 
 
 STATES = {"resume": "state.pth", "sharded_checkpoint": "checkpoints"}
