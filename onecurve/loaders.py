@@ -92,8 +92,10 @@ class Loaders(Recorder):
     def left_early(self, line=None):
         """Write down the epoch of a loader, or of all, that was left before its end."""
         for one in [line] if line else list(self.open):
-            if one in self.open:
-                self.reading_ends(self.open[one])
+            reading = self.open.pop(one, None)
+            # with no step in it, it was next(iter(loader)), which trains nothing
+            if reading and self.steps > reading.before[0]:
+                self.reading_ends(reading)
 
     def list_indices(self, original, reading, loader, *args):
         """Around where an epoch gets its sampler: its indices are listed at once."""

@@ -33,6 +33,7 @@ def forward(inputs):
 
 def train_epoch():
     model.train()
+    len(next(iter(loader)))  # some look at a batch first
     totals = torch.zeros(2)
     for inputs, targets in loader:
         loss = nn.functional.mse_loss(forward(inputs), targets)
