@@ -31,6 +31,7 @@ PARTS = {}  # from the name of a list to how many of its cases run, and of how m
 SCRIPTS = {  # a folder of tests -> the scripts that they hold
     "stages": ["0*/mnist.py"],
     "beyond": ["0*/mnist.py", "beyond/**/*.py"],
+    "transformer": ["transformer/**/*.py"],
 }
 FEW = 4  # cases that have changed are all run
 DIGESTS = {}  # from the name of a list to the digest of each of its cases, by its text

@@ -125,7 +125,7 @@ def test_files_of_others_are_refused(target, tmp_path):
     with pytest.raises(SystemExit, match=line):
         launch.check([plan])
     assert [path.name for path in tmp_path.iterdir()] == [FOREIGN[target]]
-    (tmp_path / "metrics.csv").write_text(results.HEAD)  # a script's, run by hand
+    (tmp_path / "metrics.csv").write_text(results.HEADS[0])  # a script's, run by hand
     launch.check([plan])
 
 
@@ -182,7 +182,7 @@ def test_what_cannot_be_resumed_is_refused(flags, odd, line, tmp_path):
         (tmp_path / "checkpoints" / name).mkdir(parents=True, exist_ok=True)
         (tmp_path / "checkpoints" / name / ".metadata").touch()
     if odd != "metrics.csv":
-        (tmp_path / "metrics.csv").write_text(results.HEAD)
+        (tmp_path / "metrics.csv").write_text(results.HEADS[0])
     (tmp_path / "unfinished").unlink()
     written = (tmp_path / "flags.json").read_text()
     resumed = {**given, "ARGS": f"--epochs 9 --resume {flags}"}
