@@ -14,7 +14,8 @@ from onecurve.exchange import LAST, SHOWN, given_to
 from onecurve.findings import finding
 from onecurve.gradients import close, read_steps
 
-CLOSE = 1e-5  # of weights; right scripts are 1e-9 apart
+CLOSE = {torch.float64: 1e-5}  # of weights; right scripts are 1e-9 apart
+ROUGH = 2e-3  # in shorter types
 OTHER = "rank {rank} alone has another loss: {alone:.6f} in place of {ours:.6f}"
 MEANS = "divide each rank's sum by the count of all ranks, over their number"
 
@@ -56,7 +57,8 @@ def judge(ranks, others):
     share = share_of_one(ranks, others)
     given, parts = columns(ranks, others)
     largest = max(given, key=lambda name: given[name].numel())
-    mean = torch.full((len(parts[largest]),), share / len(ranks))
+    dtype = given[largest].dtype
+    mean = torch.full((len(parts[largest]),), share / len(ranks), dtype=dtype)
     best = list(given)
     for weights in mean, fitted(given, parts), fitted({largest: given[largest]}, parts):
         off = [name for name in given if not fits(name, given, parts, weights)]
@@ -124,10 +126,11 @@ def fitted(given, parts):
     gram = 0
     right = 0
     for name, gradient in given.items():
-        matrix = torch.stack(parts[name])
+        matrix = torch.stack(parts[name]).double()
         gram = gram + matrix @ matrix.T
-        right = right + matrix @ gradient
-    return torch.linalg.pinv(gram, rtol=1e-12, hermitian=True) @ right
+        right = right + matrix @ gradient.double()
+    weights = torch.linalg.pinv(gram, rtol=1e-12, hermitian=True) @ right
+    return weights.to(gradient.dtype)
 
 
 def fits(name, given, parts, weights):
@@ -150,7 +153,7 @@ def by_weights(ranks, others, weights):
     if not is_about(weights.max(1).values, weights.min(1).values):
         raise Unclear("the backward passes of a step do not count alike")
     of_ranks = weights.mean(1)
-    total = float(of_ranks.sum())
+    total = of_ranks.sum()
     if is_about(of_ranks[0], total) and is_about(of_ranks[1:], 0):
         told = "rank 0 got what it computed itself, and nothing of the others"
         return finding("exchange", line, [told])
@@ -190,13 +193,15 @@ def divisor_of(step):
 
 
 def is_about(ours, theirs):
-    """Return whether weights are equal but for rounding."""
-    return bool((torch.as_tensor(ours) - theirs).abs().max() < CLOSE)
+    """Return whether weights are equal but for rounding, by the first one's type."""
+    ours = torch.as_tensor(ours)
+    limit = CLOSE.get(ours.dtype, ROUGH)
+    return bool((ours - theirs).abs().max() < limit)
 
 
 def raise_where_losses_differ(ranks, others):
     """Raise Unclear where a rank alone computes another loss, so another gradient."""
     for rank, (own, other) in enumerate(zip(ranks, others, strict=True)):
         for ours, alone in zip(own["losses"], other["losses"], strict=False):
-            if abs(ours - alone) > CLOSE * abs(ours):
+            if abs(ours - alone) > 1e-5 * abs(ours):
                 raise Unclear(OTHER.format(rank=rank, alone=alone, ours=ours))

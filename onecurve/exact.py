@@ -27,6 +27,7 @@ class InDouble(TorchFunctionMode):
     """
 
     reading = False  # while a file or a batch is read, types mean what they say
+    double = True  # False: types always mean what they say
 
     def __init__(self, drawn):
         super().__init__()
@@ -36,7 +37,7 @@ class InDouble(TorchFunctionMode):
         kwargs = kwargs or {}
         if InDouble.reading:
             return function(*args, **kwargs)
-        if function in CASTS:
+        if function in CASTS and InDouble.double:
             return args[0].double()
         if function in DRAWS and torch.is_grad_enabled():
             self.drawn()
@@ -47,7 +48,8 @@ class InDouble(TorchFunctionMode):
 
 def double(value):
     """Return float64 for a shorter type, and anything else as it is."""
-    return torch.float64 if isinstance(value, torch.dtype) and value in SHORT else value
+    short = isinstance(value, torch.dtype) and value in SHORT
+    return torch.float64 if short and InDouble.double else value
 
 
 @contextlib.contextmanager
@@ -70,7 +72,8 @@ def load(original, *args, **options):
 def in_double(value):
     """Return a batch with its floating-point tensors in float64."""
     if isinstance(value, torch.Tensor):
-        return value.double() if value.dtype in SHORT else value
+        short = value.dtype in SHORT and InDouble.double
+        return value.double() if short else value
     if isinstance(value, dict):
         return {name: in_double(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
@@ -105,11 +108,12 @@ def policy(original, policy, *args, **options):
     original(policy)
 
 
-def install(drawn):
+def install(drawn, in_float64):
     """Put the functions above in place; the default type is set by who starts us.
 
-    `drawn` is for InDouble.
+    `drawn` is for InDouble. Unless all is to be `in_float64`, types stay the script's.
     """
+    InDouble.double = in_float64
     for name in DROPOUTS:
         replace(f"torch.nn.functional:{name}", no_dropout)
     replace("torch:dropout", no_dropout)

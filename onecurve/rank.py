@@ -37,13 +37,12 @@ def prepare(rank, task):
             steps = equal.Steps(log, end, own, sources)
         elif task.kind == "one":
             steps = equal.Merged(log, end, own, sources)
-        else:  # whole, or such as "alone1"
-            number = task.kind.removeprefix("alone")
-            number = rank if number == "whole" else int(number)
+        else:  # whole, or such as "alone1" and "split1"
+            number = rank if task.kind == "whole" else int(task.kind[5:])
             steps = equal.Alone(log, end, own, [sources[number]])
         steps.install()
-        exact.install(steps.drawn)
-        if task.kind != "several":
+        exact.install(steps.drawn, task.double)
+        if task.kind != "several" and not task.kind.startswith("split"):
             plain.install()
     files.Files(folder / "files", log).install()
     return recorder.script_ends if task.kind == "watch" else None

@@ -114,6 +114,8 @@ def unsure(inspection):
     """Return what was not compared."""
     told = [NOT_CHECKED]
     gradients = inspection.gradients
+    if gradients.rough:
+        told.append(f"gradients to more than 4 digits, since {gradients.rough}")
     compared = gradients.exchanged or gradients.equal or gradients.alone
     if not compared and not inspection.findings:
         told.append("whether gradients are exchanged")

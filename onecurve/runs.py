@@ -19,6 +19,7 @@ PREPARE = "onecurve.rank:prepare"
 EXCHANGED = "onecurve.gradients:exchanged"
 COMPARE = "onecurve.gradients:compare"
 COMPARE_ALONE = "onecurve.alone:compare"
+IN_DOUBLE = "in float64"
 
 
 class Command(NamedTuple):
@@ -28,6 +29,7 @@ class Command(NamedTuple):
     flags: list  # of the script
     ranks: int  # at least 2
     module: str | None = None  # its name, where it is to run as by `python -m`
+    double: bool = True  # whether gradients are compared in float64
 
 
 @dataclass(frozen=True)
@@ -39,9 +41,10 @@ class Task:
     working: str  # the folder in which it runs
     folder: str  # where the ranks write what they see
     ranks: int
-    kind: str  # watch, several, one, alone and a rank, or whole
+    kind: str  # watch, several, one, whole, or alone or split and a rank
     scratch: str  # for temporary files
     patience: float  # seconds that a collective waits for the other ranks
+    double: bool  # whether gradients are compared in float64, or as the script has them
 
 
 @dataclass
@@ -51,6 +54,7 @@ class Comparison:
     exchanged: int = 0  # steps in which they are the mean of what the ranks computed
     equal: int = 0  # steps in which they are those of one rank
     alone: int = 0  # steps in which they are made of what each rank computes alone
+    rough: str | None = None  # why they were not compared in float64
     of_whole: bool = False  # so, on several ranks, whose models are not split
     why: str | None = None  # they could not be compared with one rank's, or no more
     findings: list = field(default_factory=list)
@@ -75,7 +79,7 @@ class Inspection:
 
 def run_kind(command, kind, folder):
     """Run the script once; return what ranks.run does, and a Seen."""
-    path, flags, count, module = command
+    path, flags, count, module, double = command
     if kind not in ("watch", "several", "whole"):
         count = 1
     place = folder / kind
@@ -84,8 +88,9 @@ def run_kind(command, kind, folder):
     working = str(here if module or path.is_relative_to(here) else path.parent)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
         script = str(path), module, working
-        task = Task(*script, str(place), count, kind, scratch, PATIENCE)
-        options = {"float64": kind != "watch", "prepare": (PREPARE, task)}
+        task = Task(*script, str(place), count, kind, scratch, PATIENCE, double)
+        in_double = double and kind != "watch"
+        options = {"float64": in_double, "prepare": (PREPARE, task)}
         options["module"] = module
         try:
             result = ranks.run([path, *flags], count, timeout=MOST_SECONDS, **options)
@@ -125,7 +130,7 @@ def run_exactly(command, kind, folder):
         return event["why"]
     problem = failure(result, command[0].name)
     if problem:
-        where = "in float64" if kind == "several" else "on one rank"
+        where = IN_DOUBLE if kind == "several" else "on one rank"
         return f"{where}, {problem.what}"
     return None
 
@@ -138,6 +143,12 @@ def compare_gradients(command, folder, split):
     """
     told = Comparison()
     told.why = run_exactly(command, "several", folder)
+    if told.why and told.why.startswith(IN_DOUBLE):
+        # a library asks for a type of its own: compare roughly
+        told.rough = told.why
+        command = command._replace(double=False)
+        shutil.rmtree(folder / "several")
+        told.why = run_exactly(command, "several", folder)
     if told.why:
         return told
     own = sorted((folder / "several").glob("steps*"))
@@ -175,13 +186,14 @@ def compare_alone(command, folder, told):
     """
     numbers = range(command.ranks)
     several = sorted((folder / "several").glob("steps*"))
-    alone = [folder / f"alone{number}" / "steps0" for number in numbers]
-    if any(run_exactly(command, f"alone{number}", folder) for number in numbers):
-        # it does not run on one rank: several without what splits a model
-        if run_exactly(command, "whole", folder):
-            return None
-        alone = sorted((folder / "whole").glob("steps*"))
-        told.of_whole = True
+    for kind in "alone", "split", "whole":  # the latter where one rank alone fails
+        kinds = ["whole"] if kind == "whole" else [f"{kind}{one}" for one in numbers]
+        if not any(run_exactly(command, one, folder) for one in kinds):
+            break
+    else:
+        return None
+    told.of_whole = kind == "whole"
+    alone = [step for one in kinds for step in sorted((folder / one).glob("steps*"))]
     told.alone, differ, why = ranks.call(COMPARE_ALONE, several, alone)
     if told.why and why:
         told.why = f"{told.why}; {why}"
