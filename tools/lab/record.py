@@ -204,18 +204,27 @@ class Record(Seen):
         return ""
 
     def steps(self):
-        """Yield {what it is, in words: number} for each step."""
-        squares = []
-        for each in self.on_all("state"):
-            squares.append([one["squares"] for one in each if not one["stepped"]])
-        for passes, shares in zip(
-            self.training_passes(), zip(*squares, strict=False), strict=False
-        ):
+        """Yield {what it is, in words: number} for each step of the optimizer."""
+        for shares in zip(*map(self.steps_of, self.ranks), strict=False):
             facts = {}
-            for rank, one in enumerate(passes):
-                facts[f"the number of images on rank {rank} is"] = len(one["rows"])
-            facts["the norm of the whole gradient is"] = math.sqrt(sum(shares))
+            for rank, (images, _) in enumerate(shares):
+                facts[f"the number of images on rank {rank} is"] = images
+            norm = math.sqrt(sum(squares for _, squares in shares))
+            facts["the norm of the whole gradient is"] = norm
             yield facts
+
+    def steps_of(self, rank):
+        """Yield the images of each step of a rank, and its gradient's squares."""
+        images = 0
+        squares = 0
+        for event in self.events[rank]:
+            if event["kind"] == "pass" and event["grad"]:
+                images += len(event["rows"])
+            elif event["kind"] == "state":
+                squares = event.get("squares", squares)
+            elif event["kind"] == "step":
+                yield images, squares
+                images = 0
 
     def expect_weights(self, expected, what="one process"):
         """Raise Wrong unless model.pth has the tensors of another run, in any order."""
