@@ -183,6 +183,7 @@ trace:
 	@$(PY) -m tools.bench.timeline "$$S"
 memory:
 	@$(PY) -m tools.bench.memory
+	@$(PY) -m tools.bench.held
 
 ## This machine
 setup: $(NOTEBOOKS)  ## all that a workshop needs, into .venv, at once

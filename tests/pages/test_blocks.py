@@ -12,7 +12,7 @@ from parts import part
 from tools.lab.exercise import patched
 from tools.pages import blocks, reasons, variants
 from tools.run import diffs, ideas
-from tools.run.stages import EVERY, OWN, STAGES, script
+from tools.run.stages import EVERY, OWN, STAGES, TRANSFORMER, script
 
 PAIRS = [*diffs.EXPLAINED, *pairwise(OWN)]  # the diffs that pages explain
 
@@ -38,7 +38,14 @@ def assert_same(old, new, name):
     assert blocks.same(old, new), f"{name} is stale, run: make docs"
 
 
-RUN = {"printed", "verdict", "program", "variants", "inspected"}  # what a run prints
+RUN = {
+    "held",
+    "printed",
+    "verdict",
+    "program",
+    "variants",
+    "inspected",
+}  # what a run prints
 
 
 def sources(case):
@@ -47,6 +54,9 @@ def sources(case):
     found = [ROOT / "tools/pages/variants.py", ROOT / "data/sample"]
     if kind == "printed":
         found += [script(words[0])]
+    elif kind == "held":
+        found += [script(stage) for stage in TRANSFORMER.values()]
+        found += [ROOT / "tools/bench/held.py"]
     elif kind == "verdict":
         found += [script(stage) for stage in STAGES]
         found += [ROOT / "tools/run/compare.py"]

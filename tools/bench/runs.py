@@ -25,13 +25,15 @@ def make_folder():
 def run_stage(stage, images, flags, prepare, several=False):
     """Run a stage as make would, with `prepare` called first; return its processes.
 
-    It gets (training, test) images, and `flags`, a text, before those of ARGS. What it
-    would ignore is refused, unless it is for others of `several` stages. Of one stage
+    It gets (training, test) images, None where it has none, and `flags`, a text, before
+    those of ARGS. What it would ignore is refused, unless it is for others of `several`
+    stages. Of one stage
     it prints on what that ran. `prepare` is that of `ranks.run`.
     """
     with tempfile.TemporaryDirectory() as folder:
         settings = {**os.environ, "OUT": folder}
-        settings["DATA"] = str(cut(Path(folder) / "data", *images))
+        if images:
+            settings["DATA"] = str(cut(Path(folder) / "data", *images))
         settings["ARGS"] = f"{flags} {os.environ.get('ARGS', '')}"
         plan = make_plan(stage, settings, several)
         options = {"gpus": plan.environment.get("CUDA_VISIBLE_DEVICES")}

@@ -10,10 +10,10 @@ import re
 import textwrap
 from itertools import pairwise
 
-from tools.bench import predict
+from tools.bench import held, predict
 from tools.bench.tables import measured_on, published, steps, table
 from tools.lab.exercise import PARTS, along_the_path
-from tools.pages import variants
+from tools.pages import outcomes, variants
 from tools.pages.essence import PAIR, essence
 from tools.pages.reasons import LESSONS, reasons
 from tools.pages.symptoms import symptoms_by_kind
@@ -97,6 +97,18 @@ def prediction():
     return f"{predict.assumptions()}\n\n{table('r' * len(headings), headings, rows)}"
 
 
+def held_and_sent():
+    """Return what each cut of the transformer holds and sends, measured, as a table."""
+    headings, *rows = held.rows()
+    return table("lrrrrrl", headings, rows)
+
+
+def mistakes(stage):
+    """Return what mistakes do to a stage of the second curve, as a table."""
+    headings, *rows = outcomes.mistakes(stage)
+    return table("lrrrrrl", headings, rows)
+
+
 def exercises():
     """Return the tables of the exercises, one for each part of the path."""
     headings = ["", "exercise", "stage", "builds on", "minutes"]
@@ -123,6 +135,8 @@ BLOCKS = {
     "program": variants.program,
     "essence": essence,
     "hunk": hunk,
+    "mistakes": mistakes,
+    "held": held_and_sent,
     "piece": piece,
     "exercises": exercises,
     "symptoms": symptoms_by_kind,

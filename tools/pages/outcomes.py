@@ -1,24 +1,27 @@
 """What happens with lines left out or wrong: `python -m tools.pages.outcomes`.
 
 switches.json has the edits, by hand, and outcomes.json what happened in a run of each:
-on CPUs, with gloo, on data/sample. The command runs all of them, which takes minutes,
-and writes outcomes.json.
+on CPUs, with gloo, on data/sample or 90 steps of the second curve. The command runs all
+of them, which takes minutes, and writes outcomes.json.
 """
 
 import json
 import math
 import re
+import tempfile
+from pathlib import Path
 from textwrap import indent
 
 import torch
 
+from onecurve import ranks
 from onecurve.collectives import is_of_others_end
 from onecurve.failures import NOISE
 from tools.lab.judge import record_run
 from tools.lab.setting import Setting
 from tools.pages.switches import STORED, SWITCHES, edited, key, read_outcomes
 from tools.run import compare
-from tools.run.stages import CPU_PROCESSES, RESUMES, refuse, script
+from tools.run.stages import CPU_PROCESSES, RESUMES, TRANSFORMER, refuse, script
 
 RECORDED = {
     "torch": torch.__version__.partition("+")[0],
@@ -33,6 +36,8 @@ def run(stage, text, processes, fake="", limit=LIMIT):
 
     A stage that can resume is stopped after the first epoch, and resumed.
     """
+    if stage in TRANSFORMER.values():
+        return run_letters(stage, text, processes)
     setting = Setting(
         processes=processes if processes > 1 else 0,
         batch=64 - 64 % processes,  # what the ranks can share
@@ -48,6 +53,20 @@ def run(stage, text, processes, fake="", limit=LIMIT):
         error = first_error(record)
         return {**found, "kind": "crashes", "error": error, "exit": record.status}
     return found
+
+
+def run_letters(stage, text, processes):
+    """Do what `run` does for a script of the second curve, which has to end well."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / stage / "gpt.py"
+        path.parent.mkdir()
+        path.write_text(text)
+        words = [path, "--steps", 90, "--out", path.parent]
+        result = ranks.run(words, processes if stage in CPU_PROCESSES else 0)
+        if result.returncode:
+            refuse(f"{stage} with a mistake fails: {result.stderr[-2000:]}")
+        curve = compare.read(path.parent / "metrics.csv")
+    return {"kind": "", "curve": [list(row) for row in curve]}
 
 
 def lane(record, rank):
@@ -93,13 +112,15 @@ def outcome(switch, processes, right, limit=LIMIT):
     text = edited(stage, switch["edits"])
     found = run(stage, text, processes, switch.get("fake", ""), limit)
     if not found["kind"]:
-        found["kind"] = "nothing" if equal(found["curve"], right) else "moves"
+        is_second = stage in TRANSFORMER.values()
+        is_equal = equal(found["curve"], right, is_second)
+        found["kind"] = "nothing" if is_equal else "moves"
     return found
 
 
-def equal(curve, other):
+def equal(curve, other, is_second=False):
     """Return whether two curves are as long as each other, and equal to rounding."""
-    _, near = compare.judge(curve, other)
+    _, near = compare.judge(curve, other, is_second)
     return near and len(curve) == len(other)
 
 
@@ -111,11 +132,11 @@ def record_all():
         right = found["right"].setdefault(stage, {})
         outcomes = found["switches"].setdefault(key(switch), {})
         for processes in switch["ranks"]:
-            ranks = str(processes)
-            if ranks not in right:
-                right[ranks] = right_curve(stage, processes)
-            outcomes[ranks] = outcome(switch, processes, right[ranks])
-            print(f"{key(switch)} on {ranks}: {outcomes[ranks]['kind']}", flush=True)
+            number = str(processes)
+            if number not in right:
+                right[number] = right_curve(stage, processes)
+            outcomes[number] = outcome(switch, processes, right[number])
+            print(f"{key(switch)} on {number}: {outcomes[number]['kind']}", flush=True)
     return found
 
 
@@ -142,6 +163,29 @@ def left_out(stage):
             found = stored["switches"][key(switch)]
             curves[switch["name"]] = found[processes]["curve"]
     return {name: [loss for loss, *_ in curve] for name, curve in curves.items()}
+
+
+def mistakes(stage):
+    """Return the rows of a table of what each mistake does to a stage, headings first.
+
+    For the second curve: the ranks, the mean losses of each 30 steps, and how many
+    letters are right in the last.
+    """
+    stored = read_outcomes()
+    rows = [["mistake", "ranks", "1–30", "31–60", "61–90", "copied", "why"]]
+    for number, curve in stored["right"][stage].items():
+        rows.append(["none", number, *cells(curve), ""])
+    for switch in SWITCHES:
+        if switch["stage"] == stage:
+            for number, found in stored["switches"][key(switch)].items():
+                curve = cells(found["curve"])
+                rows.append([switch["title"], number, *curve, switch["says"]])
+    return rows
+
+
+def cells(curve):
+    """Return a curve's losses, and its last count, as texts."""
+    return [*[f"{loss:.6f}" for loss, *_ in curve], str(curve[-1][1])]
 
 
 if __name__ == "__main__":

@@ -1,0 +1,165 @@
+"""What each cut of the transformer holds and sends, measured: for `make memory`.
+
+Runs the stages of the second curve for two steps, in float32. Hooks count, on rank 0,
+the bytes of weights, of AdamW's averages, of what the forward pass saves for the
+backward pass (the most at any moment), and of what is sent from the first step to the
+second: below all of PyTorch's ways to send something, at c10d.
+"""
+
+import json
+import os
+import tempfile
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import DTensor
+from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tools.bench import runs
+from tools.bench.memory import local_bytes
+from tools.bench.tables import aligned
+from tools.run.stages import ROOT, TRANSFORMER
+
+FLAGS = "--steps 2 --every 2 --dtype float32"
+# What a rank sends in a step: W ranks, P bytes of weights, A of a batch's activations.
+FORMULAS = {
+    "14_data_parallel": "2 P (W-1)/W",
+    "15_sequence_parallel": "8 A (W-1)/W a block, 4 A (W-1)/W at the ends, and a rest",
+    "16_pipeline_1f1b": "A to each neighbor",
+    "17_context_parallel": "4 A (W-1)/W a block, and 14's",
+    "19_expert_parallel": "four all-to-alls a block, and 14's but for the experts",
+    "20_grid": "in a row, 4 A/2 (2-1)/2 a block; FSDP's, about 3 P (W-1)/W",
+}
+
+
+class Saved:
+    """Counts the bytes of what is saved for the backward pass, and their maximum."""
+
+    def __init__(self):
+        self.users = {}  # of a storage, by its address
+        self.now = self.most = 0
+
+    def pack(self, tensor):
+        """Count a tensor that is saved; return what stands for it."""
+        return Kept(self, tensor)
+
+
+class Kept:
+    """A saved tensor, which counts until nobody needs it any more."""
+
+    def __init__(self, saved, tensor):
+        local = tensor.to_local() if isinstance(tensor, DTensor) else tensor
+        storage = local.untyped_storage()
+        self.saved, self.tensor = saved, tensor
+        self.address, self.size = storage.data_ptr(), storage.nbytes()
+        self.change(1)
+
+    def change(self, by):
+        users = self.saved.users.get(self.address, 0)
+        if users + by == 0 or users == 0:
+            self.saved.now += by * self.size
+            self.saved.most = max(self.saved.most, self.saved.now)
+        self.saved.users[self.address] = users + by
+
+    def __del__(self):
+        self.change(-1)
+
+
+class Sent(TorchDispatchMode):
+    """Adds up the bytes that this rank sends to others, as a ring would send them."""
+
+    def __init__(self):
+        super().__init__()
+        self.bytes = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if any(issubclass(kind, DTensor) for kind in types):
+            return NotImplemented  # it comes again, for the part of this rank
+        if "c10d" in func._schema.name:
+            self.bytes += sent_by(func._schema.name, args)
+        return func(*args, **(kwargs or {}))
+
+
+def sent_by(name, args):
+    """Return how many bytes a rank sends in a call of c10d."""
+    kind = name.split("::")[1].replace("_", "")
+    if kind.startswith(("wait", "recv", "barrier", "wrap")):
+        return 0
+    world_size = dist.get_world_size()
+    has_output_first = kind in ("allgatherbase", "reducescatterbase", "alltoallbase")
+    given = args[1 if has_output_first else 0]
+    tensors = given if isinstance(given, list | tuple) else [given]
+    size = sum(tensor.nbytes for tensor in tensors)
+    if kind == "send":
+        return size
+    if kind.startswith("allgather"):
+        return size * (world_size - 1)
+    if kind.startswith("reducescatter"):
+        return size * (world_size - 1) // world_size
+    if kind.startswith("allreduce"):
+        return 2 * size * (world_size - 1) // world_size
+    if kind.startswith("alltoall"):
+        count = len(tensors[0])
+        shares = args[4] or [count // world_size] * world_size
+        return size * (count - shares[dist.get_rank()]) // count
+    raise ValueError(f"nobody has said what {name} sends")
+
+
+def measure_two_steps(rank, folder):
+    """Have this process measure two steps, and leave RANK.json."""
+    saved, sent = Saved(), Sent()
+    hooks = torch.autograd.graph.saved_tensors_hooks(saved.pack, lambda one: one.tensor)
+    hooks.__enter__()
+    steps = []
+
+    def after_step(optimizer, *_):
+        steps.append(optimizer)
+        if len(steps) == 1:
+            sent.__enter__()
+            return
+        sent.__exit__(None, None, None)
+        hooks.__exit__(None, None, None)
+        weights = optimizer.param_groups[0]["params"]
+        averages = []
+        for state in optimizer.state.values():
+            averages += [state["exp_avg"], state["exp_avg_sq"]]
+        found = {
+            "weights": local_bytes(weights),
+            "optimizer": local_bytes(averages),
+            "saved": saved.most,
+            "sent": sent.bytes,
+        }
+        (folder / f"{rank}.json").write_text(json.dumps(found))
+
+    register_optimizer_step_post_hook(after_step)
+
+
+def measure(stage):
+    """Return what a rank of a stage holds and sends: a list of {kind: bytes}."""
+    with tempfile.TemporaryDirectory() as folder:
+        prepare = measure_two_steps, Path(folder)
+        number = runs.run_stage(stage, None, FLAGS, prepare, several=True)
+        files = [Path(folder) / f"{rank}.json" for rank in range(number)]
+        return [json.loads(file.read_text()) for file in files]
+
+
+def rows():
+    """Return the rows of the table, a heading first: rank 0 of each stage."""
+    found = [["stage", "ranks", "weights", "optimizer", "saved", "sent", "formula"]]
+    for stage in TRANSFORMER.values():
+        ranks = measure(stage)
+        sizes = [f"{size:,}" for size in ranks[0].values()]
+        found.append([f"`{stage}`", len(ranks), *sizes, FORMULAS.get(stage, "")])
+    return found
+
+
+def main():
+    os.chdir(ROOT)
+    print("\nbytes on rank 0 of the second curve, in float32 ...", flush=True)
+    print(aligned(rows()))
+
+
+if __name__ == "__main__":
+    main()
