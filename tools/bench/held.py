@@ -38,7 +38,7 @@ class Saved:
     """Counts the bytes of what is saved for the backward pass, and their maximum."""
 
     def __init__(self):
-        self.users = {}  # of a storage, by its address
+        self.users = {}  # of a storage, by what identifies it
         self.now = self.most = 0
 
     def pack(self, tensor):
@@ -53,15 +53,15 @@ class Kept:
         local = tensor.to_local() if isinstance(tensor, DTensor) else tensor
         storage = local.untyped_storage()
         self.saved, self.tensor = saved, tensor
-        self.address, self.size = storage.data_ptr(), storage.nbytes()
+        self.number, self.size = storage._cdata, storage.nbytes()
         self.change(1)
 
     def change(self, by):
-        users = self.saved.users.get(self.address, 0)
+        users = self.saved.users.get(self.number, 0)
         if users + by == 0 or users == 0:
             self.saved.now += by * self.size
             self.saved.most = max(self.saved.most, self.saved.now)
-        self.saved.users[self.address] = users + by
+        self.saved.users[self.number] = users + by
 
     def __del__(self):
         self.change(-1)
