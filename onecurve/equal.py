@@ -236,6 +236,25 @@ class Alone(Merged):
         super().__init__(log, end, folder, sources)
         self.after_pass = []  # what parameters' gradients were, before and after each
 
+    def network_call(self, original, network, *args, **kwargs):
+        """Around a call of the network: it begins with the several ranks' weights."""
+        path = self.sources[0] / "gradients0.pt"
+        if torch.is_grad_enabled() and not self.steps and path.exists():
+            self.begin_with(torch.load(path, weights_only=False)["weights"], network)
+        return super().network_call(original, network, *args, **kwargs)
+
+    @torch.no_grad()
+    def begin_with(self, weights, network):
+        """Give a network's parameters the values of the several ranks', by their names.
+
+        Those that are split here, too, stay what they are.
+        """
+        for name, parameter in network.named_parameters():
+            value = weights.get(name.removeprefix("module."))
+            is_whole = value is not None and value.numel() == parameter.numel()
+            if is_whole and not hasattr(parameter, "placements"):
+                parameter.copy_(value.view_as(parameter))
+
     def optimizer_made(self, original, optimizer, *args, **options):
         """Around the constructor of an optimizer."""
         super().optimizer_made(original, optimizer, *args, **options)

@@ -33,7 +33,6 @@ def forward(inputs):
 
 def train_epoch():
     model.train()
-    len(next(iter(loader)))  # some look at a batch first
     totals = torch.zeros(2)
     for inputs, targets in loader:
         loss = nn.functional.mse_loss(forward(inputs), targets)
