@@ -137,6 +137,15 @@ def test_an_address_with_what_there_is_not_is_the_script_as_it_is(page):
     assert page.locator("#lines :checked").count() == 0
 
 
+def test_who_changes_a_setting_early_and_comes_back_has_the_whole_right_curve(page):
+    for width in 64, 32:  # before stage 1 has trained an epoch with the first
+        page.evaluate(GO, f"hidden={width}&epochs=1")
+    visit(page, "hidden=64&epochs=1")
+    stage_1, stage_4 = table(page)
+    assert len(stage_1) == 1 and agrees(stage_4, stage_1)
+    assert page.inner_text("#verdict").startswith("equal")
+
+
 def line(page, chart, kind):
     """Return the points of a line, [(epochs passed, loss or log10 of the distance)].
 
