@@ -1,6 +1,6 @@
 """Draw what each rank does, step by step: `make trace S=04_ddp`.
 
-Runs a stage for an epoch of five steps under torch.profiler. Writes a trace for each
+Runs a stage for five steps under torch.profiler. Writes a trace for each
 rank, runs/trace_04_ddp_0.json, which https://ui.perfetto.dev opens, and a picture of
 the last steps and the evaluation, runs/trace_04_ddp.png, with what it shows beside it,
 runs/trace_04_ddp.json. GPUS, NPROC, OUT and ARGS are
@@ -18,12 +18,13 @@ from typing import NamedTuple
 
 from tools.bench import figures, runs
 from tools.run.data import shown
-from tools.run.stages import ROOT, find_stage
+from tools.run.stages import ROOT, TRANSFORMER, find_stage
 
 INSTRUMENT = "tools.bench.timeline_rank:instrument"  # imports PyTorch, in the ranks
 STEPS = 3  # that are drawn
 FLAGS = "--hidden 1024 --batch-size 256 --epochs 1"
 IMAGES = 5 * 256, 256  # to train on and to evaluate
+OF_LETTERS = "--steps 5 --every 5"  # of the second curve, which evaluates nothing
 PROFILED = {  # what the names of the profiler's own labels have in them -> kind
     ":all_reduce": "all-reduce",  # of gloo or nccl
     ":send": "send",
@@ -80,14 +81,16 @@ def trace(stage, out):
     print(f"{stage}: running under a profiler ...", flush=True)
     pattern = out / f"trace_{stage}_RANK.json"
     prepare = INSTRUMENT, str(pattern)
-    number = runs.run_stage(stage, IMAGES, FLAGS, prepare)
+    is_second = stage in TRANSFORMER.values()
+    images, flags = (None, OF_LETTERS) if is_second else (IMAGES, FLAGS)
+    number = runs.run_stage(stage, images, flags, prepare)
     spans = []
     traces = []
     for rank in range(number):
         traces.append(pattern.with_name(pattern.name.replace("RANK", str(rank))))
         spans += read_spans(traces[-1], rank)
     title = f"{stage} {os.environ.get('ARGS', '')}".strip()
-    title += f": {STEPS} steps and the evaluation"
+    title += f": {STEPS} steps" + ("" if is_second else " and the evaluation")
     found = last_steps(spans)
     picture = out / f"trace_{stage}.png"
     figures.draw_timeline(*found, title).savefig(picture, dpi=130)

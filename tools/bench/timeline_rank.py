@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.profiler import profile, record_function
 
-NETWORKS = "Net", "FSDPNet", "DataParallel"  # names of its class
+NETWORKS = "Net", "FSDPNet", "DataParallel", "GPT", "FSDPGPT"  # names of its class
 
 
 def label_forward():
