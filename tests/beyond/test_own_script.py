@@ -133,7 +133,7 @@ def end_after_an_epoch(rank):
     os.replace = replace_and_end
 
 
-@pytest.mark.parametrize("name", ["after_ddp", "after_fsdp"])
+@pytest.mark.parametrize("name", SCRIPTS)
 def test_a_killed_run_goes_on_where_it_was(name, data, tmp_path):
     """With everything on, and the scheduler's state: 2e-8 is a rounding in float32."""
     expected = trained(name, data, tmp_path / "whole")
