@@ -10,6 +10,13 @@ from tools.lab.exercise import along_the_path
 from tools.run.stages import CPU_PROCESSES, EVERY, OWN, TRANSFORMER, script
 
 OF_STAGES = [*EVERY.values(), *OWN]
+P2P = "its hook for isend is none that P2POp takes"
+PARTS = "it takes experts for copies, and unequal parts of an all-to-all for a mistake"
+WRONG = {  # right scripts that the inspector condemns as yet -> why
+    "17_context_parallel": P2P,
+    "19_expert_parallel": PARTS,
+    "20_grid": P2P,
+}
 
 
 def right_scripts():
@@ -29,8 +36,11 @@ SCRIPTS = right_scripts()
 
 
 @pytest.mark.parametrize("name", part("right scripts", SCRIPTS, 16))
-def test_a_right_script_has_no_error(name, tmp_path):
+def test_a_right_script_has_no_error(name, tmp_path, request):
     text, stage = SCRIPTS[name]
+    if stage in WRONG:
+        reason = pytest.mark.xfail(strict=True, reason=WRONG[stage])
+        request.applymarker(reason)
     path = tmp_path / stage / "mnist.py"
     path.parent.mkdir()
     path.write_text(text)
