@@ -62,8 +62,8 @@ ACCIDENTS = {  # what it is -> the script, and what is said; "" where it passes
     "no number": (NAN, "The loss of epoch 1 is nan; that of stage 1 is 2.2"),
     "no weights": (NAN_SAVED, "layers.3.bias in model.pth is off by nan"),
     "no stop": (
-        before("while True: pass"),
-        "stopped: .*\n  rank 0 is at line 3: while",
+        before("def stay():\n    while True: pass\nstay()"),
+        "stopped: .*\n  rank 0 is at line 4: while",
     ),
     "input": (before("input()"), "EOFError"),
 }
