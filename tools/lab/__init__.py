@@ -8,7 +8,7 @@ watch         `make watch`: judges whenever a file is saved
 trying        `make try`: a run of the learner's script beside a right one
 setting       how a script is run: by a check, or by `make try`
 judge         runs a script as its exercise asks, and judges it
-expectations  what exercise.toml may ask of a run
+expectations  what a single exercise asks of a run, by name
 record        what is known of a run that has ended, and expected of it
 recorder      what each rank writes down, besides what the judge of all scripts does
 answers       right and wrong answers, for the tests and the handouts
