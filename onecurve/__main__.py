@@ -58,11 +58,11 @@ def path_of(module):
 
 
 def prepared(logs):
-    """Return an absolute folder for logs; where there cannot be any, a temporary one.
+    """Return a folder for logs; where there cannot be one, it is a temporary one.
 
     Ends the program where the folder was asked for.
     """
-    folder = (logs or LOGS).resolve()
+    folder = logs or LOGS
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -98,7 +98,8 @@ def main():
     over = threading.Event()
     threading.Thread(target=tell, args=(folder, begun, over), daemon=True).start()
     module = args.script if args.m else None
-    inspection = inspect(Command(path, args.flags, args.ranks, module), folder)
+    command = Command(path, args.flags, args.ranks, module)
+    inspection = inspect(command, folder.resolve())
     over.set()
     facts = path.name, inspection, time.monotonic() - begun, folder
     if args.json:

@@ -43,6 +43,15 @@ class Log:
             frame = frame.f_back
         return frame
 
+    def called(self):
+        """Return the name of the function that the script has called, or None."""
+        frame = sys._getframe(1)
+        name = None
+        while frame and not self.is_script(frame):
+            name = frame.f_code.co_name
+            frame = frame.f_back
+        return name
+
     def is_script(self, frame):
         """Return whether a frame executes a file of the script."""
         name = frame.f_code.co_filename

@@ -8,15 +8,31 @@ seen here.
 
 import os
 import shutil
+import sys
 import tempfile
 import threading
 from pathlib import Path
 
+from onecurve.events import OWN, STANDARD
 from onecurve.replace import replace
 
 READ = ["os:stat", "os:listdir", "os:scandir", "torch:load"]
 CHANGED = ["os:mkdir", "os:remove", "os:unlink", "os:rmdir", "shutil:rmtree"]
 MOVED = ["os:rename", "os:replace"]
+
+
+# Folders of the machine, of which libraries keep files of their own.
+TEMPORARY = f"{tempfile.gettempdir()}/", f"{Path.home()}/.cache/"
+
+
+def by_library():
+    """Return whether a package that is installed asks for a file by itself."""
+    frame = sys._getframe(1)
+    while frame and "site-packages" not in frame.f_code.co_filename:
+        if not frame.f_code.co_filename.startswith((OWN, STANDARD)):
+            return False
+        frame = frame.f_back
+    return True
 
 
 class Files:
@@ -32,6 +48,8 @@ class Files:
         if shadow:
             ours += [shadow.parent, tempfile.gettempdir()]
         self.left_alone = tuple(f"{folder}/" for folder in ours)
+        holds = [path for path in log.paths if TEMPORARY[0].startswith(path)]
+        self.own = tuple(set(log.paths) - set(holds))  # more than a temporary folder
 
     def install(self):
         """Put the methods below in place."""
@@ -55,6 +73,9 @@ class Files:
         full = os.path.abspath(path)
         if full.startswith(self.left_alone) or (main and not self.log.frame()):
             return None  # it is not the script that asks, but what runs it
+        temporary = full.startswith(TEMPORARY) and not full.startswith(self.own)
+        if temporary and by_library():
+            return None  # such as code that it generates: no file of the script's
         return self.shadow / full.lstrip("/") if self.shadow else Path(full)
 
     def existing(self, path):

@@ -8,11 +8,13 @@ PATH = Path(__file__).parent / "findings.csv"
 
 # What follows from a mistake is none of its own; and what two rules find is one.
 FOLLOWS = {
-    "other_batches": {"weights", "gradient", "clip"},
-    "exchange": {"weights", "clip", "gradient", "buffers"},
-    "weights": {"gradient"},
+    "other_batches": {"weights", "gradient", "clip", "evaluated_weights"},
+    "other_type": {"weights", "clip", "evaluated_weights"},
+    "exchange": {"weights", "clip", "gradient", "buffers", "evaluated_weights"},
+    "weights": {"gradient", "evaluated_weights"},
     "gradient": {"added"},
 }
+UNSAID = {"evaluated_weights"}  # the cause says as much
 SAME = {"clip"}
 
 
@@ -62,6 +64,8 @@ def name_what_follows(found):
     for one in found:
         causes = [cause for cause in found if one.name in FOLLOWS.get(cause.name, ())]
         again = [other for other in kept if other.name == one.name]
+        if causes and one.name in UNSAID:
+            continue
         if causes:
             causes[0].details.append(f"from it follows: {one.what}")
         elif not again or one.name not in SAME:

@@ -4,7 +4,7 @@ import contextlib
 
 import torch
 
-from onecurve.events import digest
+from onecurve.events import digest, local_part, tensors_in
 from onecurve.loaders import Loaders
 from onecurve.pretend import UnsyncedBatchNorm
 from onecurve.replace import replace
@@ -19,7 +19,9 @@ class Hooks(Loaders):
     def __init__(self, log, end=None):
         super().__init__(log, end)
         self.wrapped = []  # the modules that DDP wraps
+        self.types = {}  # id of a wrapper -> the types of what it wrapped
         self.networks = []  # that were called for training
+        self.optimized = set()  # ids of the parameters that optimizers have
         self.stepping = 0  # an optimizer may call the step of another
 
     def install(self):
@@ -37,6 +39,8 @@ class Hooks(Loaders):
         for name in "clip_grad_norm_", "clip_grad_value_":
             replace(f"torch.nn.utils:{name}", self.clip)
         schedulers = "torch.optim.lr_scheduler"
+        replace(f"{schedulers}:LRScheduler.__init__", self.made)
+        replace("torch.optim:Optimizer.__init__", self.made)
         replace(f"{schedulers}:LRScheduler.step", self.schedule)
         replace(f"{schedulers}:ReduceLROnPlateau.step", self.schedule_by)
 
@@ -84,12 +88,20 @@ class Hooks(Loaders):
         """Say why the rules cannot tell; nothing more of this run is needed."""
         self.log.write("cannot_tell", why=why)
         if self.end:
-            self.end()
+            self.finish()
 
     def ddp_init(self, original, ddp, *args, **options):
         """Around the constructor of DDP."""
         super().ddp_init(original, ddp, *args, **options)
         self.wrapped.append(ddp.module)
+        self.types[id(ddp)] = types_of(ddp)
+
+    def wrapper_forward(self, original, wrapper, *args, **kwargs):
+        """Around a wrapper's forward pass: its parameters are to be as it got them."""
+        moved = types_of(wrapper) != self.types[id(wrapper)]
+        if moved and torch.is_grad_enabled():
+            self.log.write("other_type", line=self.line())
+        return super().wrapper_forward(original, wrapper, *args, **kwargs)
 
     def network_call(self, original, network, *args, **kwargs):
         """Around a call of the network; what has no parameters is none.
@@ -114,12 +126,12 @@ class Hooks(Loaders):
                 "pass",
                 line=self.line(),
                 grad=torch.is_grad_enabled(),
-                training=network.training,
+                training=getattr(network, "module", network).training,
                 inside=any(network is one for one in self.wrapped),
                 drawn=changed(before, after),
                 before=changed(self.states or before, before),
                 rows=rows([*args, *kwargs.values()]),
-                buffers={} if torch.is_grad_enabled() else buffers(network),
+                **({} if torch.is_grad_enabled() else state_of(network)),
             )
             self.states = after
 
@@ -131,19 +143,28 @@ class Hooks(Loaders):
 
     def write_weights(self, network, batch):
         """Write down the weights that all ranks have whole, at a batch or the end."""
-        weights = {}
-        for name, parameter in network.named_parameters():
-            if parameter.requires_grad and is_replicated(parameter):
-                weights[name.removeprefix("module.")] = digest(parameter)
+        weights = weights_of(network, lambda parameter: parameter.requires_grad)
         which = [network is one for one in self.networks].index(True)
         place = [which, *batch]
         self.log.write("weights", place=place, steps=self.steps, weights=weights)
 
     def script_ends(self):
         """When the script has come to its end: write down with which weights."""
-        self.left_early()
         for network in self.networks:
             self.write_weights(network, ["end"])
+        self.end = None  # it has come
+        self.finish()
+
+    def finish(self):
+        """Write down which parameters no optimizer has, before all ends."""
+        for network in self.networks:
+            trained = {}
+            for name, parameter in network.named_parameters():
+                if parameter.requires_grad:
+                    trained[name.removeprefix("module.")] = id(parameter)
+            left = [name for name in trained if trained[name] not in self.optimized]
+            self.log.write("left", names=left, count=len(trained))
+        super().finish()
 
     def backward(self, original, *args, **options):
         """Around Tensor.backward."""
@@ -155,6 +176,8 @@ class Hooks(Loaders):
     def write_call(self, name, given):
         """Write the event for a collective, and one where it cuts off a gradient."""
         super().write_call(name, given)
+        if any(not one.is_contiguous() for one in tensors_in(list(given.values()))):
+            self.log.write("gaps", name=name, line=self.line())
         tensor = given.get("tensor", given.get("input_tensor"))
         has_gradient = getattr(tensor, "requires_grad", False) and tensor.numel() > 1
         if name.startswith("all_gather") and has_gradient and torch.is_grad_enabled():
@@ -166,6 +189,19 @@ class Hooks(Loaders):
         if type(norm) is torch.Tensor:  # not a DTensor
             self.log.write("clip", line=self.line(), norm=float(norm))
         return norm
+
+    def made(self, original, one, *args, **options):
+        """Around the constructor of an optimizer or a scheduler."""
+        original(one, *args, **options)
+        schedules = not isinstance(one, torch.optim.Optimizer)
+        if not schedules:
+            self.learn_optimized(one)
+        self.log.write("made", schedules=schedules, line=self.line())
+
+    def learn_optimized(self, optimizer):
+        """Remember which parameters an optimizer has."""
+        for group in optimizer.param_groups:
+            self.optimized.update(id(one) for one in group["params"])
 
     def schedule(self, original, scheduler, *args, **options):
         """Around the step of a scheduler."""
@@ -185,11 +221,15 @@ class Hooks(Loaders):
 
     def step_begins(self, optimizer):
         """Before the step of an optimizer that no other one calls."""
+        self.learn_optimized(optimizer)
         gradients = {}
+        zero = True
         for name, parameter in self.parameters(optimizer).items():
             if parameter.grad is not None:
                 gradients[name] = digest(parameter.grad)
-        self.log.write("before_step", line=self.line(), gradients=gradients)
+                zero = zero and is_zero(parameter.grad)
+        line = self.line()
+        self.log.write("before_step", line=line, gradients=gradients, zero=zero)
 
     def after_step(self, optimizer, args, kwargs):
         """After a step of an optimizer."""
@@ -200,11 +240,24 @@ class Hooks(Loaders):
     def step_ends(self, optimizer):
         """After the step of an optimizer that no other one calls."""
         self.steps += 1
-        rates = [float(group["lr"]) for group in optimizer.param_groups]
-        self.log.write("step", line=self.line(), rates=rates)
+        groups = optimizer.param_groups
+        rates = [float(group["lr"]) for group in groups]
+        bases = [float(group.get("initial_lr", group["lr"])) for group in groups]
+        self.log.write("step", line=self.line(), rates=rates, bases=bases)
         self.states = generator_states()
         if self.end and self.steps >= MOST_STEPS:
-            self.end()
+            self.finish()
+
+
+def types_of(module):
+    """Return the types of a module's parameters."""
+    return [parameter.dtype for parameter in module.parameters()]
+
+
+def is_zero(tensor):
+    """Return whether all that this rank has of a tensor is 0."""
+    with torch._C.DisableTorchFunction():
+        return not local_part(tensor).any()
 
 
 def is_replicated(parameter):
@@ -213,10 +266,19 @@ def is_replicated(parameter):
     return all(placement.is_replicate() for placement in placements)
 
 
-def buffers(network):
-    """Return digests of a network's buffers, {name without a wrapper's: digest}."""
+def weights_of(network, wanted):
+    """Return digests of the weights that all ranks have whole, and that are wanted."""
     found = {}
+    for name, parameter in network.named_parameters():
+        if wanted(parameter) and is_replicated(parameter):
+            found[name.removeprefix("module.")] = digest(parameter)
+    return found
+
+
+def state_of(network):
+    """Return digests of a network's weights and buffers, by names without a wrapper."""
+    buffers = {}
     if not UnsyncedBatchNorm.used:
         for name, buffer in network.named_buffers():
-            found[name.removeprefix("module.")] = digest(buffer)
-    return found
+            buffers[name.removeprefix("module.")] = digest(buffer)
+    return {"weights": weights_of(network, lambda parameter: True), "buffers": buffers}

@@ -75,7 +75,7 @@ class Loaders(Recorder):
         """Around the beginning of an epoch; ends all where enough were trained."""
         self.left_early(loader.line)
         if self.end and self.trained[loader.line] >= EPOCHS:
-            self.end()
+            self.finish()
         self.readings[loader.line] += 1
         self.loader_line = loader.line  # workers, which start now, know it, too
         reading = original(loader)
@@ -137,6 +137,12 @@ class Loaders(Recorder):
         reading.batches += 1
         self.batch = [*reading.facts.values(), reading.batches]
         self.states = generator_states()
+
+    def finish(self):
+        """Write down the epochs that have not ended; then end the run, if it is to."""
+        self.left_early()
+        if self.end:
+            self.end()
 
     def reading_ends(self, reading):
         """Write down an epoch at its end."""

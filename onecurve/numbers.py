@@ -2,14 +2,17 @@
 
 At an `if` that asks for the rank, every rank evaluates the condition, and each name,
 attribute and item that the branch uses, from what it has in its variables. Those that
-are numbers are compared.
+are numbers are compared, in dicts and lists as well.
 """
 
 import ast
 import contextlib
+import os
+import re
 import sys
 import time
 from collections import Counter
+from itertools import islice
 from pathlib import Path
 
 import torch
@@ -21,7 +24,11 @@ ASKS = "rank", "main", "master", "primary"  # in conditions, and functions for t
 VALUES = ast.Name, ast.Attribute, ast.Subscript
 ALLOWED = *VALUES, ast.Constant, ast.BinOp, ast.operator, ast.UnaryOp, ast.unaryop
 ALLOWED += ast.Compare, ast.cmpop, ast.BoolOp, ast.boolop, ast.Call, ast.expr_context
+# Decorators of functions for one rank, and the condition under which they are called.
+KEPT = "rank_?(zero|0)|(main|master|primary)_?(process|only|rank)|on_?(main|master)"
+OF_ONE = "0 == rank"
 MOST = 200  # times that a line is looked at
+MOST_ITEMS = 50  # of a dict or a list
 
 
 class Clock(float):
@@ -61,26 +68,79 @@ def harmless(node):
 
 
 def values_in(body):
-    """Return the texts of the values that a branch uses, but those that it makes."""
+    """Return {value that statements use: line}, a text, but those that they make.
+
+    What is returned is not printed yet.
+    """
     made = set()
     used = {}
     for statement in body:
         for node in ast.walk(statement):
-            if isinstance(node, VALUES) and isinstance(node.ctx, ast.Store):
+            if isinstance(statement, ast.Return) or not isinstance(node, VALUES):
+                continue
+            if isinstance(node.ctx, ast.Store):
                 made.add(ast.unparse(node))
-            elif isinstance(node, VALUES) and harmless(node):
-                used[ast.unparse(node)] = None  # in their order
-    return [text for text in used if text not in made]
+            elif harmless(node):
+                used.setdefault(ast.unparse(node), node.lineno)  # in their order
+    return {text: line for text, line in used.items() if text not in made}
 
 
 def branches(text):
-    """Return {line of an `if` for some ranks: (condition, values in the branch)}."""
+    """Return {line: [(condition, values_in)]} of what only some ranks execute.
+
+    At an `if`: what it holds, and what comes after it where it leaves. At a call of a
+    function that its decorator keeps for one rank: that line, under OF_ONE.
+    """
+    tree = ast.parse(text)
+    of_one = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            marks = [ast.unparse(mark) for mark in node.decorator_list]
+            if re.search(KEPT, " ".join(marks)):
+                of_one.add(node.name)
     found = {}
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.If) and harmless(node.test):
-            condition = ast.unparse(node.test)
-            if any(word in condition for word in ASKS):
-                found[node.lineno] = condition, values_in(node.body)
+    for node in ast.walk(tree):
+        for name in "body", "orelse", "finalbody":
+            body = getattr(node, name, None)
+            for number, one in enumerate(body if isinstance(body, list) else [], 1):
+                parts = parts_of(one, body[number:], of_one)
+                values = [(asked, values_in(code)) for asked, code in parts]
+                found.setdefault(one.lineno, []).extend(values)
+    return {line: parts for line, parts in found.items() if parts}
+
+
+def parts_of(statement, rest, of_one):
+    """Return [(condition, statements)] of what a statement leaves to some ranks.
+
+    `rest` is what follows it, and `of_one` are the names of one rank's functions.
+    """
+    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+        called = ast.unparse(statement.value.func).removeprefix("self.")
+        return [(OF_ONE, [statement])] if called in of_one else []
+    if not isinstance(statement, ast.If) or not harmless(statement.test):
+        return []
+    condition = ast.unparse(statement.test)
+    if not any(word in condition for word in ASKS):
+        return []
+    parts = [(condition, statement.body)]
+    if isinstance(statement.body[-1], ast.Return | ast.Continue):
+        parts.append((f"not ({condition})", rest))
+    return parts
+
+
+def numbers_in(text, value, depth=2):
+    """Return {text: number} of a value, and of what dicts and lists of it hold."""
+    one = number(value)
+    if one is not None:
+        return {text: one}
+    items = []
+    if isinstance(value, dict):
+        items = value.items()
+    elif isinstance(value, list | tuple):  # whole numbers in a list are indices, say
+        items = [(key, one) for key, one in enumerate(value) if type(one) is not int]
+    found = {}
+    for key, one in islice(items, MOST_ITEMS if depth else 0):
+        found |= numbers_in(f"{text}[{key!r}]", one, depth - 1)
     return found
 
 
@@ -123,23 +183,36 @@ class Numbers:
 
     def line(self, frame, event, argument):
         """When a line begins."""
-        branch = self.files[frame.f_code.co_filename].get(frame.f_lineno)
-        if event == "line" and branch:
+        parts = self.files[frame.f_code.co_filename].get(frame.f_lineno, [])
+        if event == "line" and parts:
             where = place(frame)
             self.times[where] += 1
-            if self.times[where] < MOST:
+            for part in parts if self.times[where] < MOST else []:
                 # a name that there is not yet, say: the branch itself would tell
                 with contextlib.suppress(Exception):
-                    self.evaluate(frame, where, *branch)
+                    self.evaluate(frame, where, *part)
         return self.line
 
-    def evaluate(self, frame, where, condition, texts):
+    def evaluate(self, frame, where, condition, values):
         """Write down whether this rank takes a branch, and the numbers in it."""
         variables = frame.f_globals, frame.f_locals
-        taken = bool(eval(condition, *variables))
+        if condition == OF_ONE:
+            taken = os.environ.get("RANK") == "0"
+        else:
+            taken = bool(eval(condition, *variables))
+        file, _, _ = where.rpartition(":")
         numbers = {}
-        for text in texts:
+        lines = {}
+        for text, line in values.items():
             with contextlib.suppress(Exception):
-                numbers[text] = number(eval(text, *variables))
-        times = self.times[where]
-        self.log.write("numbers", line=where, times=times, taken=taken, numbers=numbers)
+                for name, value in numbers_in(text, eval(text, *variables)).items():
+                    numbers[name] = value
+                    lines[name] = f"{file}:{line}"
+        self.log.write(
+            "numbers",
+            branch=f"{where} {condition}",
+            times=self.times[where],
+            taken=taken,
+            numbers=numbers,
+            lines=lines,
+        )

@@ -138,6 +138,7 @@ class Recorder:
             "collective_call",
             name=name,
             line=self.line(),
+            by=self.log.called(),
             numbers=numbers_of(given),
             whole=given.get("group") in (None, world),
         )

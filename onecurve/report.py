@@ -1,5 +1,6 @@
 """The findings of an inspection, as text."""
 
+import math
 from dataclasses import asdict
 from textwrap import wrap
 
@@ -30,6 +31,8 @@ def verdict(name, inspection):
         return f"{name} COULD NOT BE LOOKED AT: {inspection.stopped}"
     told = f"no errors found in {name}"
     gradients = inspection.gradients
+    if any(finding.name == "zero" for finding in inspection.findings):
+        return f"{told}; {NOT_COMPARED}, since they are all 0"
     if gradients.equal:
         return f"{told}, whose gradients are those of one process"
     if gradients.alone:
@@ -73,7 +76,7 @@ def fine(inspection):
         return []
     gradients = inspection.gradients
     lines = []
-    learns = "no_gradient" not in names
+    learns = not names & {"no_gradient", "zero", "other_type"}
     if learns and gradients.exchanged and "exchange" not in names:
         steps = counted(gradients.exchanged, "step")
         lines.append(f"in {steps} the optimizer got the mean of the ranks' gradients")
@@ -130,10 +133,15 @@ def unsure(inspection):
 
 def batch(inspection):
     """Return lines, one or none, on what a person has to compare."""
-    epochs = inspection.seen.takers().first_epochs()
+    seen = inspection.seen.takers()
+    epochs = seen.first_epochs()
     if not epochs:
         return []
-    told = f"one batch is {len(epochs)} x {epochs[0]['sizes'][0]} samples"
+    size = epochs[0]["sizes"][0]
+    factors = {"ranks": len(epochs), "batches": seen.batches_of_step(), "": size}
+    parts = [f"{one} {word}".strip() for word, one in factors.items() if one > 1]
+    whole = math.prod(factors.values())
+    told = f"a step takes {counted(whole, 'sample')}, {' x '.join(parts)}"
     return [f"{told}: compare with your one-GPU batch and learning rate"]
 
 

@@ -3,11 +3,15 @@
 A rule is a function of a Seen that yields Findings.
 """
 
+import re
+
 from onecurve import shares, steps
 from onecurve.collectives import first_difference
 from onecurve.findings import finding, of_each_rank
 
-DIFFER = {"time", "seconds", "elapsed", "seed", "rank"}  # in names: may differ by rank
+# In names: may differ by rank.
+DIFFER = {"time", "seconds", "elapsed", "seed", "rank", "pid", "device", "gpu"}
+DIFFER |= {"sec", "speed", "throughput", "memory", "mem"}
 SMALL = 1e-6  # relative: numbers that are closer are equal
 NO_MORE = "no more"  # of the collectives that others call
 
@@ -33,6 +37,12 @@ def gradient_cut(seen):
         return
 
 
+def gaps(seen):
+    """Collectives that are given tensors with gaps, which gloo fills or ignores."""
+    for event in seen.of("gaps")[:1]:
+        yield finding("gaps", event["line"], name=event["name"])
+
+
 def one_file(seen):
     """A file that several ranks write."""
     writers = {}
@@ -46,7 +56,7 @@ def one_file(seen):
 
 
 def printed_numbers(seen, rank):
-    """Return {(line, which time): event} of the branches of a rank that print.
+    """Return {(branch, which time): event} of the branches of a rank that print.
 
     Each says besides whether it is in the midst of an epoch of training.
     """
@@ -56,7 +66,7 @@ def printed_numbers(seen, rank):
         if event["kind"] in ("before_step", "read"):
             training = event["kind"] == "before_step"
         if event["kind"] == "numbers":
-            place = event["line"], event["times"]
+            place = event["branch"], event["times"]
             table[place] = {**event, "level": "LOOK" if training else None}
     return table
 
@@ -65,15 +75,22 @@ def numbers_of_rank_0(seen):
     """Numbers that some ranks print though the others have others."""
     tables = [printed_numbers(seen, rank) for rank in seen.ranks]
     calls = [call["name"] for call in seen.of("collective_call")]
+    takers = {}
+    for rank, table in enumerate(tables):
+        for (branch, _), event in table.items():
+            takers.setdefault(branch, set()).update([rank] * event["taken"])
     told = set()
     for place in sorted(set.intersection(*(set(table) for table in tables))):
+        branch, _ = place
         events = [table[place] for table in tables]
-        if len({event["taken"] for event in events}) == 1:
-            continue  # a branch that none takes, or all
-        line, _ = place
+        if len(takers[branch]) in (0, len(seen.ranks)):
+            continue  # none takes it, or each: together, or in turn
         for text, values in differing([event["numbers"] for event in events]):
-            if (line, text) not in told:
-                told.add((line, text))
+            line = events[0]["lines"][text]
+            # what a list or a dict holds, only where the branch has no other
+            held = "[" in text and branch in told
+            if (line, text) not in told and not held:
+                told |= {(line, text), branch}
                 details = of_each_rank(f"{value:.6f}" for value in values)
                 # after dist.reduce one rank has the sum, and may print it
                 level = "LOOK" if "reduce" in calls else events[0]["level"]
@@ -83,7 +100,7 @@ def numbers_of_rank_0(seen):
 def differing(tables):
     """Yield (text, values) of expressions whose numbers differ between ranks."""
     for text in tables[0]:
-        words = set(text.lower().replace(".", "_").split("_"))
+        words = set(re.findall("[a-z]+", text.lower()))
         values = [table.get(text) for table in tables]
         if None in values or words & DIFFER:
             continue
@@ -111,6 +128,10 @@ def other_batches(seen):
 RULES = [
     steps.weights_differ,
     steps.no_gradients,
+    steps.gradients_zero,
+    steps.left_out,
+    steps.modes,
+    steps.other_type,
     steps.schedules_differ,
     shares.samples_shared,
     shares.other_samples_shared,
@@ -124,6 +145,7 @@ RULES = [
     steps.evaluated_network,
     collectives_differ,
     gradient_cut,
+    gaps,
     one_file,
     nothing_loaded,
     numbers_of_rank_0,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from onecurve import ranks, rules
+from onecurve import ranks, rules, steps
 from onecurve.collectives import is_of_others_end
 from onecurve.findings import finding, name_what_follows, of_each_rank
 from onecurve.seen import Seen, read_events
@@ -77,6 +77,11 @@ class Inspection:
         return 2 if self.stopped else 0
 
 
+def read_seen(folder, count):
+    """Return the Seen of a run of so many ranks, by what they wrote to a folder."""
+    return Seen([read_events(folder / f"rank{rank}") for rank in range(count)])
+
+
 def run_kind(command, kind, folder):
     """Run the script once; return what ranks.run does, and a Seen."""
     path, flags, count, module, double = command
@@ -99,7 +104,7 @@ def run_kind(command, kind, folder):
             result.returncode = TOO_SLOW
     (place / "stdout").write_text(result.stdout, encoding="utf-8")
     (place / "stderr").write_text(result.stderr, encoding="utf-8")
-    return result, Seen([read_events(place / f"rank{rank}") for rank in range(count)])
+    return result, read_seen(place, count)
 
 
 def failure(result, name):
@@ -219,10 +224,12 @@ def inspect(command, folder, compare=True):
             found = [one for one in found if rules.NO_MORE not in str(one.details)]
         return Inspection(seen, [problem, *found], stopped="it does not come to an end")
     if result.returncode == TOO_SLOW:
-        steps = len(seen.of("step"))
-        told = f"{steps} steps took {MOST_SECONDS} s: give it smaller sizes"
+        count = len(seen.of("step"))
+        told = f"{count} steps took {MOST_SECONDS} s: give it smaller sizes"
         return Inspection(seen, found, stopped=told)
     if not compare:
         return Inspection(seen, found)
     told = compare_gradients(command, folder, bool(seen.of("split")))
+    several = read_seen(folder / "several", command.ranks)
+    found += steps.rates_by_world(several, read_seen(folder / "one", 1))
     return Inspection(seen, name_what_follows(told.findings + found), told)

@@ -97,6 +97,18 @@ class Seen:
                 found.setdefault((place, times[place]), {})[rank] = event
         yield from found.values()
 
+    def batches_of_step(self):
+        """Return how many batches rank 0 reads for a step, at most; 1 without any."""
+        most = 1
+        read = set()
+        for event in self.events[0]:
+            if event["kind"] == "weights":
+                read.add(tuple(event["place"][1:]))
+            elif event["kind"] == "step":
+                most = max(most, len(read))
+                read = set()
+        return most
+
     def training_passes(self):
         """Yield tuples: the n-th pass through the network for training on each rank."""
         passes = []

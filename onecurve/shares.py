@@ -9,12 +9,13 @@ ONCE = "a sampler for all of the data, or a part of it for each rank, not both"
 ALIKE = "order the data set alike on all ranks, by a generator with one seed"
 
 
-def sliced(seen):
-    """Return whether each rank takes its part of a batch that all ranks load."""
+def sliced(seen, size):
+    """Return whether each rank takes its part of a batch, of a size, that all load."""
     for passes in seen.training_passes():
         sets = [set(one["rows"]) for one in passes]
         if all(sets):
-            return not set.intersection(*sets)
+            fewer = all(len(one["rows"]) < size for one in passes)
+            return fewer and not set.intersection(*sets)
     return False
 
 
@@ -24,7 +25,7 @@ def samples_shared(seen):
     if len({epoch["identity"] for epoch in epochs}) > 1:
         yield from own_data(epochs)
     elif epochs:
-        yield from judge_shares(epochs, sliced(seen))
+        yield from judge_shares(epochs, sliced(seen, epochs[0]["sizes"][0]))
 
 
 def own_data(epochs):
@@ -77,10 +78,8 @@ def other_samples_shared(seen):
     """The same samples on all ranks, of a stream or without a DataLoader."""
     if any(epoch["indices"] for epoch in seen.readings(0, True)):
         return
-    equal = []
-    for passes in seen.training_passes():
-        equal.append(all(one["rows"] == passes[0]["rows"] for one in passes))
-    if equal and all(equal) and seen.of("step"):
+    passes = list(seen.training_passes())
+    if passes and same_rows(passes) and seen.of("step"):
         yield finding("samples", seen.of("pass")[0]["line"])
 
 
@@ -115,11 +114,19 @@ def same_random_numbers(seen):
     passes = list(seen.training_passes())
     fetches = list(zip(*fetches, strict=False))
     yield from alike(fetches, "drawn", "augmentation")
-    yield from alike(passes, "before", "random numbers for different samples")
+    loads = bool(lines)
+    if loads or not same_rows(passes):  # else it is those samples that are drawn
+        what = "random numbers for different samples"
+        yield from alike(passes, "before", what, None if loads else "LOOK")
     yield from alike(passes, "drawn", "dropout, or what else the network draws")
 
 
-def alike(events, name, what):
+def same_rows(passes):
+    """Return whether all ranks always train on the same samples."""
+    return all(one["rows"] == each[0]["rows"] for each in passes for one in each)
+
+
+def alike(events, name, what, level=None):
     """Compare the states from which the generators of all ranks were drawn."""
     same = Counter()
     first = []
@@ -139,7 +146,7 @@ def alike(events, name, what):
         if count * 3 > times:
             details.append(f"generator {generator}: {count} of {times} times")
     if details:
-        yield finding("random", line, details, what=what)
+        yield finding("random", line, details, level, what=what)
     elif first:
         told = f"at first, generator {', '.join(first)}; then they draw unlike often"
         yield finding("random", line, [told], "LOOK", what=what)
@@ -154,6 +161,9 @@ def evaluated_twice(seen):
                 place = epoch["line"], epoch["number"], epoch["identity"]
                 evaluations.setdefault(place, []).append(epoch)
     told = set()
+    by = {call["by"] for call in seen.of("collective_call")}
+    if "gather_for_metrics" in by:  # accelerate's: it drops those that came twice
+        return
     for (line, _, _), epochs in evaluations.items():
         if len(epochs) > 1 and line not in told:
             told.add(line)

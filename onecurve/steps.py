@@ -3,6 +3,7 @@
 from onecurve.findings import finding, of_each_rank
 from onecurve.seen import first_split
 
+SHOWN = 3  # names of parameters
 RATES = "set the same learning rate on every rank, in each step"
 
 
@@ -12,37 +13,34 @@ def weights_differ(seen):
         number = max(event["steps"] for event in by_rank.values())
         name = first_split([event["weights"] for event in by_rank.values()])
         if name and number:  # before the first step, others may come yet
-            before = latest(seen, "before_step", by_rank)
-            after = latest(seen, "step", by_rank)
-            details = [f"the first: {name}", why_weights_differ(seen, before, after)]
-            rates = [step["rates"] for step in after]
-            repair = RATES if any(one != rates[0] for one in rates) else None
-            line = after[0]["line"]
+            latest = []
+            for rank, event in by_rank.items():
+                latest.append(seen.of("step", rank)[event["steps"] - 1])
+            rates = [step["rates"] for step in latest]
+            differ = any(one != rates[0] for one in rates)
+            details = [f"the first: {name}"]
+            details += [f"the learning rates differ: {rates}"] if differ else []
+            repair = RATES if differ else None
+            line = latest[0]["line"]
             yield finding("weights", line, details, repair=repair, number=number)
             return
 
 
-def latest(seen, kind, by_rank):
-    """Return an event of each rank, of the step before it came to {rank: event}."""
-    found = []
-    for rank, event in by_rank.items():
-        found.append(seen.of(kind, rank)[event["steps"] - 1])
-    return found
-
-
-def why_weights_differ(seen, before, after):
-    """Say what is known of a step after which the weights differ."""
-    rates = [step["rates"] for step in after]
-    if any(one != rates[0] for one in rates):
-        return f"the learning rates differ: {rates}"
-    if not first_split([step["gradients"] for step in before]):
-        return "its gradient is the same: other weights or another state before it"
-    if not seen.of("ddp"):
-        return "its gradient differs, and no module is wrapped in DDP"
-    inside = [one for one in seen.of("pass") if one["inside"] and one["grad"]]
-    if inside:
-        return f"the model is called past DDP at {inside[0]['line']}"
-    return "its gradient differs: DDP wraps another module, or did not exchange it"
+def rates_by_world(several, one):
+    """Learning rates that depend on the number of ranks, by the Seens of two runs."""
+    pairs = zip(several.of("step"), one.of("step"), strict=False)
+    for number, (ours, theirs) in enumerate(pairs, start=1):
+        if ours["rates"] != theirs["rates"]:
+            of_schedule = ours["bases"] == theirs["bases"]
+            lines = [ours["line"]]
+            for event in several.of("made"):
+                if event["schedules"] == of_schedule:
+                    lines.append(event["line"])
+            what = "the schedule" if of_schedule else "the optimizer"
+            ranks = f"{ours['rates']} on {len(several.ranks)} ranks"
+            told = f"step {number}: {ranks}, {theirs['rates']} on 1, by {what}"
+            yield finding("rates", lines[-1], [told])
+            return
 
 
 def no_gradients(seen):
@@ -51,6 +49,63 @@ def no_gradients(seen):
     if steps and not any(step["gradients"] for step in steps):
         details = ["it holds tensors that the model does not use any more"]
         yield finding("no_gradient", steps[0]["line"], details)
+
+
+def gradients_zero(seen):
+    """An optimizer whose gradients are all 0, in each step and on each rank."""
+    given = [step for each in seen.on_all("before_step") for step in each]
+    if given and all(step["gradients"] and step["zero"] for step in given):
+        yield finding("zero", given[0]["line"])
+
+
+def left_out(seen):
+    """Parameters of a model of which optimizers have others."""
+    made = [event["line"] for event in seen.of("made") if not event["schedules"]]
+    for event in seen.of("left"):
+        names = event["names"]
+        if 0 < len(names) < event["count"]:
+            told = ", ".join(names[:SHOWN]) + (", ..." if names[SHOWN:] else "")
+            facts = {"left": len(names), "count": event["count"]}
+            yield finding("left", made[-1] if made else None, [told], **facts)
+            return
+
+
+def modes(seen):
+    """Ranks that do not all train in train(), or do so at first only."""
+    table = [modes_of(seen, rank) for rank in seen.ranks]
+    for each in zip(*table, strict=False):
+        line = each[0][1]
+        names = ["train()" if training else "eval()" for _, _, training in each]
+        if len(set(names)) > 1:
+            yield finding("modes", line, of_each_rank(names))
+            return
+    trains = set()
+    for step, line, training in table[0]:
+        if not training and line in trains:
+            yield finding("eval", line, number=step)
+            return
+        trains |= {line} if training else set()
+
+
+def modes_of(seen, rank):
+    """Return [(number of the step, line, whether in train())] of backward passes."""
+    found = []
+    step = 1
+    training = None
+    for event in seen.events[rank]:
+        if event["kind"] == "pass":
+            training = event["training"] if event["grad"] else None
+        elif event["kind"] == "backward" and training is not None:
+            found.append((step, event["line"], training))
+            training = None
+        step += event["kind"] == "step"
+    return found
+
+
+def other_type(seen):
+    """A model that was moved to another type after DDP had wrapped it."""
+    for event in seen.of("other_type")[:1]:
+        yield finding("other_type", event["line"])
 
 
 def schedules_differ(seen):
@@ -100,12 +155,22 @@ def clipped_alone(seen):
 
 
 def evaluated_network(seen):
-    """Ranks that evaluate networks with different buffers, BatchNorm's statistics."""
+    """Ranks that evaluate networks with different weights, or buffers: statistics."""
     passes = []
     for each in seen.on_all("pass"):
-        passes.append([one for one in each if not one["training"]])
+        passes.append([one for one in each if not one["training"] and not one["grad"]])
     for each in zip(*passes, strict=False):
-        name = first_split([one["buffers"] for one in each])
-        if name:
-            yield finding("buffers", each[0]["line"], name=name)
-            return
+        first = each[0]
+        if any(one["line"] != first["line"] for one in each):
+            return  # the ranks evaluate other networks, or one rank more of them
+        for kind in "weights", "buffers":
+            if kind == "weights" and seen.of("split"):
+                continue  # each rank has its own part of the model
+            name = first_split([one[kind] for one in each])
+            if name:
+                # of the same samples, what one rank computes may be all that counts
+                alike = all(one["rows"] == first["rows"] for one in each)
+                level = "LOOK" if alike and kind == "weights" else None
+                row = "evaluated_weights" if kind == "weights" else kind
+                yield finding(row, first["line"], level=level, name=name)
+                return

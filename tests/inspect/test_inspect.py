@@ -1,6 +1,7 @@
 """Promise: make inspect finds known mistakes in a script, and none in a right one."""
 
 import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -62,6 +63,26 @@ os.makedirs(here / 'made' / 'deep')
 """
 
 
+LIBRARY = """
+import os, torch.distributed as dist
+GENERATED = "/tmp/{name}.py"
+def generate():
+    with open(GENERATED, "w") as file:
+        file.write("pass")
+    assert os.path.exists(GENERATED)
+def gather_for_metrics(total):
+    dist.all_reduce(total)
+"""
+OF_LIBRARY = {
+    "import torch\n": "import sys\n"
+    "sys.path.append(str(Path(__file__).parent / 'site-packages'))\n"
+    "import library, torch\n",
+    "DataLoader(shard, 8)": "DataLoader(test, 8, sampler=DistributedSampler(test))",
+    "    dist.all_reduce(total)\n": "    library.gather_for_metrics(total)\n",
+    "sampler = Dist": "library.generate()\nsampler = Dist",
+}
+
+
 def sources(name):
     """Return what a case of mistakes.diff comes from."""
     edits, expected = CASES[name]
@@ -73,7 +94,7 @@ def test_a_right_script_has_no_finding(tmp_path):
     assert report.findings == [], report.text
     assert report.ok == OK
     assert len(report.unchecked) == 1
-    assert "info   one batch is 2 x 8 samples" in report.text
+    assert "info   a step takes 16 samples, 2 ranks x 8: compare" in report.text
     sure = "no errors found in right.py, whose gradients are those of one process"
     assert (report.status, report.verdict) == (0, sure)
 
@@ -94,10 +115,13 @@ def test_what_is_said_of_a_mistake(name, tmp_path):
     errors = sum(line.startswith("ERROR") for line in expected)
     assert report.status == (errors > 0)
     assert report.verdict.startswith(f"{errors or 'no'} error")
-    assert ("one batch is 2 x 8 samples:" in report.text) or name[:5] != "right"
+    takes = "a step takes 16 samples, 2 ranks x 8:"
+    assert takes in report.text or name[:5] != "right"
     if "noise after" in name:  # so batches of several ranks cannot be merged
         alone = "what each rank computes alone" in report.verdict
         assert alone == (errors == 0 and "added" not in name)
+    if "two batches" in name:
+        assert "a step takes 32 samples, 2 ranks x 2 batches x 8" in report.text
     for words, opposite in NOT_BESIDE.items():
         if re.search(opposite, "".join(expected)):
             assert not re.search(words, "".join(report.ok))
@@ -197,6 +221,21 @@ def test_nothing_of_the_users_is_overwritten(tmp_path):
     for name, text in contents.items():
         assert (tmp_path / name).read_text() == text
     assert not (tmp_path / "made").exists()
+
+
+def test_what_a_library_writes_and_gathers_is_not_the_scripts(tmp_path):
+    (tmp_path / "site-packages").mkdir()
+    library = LIBRARY.format(name=tmp_path.name)
+    (tmp_path / "site-packages/library.py").write_text(library)
+    text = RIGHT.read_text()
+    for old, new in OF_LIBRARY.items():
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    path = tmp_path / "train.py"
+    path.write_text(text)
+    report = inspect(path, folder=tmp_path)
+    Path("/tmp", f"{tmp_path.name}.py").unlink()  # written in its place
+    assert report.findings == [], report.text
 
 
 def test_each_finding_is_explained_on_pages_that_there_are():
