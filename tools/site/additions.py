@@ -12,6 +12,7 @@ from tools.run import diffs
 from tools.run.stages import (
     BEYOND,
     EVERY,
+    MNIST,
     ROOT,
     STAGES,
     TRANSFORMER,
@@ -130,7 +131,7 @@ def with_views(page, text):
         stages.add(b)
         ideas = side_by_side.ideas(a, b)
         (idea,) = [one for one in ideas if int(number) in one["numbers"]]
-        if b in EVERY.values():
+        if b in MNIST.values():  # where a name comes first
             head += index(a, b, int(number))
         return head + before + raw(page, side_by_side.part("part", idea))
 
