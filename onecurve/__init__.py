@@ -19,7 +19,9 @@ loaders    what is written down of its loaders
 hooks      what is written down of its network, optimizers and the rest
 samples    digests of samples and random generators, which both use
 numbers    what one rank prints, and what the others would
-equal      what several ranks compute, and one with the same batches
+equal      what several ranks compute in each step, and keep
+merged     what one computes of their batches, merged
+replay     what one computes that does again the work of one of them
 plain      one process without what splits a model
 exact      float64, no dropout, fixed statistics: for `equal`
 exchange   whether what each rank computed alone was exchanged

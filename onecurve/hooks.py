@@ -1,6 +1,7 @@
 """What is written down of a run as it is: the events that the rules read."""
 
 import contextlib
+import sys
 
 import torch
 
@@ -34,6 +35,8 @@ class Hooks(Loaders):
         replace(f"{parallel}:parallelize_module", self.split_layers)
         for name in "send", "recv", "isend", "irecv":
             replace(f"torch.distributed:{name}", self.split_model)
+        for name in "__new__", "__init__":
+            replace(f"torch.distributed:P2POp.{name}", self.message)
         for name in "spawn", "start_processes":
             replace(f"torch.multiprocessing:{name}", self.spawn)
         for name in "clip_grad_norm_", "clip_grad_value_":
@@ -75,6 +78,13 @@ class Hooks(Loaders):
         """Around messages as in a pipeline."""
         self.cannot_tell("a model that is split among ranks is not looked at")
         return original(*args, **options)
+
+    def message(self, original, operation, op, *args, **options):
+        """Around a message of a batch, by PyTorch's own isend or irecv."""
+        if "pipelining" in sys._getframe(2).f_code.co_filename:
+            self.cannot_tell("a pipeline's stages are not looked at")
+        op = getattr(op, "__wrapped__", op)
+        return original(operation, op, *args, **options)
 
     def spawn(self, original, function, *args, **options):
         """In place of what starts processes: torchrun is to start them."""
@@ -166,12 +176,13 @@ class Hooks(Loaders):
             self.log.write("left", names=left, count=len(trained))
         super().finish()
 
-    def backward(self, original, *args, **options):
+    def backward(self, original, loss, *args, **options):
         """Around Tensor.backward."""
         if not self.in_backward:
             self.backwards += 1
-            self.log.write("backward", line=self.line())
-        return super().backward(original, *args, **options)
+            value = loss.detach().item() if loss.numel() == 1 else None
+            self.log.write("backward", line=self.line(), loss=value)
+        return super().backward(original, loss, *args, **options)
 
     def write_call(self, name, given):
         """Write the event for a collective, and one where it cuts off a gradient."""

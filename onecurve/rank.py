@@ -6,7 +6,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from onecurve import equal, exact, files, hooks, numbers, plain, pretend
+from onecurve import equal, exact, files, hooks, merged, numbers, plain, pretend, replay
 from onecurve.events import Log
 
 TOGETHER = 10  # seconds that a rank waits for the others to have seen enough
@@ -36,10 +36,10 @@ def prepare(rank, task):
         if task.kind == "several":
             steps = equal.Steps(log, end, own, sources)
         elif task.kind == "one":
-            steps = equal.Merged(log, end, own, sources)
+            steps = merged.Merged(log, end, own, sources)
         else:  # whole, or such as "alone1" and "split1"
             number = rank if task.kind == "whole" else int(task.kind[5:])
-            steps = equal.Alone(log, end, own, [sources[number]])
+            steps = replay.Alone(log, end, own, [sources[number]])
         steps.install()
         exact.install(steps.drawn, task.double)
         if task.kind != "several" and not task.kind.startswith("split"):

@@ -79,8 +79,18 @@ def other_samples_shared(seen):
     if any(epoch["indices"] for epoch in seen.readings(0, True)):
         return
     passes = list(seen.training_passes())
-    if passes and same_rows(passes) and seen.of("step"):
+    drawn = any(one["drawn"] for one in seen.of("pass"))
+    if not passes or not seen.of("step") or (losses_differ(seen) and not drawn):
+        return
+    if same_rows(passes):
         yield finding("samples", seen.of("pass")[0]["line"])
+
+
+def losses_differ(seen):
+    """Return whether ranks compute other losses: such as of other parts of a text."""
+    for each in seen.together("backward"):
+        return len({one["loss"] for one in each}) > 1
+    return False
 
 
 def numbers_of_batches(seen):

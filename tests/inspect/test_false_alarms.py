@@ -10,12 +10,9 @@ from tools.lab.exercise import along_the_path
 from tools.run.stages import CPU_PROCESSES, EVERY, OWN, TRANSFORMER, script
 
 OF_STAGES = [*EVERY.values(), *OWN]
-P2P = "its hook for isend is none that P2POp takes"
 PARTS = "it takes experts for copies, and unequal parts of an all-to-all for a mistake"
 WRONG = {  # right scripts that the inspector condemns as yet -> why
-    "17_context_parallel": P2P,
     "19_expert_parallel": PARTS,
-    "20_grid": P2P,
 }
 
 

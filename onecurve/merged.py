@@ -1,0 +1,95 @@
+"""What one rank computes of the batches of several ranks, merged."""
+
+import torch
+
+from onecurve.equal import Steps, batch_name
+from onecurve.exact import as_read, like
+
+
+class CannotTell(Exception):
+    """What one rank would compute of the same samples is not known: says why."""
+
+
+class Merged(Steps):
+    """The same on one rank, with the batches of all ranks merged."""
+
+    def next_batch(self, original, reading):
+        """In place of the reading of a batch: those of all ranks, while they last."""
+        reading.batches += 1
+        paths = [source / batch_name(reading) for source in self.sources]
+        reading.batches -= 1
+        with as_read():
+            kept = [torch.load(p, weights_only=False) for p in paths if p.exists()]
+        if not kept and reading.batches == 0:
+            with as_read():
+                return super().next_batch(original, reading)  # they have no such loader
+        if not kept:
+            self.reading_ends(reading)
+            raise StopIteration
+        batch = self.together(kept)
+        self.batch_came(reading)
+        return batch
+
+    def together(self, kept):
+        """Return one batch of those kept, (batch, number of samples, generators)."""
+        try:
+            return merged([one for one, _, _ in kept], [count for _, count, _ in kept])
+        except CannotTell as error:
+            return self.cannot_tell(str(error))
+
+
+def merged(parts, counts):
+    """Return batches, one for each rank, as one. Raises CannotTell.
+
+    `counts` are the numbers of samples in each, None where it is not known: a list so
+    long is one of samples, another list is one of columns.
+    """
+    first = parts[0]
+    if isinstance(first, torch.Tensor):
+        return merged_tensors(parts)
+    if isinstance(first, dict):
+        columns = {}
+        for name in first:
+            columns[name] = merged([part[name] for part in parts], counts)
+        return columns
+    if isinstance(first, list | tuple):
+        return merged_lists(parts, counts)
+    if all(part == first for part in parts):
+        return first
+    raise CannotTell(f"a batch holds {type(first).__name__}s that differ by rank")
+
+
+def merged_tensors(parts):
+    """Return tensors of several ranks as one. Raises CannotTell."""
+    if parts[0].dim() == 0:
+        if all(torch.equal(part, parts[0]) for part in parts):
+            return parts[0]
+        raise CannotTell("a batch holds numbers that differ by rank")
+    shapes = {tuple(part.shape[1:]) for part in parts}
+    if len(shapes) > 1:
+        told = " and ".join(str(list(shape)) for shape in sorted(shapes))
+        raise CannotTell(f"the ranks' samples have the shapes {told}")
+    return torch.cat(parts)
+
+
+def merged_lists(parts, counts):
+    """Return lists or tuples of several ranks as one. Raises CannotTell."""
+    first = parts[0]
+    lengths = [len(part) for part in parts]
+    columns = all(is_column(one, counts[0]) for one in first)
+    if lengths == counts and not columns:
+        samples = []
+        for part in parts:
+            samples += part
+        return like(first, samples)
+    if len(set(lengths)) > 1:
+        raise CannotTell(f"a batch holds lists that are {lengths} long")
+    columns = zip(*parts, strict=True)
+    return like(first, [merged(list(column), counts) for column in columns])
+
+
+def is_column(value, count):
+    """Return whether a value holds one thing for each of so many samples."""
+    if isinstance(value, torch.Tensor):
+        return value.dim() > 0 and len(value) == count
+    return isinstance(value, list | tuple) and len(value) == count

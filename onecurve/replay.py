@@ -1,0 +1,95 @@
+"""The work of one of several ranks, done again by one process."""
+
+import torch
+
+from onecurve.equal import BEGIN, thinned
+from onecurve.merged import Merged
+from onecurve.samples import set_generators
+
+
+class Alone(Merged):
+    """The work of one of several ranks in one process: its batches, random numbers.
+
+    Each step is taken by the gradients of the several ranks, so weights stay theirs.
+    """
+
+    def __init__(self, log, end, folder, sources):
+        super().__init__(log, end, folder, sources)
+        self.after_pass = []  # what parameters' gradients were, before and after each
+
+    def network_call(self, original, network, *args, **kwargs):
+        """Around a call of the network: it begins with the several ranks' weights."""
+        path = self.sources[0] / "gradients0.pt"
+        if torch.is_grad_enabled() and not self.steps and path.exists():
+            self.begin_with(torch.load(path, weights_only=False)["weights"], network)
+        return super().network_call(original, network, *args, **kwargs)
+
+    @torch.no_grad()
+    def begin_with(self, weights, network):
+        """Give a network's parameters the values of the several ranks', by their names.
+
+        Those that are split here, too, stay what they are.
+        """
+        for name, parameter in network.named_parameters():
+            value = weights.get(name.removeprefix("module."))
+            is_whole = value is not None and value.numel() == parameter.numel()
+            if is_whole and not hasattr(parameter, "placements"):
+                parameter.copy_(value.view_as(parameter))
+
+    def optimizer_made(self, original, optimizer, *args, **options):
+        """Around the constructor of an optimizer."""
+        super().optimizer_made(original, optimizer, *args, **options)
+        self.go_on_from(BEGIN)
+
+    def go_on_from(self, name):
+        """Set the generators as they were on the rank, where that was kept."""
+        path = self.sources[0] / name
+        if path.exists():
+            set_generators(torch.load(path, weights_only=False))
+
+    def together(self, kept):
+        """Return the rank's batch; its generators go on from there."""
+        batch, _, states = kept[0]
+        set_generators(states)
+        return batch
+
+    def passes_begin(self):
+        """Before the first backward pass of a step."""
+        super().passes_begin()
+        self.after_pass = [self.gradients()]
+
+    def pass_ends(self):
+        """After a backward pass."""
+        self.after_pass.append(self.gradients())
+
+    def gradients(self):
+        """Return the gradients of all parameters by name, 0 where there is none."""
+        found = {}
+        for key, parameter in self.own.watched.items():
+            gradient = parameter.grad
+            gradient = torch.zeros_like(parameter) if gradient is None else gradient
+            found[self.names.get(key, str(key))] = thinned(gradient)
+        return found
+
+    def more_facts(self):
+        """Return the gradients after each pass."""
+        return {"after_pass": self.after_pass}
+
+    def step_begins(self, optimizer):
+        """Before a step: it gets the gradients and rates of the several ranks."""
+        super().step_begins(optimizer)
+        path = self.sources[0] / f"gradients{self.steps}.pt"
+        if not path.exists():
+            self.end()
+        kept = torch.load(path, weights_only=False)
+        for group, rate in zip(optimizer.param_groups, kept["rates"], strict=False):
+            group["lr"] = rate
+        given = kept["given"]
+        for name, parameter in self.parameters(optimizer).items():
+            if name in given and given[name].numel() == parameter.numel():
+                parameter.grad = given[name].view_as(parameter).clone()
+
+    def step_ends(self, optimizer):
+        """After a step."""
+        super().step_ends(optimizer)
+        self.go_on_from(f"generators{self.steps}.pt")
