@@ -10,6 +10,7 @@ from itertools import pairwise
 
 import torch
 
+from onecurve import exchange
 from onecurve.exchange import LAST, SHOWN, given_to
 from onecurve.findings import finding
 from onecurve.gradients import close, read_steps
@@ -57,13 +58,16 @@ def judge(ranks, others):
     share = share_of_one(ranks, others)
     given, parts = columns(ranks, others)
     largest = max(given, key=lambda name: given[name].numel())
-    dtype = given[largest].dtype
+    short = ranks[0]["short"]
+    same = exchange.close if short else close
+    dtype = torch.float32 if short else given[largest].dtype
     mean = torch.full((len(parts[largest]),), share / len(ranks), dtype=dtype)
     best = list(given)
     for weights in mean, fitted(given, parts), fitted({largest: given[largest]}, parts):
-        off = [name for name in given if not fits(name, given, parts, weights)]
+        off = [name for name in given if not fits(name, given, parts, weights, same)]
         if not off:
-            return by_weights(ranks, others, (weights / share).view(len(ranks), -1))
+            weights = (weights / share).to(dtype).view(len(ranks), -1)
+            return by_weights(ranks, others, weights)
         best = min(best, off, key=len)
     if len(best) == len(given):
         raise_where_losses_differ(ranks, others)
@@ -71,8 +75,8 @@ def judge(ranks, others):
     weights = fitted(some, parts)
     details = ["it is no sum of what each rank computes alone"]
     found = None
-    if all(fits(name, given, parts, weights) for name in some):
-        weights = (weights / share).view(len(ranks), -1)
+    if all(fits(name, given, parts, weights, same) for name in some):
+        weights = (weights / share).to(dtype).view(len(ranks), -1)
         found = by_weights(ranks, others, weights)
     found = found or finding("gradient", ranks[0]["line"], details, ranks=len(ranks))
     which = ", ".join(best[:SHOWN]) + (", ..." if len(best) > SHOWN else "")
@@ -133,10 +137,10 @@ def fitted(given, parts):
     return weights.to(gradient.dtype)
 
 
-def fits(name, given, parts, weights):
+def fits(name, given, parts, weights, same):
     """Return whether a parameter's gradient is the sum of its parts by weights."""
     total = sum(w * part for w, part in zip(weights, parts[name], strict=True))
-    return close(given[name], total)
+    return same(given[name], total)
 
 
 def by_weights(ranks, others, weights):

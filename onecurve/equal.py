@@ -34,13 +34,21 @@ class Steps(Hooks):
         self.losses = []  # of the backward passes since the latest step
         self.sums = []  # of the losses of all samples, or tokens, since then
         self.in_loss = False
+        self.short = False  # whether DDP exchanges gradients in shorter numbers
 
     def install(self):
         """Put the methods below in place."""
         super().install()
         replace("torch.optim:Optimizer.__init__", self.optimizer_made)
+        ddp = "torch.nn.parallel:DistributedDataParallel"
+        replace(f"{ddp}.register_comm_hook", self.comm_hook)
         for name in LOSSES:
             replace(f"torch.nn.functional:{name}", self.loss_function)
+
+    def comm_hook(self, original, *args, **options):
+        """Around the choice of how DDP exchanges: it may round."""
+        self.short = True
+        return original(*args, **options)
 
     def optimizer_made(self, original, optimizer, *args, **options):
         """Around the constructor of an optimizer: training begins about here."""
@@ -155,6 +163,7 @@ class Steps(Hooks):
             "since": dict(self.since),
             "losses": self.losses,
             "sums": self.sums,
+            "short": self.short,
             "rates": [group["lr"] for group in optimizer.param_groups],
             "kept": self.own.step_begins(self.parameters(optimizer).values()),
             **self.more_facts(),

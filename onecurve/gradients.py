@@ -42,10 +42,11 @@ def compare(several, one, ranks):
         # clipping hides a factor: what was clipped tells more
         before = before_clipping(ours), before_clipping(theirs)
         after = ours["given"], theirs["given"]
+        same = exchange.close if ours["short"] else close
         for pair in before, after:
-            names = differing(*pair)
+            names = differing(*pair, same)
             if names:
-                why = why_not(ours, theirs)
+                why = why_not(ours, theirs, same)
                 if why:
                     return equal, None, why
                 details = difference(*pair, names, ranks)
@@ -71,7 +72,7 @@ def leave_out_others(ours, theirs):
             facts.pop(name, None)
 
 
-def why_not(ours, theirs):
+def why_not(ours, theirs, same):
     """Return why a step of several ranks and of one cannot be compared, or None."""
     if not ours["taken"]:
         return "it takes its samples without a DataLoader"
@@ -80,16 +81,19 @@ def why_not(ours, theirs):
         return f"a step takes another number of batches: {numbers}"
     if ours["lost"] or theirs["lost"]:
         return "it draws random numbers between batch and step"
-    if differing(ours["weights"], theirs["weights"]):
+    if differing(ours["weights"], theirs["weights"], same):
         return "its weights depend on the number of ranks"
     return None
 
 
-def differing(ours, theirs):
-    """Return the names of the tensors that differ, or that one of two dicts lacks."""
+def differing(ours, theirs, same):
+    """Return the names of the tensors that differ, or that one of two dicts lacks.
+
+    `same` is a function of two tensors: whether they are equal but for rounding.
+    """
     names = sorted(set(ours) ^ set(theirs))
     for name in ours:
-        if name in theirs and not close(ours[name], theirs[name]):
+        if name in theirs and not same(ours[name], theirs[name]):
             names.append(name)
     return names
 
