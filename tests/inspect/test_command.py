@@ -21,6 +21,7 @@ optimizer = torch.optim.SGD(ddp_model.parameters(), lr=float(sys.argv[1]))
 for _ in range(3):
     model(torch.full((4, 2), 1.0 + dist.get_rank())).sum().backward()
     optimizer.step()
+    optimizer.zero_grad()
 """
 MODEL = "import torch\nmodel = torch.nn.Linear(2, 1)"
 BUSY = """
