@@ -13,12 +13,15 @@ def weights_differ(seen):
         number = max(event["steps"] for event in by_rank.values())
         name = first_split([event["weights"] for event in by_rank.values()])
         if name and number:  # before the first step, others may come yet
+            idle = [rank for rank, event in by_rank.items() if not event["steps"]]
             latest = []
             for rank, event in by_rank.items():
-                latest.append(seen.of("step", rank)[event["steps"] - 1])
+                if rank not in idle:
+                    latest.append(seen.of("step", rank)[event["steps"] - 1])
             rates = [step["rates"] for step in latest]
             differ = any(one != rates[0] for one in rates)
             details = [f"the first: {name}"]
+            details += [f"ranks {idle} have taken no step"] if idle else []
             details += [f"the learning rates differ: {rates}"] if differ else []
             repair = RATES if differ else None
             line = latest[0]["line"]
