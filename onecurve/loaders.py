@@ -94,7 +94,7 @@ class Loaders(Recorder):
         for one in [line] if line else list(self.open):
             reading = self.open.pop(one, None)
             # with no step in it, it was next(iter(loader)), which trains nothing
-            if reading and self.steps > reading.before[0]:
+            if reading is not None and self.steps > reading.before[0]:
                 self.reading_ends(reading)
 
     def list_indices(self, original, reading, loader, *args):
