@@ -64,7 +64,7 @@ WRONG = [  # what a user types, and the line that refuses it and says what works
     ("ddp RESTARTS=3", "RESTARTS=3: resume and sharded_checkpoint take it, on one mac"),
     ("resume RESTARTS=1 NNODES=2", "RESTARTS=1: resume and sharded_checkpoint take it"),
     ("diff A=2", "name two stages: make diff A=02_single_gpu B=04_ddp"),
-    ("diff A=2 B=13", "there is no stage '13': take one of 01_cpu, 02_single_gpu, 03"),
+    ("diff A=2 B=99", "there is no stage '99': take one of 01_cpu, 02_single_gpu, 03"),
     ("cpu OUT='~/x'", "~/x would be a folder named ~ in here: write $HOME instead"),
     ("ddp NODE_RANK=1", "NNODES is missing: NNODES=2 NODE_RANK=0 MASTER_ADDR=HOST, sa"),
 ]
