@@ -14,7 +14,7 @@ import torch.distributed as dist
 from conftest import EVEN, edited, run
 from tools.run.stages import CPU_PROCESSES, TRANSFORMER, script
 
-OF_MNIST = [stage for stage in CPU_PROCESSES if stage not in TRANSFORMER]
+OF_MNIST = [stage for stage in CPU_PROCESSES if stage not in TRANSFORMER.values()]
 LOOP = re.compile(r"(?m)^    for epoch in .*\n(?:        .*\n)+")  # over the epochs
 
 
