@@ -9,7 +9,6 @@ script could not be looked at.
 
 import argparse
 import json
-import shutil
 import sys
 import tempfile
 import threading
@@ -94,7 +93,6 @@ def main():
     if not path or not path.is_file():
         refuse(f"there is no {'module' if args.m else 'script'} {args.script}")
     folder = prepared(args.logs) / path.stem
-    shutil.rmtree(folder, ignore_errors=True)
     over = threading.Event()
     threading.Thread(target=tell, args=(folder, begun, over), daemon=True).start()
     module = args.script if args.m else None

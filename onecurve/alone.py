@@ -1,6 +1,6 @@
 """Are the gradients of several ranks made of what each would compute alone?
 
-One process for each rank is given its batches and its random numbers (`equal.Alone`).
+One process for each rank is given its batches and its random numbers (`replay.Alone`).
 What the optimizer got on several ranks has to be a sum of those gradients, each with a
 weight, and the weights tell what became of them: 1/W for each is their mean. Nothing
 is merged, and nothing has to be known of a batch.
@@ -11,8 +11,8 @@ from itertools import pairwise
 import torch
 
 from onecurve import exchange
-from onecurve.exchange import LAST, SHOWN, given_to
-from onecurve.findings import finding
+from onecurve.exchange import LAST, given_to
+from onecurve.findings import finding, some
 from onecurve.gradients import close, read_steps
 
 CLOSE = {torch.float64: 1e-5}  # of weights; right scripts are 1e-9 apart
@@ -21,11 +21,12 @@ OTHER = "rank {rank} alone has another loss: {alone:.6f} in place of {ours:.6f}"
 MEANS = "divide each rank's sum by the count of all ranks, over their number"
 
 
-UNKNOWN = "what each rank's loss is a mean of is not known"
-
-
 class Unclear(Exception):
     """What several ranks and one compute cannot be compared: says why."""
+
+
+class Uncounted(Unclear):
+    """It can, but not what a sample or token counts in it on each rank."""
 
 
 def compare(several, alone):
@@ -37,13 +38,13 @@ def compare(several, alone):
     right = 0
     unknown = None
     for ranks, others in zip(read_steps(several), read_steps(alone), strict=False):
+        found = None
         try:
             found = judge(ranks, others)
+        except Uncounted as why:
+            unknown = str(why)
         except Unclear as why:
-            if str(why) != UNKNOWN:
-                return right, None, str(why)
-            unknown = UNKNOWN
-            found = None
+            return right, None, str(why)
         if found:
             return right, found, None
         right += 1
@@ -57,31 +58,31 @@ def judge(ranks, others):
     """
     share = share_of_one(ranks, others)
     given, parts = columns(ranks, others)
-    largest = max(given, key=lambda name: given[name].numel())
-    short = ranks[0]["short"]
-    same = exchange.close if short else close
-    dtype = torch.float32 if short else given[largest].dtype
-    mean = torch.full((len(parts[largest]),), share / len(ranks), dtype=dtype)
+    same = exchange.close if ranks[0]["short"] else close
     best = list(given)
-    for weights in mean, fitted(given, parts), fitted({largest: given[largest]}, parts):
+    for weights in candidates(given, parts, share / len(ranks)):
         off = [name for name in given if not fits(name, given, parts, weights, same)]
         if not off:
-            weights = (weights / share).to(dtype).view(len(ranks), -1)
-            return by_weights(ranks, others, weights)
+            return by_weights(ranks, others, weights / share)
         best = min(best, off, key=len)
     if len(best) == len(given):
         raise_where_losses_differ(ranks, others)
-    some = {name: given[name] for name in best}
-    weights = fitted(some, parts)
+    weights = fitted({name: given[name] for name in best}, parts)
     details = ["it is no sum of what each rank computes alone"]
     found = None
-    if all(fits(name, given, parts, weights, same) for name in some):
-        weights = (weights / share).to(dtype).view(len(ranks), -1)
-        found = by_weights(ranks, others, weights)
+    if all(fits(name, given, parts, weights, same) for name in best):
+        found = by_weights(ranks, others, weights / share)
     found = found or finding("gradient", ranks[0]["line"], details, ranks=len(ranks))
-    which = ", ".join(best[:SHOWN]) + (", ..." if len(best) > SHOWN else "")
-    found.details.append(f"{len(best)} of {len(given)} parameters: {which}")
+    found.details.append(f"{len(best)} of {len(given)} parameters: {some(best)}")
     return found
+
+
+def candidates(given, parts, mean):
+    """Yield weights that may make up the gradients, the likely ones first."""
+    largest = max(given, key=lambda name: given[name].numel())
+    yield torch.full((len(parts[largest]),), mean, dtype=given[largest].dtype)
+    yield fitted(given, parts)
+    yield fitted({largest: given[largest]}, parts)
 
 
 def share_of_one(ranks, others):
@@ -144,9 +145,12 @@ def fits(name, given, parts, weights, same):
 
 
 def by_weights(ranks, others, weights):
-    """Judge weights of shape (ranks, passes), of which one process has 1 / ranks."""
+    """Judge weights, one for each pass of each rank; those of a mean add up to 1."""
     line = ranks[0]["line"]
     count = len(ranks)
+    weights = weights.view(count, -1)
+    if ranks[0]["short"]:
+        weights = weights.float()  # as rough as what was exchanged
     of_passes = weights.sum(0)
     if is_about(of_passes.min(), 0) and not is_about(of_passes.max(), 0):
         number = int(of_passes.argmin()) + 1
@@ -178,7 +182,7 @@ def by_counts(ranks, others, weights):
     """
     divisors = [divisor_of(other) for other in others]
     if None in divisors:
-        raise Unclear(UNKNOWN)
+        raise Uncounted("what each rank's loss is a mean of is not known")
     counts = weights / torch.tensor(divisors)
     if is_about(counts / counts.mean(), 1):
         return None

@@ -39,7 +39,6 @@ class Steps(Hooks):
     def install(self):
         """Put the methods below in place."""
         super().install()
-        replace("torch.optim:Optimizer.__init__", self.optimizer_made)
         ddp = "torch.nn.parallel:DistributedDataParallel"
         replace(f"{ddp}.register_comm_hook", self.comm_hook)
         for name in LOSSES:
@@ -50,9 +49,14 @@ class Steps(Hooks):
         self.short = True
         return original(*args, **options)
 
-    def optimizer_made(self, original, optimizer, *args, **options):
-        """Around the constructor of an optimizer: training begins about here."""
-        original(optimizer, *args, **options)
+    def made(self, original, one, *args, **options):
+        """Around the constructor of an optimizer or a scheduler."""
+        super().made(original, one, *args, **options)
+        if isinstance(one, torch.optim.Optimizer):
+            self.optimizer_made()
+
+    def optimizer_made(self):
+        """After an optimizer was made: training begins about here."""
         self.keep(BEGIN, generators())
 
     def loss_function(self, original, input, target, *args, **options):
@@ -149,7 +153,8 @@ class Steps(Hooks):
         given = {}
         unclipped = {}
         weights = {}
-        for name, parameter in self.parameters(optimizer).items():
+        parameters = self.parameters(optimizer)
+        for name, parameter in parameters.items():
             weights[name] = thinned(parameter)
             if parameter.grad is not None:
                 given[name] = thinned(parameter.grad)
@@ -165,7 +170,7 @@ class Steps(Hooks):
             "sums": self.sums,
             "short": self.short,
             "rates": [group["lr"] for group in optimizer.param_groups],
-            "kept": self.own.step_begins(self.parameters(optimizer).values()),
+            "kept": self.own.step_begins(parameters.values()),
             **self.more_facts(),
             "weights": weights,
             "taken": self.taken,

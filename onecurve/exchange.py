@@ -9,12 +9,11 @@ from functools import partial
 
 import torch
 
-from onecurve.findings import finding
+from onecurve.findings import finding, some
 
 CLOSE = 1e-6  # relative; right scripts are 1e-14 apart
 ROUNDED = 5e-3  # of a factor, and CURVED of 1 - cosine: an exchange in short numbers
 CURVED = 1e-4
-SHOWN = 3  # names of parameters
 THAWED = "wrap the model when each parameter that is to train requires it"
 LAST = "no_sync() for each backward() of a step but the last"
 
@@ -98,8 +97,14 @@ def best_factor(ranks):
         given = given_to(ranks[0], name)
         if given is not None:
             factors.append(relation(given, mean_of(ranks, name))[0])
-    tried = [(factor, parted(ranks, factor)) for factor in factors]
-    return min(tried, key=lambda one: len(one[1]))
+    best = None
+    for factor in factors:
+        off = parted(ranks, factor)
+        if best is None or len(off) < len(best[1]):
+            best = factor, off
+        if not off:
+            break
+    return best
 
 
 def mean_of(ranks, name):
@@ -151,8 +156,7 @@ def relation(ours, theirs):
 def describe(ranks, names):
     """Return a Finding for a step in which some gradients are not the mean."""
     count = len(names_of(ranks))
-    which = f"{len(names)} of {count} parameters: {', '.join(names[:SHOWN])}"
-    which += ", ..." if len(names) > SHOWN else ""
+    which = f"{len(names)} of {count} parameters: {some(names)}"
     holders = [rank for rank in ranks if held_by(rank, names)]
     first = holders[0]
     held = held_by(first, names)

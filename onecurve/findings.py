@@ -4,6 +4,7 @@ import csv
 from dataclasses import dataclass
 from pathlib import Path
 
+SHOWN = 3  # of names
 PATH = Path(__file__).parent / "findings.csv"
 
 # What follows from a mistake is none of its own; and what two rules find is one.
@@ -56,6 +57,11 @@ def finding(row_name, line, details=(), level=None, repair=None, **facts):
 def of_each_rank(values):
     """Return a line for each rank: what it had."""
     return [f"rank {rank}: {value}" for rank, value in enumerate(values)]
+
+
+def some(names):
+    """Return a list of names as text, which ends after the first of them."""
+    return ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
 
 
 def name_what_follows(found):

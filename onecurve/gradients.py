@@ -113,8 +113,7 @@ def difference(ours, theirs, names, ranks):
         return [f"a gradient is missing in one of them: {names[0]}"]
     a = torch.cat([ours[name] for name in names])
     b = torch.cat([theirs[name] for name in names])
-    cosine = float(a @ b / (a.norm() * b.norm() + 1e-300))
-    ratio = float(a.norm() / (b.norm() + 1e-300))
+    ratio, cosine = exchange.relation(a, b)
     told = f"cosine {cosine:.6f}, length {ratio:.6f}"
     if 1 - cosine < PARALLEL:
         told = f"direction equal, length {ratio:.6f}"

@@ -16,12 +16,17 @@ class Alone(Merged):
     def __init__(self, log, end, folder, sources):
         super().__init__(log, end, folder, sources)
         self.after_pass = []  # what parameters' gradients were, before and after each
+        self.prepared = []  # networks that have the several ranks' weights
 
     def network_call(self, original, network, *args, **kwargs):
         """Around a call of the network: it begins with the several ranks' weights."""
-        path = self.sources[0] / "gradients0.pt"
-        if torch.is_grad_enabled() and not self.steps and path.exists():
-            self.begin_with(torch.load(path, weights_only=False)["weights"], network)
+        known = any(network is one for one in self.prepared)
+        if torch.is_grad_enabled() and not self.steps and not known:
+            self.prepared.append(network)
+            path = self.sources[0] / "gradients0.pt"
+            if path.exists():
+                weights = torch.load(path, weights_only=False)["weights"]
+                self.begin_with(weights, network)
         return super().network_call(original, network, *args, **kwargs)
 
     @torch.no_grad()
@@ -36,9 +41,9 @@ class Alone(Merged):
             if is_whole and not hasattr(parameter, "placements"):
                 parameter.copy_(value.view_as(parameter))
 
-    def optimizer_made(self, original, optimizer, *args, **options):
-        """Around the constructor of an optimizer."""
-        super().optimizer_made(original, optimizer, *args, **options)
+    def optimizer_made(self):
+        """After an optimizer was made."""
+        super().optimizer_made()
         self.go_on_from(BEGIN)
 
     def go_on_from(self, name):

@@ -157,12 +157,12 @@ OF_TAKERS = [  # of the ranks that take batches of their own
     shares.same_random_numbers,
     shares.evaluated_twice,
 ]
-OF_ONE = [
+OF_ONE = [  # one rank tells these
     steps.no_gradients,
     shares.same_order,
     gradient_cut,
     nothing_loaded,
-]  # one rank tells these
+]
 
 
 def findings(seen):

@@ -133,7 +133,7 @@ def run_exactly(command, kind, folder):
     result, seen = run_kind(command, kind, folder)
     for event in seen.of("cannot_tell"):
         return event["why"]
-    problem = failure(result, command[0].name)
+    problem = failure(result, command.path.name)
     if problem:
         where = IN_DOUBLE if kind == "several" else "on one rank"
         return f"{where}, {problem.what}"
@@ -169,9 +169,9 @@ def compare_gradients(command, folder, split):
     told.why = run_exactly(command, "one", folder)
     if not told.why:
         one = folder / "one" / "steps0"
-        told.equal, differ, told.why = ranks.call(COMPARE, own[0], one, command[2])
+        told.equal, differ, told.why = ranks.call(COMPARE, own[0], one, command.ranks)
     if not told.equal:
-        alone = compare_alone(command, folder, told)
+        alone = compare_alone(command, folder, own, told)
         if alone and (alone.level == "ERROR" or not differ):
             differ = alone
     if differ:
@@ -184,13 +184,12 @@ def compare_gradients(command, folder, split):
     return told
 
 
-def compare_alone(command, folder, told):
+def compare_alone(command, folder, several, told):
     """Have each rank's work done by one process; add to a Comparison what that tells.
 
-    Returns a Finding, or None.
+    `several` are the folders of the several ranks. Returns a Finding, or None.
     """
     numbers = range(command.ranks)
-    several = sorted((folder / "several").glob("steps*"))
     for kind in "alone", "split", "whole":  # the latter where one rank alone fails
         kinds = ["whole"] if kind == "whole" else [f"{kind}{one}" for one in numbers]
         if not any(run_exactly(command, one, folder) for one in kinds):
@@ -218,7 +217,7 @@ def inspect(command, folder, compare=True):
     if seen.of("cannot_tell"):
         return Inspection(seen, [], stopped=seen.of("cannot_tell")[0]["why"])
     found = rules.findings(seen)
-    problem = failure(result, command[0].name)
+    problem = failure(result, command.path.name)
     if problem:
         if problem.name == "fails":  # the other ranks were ended before their time
             found = [one for one in found if rules.NO_MORE not in str(one.details)]

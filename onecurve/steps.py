@@ -1,9 +1,8 @@
 """Rules: weights, gradients, learning rates and buffers."""
 
-from onecurve.findings import finding, of_each_rank
+from onecurve.findings import finding, of_each_rank, some
 from onecurve.seen import first_split
 
-SHOWN = 3  # names of parameters
 RATES = "set the same learning rate on every rank, in each step"
 
 
@@ -67,9 +66,9 @@ def left_out(seen):
     for event in seen.of("left"):
         names = event["names"]
         if 0 < len(names) < event["count"]:
-            told = ", ".join(names[:SHOWN]) + (", ..." if names[SHOWN:] else "")
             facts = {"left": len(names), "count": event["count"]}
-            yield finding("left", made[-1] if made else None, [told], **facts)
+            line = made[-1] if made else None
+            yield finding("left", line, [some(names)], **facts)
             return
 
 
