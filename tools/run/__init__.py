@@ -10,7 +10,7 @@ edit        replaces texts of a script, each there exactly once
 diffs       the diff between two stages, which a launch shows
 ideas       the ideas of a diff, as a stage's page explains them
 words       the words that changed in a line
-compare     are the curves equal? `plots` draws them
+compare     are the curves equal? `plots` draws them, in the colors of `palette`
 data        fetches all of MNIST, and checks an MNIST root
 sample      cuts small MNIST roots from data/sample
 doctor      is this machine ready? `probe` is what it starts on each rank

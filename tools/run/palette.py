@@ -1,0 +1,47 @@
+"""The one palette and fonts of all pages and pictures, light and dark, for CSS.
+
+A picture is drawn in the light colors. `themed` then names them by CSS variables, which
+the picture itself defines for both themes: it changes with the reader's, on GitHub too.
+"""
+
+PALETTE = {  # name -> (light, dark)
+    "page": ("#ffffff", "#0f1419"),  # and text on a filled shape
+    "panel": ("#f6f8fa", "#161d26"),
+    "line": ("#d8dee4", "#2d3743"),
+    "ink": ("#1b1f24", "#e6e9ed"),
+    "soft": ("#57606a", "#9da8b5"),
+    "old": ("#fff4e8", "#2c1f12"),  # lines of code that go
+    "new": ("#edf4ff", "#10243f"),  # and that come
+    "right": ("#0550ae", "#8cc2ff"),
+    "ghost": ("#6697d8", "#3b72b5"),
+    "bad": ("#b3261e", "#ff9187"),
+    "good": ("#1a6f33", "#7ee2a0"),
+    "rank0": ("#6f42c1", "#c3a6ff"),
+    "rank1": ("#0b756f", "#5fd3ca"),
+    "rank2": ("#9a6700", "#e3b341"),
+    "rank3": ("#b0276a", "#ff9ecb"),
+    "message": ("#c2410c", "#fb9a5c"),  # what travels between ranks
+}
+LIGHT = {name: light for name, (light, _) in PALETTE.items()}
+SANS = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
+MONO = "ui-monospace, SFMono-Regular, Menlo, Consolas, monospace"
+
+
+def variables(theme):
+    """Return the declarations of one theme, "light" or "dark": `--page: #ffffff; …`."""
+    place = ("light", "dark").index(theme)
+    return " ".join(f"--{name}: {pair[place]};" for name, pair in PALETTE.items())
+
+
+def stylesheet():
+    """Return CSS that defines the variables by the reader's theme."""
+    dark = f"@media (prefers-color-scheme: dark) {{ :root {{ {variables('dark')} }} }}"
+    return f":root {{ {variables('light')} }}\n{dark}\n"
+
+
+def themed(svg):
+    """Return a picture, in light colors of the palette, in both: `svg` is its text."""
+    for name, light in LIGHT.items():
+        svg = svg.replace(light, f"var(--{name})")
+    head, tag, rest = svg.partition('<style type="text/css">')
+    return f"{head}{tag}\n{stylesheet()}{rest}"
