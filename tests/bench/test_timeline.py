@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from conftest import call
+from conftest import ROOT, call
 from tools.bench import timeline
 from tools.run.stages import MNIST
 
@@ -50,6 +50,24 @@ def test_the_last_steps_are_those_of_rank_0_and_each_work_is_drawn_once(tmp_path
     assert borders == [10, 20, 30]  # from the end of the step before
     assert shown[:3] == [(0, "optimizer", at, at + 4) for at in (6, 16, 26)]
     assert len(shown) == 3 + 4  # rank 1 was still at its step
+
+
+def test_no_exchange_of_gradients_is_drawn_beyond_its_backward_pass(tmp_path):
+    """The profiler closes its label late; `backward` has waited for it all the same."""
+    events = []
+    for name, start, end in ("backward", 0, 9), ("gloo:all_reduce", 5, 30):
+        one = {"cat": "user_annotation", "name": name, "ts": start, "dur": end - start}
+        events.append(one)
+    (tmp_path / "0.json").write_text(json.dumps({"traceEvents": events}))
+    spans = timeline.read_spans(tmp_path / "0.json", 0)
+    assert [one.kind for one in spans] == ["backward", "all-reduce"]
+    assert [one.end for one in spans] == [9, 9]
+    drawn, _ = json.loads((ROOT / "tools/bench/traced.json").read_text())
+    whole = [timeline.Span(*span) for span in drawn]
+    for rank in 0, 1:
+        ranks = [span for span in whole if span.rank == rank]
+        assert "all-reduce" in {span.kind for span in ranks}
+        assert timeline.end_in_backward(ranks) == ranks
 
 
 @pytest.mark.parametrize("stage", RUNS)

@@ -6,9 +6,10 @@ the last steps and the evaluation, runs/trace_04_ddp.png, with what it shows bes
 runs/trace_04_ddp.json. GPUS, NPROC, OUT and ARGS are
 as tools/bench/runs.py says.
 
-`loss.backward()` returns after the exchange of the gradients: messages are drawn on the
-work that waits for them. With GPUs the rows show when a process launches the work; the
-trace has the kernels too.
+Messages are drawn on the work that waits for them. `loss.backward()` returns when the
+gradients have been exchanged, so what it sends ends with it at the latest: the profiler
+closes the label of a message in a thread of its own, often milliseconds later. With
+GPUs the rows show when a process launches the work; the trace has the kernels too.
 """
 
 import json
@@ -58,7 +59,20 @@ def read_spans(path, rank):
                 kind = profiled
         if kind in figures.KINDS:
             spans.append(Span(rank, kind, event["ts"], event["ts"] + event["dur"]))
-    return spans
+    return end_in_backward(spans)
+
+
+def end_in_backward(spans):
+    """Return the spans, with each message of a backward pass ended when that ends."""
+    passes = [span for span in spans if span.kind == "backward"]
+    found = []
+    for span in spans:
+        if span.kind in figures.MESSAGES:
+            for one in passes:
+                if one.start <= span.start <= one.end:
+                    span = span._replace(end=min(span.end, one.end))
+        found.append(span)
+    return found
 
 
 def last_steps(spans):
