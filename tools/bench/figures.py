@@ -5,23 +5,22 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from tools.bench.tables import by_case, speedup
+from tools.run.palette import LIGHT
 
-BLUE = "#1f6fb4"
-ORANGE = "#d9731a"
 NARROW = 5.4  # inches, about 520 pixels: to be read on a phone, too
 WORK = {  # of a rank, in a timeline
-    "data": "#c5cbd1",
-    "forward": BLUE,
-    "backward": ORANGE,
-    "optimizer": "#6b7580",
-    "evaluation": "#8db33a",
+    "data": LIGHT["line"],
+    "forward": LIGHT["right"],
+    "backward": LIGHT["ghost"],
+    "optimizer": LIGHT["soft"],
+    "evaluation": LIGHT["good"],
 }
 MESSAGES = {  # between ranks, drawn on their work, the later ones on the earlier
-    "send": "#2f8f83",
-    "receive": "#f0e2c0",
-    "all-gather": "#d9a7e0",
-    "all-reduce": "#b3266b",
-    "reduce-scatter": "#7a1f3d",  # gloo makes it of all-reduces
+    "send": LIGHT["rank2"],
+    "receive": LIGHT["old"],
+    "all-gather": LIGHT["rank3"],
+    "all-reduce": LIGHT["message"],
+    "reduce-scatter": LIGHT["bad"],  # gloo makes it of all-reduces
 }
 KINDS = WORK | MESSAGES
 
@@ -51,7 +50,7 @@ def speedups(result):
 def draw_speedups(found, title):
     """Return a figure of `speedups` over the batch: a line for each width."""
     made, axes = figure(NARROW, 3.8)
-    axes.axhline(1, color="black", linewidth=1)
+    axes.axhline(1, color=LIGHT["ink"], linewidth=1)
     axes.set_xscale("log", base=2)
     for place, (hidden, rows) in enumerate(found.items()):
         batches, middles, least, most = np.array(rows).T
@@ -86,7 +85,7 @@ def draw_timeline(spans, borders, title):
         if drawn:
             legend.append(Patch(color=color, label=kind))
     for border in borders:
-        axes.axvline(border / 1000, color="black", linewidth=1)
+        axes.axvline(border / 1000, color=LIGHT["ink"], linewidth=1)
     axes.invert_yaxis()
     axes.set_xlim(0)
     axes.set_xlabel("milliseconds; no color: idle; line: rank 0 ends a step")

@@ -4,17 +4,13 @@ The pages show some of these pictures too, see pictures.py. The figures are with
 pyplot: a cell shows the one that it ends with.
 """
 
-from tools.bench.figures import BLUE, NARROW, ORANGE, figure, legend_below
+from matplotlib.patches import Patch
 
-STYLE = {  # for matplotlib's rcParams: opaque, to be read on a dark page too
-    "figure.facecolor": "white",
-    "savefig.facecolor": "white",
-    "figure.dpi": 110,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "font.size": 9,
-}
-RANKS = "#b9d9ff", "#ffd0a0"  # light: black text is on them
+from tools.bench.figures import NARROW, WORK, figure, legend_below
+from tools.run.palette import LIGHT
+
+RANKS = LIGHT["rank0"], LIGHT["rank1"]
+ON_WORK = {"forward": LIGHT["page"], "backward": LIGHT["ink"]}  # letters
 
 
 def images(images, titles):
@@ -40,7 +36,8 @@ def assignments(maps):
         for epoch, images in enumerate(epochs, start=1):
             for image, (rank, step) in enumerate(images):
                 axis.barh(epoch, 0.94, 0.88, image - 0.47, color=RANKS[rank])
-                axis.text(image, epoch, step, ha="center", va="center_baseline")
+                style = {"ha": "center", "va": "center_baseline"}
+                axis.text(image, epoch, step, color=LIGHT["page"], **style)
         count = len(epochs[0])
         axis.set(xticks=range(count), xlim=(-0.6, count - 0.4))
         axis.set(yticks=range(1, len(epochs) + 1), ylabel="epoch")
@@ -48,7 +45,7 @@ def assignments(maps):
         axis.invert_yaxis()
         axis.spines[:].set_visible(False)
         axis.tick_params(length=0)
-    axis.set_xlabel("image (blue: rank 0 gets it, orange: rank 1; number: the step)")
+    axis.set_xlabel("image (violet: rank 0 gets it, green: rank 1; number: the step)")
     return made
 
 
@@ -60,13 +57,13 @@ def gradients(before, after, whole):
     """
     made, (upper, lower) = figure(NARROW, 4.4, 2, sharex=True, sharey=True)
     for axis, pair in (upper, before), (lower, after):
-        for rank, color in enumerate((BLUE, ORANGE)):
+        for rank, color in enumerate(RANKS):
             places = [digit - 0.2 + 0.4 * rank for digit in range(10)]
             axis.bar(places, pair[rank], 0.38, color=color, label=f"rank {rank}")
-        axis.axhline(0, color="black", linewidth=0.8)
+        axis.axhline(0, color=LIGHT["ink"], linewidth=0.8)
         axis.set(xticks=range(10), ylabel="gradient")
     label = "one process with the whole batch"
-    lower.plot(range(10), whole, "_", color="black", markersize=16, label=label)
+    lower.plot(range(10), whole, "_", color=LIGHT["ink"], markersize=16, label=label)
     lower.set_xlabel("bias of digit")
     upper.set_title("before the all-reduce", loc="left")
     lower.set_title("after: the mean, on both ranks", loc="left")
@@ -97,13 +94,12 @@ def schedule(parts, count):
 def schedules(found, unit):
     """Draw when each half works: {number of micro-batches: result of `schedule`}."""
     made, panels = figure(NARROW, 4.2, len(found), sharex=True)
-    colors = {"forward": BLUE, "backward": ORANGE}
     for axis, (count, pieces) in zip(panels, found.items(), strict=True):
         for half, start, length, kind, micro in pieces:
-            style = {"color": colors[kind], "edgecolor": "white"}
+            style = {"color": WORK[kind], "edgecolor": LIGHT["page"]}
             bar = axis.barh(half, length, left=start, **style)
-            inside = {"label_type": "center", "color": "white", "weight": "bold"}
-            axis.bar_label(bar, [micro], **inside)
+            inside = {"label_type": "center", "weight": "bold"}
+            axis.bar_label(bar, [micro], color=ON_WORK[kind], **inside)
         end = max(start + length for _, start, length, *_ in pieces)
         busy = sum(length for _, _, length, *_ in pieces) / (2 * end)
         many = "micro-batches" if count > 1 else "micro-batch, as in stage 6"
@@ -112,7 +108,8 @@ def schedules(found, unit):
         axis.set(yticks=[0, 1], yticklabels=["first half", "second half"])
         axis.invert_yaxis()
         axis.tick_params(length=0)
-    axis.set_xlabel(f"{unit} (blue: forward, orange: backward, number: micro-batch)")
+    axis.set_xlabel(f"{unit} (number: micro-batch)")
+    legend_below(made, [Patch(color=WORK[kind], label=kind) for kind in ON_WORK])
     return made
 
 
@@ -125,14 +122,14 @@ def leaving(curves):
     right = wrong.pop("")
     made, (left, distances) = figure(NARROW, 5.6, 2)
     epochs = range(1, len(right) + 1)
-    left.plot(epochs, right, color="black", linewidth=4, alpha=0.35)
+    left.plot(epochs, right, color=LIGHT["ink"], linewidth=4, alpha=0.35)
     for number, (name, losses) in enumerate(wrong.items()):
         style = {"color": f"C{number}", "marker": "o", "markersize": 3}
         left.plot(epochs, losses, **style)
         pairs = zip(losses, right, strict=True)
         apart = [abs(loss - expected) / expected for loss, expected in pairs]
         distances.plot(epochs, apart, label=name, **style)
-    distances.axhspan(1e-8, 1e-5, color=BLUE, alpha=0.18)
+    distances.axhspan(1e-8, 1e-5, color=LIGHT["good"], alpha=0.18)
     distances.text(1.05, 1.6e-7, "rounding: the stages of this tutorial")
     distances.set(yscale="log", ylim=(1e-8, 10), xticks=epochs, xlabel="epoch")
     ticks = {1e-8: "1e-8", 1e-6: "1e-6", 1e-4: "1e-4", 0.01: "1 %", 1: "100 %"}

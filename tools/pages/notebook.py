@@ -16,9 +16,8 @@ from IPython import get_ipython
 from IPython.display import HTML, display
 from markdown_it import MarkdownIt
 
-from tools.pages import drawing
 from tools.pages.reasons import reasons
-from tools.run import compare, data, diffs, plots
+from tools.run import compare, data, diffs, palette, plots
 from tools.run.stages import CPU_PROCESSES, ROOT, previous, script
 
 RUNS = Path("runs/notebooks")
@@ -46,7 +45,7 @@ def prepare():
     """
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch.profiler's own log
     get_ipython().run_line_magic("matplotlib", "inline")  # figures without pyplot, too
-    plt.rcParams.update(drawing.STYLE)
+    plt.rcParams.update(palette.STYLE)
     get_ipython().register_magic_function(ranks, "cell")
     torch.set_num_threads(1)
     os.chdir(ROOT)

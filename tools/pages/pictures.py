@@ -1,6 +1,7 @@
 """Draw the pictures of the pages, svg/*.svg: `python -m tools.pages.pictures`.
 
-Each holds the data that it shows, as JSON. On a dark page its colors are inverted.
+Each holds the data that it shows, as JSON. Its colors are those of the
+palette, light or dark as the reader's theme.
 """
 
 import io
@@ -16,21 +17,16 @@ from onecurve import ranks
 from tools.bench import figures
 from tools.bench.tables import published
 from tools.pages import drawing, outcomes, sketches
+from tools.run import palette
 from tools.run.data import SAMPLE, tensors
 from tools.run.stages import ROOT, load
 
 FOLDER = ROOT / "tools" / "pages" / "svg"
-ON_DARK = """
-@media (prefers-color-scheme: dark) {
-svg { filter: invert(.88) hue-rotate(180deg); }
-}
-"""
 STYLE = {
-    **drawing.STYLE,
+    **palette.STYLE,
     "svg.fonttype": "none",
     "svg.hashsalt": "six scripts",
     "font.size": 10,
-    "grid.alpha": 0.3,
     "axes.titlesize": 10,
 }
 
@@ -127,8 +123,8 @@ def draw(name):
     about = {"Description": json.dumps(data), "Date": None, "Creator": None}
     with matplotlib.rc_context(STYLE):
         plot(*data).savefig(file, format="svg", metadata=about)
-    text = re.sub(r"'DejaVu Sans'[^;\"]*", "system-ui, sans-serif", file.getvalue())
-    return text.replace("</style>", ON_DARK + "</style>", 1)
+    text = re.sub(r"'DejaVu Sans'[^;\"]*", "var(--sans)", file.getvalue())
+    return palette.themed(text)
 
 
 if __name__ == "__main__":

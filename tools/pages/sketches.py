@@ -3,15 +3,16 @@
 import numpy as np
 from matplotlib.patches import Rectangle
 
-from tools.bench.figures import BLUE, NARROW, ORANGE, figure, legend_below
+from tools.bench.figures import NARROW, figure, legend_below
 from tools.pages.drawing import RANKS
+from tools.run.palette import LIGHT
 
-BOTH = "#d5dbe1"  # what both ranks hold
+BOTH = LIGHT["line"]  # what both ranks hold
 KINDS = {
     "Adam's averages": BOTH,
-    "weights": BLUE,
-    "a gathered layer": "#4c9a5b",
-    "gradients": ORANGE,
+    "weights": LIGHT["right"],
+    "a gathered layer": LIGHT["good"],
+    "gradients": LIGHT["message"],
 }
 # Boxes of two products of matrices: x, y, width, height, color; what is in and below.
 FIRST = [
@@ -64,13 +65,14 @@ def matrices():
     first.set_title("First layer, cut by column", loc="left")
     second.set_title("Second layer, cut by row", loc="left")
     middle = {"ha": "center", "va": "center"}
-    style = {"edgecolor": "black", "clip_on": False}
+    style = {"edgecolor": LIGHT["page"], "clip_on": False}
     for axis, boxes in (first, FIRST), (second, SECOND):
         axis.set(xlim=(0, 100), ylim=(48, 0))
         axis.axis("off")
         for x, y, width, height, color, within, below in boxes:
             axis.add_patch(Rectangle((x, y), width, height, facecolor=color, **style))
-            axis.text(x + width / 2, y + height / 2, within, **middle)
+            color = LIGHT["page" if color in RANKS else "ink"]
+            axis.text(x + width / 2, y + height / 2, within, color=color, **middle)
             axis.text(x + width / 2, y + height + 3, below, **middle)
     for axis, words in (first, FIRST_WORDS), (second, SECOND_WORDS):
         for x, y, text in words:

@@ -25,6 +25,29 @@ PALETTE = {  # name -> (light, dark)
 LIGHT = {name: light for name, (light, _) in PALETTE.items()}
 SANS = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
 MONO = "ui-monospace, SFMono-Regular, Menlo, Consolas, monospace"
+LINES = [LIGHT[name] for name in ("right", "message", "good", "rank3", "rank2", "soft")]
+STYLE = {  # for matplotlib's rcParams: opaque, to be read on a dark page too
+    "figure.facecolor": LIGHT["page"],
+    "savefig.facecolor": LIGHT["page"],
+    "axes.facecolor": LIGHT["page"],
+    "axes.edgecolor": LIGHT["soft"],
+    "axes.labelcolor": LIGHT["ink"],
+    "axes.prop_cycle": f"cycler('color', {LINES})",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlecolor": LIGHT["ink"],
+    "axes.titlelocation": "left",
+    "grid.color": LIGHT["line"],
+    "legend.frameon": False,
+    "patch.edgecolor": LIGHT["ink"],
+    "text.color": LIGHT["ink"],
+    "xtick.color": LIGHT["soft"],
+    "ytick.color": LIGHT["soft"],
+    "xtick.labelcolor": LIGHT["ink"],
+    "ytick.labelcolor": LIGHT["ink"],
+    "figure.dpi": 110,
+    "font.size": 9,
+}
 
 
 def variables(theme):
@@ -34,9 +57,10 @@ def variables(theme):
 
 
 def stylesheet():
-    """Return CSS that defines the variables by the reader's theme."""
+    """Return CSS that defines the variables, colors by the reader's theme."""
+    fonts = f"--sans: {SANS}; --mono: {MONO};"
     dark = f"@media (prefers-color-scheme: dark) {{ :root {{ {variables('dark')} }} }}"
-    return f":root {{ {variables('light')} }}\n{dark}\n"
+    return f":root {{ {fonts} {variables('light')} }}\n{dark}\n"
 
 
 def themed(svg):

@@ -1,5 +1,7 @@
 """Draw the curves of the stages: for `make compare` and the notebooks."""
 
+from tools.run import palette
+
 
 def plot(curves):
     """Return a figure of the losses, what is right, and the distance from the first.
@@ -8,13 +10,14 @@ def plot(curves):
     """
     from matplotlib import pyplot as plt
 
-    figure, panels = plt.subplots(1, 3, figsize=(14, 4), layout="constrained")
-    draw_curves(panels[:2], curves)
-    draw_distances(panels[2], curves)
-    for axes in panels:
-        axes.set_xlabel("epoch, or line of metrics.csv")
-        axes.xaxis.get_major_locator().set_params(integer=True)
-        axes.grid(alpha=0.3)
+    with plt.rc_context(palette.STYLE):
+        figure, panels = plt.subplots(1, 3, figsize=(14, 4), layout="constrained")
+        draw_curves(panels[:2], curves)
+        draw_distances(panels[2], curves)
+        for axes in panels:
+            axes.set_xlabel("epoch, or line of metrics.csv")
+            axes.xaxis.get_major_locator().set_params(integer=True)
+            axes.grid()
     return figure
 
 
