@@ -60,7 +60,7 @@ def test_what_is_there_stays_until_the_new_set_is_complete(official, damage, cap
 def test_a_folder_that_cannot_be_written_is_refused_before_a_download(official):
     data.FULL.parent.rmdir()
     data.FULL.parent.touch()
-    with pytest.raises(SystemExit, match="^cannot write to .*data: DATA=DIR names"):
+    with pytest.raises(SystemExit, match="^cannot write to .*: DATA=DIR names"):
         data.main()
 
 

@@ -178,3 +178,13 @@ def test_a_lock_that_is_not_ours_is_refused(tmp_path):
     result = call(["make", "cpu", f"OUT={tmp_path}"])
     line = f"cannot write to {tmp_path}/.lock: name another folder, OUT=DIR\n"
     assert result.stderr.startswith(line)
+
+
+def test_a_full_disk_is_refused_before_a_run(tmp_path):
+    """Here no file may be larger than 512 KiB."""
+    words = f"ulimit -f 512 && make cpu OUT={tmp_path}/x"
+    result = call(["bash", "-c", words])
+    line = f"cannot write to {tmp_path}/x (File too large): name another folder, OUT="
+    assert result.stderr.startswith(line)
+    assert result.stdout == ""
+    assert list(tmp_path.iterdir()) == []

@@ -46,7 +46,7 @@ def test_the_shell_s_variables_do_not_count():
     shell = {"NPROC": "3", "EPOCHS": "x", "ARGS": "--wide", "DATA": "nowhere"}
     shell |= {"MASTER_ADDR": "head", "NODE_RANK": "3", "VENV": "x"}
     result = make("ddp", *FEW, "OUT=Makefile/x", env={**ENV, **shell})
-    assert result.stderr.startswith("cannot write to Makefile/x: ")  # OUT alone counts
+    assert result.stderr.startswith("cannot write to Makefile/x (No")  # OUT alone counts
 
 
 WRONG = [  # what a user types, and the line that refuses it and says what works
@@ -57,7 +57,11 @@ WRONG = [  # what a user types, and the line that refuses it and says what works
     ("all OUT=o ARGS='--out e'", "ARGS has --out e: name one folder for all, OUT=DIR"),
     ("ddp GPUS=0", "GPUS=0: CUDA finds no GPU ('make doctor' says why): use GPUS=cpu"),
     ("cpu DATA=tests", "no MNIST in tests (tests/MNIST/raw/train-images-idx3-ubyte is"),
-    ("cpu OUT=Makefile/x", "cannot write to Makefile/x: name another folder, OUT=DIR"),
+    ("cpu OUT=Makefile/x", "cannot write to Makefile/x (Not a directory): name anoth"),
+    ("cpu OUT=/proc/x", "cannot write to /proc/x ("),
+    ("cpu ARGS='--lr nan'", "--lr nan: take a finite number"),
+    ("ddp ARGS='--hidden 0'", "--hidden 0: take 1 or more"),
+    ("gpt ARGS='--batch-size 0'", "--batch-size 0: take 1 or more"),
     ("resume ARGS='--checkpoint no'", "there is no checkpoint no: a stage saves one "),
     ("dp ARGS=--wide", "mnist.py: error: unrecognized arguments: --wide"),
     ("dp ARGS='\"'", "ARGS='\"' cannot be split into words: No closing quotation"),
@@ -88,7 +92,7 @@ def test_a_run_that_fails_at_once_leaves_the_results_of_an_earlier_one(tmp_path)
     assert make("cpu", *words, f"OUT={out}").returncode == 0
     first = {path.name: path.read_bytes() for path in out.iterdir()}
     assert set(first) == {".lock", "flags.json", "metrics.csv", "model.pth"}
-    for wrong in "--wide", "--batch-size 0":  # the launcher sees it, the script does
+    for wrong in "--wide", "--lr -1":  # the launcher sees it, the script does
         flags = f"OUT={out.parent}", f"ARGS={wrong}", "NPROC=1"
         failed = make("all", *words, *flags)
         assert failed.returncode != 0

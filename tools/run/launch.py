@@ -21,6 +21,7 @@ from tools.run.stages import (
     BY_NAME,
     EVERY,
     ROOT,
+    SAVED,
     TARGETS,
     TRANSFORMER,
     end_at_a_closed_pipe,
@@ -63,7 +64,7 @@ def main():
 def reason(plan):
     """Return why a run may have failed, if no script can say so, or ''."""
     out = plan.args.out
-    if not out.exists() or shutil.disk_usage(out).free > 2**20:
+    if not out.exists() or shutil.disk_usage(out).free > SAVED:
         return ""
     return f": the disk of {out} is full, make room or name another folder, OUT=DIR"
 

@@ -7,6 +7,7 @@ with a line that says what works.
 import argparse
 import ast
 import hashlib
+import math
 import shlex
 import sys
 from dataclasses import dataclass
@@ -51,6 +52,7 @@ def make_plan(stage, settings, several=False):
         given.pop(name, None)
     flags = plan_flags(given)
     args = parse_flags(stage, flags)
+    refuse_senseless(args)
     evaluates = bool(getattr(args, "checkpoint", None))
     # The kernels of this tutorial are tiny. More threads gain little on an idle
     # machine. On a busy one they spend most of their time waiting for each other.
@@ -136,6 +138,16 @@ def parse_flags(stage, words):
         return names["parse_args"]()
     finally:
         sys.argv = before
+
+
+def refuse_senseless(args):
+    """Refuse numbers with which no stage trains; its script takes what it gets."""
+    for name, number in vars(args).items():
+        flag = f"--{name.replace('_', '-')} {number}"
+        if type(number) is int and number < 1 and name != "seed":
+            refuse(f"{flag}: take 1 or more")
+        if isinstance(number, float) and not math.isfinite(number):
+            refuse(f"{flag}: take a finite number")
 
 
 def plan_nodes(given, stage, args):

@@ -4,6 +4,7 @@ import atexit
 import importlib.util
 import os
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FSDP = (2, 9)
 # Nobody has tried these with an older one.
 TRIED = (2, 15)
+SAVED = 2**20  # bytes that a stage saves in OUT, rounded up
 
 
 @dataclass(frozen=True)
@@ -245,14 +247,20 @@ def end_at_a_closed_pipe():
 
 
 def refuse_unwritable(folder, advice):
-    """End the program with one line where a folder is not to be written, or made."""
+    """End the program with one line where a folder is not to be written, or made.
+
+    Nor is one whose disk has no room for what a stage saves.
+    """
     if str(folder).startswith("~"):  # in quotes, or behind ARGS=
         refuse(f"{folder} would be a folder named ~ in here: write $HOME instead")
     parent = next(
         path for path in [folder, *folder.absolute().parents] if path.exists()
     )
-    if not parent.is_dir() or not os.access(parent, os.W_OK):
-        refuse(f"cannot write to {folder}: {advice}")
+    try:
+        with tempfile.TemporaryFile(dir=parent) as file:
+            file.write(bytes(SAVED))
+    except OSError as error:
+        refuse(f"cannot write to {folder} ({error.strerror}): {advice}")
 
 
 def save_page(name, text):
