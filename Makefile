@@ -235,16 +235,18 @@ compat:
 
 # VENV=none: look at the active Python instead.
 active.%:
-	@"$$PYTHON" -c "import sys; sys.exit(sys.version_info < (3, 10))" || \
+	@"$$PYTHON" -c "import sys; sys.exit(sys.version_info < (3, 10))" 2>/dev/null || \
 	  { echo "$$PYTHON is not Python 3.10 or newer: activate another, or PYTHON=python3.11, say" >&2; exit 1; }
 	@$(PY) -m tools.run.active $*
 
 # Three sizes of installation, each pinned in requirements/. The larger hold the smaller.
-.venv/%.ready: requirements/%.txt
+# Where a list is newer than the mark, install.py looks at what there is.
+.venv/%.ready: requirements/%.txt $(if $(WHEELHOUSE),.ASKED)
 	@for python in $(PY) "$$PYTHON"; do \
 	  "$$python" -c "import sys; sys.exit(sys.version_info < (3, 10))" 2>/dev/null && exec "$$python" -m tools.run.install $*; \
 	done; echo "$$PYTHON is not Python 3.10 or newer: make PYTHON=python3.11, say" >&2; exit 1
 	@touch $@ $(HOLDS_$*)
+.ASKED:
 
 TARGETS := help help-variables all cpu single_gpu dp ddp ddp_inference model_parallel diff \
   beyond fsdp tensor_parallel pipeline hybrid resume sharded_checkpoint \

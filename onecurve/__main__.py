@@ -15,7 +15,7 @@ import threading
 import time
 from pathlib import Path
 
-from onecurve import report
+from onecurve import failures, report
 from onecurve.runs import Command, inspect
 
 LOGS = Path("runs/onecurve")
@@ -92,6 +92,9 @@ def main():
         refuse(f"{args.ranks} rank has none to differ from: take 2 or more")
     if not path or not path.is_file():
         refuse(f"there is no {'module' if args.m else 'script'} {args.script}")
+    why = failures.syntax_error(path.read_text(errors="replace"))
+    if why:
+        refuse(f"{args.script} is no Python script: {why.splitlines()[0]}")
     folder = prepared(args.logs) / path.stem
     over = threading.Event()
     threading.Thread(target=tell, args=(folder, begun, over), daemon=True).start()

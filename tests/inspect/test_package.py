@@ -35,6 +35,10 @@ def test_it_needs_pytorch_alone(installed):
     [
         (["--help"], "usage: onecurve [-h] [--ranks RANKS]"),
         (["no.py"], "there is no script no.py"),
+        (
+            ["../onecurve/findings.csv"],
+            "../onecurve/findings.csv is no Python script: ",
+        ),
         (["--ranks", "1", "no.py"], "1 rank has none to differ from: take 2 or more"),
     ],
 )

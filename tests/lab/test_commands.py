@@ -118,15 +118,32 @@ def test_a_folder_that_cannot_be_written_is_named_in_a_line(workshop):
 def copy(tmp_path):
     """Return a function that calls make in a copy of what the lab needs, and the copy.
 
-    It has no git, and of the stages only 04_ddp.
+    It has no git, and of the stages only two.
     """
-    for name in "onecurve", "tools", "exercises", "requirements", "04_ddp":
+    stages = "02_single_gpu", "04_ddp"
+    for name in "onecurve", "tools", "exercises", "requirements", *stages:
         leave = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / name, tmp_path / name, ignore=leave)
     shutil.copy(ROOT / "Makefile", tmp_path)
     (tmp_path / ".venv").symlink_to(ROOT / ".venv")
     alone = ENV | {"GIT_CEILING_DIRECTORIES": str(tmp_path.parent)}
     return lambda *words: call(["make", *words], cwd=tmp_path, env=alone), tmp_path
+
+
+def test_make_works_where_one_edits_too(copy):
+    act, root = copy
+    act("exercise", "E=07")
+    act("exercise", "E=06")  # begun last
+    for words, folder, line in (
+        (["hint"], "workshop/07_one_half", "1 of 3: "),
+        (["hint", "E=7"], "workshop/06_same_order", "1 of 3: "),
+        (["hint"], "exercises", "1 of 3: "),  # of 06
+        (["exercise"], "workshop/06_same_order", find_exercise("01").title),
+    ):
+        result = call(["make", *words], cwd=root / folder)
+        assert (result.stdout[: len(line)], result.stderr) == (line, "")
+    for name, given in {"06_same_order": 1, "07_one_half": 2}.items():
+        assert len((root / "workshop" / name / ".hints").read_text()) == given
 
 
 def test_an_edited_stage_does_the_lab_no_harm_and_is_restored(copy):

@@ -17,7 +17,7 @@ NAMES = needed("stages")
         ([], "", f"lacks {' '.join(NAMES)}: activate another, or "),
         (["torch", *NAMES[2:]], "2.15.0", "python -m pip install torchvision, or l"),
         (NAMES, "2.3.1+cu121", "PyTorch 2.3.1+cu121 is too old for 01_cpu, "),
-        (None, "", "is not Python 3.10 or newer: activate another, or PYTHON=python3."),
+        (None, "", "python is not Python 3.10 or newer: activate another, or "),
     ],
 )
 def test_a_python_that_will_not_do_is_refused(names, torch, line, tmp_path):
@@ -29,7 +29,8 @@ def test_a_python_that_will_not_do_is_refused(names, torch, line, tmp_path):
         (folder / "METADATA").write_text(f"Name: {name}\nVersion: {version}\n")
     python = tmp_path / "python"
     start = f"PYTHONPATH={tmp_path} exec {sys.executable} -S"
-    python.write_text("#!/bin/sh\n" + ("exit 1" if names is None else f'{start} "$@"'))
+    does = "echo no >&2; exit 1" if names is None else f'{start} "$@"'
+    python.write_text(f"#!/bin/sh\n{does}\n")
     python.chmod(0o755)
     result = call(["make", "cpu", "VENV=none", f"PYTHON={python}"])
     assert result.returncode != 0

@@ -175,13 +175,17 @@ def test_a_wheelhouse_is_enough(checkout, tool):
     words = "import torch, torchvision; print(torch.version, torchvision.version)"
     python = checkout / ".venv/bin/python"
     assert call([python, "-c", words]).stdout == "1.0 1.0\n"
+    (checkout / ".venv/stages.ready").unlink()  # or its list is newer
+    again = make(checkout, PATH=path).stdout
+    assert again == ".venv is ready: it has all of requirements/stages.txt\n"
+    assert (checkout / ".venv/stages.ready").exists()
+    result = make(checkout, "tools", PATH=path)
+    assert result.stderr.startswith("WHEELHOUSE=tools: it has no torch")
     (checkout / ".venv/stages.ready").unlink()
     (checkout / "requirements/stages.txt").write_text("torch==1.0\ntorchvision==3.0\n")
     result = make(checkout, PATH=path)
     assert "could not get all of stages.txt: see above, then try" in result.stderr
     assert not (checkout / ".venv/stages.ready").exists()
-    result = make(checkout, "tools", PATH=path)
-    assert result.stderr.startswith("WHEELHOUSE=tools: it has no torch")
 
 
 @pytest.mark.parametrize(
@@ -232,7 +236,8 @@ def test_too_little_room_is_said_before_anything_is_made(
     room = SimpleNamespace(free=(6 if cuda else 1.9) * 1e9)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: room)
     monkeypatch.setattr(install, "find_torch", lambda uv: ([], cuda))
-    monkeypatch.setattr(install, "PYTHON", tmp_path / "python")
+    monkeypatch.setattr(install, "VENV", tmp_path / "none")
+    monkeypatch.setattr(install, "PYTHON", tmp_path / "none/bin/python")
     monkeypatch.setattr(install, "make_venv", lambda: pytest.fail("it makes .venv"))
     with pytest.raises(SystemExit, match=rf" GB free, and .venv needs {needs}$"):
         install.setup("stages")

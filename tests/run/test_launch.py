@@ -46,7 +46,9 @@ def test_the_shell_s_variables_do_not_count():
     shell = {"NPROC": "3", "EPOCHS": "x", "ARGS": "--wide", "DATA": "nowhere"}
     shell |= {"MASTER_ADDR": "head", "NODE_RANK": "3", "VENV": "x"}
     result = make("ddp", *FEW, "OUT=Makefile/x", env={**ENV, **shell})
-    assert result.stderr.startswith("cannot write to Makefile/x (No")  # OUT alone counts
+    assert result.stderr.startswith(
+        "cannot write to Makefile/x (No"
+    )  # OUT alone counts
 
 
 WRONG = [  # what a user types, and the line that refuses it and says what works

@@ -5,6 +5,8 @@ later one writes whether the exercise is solved.
 """
 
 import difflib
+import os
+import shlex
 import shutil
 import sys
 
@@ -21,6 +23,15 @@ WHICH_FILE = "which file has the lines? FROM=chat.txt, say"
 NOT_YET = 3  # exit status of a check that finds a script wrong: no error of make's
 
 
+def makefile(exercise, folder):
+    """Return a Makefile for a learner's folder: `make check` is for its exercise."""
+    root = shlex.quote(os.path.relpath(stages.ROOT, folder.resolve()))
+    text = (stages.ROOT / "exercises/Makefile").read_text()
+    is_given = "$(filter exercise,$@)$(filter command,$(origin E))"  # the next, or E=
+    target = f"$@ $(if {is_given},,E={exercise.number})"
+    return text.replace("-C ..", f"-C {root.replace('$', '$$')}").replace("$@", target)
+
+
 def begin(exercise):
     """Put the broken script and its page into workshop/, and print the task."""
     number = exercise.number
@@ -33,6 +44,7 @@ def begin(exercise):
         text = exercise.script("start")
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "README.md").write_text(exercise.without_hints())
+        (folder / "Makefile").write_text(makefile(exercise, folder))
         path.write_text(text)
     observed = exercise.chapter("What you observe")
     task = exercise.chapter("Your task")

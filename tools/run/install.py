@@ -7,13 +7,15 @@ It needs the standard library alone: it runs before there is a .venv.
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import urllib.request
+from importlib import metadata
 from pathlib import Path
 
-from tools.run.active import needed
+from tools.run.active import is_there, needed
 from tools.run.stages import ROOT, refuse
 
 VENV = Path(".venv")
@@ -58,6 +60,35 @@ def find_torch(uv):
     return ([], True) if has_driver else (["--index-url", PYTORCH], False)
 
 
+def pinned(size):
+    """Return the versions that requirements/ pins for a size: {package: {version}}.
+
+    A package may have a version for each Python.
+    """
+    versions = {}
+    text = (ROOT / "requirements" / f"{size}.txt").read_text()
+    for name, version in re.findall(r"(?m)^([\w.-]+)==([\w.]+)", text):
+        versions.setdefault(name, set()).add(version)
+    return versions
+
+
+def is_installed(size):
+    """Return whether .venv has a size; this Python may be another, and cannot tell.
+
+    A package that is pinned and not needed here is not missed: it may be for a GPU.
+    """
+    if Path(sys.prefix).resolve() != VENV.resolve() or HALF_MADE.exists():
+        return False
+    for name, versions in pinned(size).items():
+        try:
+            found = metadata.version(name).partition("+")[0]  # torch: 2.9.1+cpu
+        except metadata.PackageNotFoundError:
+            continue
+        if found not in versions:
+            return False
+    return all(is_there(name) for name in needed(size))
+
+
 def make_venv():
     """Make .venv. If that fails, remove it, but only if it was not there before."""
     was_there = VENV.exists()
@@ -89,14 +120,17 @@ def get(command, size, torch, others):
 
 
 def setup(size):
-    """Make .venv if there is none, and install a size into it."""
+    """Make .venv if there is none, and install a size into it, if it is not there."""
     house = os.environ.get("WHEELHOUSE")
+    if house and not list(Path(house).glob("torch-*.whl")):
+        refuse(f"WHEELHOUSE={house}: it has no torch; 'make wheelhouse' fills one")
+    if is_installed(size):
+        print(f".venv is ready: it has all of requirements/{size}.txt")
+        return
     uv = shutil.which("uv")
     if house:
         torch = others = ["--no-index", "--find-links", house]
         cuda = any(Path(house).glob("nvidia*"))
-        if not list(Path(house).glob("torch-*.whl")):
-            refuse(f"WHEELHOUSE={house}: it has no torch; 'make wheelhouse' fills one")
     else:
         torch, cuda = find_torch(uv)
         others = []
