@@ -12,7 +12,7 @@ from test_markdown import pages
 
 from conftest import ROOT
 from parts import part
-from tools.pages import pictures
+from tools.pages import cuts, outcomes, pictures
 from tools.run import palette
 from tools.run.stages import script
 
@@ -33,7 +33,8 @@ def words(text):
 def sources(name):
     """Return what pictures come from: data, who draws them, and what is measured."""
     found = [*sorted((ROOT / "tools/bench").iterdir()), script("04_ddp")]
-    for one in "pictures.py", "drawing.py", "sketches.py", "outcomes.json":
+    names = "pictures.py", "drawing.py", "sketches.py", "outcomes.json", "cliff.json"
+    for one in *names, "cuts.py", "sheet.py":
         found.append(ROOT / "tools/pages" / one)
     return found
 
@@ -67,9 +68,11 @@ def test_every_picture_is_shown_and_described():
 def test_a_picture_can_be_read_in_a_column_of_830_pixels_and_in_the_dark(name):
     text = svg(name)
     assert len(text.encode()) < 60_000
-    width = float(ElementTree.fromstring(text).get("width").removesuffix("pt"))
+    width = ElementTree.fromstring(text).get("width")
+    pixels = 96 / 72 if width.endswith("pt") else 1  # of a unit of its own
+    largest = 830 / float(width.removesuffix("pt"))
     sizes = [float(size) for size in re.findall(r"font[\w -]*: ?([\d.]+)px", text)]
-    assert min(sizes) * min(96 / 72, 830 / width) >= 12
+    assert min(sizes) * min(pixels, largest) >= 12
     assert set(re.findall(r'(?:href|src)="([^#])', text)) == set()
     drawn = text.replace(palette.stylesheet(), "", 1)
     assert drawn != text  # which has both themes
@@ -87,6 +90,8 @@ def test_pictures_show_what_is_so():
     assert before[0] != before[1]
     assert mean == also == pytest.approx(whole, abs=2e-4)
     assert len(mean) == 10
+    letters, choices = pictures.experts()
+    assert [len(letters[0]), len(choices[1])] == [8, 8]
     for count, pieces in pictures.bubble()[0].items():
         end = max(start + length for _, start, length, *_ in pieces)
         work = sum(length for _, _, length, *_ in pieces)
@@ -101,3 +106,26 @@ def test_the_page_of_fsdp_names_the_peaks_that_its_picture_shows():
         assert len(steps) == 18  # before, forward, backward and step
         peak = max(sum(stored.values()) for stored in steps)
         assert f"{peak / 1e6:.1f} MB" in page
+
+
+def test_the_losses_of_the_cliff_are_those_whose_means_are_recorded():
+    recorded = outcomes.read_outcomes()
+    (curves,) = pictures.cliff()
+    assert len(curves) == 4
+    for name, losses in curves.items():
+        right = recorded["right"]["14_data_parallel"]["2"]
+        wrong = recorded["switches"].get(f"17_context_parallel/{name}")
+        expected = wrong["2"]["curve"] if name else right
+        for place, (loss, *_) in enumerate(expected):
+            part = losses[30 * place : 30 * place + 30]
+            assert sum(part) / 30 == pytest.approx(loss, abs=1e-5)
+
+
+def test_a_pipeline_keeps_fewer_micro_batches_under_1f1b_in_the_same_time():
+    (found,) = [json.loads(words(svg("pipeline"))[0])[0]]
+    most = {name: list(map(cuts.most_kept, orders)) for name, orders in found.items()}
+    assert most == {"GPipe": [8, 8, 8, 8], "1F1B": [4, 3, 2, 1]}
+    for orders in found.values():
+        pieces = cuts.timed(orders)
+        assert len(pieces) == 4 * 2 * 8
+        assert max(start for _, start, kind, _ in pieces if kind == "backward") == 31

@@ -3,6 +3,7 @@
 benchmark       measures this machine; `benchmark_rank` is one of its processes
 timeline        what each rank does, step by step; `timeline_rank` runs in each
 memory          the memory of each rank of each stage; `memory_step` over a step
+pipeline_step   in which order the ranks of a pipeline work
 held            what each cut of the transformer holds and sends
 predict         formulas for training on many GPUs
 runs            what they share: make's variables, and runs of a stage

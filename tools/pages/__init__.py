@@ -15,7 +15,8 @@ side_by_side     each stage beside the one before it, in one HTML file; view/ ha
 columns          its lines, side by side
 notebook         what the notebooks import
 drawing          what they draw
-sketches         what only pages show
+sketches         what only pages show; `sheet` is boxes and arrows, `cuts` of them
+cliff            records the losses of each step of the second curve
 
 It imports every other room, and none of them imports it.
 """

@@ -16,7 +16,8 @@ from torch.utils.data import DistributedSampler
 from onecurve import ranks
 from tools.bench import figures
 from tools.bench.tables import published
-from tools.pages import drawing, outcomes, sketches
+from tools.pages import cuts, drawing, outcomes, sketches
+from tools.pages.sheet import Sheet
 from tools.run import palette
 from tools.run.data import SAMPLE, tensors
 from tools.run.stages import ROOT, load
@@ -103,6 +104,52 @@ def memory():
     return [json.loads(ranks.run([script], 2).stdout)]
 
 
+def cliff():
+    """Return the losses of each step of the second curve, right and with mistakes."""
+    return [json.loads((ROOT / "tools/pages/cliff.json").read_text())]
+
+
+def ring():
+    """Return in which turn each of eight letters meets which keys, on four ranks.
+
+    A matrix for each turn: None where nothing is computed, -1 where it is masked, else
+    the rank that has the keys.
+    """
+    turns = []
+    for turn in range(4):
+        rows = [[None] * 8 for _ in range(8)]
+        for query, row in enumerate(rows):
+            owner = (query // 2 - turn) % 4
+            for key in 2 * owner, 2 * owner + 1:
+                row[key] = owner if key <= query else -1
+        turns.append(rows)
+    return [turns]
+
+
+def experts():
+    """Return the first eight letters of two texts, and the experts chosen for them.
+
+    By the first block of stage 18, in its first step; a text goes to each of two ranks.
+    """
+    moe = load("18_moe")
+    torch.manual_seed(0)
+    model = moe.GPT(2)
+    texts, _ = moe.draw_batch(2, 1)
+    scores = []
+    router = model.blocks[0].mlp.router
+    router.register_forward_hook(lambda _, __, output: scores.append(output))
+    model(texts)
+    choices = scores[0].argmax(dim=-1).view_as(texts)[:, :8]
+    letters = ["".join(chr(ord("a") + one) for one in text[:8]) for text in texts]
+    return [letters, choices.tolist()]
+
+
+def pipeline():
+    """Return what each of four ranks does in a step, under GPipe and under 1F1B."""
+    script = ROOT / "tools" / "bench" / "pipeline_step.py"
+    return [json.loads(ranks.run([script], 4).stdout)]
+
+
 PICTURES = {  # name -> what returns the data, a list, and what draws a picture of them
     "set_epoch": (who_gets_what, drawing.assignments),
     "gradients": (gradients, drawing.gradients),
@@ -112,6 +159,12 @@ PICTURES = {  # name -> what returns the data, a list, and what draws a picture 
     "memory": (memory, sketches.memory),
     "matrices": (list, sketches.matrices),  # which needs none
     "speedup": (speedups, figures.draw_speedups),
+    "cliff": (cliff, sketches.cliff),
+    "letters": (lambda: [cuts.CUTS], cuts.letters),
+    "ring": (ring, cuts.ring),
+    "experts": (experts, cuts.experts),
+    "pipeline": (pipeline, cuts.pipeline),
+    "grid": (list, cuts.grid),
 }
 
 
@@ -122,7 +175,10 @@ def draw(name):
     file = io.StringIO()
     about = {"Description": json.dumps(data), "Date": None, "Creator": None}
     with matplotlib.rc_context(STYLE):
-        plot(*data).savefig(file, format="svg", metadata=about)
+        made = plot(*data)
+        if isinstance(made, Sheet):
+            return made.svg(data)
+        made.savefig(file, format="svg", metadata=about)
     text = re.sub(r"'DejaVu Sans'[^;\"]*", "var(--sans)", file.getvalue())
     return palette.themed(text)
 
