@@ -32,7 +32,7 @@ def test_every_stage_stores_what_the_page_says():
 
 
 def test_every_stage_sends_what_the_page_says():
-    """The bytes of the messages that tests/beyond counts, one rank's.
+    """The bytes of the messages that tests/beyond counts, one rank's, one direction.
 
     The copy of a batch from the CPU to a GPU is in no row. The images that stage 3
     sends on from its first GPU to the second one are.
@@ -45,10 +45,10 @@ def test_every_stage_sends_what_the_page_says():
     expected = {
         "01_cpu": 0,
         "02_single_gpu": 0,
-        "03_dp": 4 * 2 * (first + last) + 32 * 784 + 4 * 2 * outputs / 2,
+        "03_dp": 4 * (first + last) + 32 * 784 + 4 * outputs / 2,
         "04_ddp": 4 * (first + last),
         "05_ddp_inference": 4 * (first + last),
-        "06_model_parallel": 4 * 2 * (activations + outputs),
+        "06_model_parallel": 4 * (activations + outputs),
         "07_fsdp": 4 * 3 * (first + last) / 2,
         "08_tensor_parallel": 4 * 640,
         "09_pipeline": 4 * 64 * 128,

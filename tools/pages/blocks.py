@@ -10,7 +10,7 @@ import re
 import textwrap
 from itertools import pairwise
 
-from tools.bench import held, predict
+from tools.bench import held, planned
 from tools.bench.tables import measured_on, published, steps, table
 from tools.lab.exercise import PARTS, along_the_path
 from tools.pages import outcomes, variants
@@ -91,10 +91,10 @@ def bench():
     return f"{about}\n\n{table('r' * len(headings), headings, rows)}"
 
 
-def prediction():
-    """Return what `tools.bench.predict` prints, as Markdown."""
-    headings, *rows = predict.prediction()
-    return f"{predict.assumptions()}\n\n{table('r' * len(headings), headings, rows)}"
+def formula(name):
+    """Return a table of `tools.bench.planned`, as Markdown."""
+    headings, *rows = planned.TABLES[name]()
+    return table("l" + "r" * (len(headings) - 1), headings, rows)
 
 
 def held_and_sent():
@@ -126,7 +126,7 @@ def exercises():
 
 BLOCKS = {
     "bench": bench,
-    "prediction": prediction,
+    "formula": formula,
     "stages": stages,
     "beyond": lambda: stages(BEYOND),
     "transformer": lambda: stages(TRANSFORMER),

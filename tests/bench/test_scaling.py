@@ -1,0 +1,149 @@
+"""Promise: the formulas of SCALING.md are what the second curve sends and stores."""
+
+import re
+import sys
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.utils.checkpoint import checkpoint
+
+from conftest import ROOT, call
+from tools.bench import scaling
+from tools.bench.held import Saved
+from tools.run.stages import load
+
+PAGE = (ROOT / "SCALING.md").read_text()
+SMALL = scaling.Model(blocks=2, width=32, vocabulary=16, length=32)
+TOKENS = 32 * 32  # of a batch
+A = 4 * TOKENS * SMALL.width  # bytes of activations between two blocks
+
+
+def measured():
+    """Return {stage: [ranks, weights, optimizer, saved, sent]} of `make memory`."""
+    page = (ROOT / "transformer/README.md").read_text()
+    table = page.partition("<!-- generated: held -->")[2].partition("<!-- end -->")[0]
+    rows = re.findall(r"^\| `(\w+)` \| ((?:[\d,]+ \| ){5})", table, re.MULTILINE)
+    found = {}
+    for stage, cells in rows:
+        found[stage] = [int(cell.replace(",", "")) for cell in cells.split(" | ")[:5]]
+    assert len(found) == 8
+    return found
+
+
+MEASURED = measured()
+
+
+@pytest.mark.parametrize("number", [2, 3, 4, 8])
+def test_a_ring_sends_what_its_messages_are(number):
+    """Counted message by message: N ranks, N parts, each once round and once more."""
+    size = 0
+    parts = [{rank} for rank in range(number)]  # whose share of part 0 a rank has
+    for _ in range(2 * (number - 1)):
+        size += 2 * SMALL.parameters / number
+        parts = [parts[rank] | parts[rank - 1] for rank in range(number)]
+    assert all(part == set(range(number)) for part in parts)
+    assert scaling.sent(SMALL, "DDP", number, TOKENS) == pytest.approx(size)
+
+
+@pytest.mark.parametrize(
+    ("stage", "cut", "of_the_formula"),
+    [
+        ("14_data_parallel", "DDP", 0),
+        ("15_sequence_parallel", "tensor", 4 * A / 2),  # and the ends
+        ("16_pipeline_1f1b", "pipeline", -A),  # rank 0 has one neighbor
+        ("17_context_parallel", "context", 0),
+        ("20_grid", "FSDP", 2 * 4 * A / 2 / 2),  # and its rings
+    ],
+)
+def test_a_rank_sends_what_the_formula_says(stage, cut, of_the_formula):
+    """Up to biases, norms and places, 7 % of so small a model."""
+    ranks, *_, sent = MEASURED[stage]
+    formula = scaling.sent(SMALL, cut, ranks, TOKENS, size=4) + of_the_formula
+    assert sent == pytest.approx(formula, rel=0.07)
+
+
+@pytest.mark.parametrize(
+    ("stage", "cut"),
+    [("13_gpt", "DDP"), ("14_data_parallel", "DDP"), ("20_grid", "FSDP")],
+)
+def test_a_rank_stores_what_the_formula_says(stage, cut):
+    ranks, weights, optimizer, kept, _ = MEASURED[stage]
+    assert 2 * weights == optimizer
+    stored = 2 * weights + optimizer  # gradients are as large as weights
+    assert stored == pytest.approx(scaling.state(SMALL, cut, ranks), rel=0.07)
+    if cut == "DDP":
+        formula = scaling.saved(SMALL, TOKENS / ranks, size=4)
+        assert kept - weights == pytest.approx(formula, rel=0.03)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_block_keeps_what_the_formula_says(again):
+    """Norms keep two numbers for a letter besides, attention one for each head."""
+    found = []
+    script = load("13_gpt")
+    texts, _ = script.draw_batch(32, 0)
+    for blocks in 2, 3:
+        model = script.GPT(blocks)
+        saved = Saved()
+        hooks = saved.pack, lambda one: one.tensor
+        with torch.autograd.graph.saved_tensors_hooks(*hooks):
+            x = model.embedding(texts)
+            for block in model.blocks:
+                x = checkpoint(block, x, use_reentrant=False) if again else block(x)
+        weights = sum(one.nbytes for one in block.parameters() if one.dim() > 1)
+        found.append(saved.most - (0 if again else blocks * weights))
+    more, less = [
+        scaling.saved(SMALL._replace(blocks=blocks), TOKENS, 4, again)
+        for blocks in (3, 2)
+    ]
+    assert found[1] - found[0] == pytest.approx(more - less, rel=0.02)
+
+
+def test_more_computing_hides_the_exchange_from_the_threshold_on(monkeypatch):
+    """At the peak: below it a step is longer than its computing, above it is not."""
+    monkeypatch.setattr(scaling, "SHARE", 1)
+    for cluster in scaling.CLUSTERS.values():
+        limits = scaling.thresholds(scaling.SEVEN, cluster)
+        for cut in "DDP", "FSDP":
+            for factor, hidden in (0.99, False), (1.01, True):
+                tokens = factor * limits[cut] * cluster.ranks
+                needed, best, worst = scaling.step(scaling.SEVEN, cut, cluster, tokens)
+                assert (best == pytest.approx(needed)) is hidden
+                assert worst > best
+        for factor, hidden in (0.99, False), (1.01, True):
+            width = int(factor * limits["tensor"])
+            wide = scaling.SEVEN._replace(width=width, vocabulary=0)
+            needed, best, _ = scaling.step(wide, "tensor", cluster, 1e6)
+            assert (best == pytest.approx(needed)) is hidden
+
+
+def test_the_text_says_from_which_batch_ddp_pays():
+    for name, tokens in ("two machines", 37_000), ("two, with one card each", 297_000):
+        cluster = scaling.CLUSTERS[name]
+        limit = scaling.thresholds(scaling.SEVEN, cluster)["DDP"] * cluster.ranks
+        assert round(limit, -3) == tokens
+        assert f"{tokens:,}" in PAGE
+
+
+def test_two_buckets_begin_where_the_page_says():
+    """The last layer and the first one's bias fill one, just before its weights."""
+    (said,) = re.findall(r"From ([\d,]+) hidden units on", PAGE)
+    limits = [dist._DEFAULT_FIRST_BUCKET_BYTES, 25 * 2**20]
+    for less, number in (1, 1), (0, 2):
+        hidden = int(said.replace(",", "")) - less
+        net = torch.nn.Sequential(
+            torch.nn.Linear(784, hidden), torch.nn.Linear(hidden, 10)
+        )
+        order = list(net.parameters())[::-1]  # in which gradients are ready
+        buckets, _ = dist._compute_bucket_assignment_by_size(order, limits)
+        assert len(buckets) == number
+
+
+def test_the_command_of_the_page_prints_its_tables():
+    assert "\n.venv/bin/python -m tools.bench.planned\n" in PAGE
+    result = call([sys.executable, "-m", "tools.bench.planned"])
+    assert result.returncode == 0, result.stderr
+    for line in result.stdout.splitlines():
+        cells = re.split(r" {2,}", line.strip())
+        assert not line or " | ".join(cells) in PAGE
