@@ -135,7 +135,9 @@ def ring(turns):
                     sheet.box(*place, 15, 15, f"rank{key // 2}", faint=0.25, round_=2)
     for rank in range(size // 2):
         sheet.words(32, 51 + 32 * rank, f"rank {rank}", f"rank{rank}", bold=True)
-    sheet.words(66, 186, "rows: a rank's queries; columns: keys", "soft", 12, "start")
+    sheet.words(
+        66, 186, "rows: a rank's queries; columns: keys", "soft", "start", size=12
+    )
     sheet.box(66, 204, 15, 15, "rank0", round_=2)
     sheet.box(83, 204, 15, 15, "rank3", round_=2)
     legend = "computed in this turn, in the color of the rank that the keys come from"
@@ -165,12 +167,12 @@ def experts(letters, choices):
             left = x + 12 + 137 * expert
             sheet.box(left, 226, 130, 56, "page", color)
             sheet.words(left + 65, 244, f"expert {number}", bold=True)
-            sheet.words(left + 65, 264, f"{received} letters", "soft", 12)
+            sheet.words(left + 65, 264, f"{received} letters", "soft", size=12)
     for rank in range(2):
         for place, letter in enumerate(letters[rank]):
             x = 12 + 304 * rank + 12 + 34 * place
             sheet.box(x, 46, 30, 30, f"rank{rank}")
-            sheet.words(x + 15, 61, letter, "page", 14, bold=True, mono=True)
+            sheet.words(x + 15, 61, letter, "page", size=14, bold=True, mono=True)
             to = choices[rank][place]
             end = 12 + 304 * (to // 2) + 12 + 137 * (to % 2) + 30
             end += 35 * rank + 4.5 * place
@@ -179,7 +181,7 @@ def experts(letters, choices):
                 (x + 15, 78), (end, 222), ink=f"rank{rank}", dash="" if stays else "5 3"
             )
     legend = "an arrow is one letter, on its way to the expert that its router chose; "
-    sheet.words(310, 340, f"{legend}dashed: to the other rank", "soft", 12)
+    sheet.words(310, 340, f"{legend}dashed: to the other rank", "soft", size=12)
     return sheet
 
 
@@ -228,7 +230,7 @@ def pipeline(found):
     for number, (name, orders) in enumerate(found.items()):
         y = 16 + 166 * number
         sheet.words(12, y, name, anchor="start", bold=True)
-        sheet.words(608, y, "keeps at most", "soft", 12, "end")
+        sheet.words(608, y, "keeps at most", "soft", "end", size=12)
         for rank, start, kind, micro in timed(orders):
             color = COLORS[WORK[kind]]
             place = 62 + unit * start, y + 18 + 30 * rank
@@ -236,49 +238,74 @@ def pipeline(found):
             sheet.box(*place, width, 26, color, round_=2)
             ink = "page" if kind == "forward" else "ink"
             middle = place[0] + width / 2, place[1] + 13
-            sheet.words(*middle, micro + 1, ink, 12, bold=True)
+            sheet.words(*middle, micro + 1, ink, size=12, bold=True)
         for rank, order in enumerate(orders):
             height = y + 31 + 30 * rank
-            sheet.words(34, height, f"rank {rank}", f"rank{rank}", 12, bold=True)
+            sheet.words(34, height, f"rank {rank}", f"rank{rank}", size=12, bold=True)
             sheet.words(590, height, most_kept(order), size=14, anchor="end", bold=True)
     sheet.box(62, 348, 14, 14, "right")
     sheet.words(84, 355, "forward", size=12, anchor="start")
     sheet.box(150, 348, 14, 14, "ghost")
     sheet.words(172, 355, "backward, twice as long", size=12, anchor="start")
-    sheet.words(330, 355, "number: micro-batch; empty: the bubble", "soft", 12, "start")
+    sheet.words(
+        330, 355, "number: micro-batch; empty: the bubble", "soft", "start", size=12
+    )
     return sheet
 
 
-def grid():
-    """Draw four ranks in two rows: their texts, letters, rings and weights."""
-    sheet = Sheet(620, 330)
-    for place, title in enumerate(["place 0: letters 0–15", "place 1: letters 16–31"]):
-        sheet.words(218 + 252 * place, 16, title, "soft")
-    for row, texts in enumerate(["texts\n0, 2, 4 …", "texts\n1, 3, 5 …"]):
-        sheet.words(50, 76 + 130 * row, texts, "soft")
-        for place in range(2):
-            rank = 2 * row + place
-            x, y = 102 + 252 * place, 34 + 130 * row
-            sheet.box(x, y, 232, 104, "panel", f"rank{rank}", round_=6)
-            sheet.words(
-                x + 12, y + 18, f"rank {rank}", f"rank{rank}", 13, "start", True
-            )
-            for text in range(3):
-                for letter in range(8):
-                    mine = letter // 4 == place
-                    color = f"rank{rank}" if mine else "line"
-                    where = x + 12 + 14 * letter, y + 36 + 20 * text
-                    sheet.box(*where, 13, 18, color, faint=1 if mine else 0.5)
-            for quarter in range(4):
-                color = f"rank{rank}" if quarter == rank else "line"
-                faint = 1 if quarter == rank else 0.5
-                sheet.box(x + 150, y + 36 + 15 * quarter, 70, 14, color, faint=faint)
-        y = 86 + 130 * row
-        sheet.arrow((334, y - 8), (353, y - 8), ink="message", width=2)
-        sheet.arrow((354, y + 8), (335, y + 8), ink="message", width=2)
-    legend = "left: letters of three of its texts; right: the quarter of the weights"
-    sheet.words(102, 292, f"{legend} that it stores", "soft", 12, "start")
-    sheet.arrow((102, 314), (122, 314), ink="message", width=2)
-    words = "keys and values go round in a row; gradients are added over all four"
-    sheet.words(130, 314, words, "soft", 12, "start")
+def bars(sheet, x, y, values, fill, edge="none"):
+    """Draw ten numbers as bars around a line at y, 27 pixels apart."""
+    largest = max(abs(one) for one in values)
+    for place, value in enumerate(values):
+        height = abs(value) / largest * 24
+        top = y - height if value > 0 else y
+        dash = "" if edge == "none" else "3 2"
+        sheet.box(x + 27 * place, top, 20, height, fill, edge, dash=dash, round_=1)
+    sheet.box(x - 4, y - 0.5, 270, 1, "soft", round_=0)
+
+
+def step(found):
+    """Draw the first step of two ranks: deal, backward, average, step."""
+    sheet = Sheet(620, 560)
+    titles = "deal", "backward", "average", "step"
+    says = [
+        "The sampler deals the 64 images of a step, one to each rank in turn.",
+        "Each rank's 32 images give it gradients of its own.",
+        "DDP replaces both by their mean, in the middle of backward().",
+        "Equal weights minus equal gradients: the ranks stay equal, bit for bit.",
+    ]
+    for number, (title, text) in enumerate(zip(titles, says, strict=True)):
+        y = (18, 168, 300, 440)[number]
+        sheet.label(12, y - 10, 22, 22, str(number + 1), "line", "none")
+        sheet.words(44, y, title, anchor="start", bold=True)
+        sheet.words(124, y, text, "soft", "start")
+    for place, label in enumerate(found["labels"]):
+        x, y = 14 + 18.5 * (place % 32), 40 + 21 * (place // 32)
+        sheet.box(x, y, 17, 19, f"rank{place % 2}", round_=2)
+        sheet.words(x + 8.5, y + 10, label, "page", size=12, mono=True)
+    for rank, gradients in enumerate(found["gradients"]):
+        color = f"rank{rank}"
+        x = 12 + 304 * rank
+        for y in 94, 184, 456:
+            sheet.box(x, y, 292, 56 if y == 94 else 84, "panel", color, round_=6)
+        for place, label in enumerate(found["labels"][rank::2]):
+            where = x + 10 + 17 * (place % 16), 98 + 24 * (place // 16)
+            sheet.box(*where, 16, 20, color, round_=2)
+            middle = where[0] + 8, where[1] + 11
+            sheet.words(*middle, label, "page", size=12, mono=True)
+        sheet.words(x + 12, 198, f"rank {rank}", color, "start", True, 12)
+        loss = f"loss {found['losses'][rank]:.4f}"
+        sheet.words(x + 280, 198, loss, "soft", "end", size=12)
+        bars(sheet, x + 14, 234, gradients, color)
+        side, middle = (585, 460) if rank else (112, 160)  # past the words
+        sheet.arrow((side, 270), (side, 358), (middle, 358), ink="message")
+        sheet.arrow((middle, 386), (side, 386), (side, 453), ink="message")
+        bars(sheet, x + 14, 506, found["biases"], color)
+        sheet.words(x + 12, 470, f"rank {rank}", color, "start", True, 12)
+    sheet.box(164, 324, 292, 84, "panel", "ink", round_=6)
+    sheet.words(176, 338, "the mean", anchor="start", bold=True, size=12)
+    first, second = found["gradients"]
+    mean = [(a + b) / 2 for a, b in zip(first, second, strict=True)]
+    bars(sheet, 178, 372, mean, "ink")
+    sheet.words(310, 550, "bars: the ten biases of the last layer", "soft", size=12)
     return sheet

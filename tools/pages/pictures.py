@@ -16,8 +16,7 @@ from torch.utils.data import DistributedSampler
 from onecurve import ranks
 from tools.bench import figures
 from tools.bench.tables import published
-from tools.pages import cuts, drawing, outcomes, sketches
-from tools.pages.sheet import Sheet
+from tools.pages import cuts, drawing, outcomes, sheet, sketches
 from tools.run import palette
 from tools.run.data import SAMPLE, tensors
 from tools.run.stages import ROOT, load
@@ -50,23 +49,32 @@ def who_gets_what():
     return [dict(zip(titles, found, strict=True))]
 
 
-def gradients():
-    """Return gradients of the last layer's ten biases: of two ranks, means, of all.
+def first_step():
+    """Return what two ranks of stage 4 do in their first step, rounded.
 
-    Of the first 64 images, of which each rank has every second one. They are rounded,
-    because processors differ in the last digits.
+    {"labels": of the 64 images, in their shuffled order, "losses": of each rank,
+    "gradients": of the last layer's ten biases, of each rank, "whole": of one process
+    with all images, "biases": after the step}.
     """
     torch.manual_seed(0)
     model = load("04_ddp").Net(128)
-    found = []
+    sampler = DistributedSampler(range(4000), 1, 0)
+    sampler.set_epoch(1)
+    places = list(sampler)[:64]
+    images, labels = tensors(SAMPLE)[places]
+    bias = model.layers[3].bias
+    losses, found = [], []
     for part in slice(0, 64, 2), slice(1, 64, 2), slice(64):
-        images, labels = tensors(SAMPLE)[part]
         model.zero_grad()
-        nn.functional.cross_entropy(model(images), labels).backward()
-        found.append([round(one, 4) for one in model.layers[3].bias.grad.tolist()])
-    first, second, whole = found
-    mean = [round((a + b) / 2, 5) for a, b in zip(first, second, strict=True)]
-    return [[first, second], [mean, mean], whole]
+        loss = nn.functional.cross_entropy(model(images[part]), labels[part])
+        loss.backward()
+        losses.append(round(loss.item(), 4))
+        found.append(bias.grad.clone())
+    biases = bias.detach() - 0.1 * (found[0] + found[1]) / 2
+    first, second, whole = [[round(x, 4) for x in one.tolist()] for one in found]
+    step = {"labels": labels.tolist(), "losses": losses[:2], "whole": whole}
+    step["gradients"] = [first, second]
+    return [step | {"biases": [round(one, 4) for one in biases.tolist()]}]
 
 
 def bubble():
@@ -152,7 +160,7 @@ def pipeline():
 
 PICTURES = {  # name -> what returns the data, a list, and what draws a picture of them
     "set_epoch": (who_gets_what, drawing.assignments),
-    "gradients": (gradients, drawing.gradients),
+    "step": (first_step, cuts.step),
     "bubble": (bubble, drawing.schedules),
     "left_out": (left_out, drawing.leaving),
     "trace": (trace, figures.draw_timeline),
@@ -164,8 +172,9 @@ PICTURES = {  # name -> what returns the data, a list, and what draws a picture 
     "ring": (ring, cuts.ring),
     "experts": (experts, cuts.experts),
     "pipeline": (pipeline, cuts.pipeline),
-    "grid": (list, cuts.grid),
 }
+for one in sorted((ROOT / "tools/pages/diagrams").glob("*.txt")):
+    PICTURES[one.stem] = (lambda path=one: [path.read_text()], sheet.read)
 
 
 def draw(name):
@@ -176,7 +185,7 @@ def draw(name):
     about = {"Description": json.dumps(data), "Date": None, "Creator": None}
     with matplotlib.rc_context(STYLE):
         made = plot(*data)
-        if isinstance(made, Sheet):
+        if isinstance(made, sheet.Sheet):
             return made.svg(data)
         made.savefig(file, format="svg", metadata=about)
     text = re.sub(r"'DejaVu Sans'[^;\"]*", "var(--sans)", file.getvalue())

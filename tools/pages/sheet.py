@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from html import escape
 
 from tools.run import palette
@@ -32,7 +33,7 @@ class Sheet:
         )
 
     def words(
-        self, x, y, text, ink="ink", size=13, anchor="middle", bold=False, mono=False
+        self, x, y, text, ink="ink", anchor="middle", bold=False, size=13, mono=False
     ):
         """Write lines of text, each below the last; y is the middle of the first."""
         font = "mono" if mono else "sans"
@@ -44,6 +45,20 @@ class Sheet:
                 f'<text x="{x:g}" y="{height:g}" text-anchor="{anchor}" '
                 f'style="{style}{weight}">{escape(line)}</text>'
             )
+
+    def cells(self, x, y, columns, rows, width, height, fill, faint=1):
+        """Draw rows of boxes, a pixel apart; `width` and `height` are one box's."""
+        for row in range(int(rows)):
+            for column in range(int(columns)):
+                place = x + column * (width + 1), y + row * (height + 1)
+                self.box(*place, width, height, fill, faint=faint, round_=2)
+
+    def label(self, x, y, width, height, text, fill="panel", edge="line"):
+        """Draw a box with lines of text in its middle."""
+        self.box(x, y, width, height, fill, edge, round_=6)
+        top = y + height / 2 - 8.5 * text.count("\n")
+        ink = "page" if fill.startswith("rank") else "ink"
+        self.words(x + width / 2, top, text, ink)
 
     def arrow(self, *points, ink="soft", dash="", width=1.5, head=5):
         """Draw a line along points (x, y), with a head at its end (`head` long)."""
@@ -76,3 +91,25 @@ class Sheet:
 def color(name):
     """Return a color's name of the palette as CSS; "none" stays."""
     return name if name == "none" else f"var(--{name})"
+
+
+def read(text):
+    """Return the picture that a file of diagrams/ describes.
+
+    Its first line has the size. Each other has a method of `Sheet`, numbers, names, and
+    after " | " a text, in which / begins a new line.
+    """
+    size, *lines = text.splitlines()
+    sheet = Sheet(*[int(one) for one in size.split()])
+    for line in lines:
+        head, _, words = line.partition(" | ")
+        kind, *rest = head.split()
+        numbers = [float(one) for one in rest if re.fullmatch(r"[\d.]+", one)]
+        names = [one for one in rest if not re.fullmatch(r"[\d.]+", one)]
+        if kind == "arrow":
+            points = list(zip(numbers[::2], numbers[1::2], strict=True))
+            sheet.arrow(*points, ink=names[0] if names else "soft")
+        else:
+            texts = [words.replace(" / ", "\n")] if words else []
+            getattr(sheet, kind)(*numbers, *texts, *names)
+    return sheet
