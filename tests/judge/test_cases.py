@@ -6,22 +6,29 @@ import pytest
 
 from read_keys import CASES, PARTS, read
 
-NAMES = ["diffusion", "nanogpt", "sharded", "stream", "tagger", "trainer"]
+FIRST = ["diffusion", "nanogpt", "sharded", "stream", "tagger", "trainer"]
+NEW = ["clip", "gan", "lora", "recsys", "vit"]
 
 
-def test_the_cases_are_62():
-    assert sorted(path.name for path in CASES.iterdir()) == NAMES
-    assert sum(len(read(name)) for name in NAMES) == 62
+def test_the_cases_are_62_and_30():
+    assert {path.name for path in CASES.iterdir()} == {*FIRST, *NEW}
+    assert sum(len(read(name)) for name in FIRST) == 62
+    assert sum(len(read(name)) for name in NEW) == 30
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_second_mistake_is_held_back(name):
+@pytest.mark.parametrize("name", NEW)
+def test_all_of_the_new_ones_are_held_back(name):
+    assert all(version.held_back for version in read(name))
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_every_second_mistake_of_the_first_is_held_back(name):
     held = [version.held_back for version in read(name)]
     assert len(held) >= 10
     assert all(one != other for one, other in itertools.pairwise(held))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", FIRST + NEW)
 def test_each_edit_applies_once_and_compiles_and_has_its_key(name):
     compile((CASES / name / "train.py").read_text(), name, "exec")
     scripts = set()
