@@ -4,6 +4,9 @@
 too. `Calls` sees what is called from Python, with its `device=`.
 """
 
+import re
+import sys
+
 import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
@@ -18,6 +21,7 @@ ANY_DEVICES = {"aten::copy_", "aten::set_", "aten::_has_same_storage_numel"}
 INDEXING = {"aten::index", "aten::index_put_"}
 MATMULS = {"aten::mm", "aten::addmm"}
 READS = {"aten::_local_scalar_dense", "aten::equal"}  # the CPU waits for the GPU
+MODES = "/torch/|/fake_cuda/|/onecurve/exact.py"  # between the script and PyTorch
 GENERATOR = "Expected a 'cuda' device type for generator but found 'cpu'"
 SAME = "Expected all tensors to be on the same device, but"
 
@@ -35,7 +39,7 @@ class Operations(TorchDispatchMode):
             check_devices(func, given)
         places = [get_place(tensor) or "" for _, tensor in given]
         place = max(places, default="")  # a GPU, where there is one
-        if place > "cpu" and name in READS:
+        if place > "cpu" and name in READS and not is_judge(sys._getframe(1)):
             synchronize()
         if place > "cpu" and name in MATMULS:
             STATE.start_matmul()
@@ -45,6 +49,16 @@ class Operations(TorchDispatchMode):
             if place and get_place(made) is None:
                 set_place(made, place)
         return result
+
+
+def is_judge(frame):
+    """Return whether the judge's hooks have asked for something, not the script.
+
+    Its own reading takes no time. Its modes see what the script asks for, too.
+    """
+    while frame and re.search(MODES, frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame is not None and frame.f_globals["__name__"].startswith("onecurve.")
 
 
 def named_tensors(func, args, kwargs):
