@@ -20,6 +20,14 @@ FAILS = r"(.*\n)*Yours prints:\n(.*\n)*It (fails|hangs): "
 TRIED = [  # number, what is printed, in this order
     ("14", rf"gpu.pth  test 7{FAILS}RuntimeError: .*deserialize.*\n  at line .*load"),
     ("26", rf"  epoch 2/3 {FAILS}.*\n  rank 0 "),
+    ("02", r"(.*\n)*  12\.03 ms a step\n(.*\n)*Yours prints:\n.*\n  0\.25 ms a step\n"),
+    ("03", r"tensors in model\.pth:\n  yours  module\.layers\.1.*\n  right  layers\.1"),
+    ("04", r"steps of rank 0:\n  yours  375\n  right  189\n"),
+    ("06", r"epoch 1:\n  yours  (.*)\n.*\n.*epoch 2:\n  yours  \1\n"),
+    (
+        "08",
+        r"epoch 2 .* 852/1000\nepoch 2 .* -  <- differs\nepoch 3 .* 876/1000\nepoch 3 ",
+    ),
     ("12", r"epoch 1 +(0|1)\.\d+ +\1\.\d+ +\d+/1002 +\d+/1000  <- differs\n"),
 ]
 
@@ -57,14 +65,16 @@ def test_a_symptom_is_seen(begin, capfd, monkeypatch, number, said):
 
 def test_only_equal_curves_are_said_to_be_equal(capsys):
     row = 0.5, 7, 10
+    right = [("1", row), ("2", row)]
     others = (0.51, 7, 10), (0.5, 8, 10), (0.5, 7, 11), (float("nan"), 7, 10)
-    for curve in [[other, row] for other in others] + [[row], [], [row, row, row]]:
-        trying.show_curves(curve, [row, row])
+    curves = [[("1", other), right[1]] for other in others]
+    for curve in [*curves, right[:1], [], [*right, right[1]], [*right, (None, row)]]:
+        trying.show_curves(curve, right)
         told = capsys.readouterr().out
-        assert "equal" not in told
+        assert "does not tell" not in told
         assert told.count("<- differs") >= 1
-    trying.show_curves([row, row], [row, row])
-    assert "The curves are equal." in capsys.readouterr().out
+    trying.show_curves(right, right)
+    assert "The curve does not tell them apart." in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 Each of its methods `expect_...` raises Wrong where the script is wrong.
 """
 
+import csv
 import math
 import re
 from itertools import combinations
@@ -32,12 +33,18 @@ class Limit(Wrong):
     """The lab cannot judge this script, which may be right: says why."""
 
 
+def epochs(path):
+    """Return the numbers of epochs in metrics.csv, as texts; None where it has none."""
+    with open(path, newline="") as file:
+        return [row.get("epoch") for row in csv.DictReader(file)]
+
+
 class Record(Seen):
     """What the ranks of a run have written down, and what the script has saved.
 
-    `rows` has (loss, correct, total) for each epoch in metrics.csv, `weights` what
-    model.pth holds, or None, and `locations` where its tensors were; `why` says which
-    of these files could not be read.
+    `rows` has (loss, correct, total) for each epoch in metrics.csv, `epochs` what the
+    file calls them, `weights` what model.pth holds, or None, and `locations` where its
+    tensors were; `why` says which of these files could not be read.
     """
 
     def __init__(self, events, result, out, text, setting):
@@ -52,7 +59,12 @@ class Record(Seen):
         self.locations = []
         self.why = {}
         self.rows = self.read("metrics.csv", compare.read) or []
+        self.epochs = self.read("metrics.csv", epochs) or []
         self.weights = self.read("model.pth", torch.load, map_location=self.to_cpu)
+
+    def curve(self):
+        """Return (epoch, row) for each of the rows."""
+        return list(zip(self.epochs, self.rows, strict=False))
 
     def to_cpu(self, storage, location):
         """Take a storage of model.pth, which says where it was, to the CPU."""

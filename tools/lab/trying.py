@@ -8,7 +8,6 @@ flags that name them. `make try LAST=1` repeats the run that the last check has 
 import json
 import math
 from dataclasses import replace
-from itertools import zip_longest
 
 from onecurve import failures, ranks
 from tools.lab.progress import own_script, script_text
@@ -18,6 +17,7 @@ from tools.run.data import shown
 from tools.run.stages import CPU_PROCESSES, refuse
 
 LIMIT = 15  # seconds without progress, or of computing
+FIRST = 6  # images of an epoch that are shown
 
 
 def planned(exercise):
@@ -37,21 +37,53 @@ def show_run(title, record):
 
 
 def show_curves(ours, right):
-    """Print the learner's curve beside the right one, and where they differ."""
+    """Print the learner's curve beside the right one, and where they differ.
+
+    Both are lists of (epoch, row), where the epoch is what metrics.csv calls it.
+    """
     print("\n       your loss  right loss   your test  right test")
+    wanted = dict(right)
+    missing = [(epoch, None) for epoch in wanted if epoch not in dict(ours)]
+    told = set()
     differ = False
-    for epoch, (mine, other) in enumerate(zip_longest(ours, right), start=1):
-        equal = False
-        if mine and other:
-            near = math.isclose(mine[0], other[0], rel_tol=compare.allowed(epoch))
-            equal = near and mine[1:] == other[1:]
+    for epoch, mine in ours + missing:
+        other = None if epoch in told else wanted.get(epoch)
+        told.add(epoch)
+        equal = mine and other and is_near(mine, other, int(epoch))
         differ = differ or not equal
         losses = [f"{row[0]:.6f}" if row else "-" for row in (mine, other)]
         counts = [f"{row[1]}/{row[2]}" if row else "-" for row in (mine, other)]
         texts = f"{losses[0]:>8} {losses[1]:>11} {counts[0]:>11} {counts[1]:>11}"
         print(f"epoch {epoch} {texts}{'' if equal else '  <- differs'}")
     if not differ:
-        print("The curves are equal. make check looks at more than the curve.")
+        print("The curve does not tell them apart. What else could be wrong?")
+
+
+def is_near(mine, other, epoch):
+    """Return whether rows of an epoch are equal, but for rounding of the loss."""
+    near = math.isclose(mine[0], other[0], rel_tol=compare.allowed(epoch))
+    return near and mine[1:] == other[1:]
+
+
+def facts(record):
+    """Return what else a run shows, in words: {what: text}."""
+    steps = len(record.of("step"))
+    found = {"steps of rank 0": str(steps)} if steps else {}
+    for epoch, reading in enumerate(record.readings(0, True), start=1):
+        if reading["indices"]:
+            first = " ".join(map(str, reading["indices"][:FIRST]))
+            found[f"rank 0's first images in epoch {epoch}"] = first
+    if isinstance(record.weights, dict):
+        found["tensors in model.pth"] = ", ".join(map(str, record.weights))
+    return found
+
+
+def show_facts(own, right):
+    """Print in what else two runs differ."""
+    ours = facts(own)
+    for what, text in facts(right).items():
+        if what in ours and ours[what] != text:
+            print(f"{what}:", f"  yours  {ours[what]}", f"  right  {text}", sep="\n")
 
 
 def try_script(exercise, last=""):
@@ -89,4 +121,5 @@ def run_both(exercise, setting, path):
     own = record_run(script_text(path), exercise.stage, setting, LIMIT)
     show_run("Yours prints:", own)
     if right.rows:
-        show_curves(own.rows, right.rows)
+        show_curves(own.curve(), right.curve())
+    show_facts(own, right)
