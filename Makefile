@@ -213,7 +213,6 @@ docs:
 	done > tools/lab/stages.txt
 	@$(PY) -m tools.pages.blocks
 	@$(PY) -m tools.pages.pictures
-	@$(PY) -m tools.pages.diagrams
 	@for stage in $(basename $(notdir $(wildcard notebooks/source/*.py))); do \
 	  $(BIN)jupytext --quiet --update --output notebooks/$$stage.ipynb notebooks/source/$$stage.py || exit 1; \
 	done

@@ -9,8 +9,7 @@ switches         edits of the stages, and what lines they change
 outcomes         what happens with lines left out or wrong, from runs of all of them
 variants         parts that run scripts: stages, variants, make inspect
 hangs            runs that hang, for 04_ddp/HANGS.md
-diagrams         the Mermaid diagrams as SVG, for the site
-pictures         the pictures of the pages, in svg/
+pictures         the pictures of the pages, in svg/; diagrams/ describes some of them
 side_by_side     each stage beside the one before it, in one HTML file; view/ has parts
 columns          its lines, side by side
 notebook         what the notebooks import

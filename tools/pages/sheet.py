@@ -57,7 +57,8 @@ class Sheet:
         """Draw a box with lines of text in its middle."""
         self.box(x, y, width, height, fill, edge, round_=6)
         top = y + height / 2 - 8.5 * text.count("\n")
-        ink = "page" if fill.startswith("rank") else "ink"
+        is_strong = fill.startswith("rank") or fill in ("right", "soft")
+        ink = "page" if is_strong else "ink"
         self.words(x + width / 2, top, text, ink)
 
     def arrow(self, *points, ink="soft", dash="", width=1.5, head=5):

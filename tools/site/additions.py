@@ -7,7 +7,7 @@ from pathlib import Path
 from docutils import nodes
 
 from tools.lab.exercise import along_the_path, find_exercise
-from tools.pages import diagrams, essence, side_by_side
+from tools.pages import essence, side_by_side
 from tools.run import diffs
 from tools.run.stages import (
     BEYOND,
@@ -161,23 +161,6 @@ def with_exercise(page, text):
     return "\n".join(parts)
 
 
-def labels(diagram):
-    """Return the labels of a Mermaid diagram, as a text for those who do not see it."""
-    found = re.findall(r'"([^"]+)"', diagram) or re.findall(r": (.+)", diagram)
-    plain = [re.sub(r"<.*?>", " ", label).strip(" .…") for label in found]
-    return "Diagram: " + re.sub(r"[\[\]]", "", "; ".join(dict.fromkeys(plain)))
-
-
-def with_pictures(page, text):
-    """Return a page's text with a picture in place of each Mermaid diagram."""
-
-    def picture(found):
-        path = diagrams.path(found[1]).relative_to(ROOT)
-        return f"![{labels(found[1])}]({up_from(page)}{path})"
-
-    return diagrams.BLOCK.sub(picture, text)
-
-
 def with_targets(text):
     """Return a page's text with its HTML anchors as targets that Sphinx can link to."""
     return re.sub(r'<a id="([^"]+)"></a>', r"(\1)=", text)
@@ -187,7 +170,7 @@ def add(app, page, source):
     """Sphinx's event `source-read`: change the text of a page, source[0]."""
     if page.startswith("notebooks/"):
         return
-    text = with_targets(with_views(page, with_pictures(page, source[0])))
+    text = with_targets(with_views(page, source[0]))
     if page == "README":
         text += contents()
     if page in LISTS:

@@ -1,7 +1,7 @@
 """How Sphinx builds the site from the repository's own Markdown: `make site`.
 
 The pages stay as GitHub shows them. What only the site has, its table of contents, the
-diffs side by side and drawn diagrams, is added while they are read.
+diffs side by side, is added while they are read.
 """
 
 import os
