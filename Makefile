@@ -232,6 +232,7 @@ compat:
 	@".venv-$$TORCH/bin/pip" install -q "torch==$$TORCH" \
 	  $$("$$PYTHON" -c "from tools.run.active import needed; print(*needed('stages')[1:])")
 	@$(MAKE) all beyond VENV=none PYTHON=".venv-$$TORCH/bin/python" GPUS=cpu OUT="runs/compat-$$TORCH"
+	@".venv-$$TORCH/bin/python" -m tools.pages.upstream
 
 # VENV=none: look at the active Python instead.
 active.%:

@@ -278,7 +278,8 @@ compat TORCH=1.0 PYTHON=.venv/bin/python -> python -m venv .venv-1.0\
 ; python -m tools.run.launch all on cpu\
 ; python -m tools.run.compare runs/compat-1.0 on cpu\
 ; python -m tools.run.launch beyond on cpu\
-; python -m tools.run.compare runs/compat-1.0 on cpu
+; python -m tools.run.compare runs/compat-1.0 on cpu\
+; python -m tools.pages.upstream
 """
 LOCK = "uv pip compile -q --upgrade --universal --python-version 3.10 --no-annotate "
 LOCK += "--custom-compile-command make lock"

@@ -13,7 +13,7 @@ from itertools import pairwise
 from tools.bench import held, planned
 from tools.bench.tables import measured_on, published, steps, table
 from tools.lab.exercise import PARTS, along_the_path
-from tools.pages import outcomes, variants
+from tools.pages import outcomes, upstream, variants
 from tools.pages.essence import PAIR, essence
 from tools.pages.reasons import LESSONS, reasons
 from tools.pages.symptoms import symptoms_by_kind
@@ -32,7 +32,7 @@ from tools.run.stages import (
 )
 
 PAGES = ["README.md", "SCALING.md", "SYMPTOMS.md", "exercises/README.md"]
-PAGES += ["transformer/README.md", "beyond/README.md"]
+PAGES += ["transformer/README.md", "beyond/README.md", "beyond/UPSTREAM.md"]
 PAGES += ["beyond/own_script/README.md"]
 PAGES += ["beyond/own_script/DETAILS.md"]
 PAGES += ["03_dp/DETAILS.md", "04_ddp/DETAILS.md", "beyond/07_fsdp/DETAILS.md"]
@@ -140,6 +140,7 @@ BLOCKS = {
     "piece": piece,
     "exercises": exercises,
     "symptoms": symptoms_by_kind,
+    "upstream": upstream.upstream,
     "variant": variants.variant,
     "variants": variants.variants,
     "left_out": variants.left_out,

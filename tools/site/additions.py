@@ -51,7 +51,14 @@ CONTENTS = {  # caption -> the pages below it, in the table of contents
         "exercises/README",
         "exercises/WORKSHOP",
     ],
-    "Find help": ["SYMPTOMS", "04_ddp/HANGS", "04_ddp/CLUSTERS", "SCALING", "SECURITY"],
+    "Find help": [
+        "SYMPTOMS",
+        "04_ddp/HANGS",
+        "04_ddp/CLUSTERS",
+        "SCALING",
+        "beyond/UPSTREAM",
+        "SECURITY",
+    ],
     "Contribute": ["CONTRIBUTING", "exercises/AUTHORS", "data/sample/README"],
 }
 LISTS = {  # page -> the pages that its own table of contents holds

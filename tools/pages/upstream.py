@@ -1,0 +1,57 @@
+"""Faults of PyTorch, run on the active version: `python -m tools.pages.upstream`.
+
+Runs each script of tests/upstream on two CPU processes, prints what it prints, and
+stores that in tests/upstream/printed.json under PyTorch's version. `make compat` does.
+"""
+
+import json
+
+import torch
+
+from onecurve import ranks
+from tools.run.stages import ROOT, refuse
+
+FOLDER = ROOT / "tests" / "upstream"
+PRINTED = FOLDER / "printed.json"
+VERSION = torch.__version__.partition("+")[0]
+
+
+def names():
+    """Return the names of the scripts."""
+    return sorted(path.stem for path in FOLDER.glob("*.py"))
+
+
+def stored():
+    """Return {script: {version of PyTorch: the lines that it prints}}."""
+    return json.loads(PRINTED.read_text())
+
+
+def run(name):
+    """Return the lines that a script prints. Raises SystemExit where it fails."""
+    result = ranks.run([FOLDER / f"{name}.py"], 2, timeout=300)
+    if result.returncode:
+        refuse(f"{name} failed:\n{result.stderr}")
+    return result.stdout.splitlines()
+
+
+def upstream(name):
+    """Return a script, and what it prints on each version, as Markdown."""
+    shown = ["```python", (FOLDER / f"{name}.py").read_text().rstrip(), "```", ""]
+    shown.append("```console")
+    lengths = [len(version) for version in stored()[name]]
+    for version, lines in stored()[name].items():
+        for line in lines:
+            shown.append(f"{version:{max(lengths)}}  {line}")
+    return "\n".join([*shown, "```"])
+
+
+def main():
+    found = {name: stored().get(name, {}) for name in names()}
+    for name in names():
+        found[name][VERSION] = run(name)
+        print(name, *found[name][VERSION], sep="\n  ", flush=True)
+    PRINTED.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
