@@ -114,7 +114,7 @@ def schedules_differ(seen):
     """Schedulers that are stepped on some ranks only, or by different numbers."""
     calls = seen.on_all("schedule")
     counts = [len(each) for each in calls]
-    if len(set(counts)) > 1 and not seen.of("join"):
+    if len(set(counts)) > 1 and not seen.of("join") and not rates_move_alike(seen):
         most = calls[counts.index(max(counts))]
         told = of_each_rank(f"{count} times" for count in counts)
         yield finding("schedule", most[0]["line"], told)
@@ -124,6 +124,12 @@ def schedules_differ(seen):
         if len(set(numbers)) > 1:
             yield finding("schedule", each[0]["line"], of_each_rank(numbers))
             return
+
+
+def rates_move_alike(seen):
+    """Return whether rates change, and alike: one rank may tell the others."""
+    ranks = [[step["rates"] for step in each] for each in seen.on_all("step")]
+    return all(each == ranks[0] for each in ranks) and ranks[0][0] != ranks[0][-1]
 
 
 def exchanges(seen):

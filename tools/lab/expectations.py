@@ -55,9 +55,25 @@ def no_ddp(record):
 
 
 def stream(record):
-    """The training images come from a stream, which has no size."""
+    """The training images come from a stream, which has no size; all of them."""
     if any("size" in read for read in record.readings(0, True)):
         raise Wrong("The training images do not come as a stream any more.")
+    epochs = record.setting.epochs
+    passes = [[one["rows"] for one in each] for each in record.training_passes()]
+    steps = len(passes) // epochs
+    for epoch in range(epochs):
+        ranks = chain.from_iterable(passes[epoch * steps : (epoch + 1) * steps])
+        expect_all(record, epoch + 1, set(chain.from_iterable(ranks)))
+
+
+def expect_all(record, epoch, images):
+    """Raise Wrong unless all training images are in a set of those of an epoch."""
+    train = record.setting.train
+    if len(images) < train:
+        raise Wrong(
+            f"In epoch {epoch} the ranks together saw {len(images)} of {train} "
+            "training images."
+        )
 
 
 def quarters(record):
@@ -77,12 +93,7 @@ def all_count(record):
     epochs = zip(*(record.readings(rank, True) for rank in record.ranks), strict=False)
     for number, reads in enumerate(epochs, start=1):
         taken = list(chain.from_iterable(read["indices"] for read in reads))
-        distinct = len(set(taken))
-        if distinct < train:
-            raise Wrong(
-                f"In epoch {number} the ranks together saw {distinct} of {train} "
-                "training images."
-            )
+        expect_all(record, number, set(taken))
         if len(taken) > train + record.setting.batch:
             raise Wrong(
                 f"In epoch {number} the ranks trained on {len(taken)} images, of which "
@@ -114,3 +125,11 @@ def recomputed(record):
                 f"In a step of rank {rank}, the backward pass computes {told}, "
                 "expected both."
             )
+
+
+def sharded(record):
+    """Each rank's optimizer holds a part of the weights: gradients of its own."""
+    for steps in record.together("before_step"):
+        gradients = [step["gradients"] for step in steps]
+        if all(one == gradients[0] for one in gradients):
+            raise Wrong("All ranks hold the whole network: it is not sharded any more.")

@@ -21,6 +21,16 @@ def check(run):
         if drawn(record, rank, False):
             raise Wrong(f"In its evaluation rank {rank} drops units, expected none.")
     record.expect_learning()
+    states = []
+    for rank in record.ranks:
+        states += [str(state) for state in drawn(record, rank, True)]
+    if len(set(states)) < len(states):
+        raise Wrong(
+            "Random numbers come back: a rank draws in an epoch what some rank draws "
+            "in a different epoch."
+        )
+    if run(**SETTING, fake="machines").rows != record.rows:
+        raise Wrong("The same command gives a different curve the second time.")
     other = run(**SETTING, flags=["--seed", "1"])
     if drawn(other, 0, True)[0] == drawn(record, 0, True)[0]:
         raise Wrong("With --seed 1 rank 0 drops the same units as with --seed 0.")
