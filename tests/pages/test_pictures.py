@@ -34,7 +34,7 @@ def sources(name):
     """Return what pictures come from: data, who draws them, and what is measured."""
     found = [*sorted((ROOT / "tools/bench").iterdir()), script("04_ddp")]
     names = "pictures.py", "drawing.py", "sketches.py", "outcomes.json", "cliff.json"
-    for one in *names, "cuts.py", "sheet.py", f"diagrams/{name}.txt":
+    for one in *names, "cuts.py", "sheet.py", f"diagrams/{name}.txt", "diagrams/frames":
         found.append(ROOT / "tools/pages" / one)
     return found
 

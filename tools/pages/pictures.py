@@ -165,10 +165,8 @@ PICTURES = {  # name -> what returns the data, a list, and what draws a picture 
     "left_out": (left_out, drawing.leaving),
     "trace": (trace, figures.draw_timeline),
     "memory": (memory, sketches.memory),
-    "matrices": (list, sketches.matrices),  # which needs none
     "speedup": (speedups, figures.draw_speedups),
     "cliff": (cliff, sketches.cliff),
-    "letters": (lambda: [cuts.CUTS], cuts.letters),
     "ring": (ring, cuts.ring),
     "experts": (experts, cuts.experts),
     "pipeline": (pipeline, cuts.pipeline),

@@ -14,11 +14,9 @@ class Sheet:
     def __init__(self, width, height):
         self.size = width, height
         self.parts = []
-        self.box(0, 0, width, height, "page", round_=0)
+        self.box(0, 0, width, height, "page")
 
-    def box(
-        self, x, y, width, height, fill="none", edge="none", faint=1, dash="", round_=3
-    ):
+    def box(self, x, y, width, height, fill, edge="none", faint=1, dash=""):
         """Draw a box, `fill` and `edge` by names of colors; `faint` is its opacity."""
         style = f"fill: {color(fill)}"
         if faint < 1:
@@ -29,7 +27,7 @@ class Sheet:
             style += f"; stroke-dasharray: {dash}"
         self.parts.append(
             f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" '
-            f'rx="{round_}" style="{style}"/>'
+            f'rx="{min(3, height / 4):g}" style="{style}"/>'
         )
 
     def words(
@@ -46,16 +44,21 @@ class Sheet:
                 f'style="{style}{weight}">{escape(line)}</text>'
             )
 
-    def cells(self, x, y, columns, rows, width, height, fill, faint=1):
+    def cells(self, x, y, columns, rows, width, height, fill):
         """Draw rows of boxes, a pixel apart; `width` and `height` are one box's."""
         for row in range(int(rows)):
             for column in range(int(columns)):
                 place = x + column * (width + 1), y + row * (height + 1)
-                self.box(*place, width, height, fill, faint=faint, round_=2)
+                self.box(*place, width, height, fill)
+
+    def stairs(self, x, y, first, last, fill):
+        """Draw rows `first` to `last` - 1 of the scores of causal attention."""
+        for row in range(int(first), int(last)):
+            self.cells(x, y + 11 * row, row + 1, 1, 10, 10, fill)
 
     def label(self, x, y, width, height, text, fill="panel", edge="line"):
         """Draw a box with lines of text in its middle."""
-        self.box(x, y, width, height, fill, edge, round_=6)
+        self.box(x, y, width, height, fill, edge)
         top = y + height / 2 - 8.5 * text.count("\n")
         is_strong = fill.startswith("rank") or fill in ("right", "soft")
         ink = "page" if is_strong else "ink"

@@ -1,10 +1,8 @@
 """Pictures that only pages show: what is stored when, and who holds which part."""
 
 import numpy as np
-from matplotlib.patches import Rectangle
 
 from tools.bench.figures import NARROW, figure, legend_below
-from tools.pages.drawing import RANKS
 from tools.run.palette import LIGHT
 
 BOTH = LIGHT["line"]  # what both ranks hold
@@ -14,27 +12,6 @@ KINDS = {
     "a gathered layer": LIGHT["good"],
     "gradients": LIGHT["message"],
 }
-# Boxes of two products of matrices: x, y, width, height, color; what is in and below.
-FIRST = [
-    (0, 12, 27, 16, BOTH, "64 images", "784 pixels"),
-    (34, 4, 14, 32, RANKS[0], "rank 0", "64"),
-    (48, 4, 14, 32, RANKS[1], "rank 1", "64"),
-    (72, 12, 14, 16, RANKS[0], "rank 0", "64"),
-    (86, 12, 14, 16, RANKS[1], "rank 1", "64"),
-]
-SECOND = [
-    (0, 12, 14, 16, RANKS[0], "rank 0", "64"),
-    (14, 12, 14, 16, RANKS[1], "rank 1", "64"),
-    (36, 4, 14, 16, RANKS[0], "rank 0", ""),
-    (36, 20, 14, 16, RANKS[1], "rank 1", "10"),
-    (58, 12, 16, 16, RANKS[0], "rank 0", "10"),
-    (82, 12, 16, 16, RANKS[1], "rank 1", "10"),
-]
-# Words above the boxes, and signs between them: x, y, text.
-FIRST_WORDS = [(48, 1, "weights"), (86, 9, "hidden units"), (30.5, 20, "×")]
-FIRST_WORDS += [(67, 20, "=")]
-SECOND_WORDS = [(14, 9, "hidden units"), (43, 1, "weights"), (78, 9, "all-reduce")]
-SECOND_WORDS += [(32, 20, "×"), (54, 20, "="), (78, 20, "+")]
 
 
 def memory(moments):
@@ -56,27 +33,6 @@ def memory(moments):
     axis.set_xticks(range(len(names)), names, fontsize=9)
     axis.set_xlabel("forward through layers 1 to 8, backward through 8 to 1")
     legend_below(made, panels[0].containers, columns=2)
-    return made
-
-
-def matrices():
-    """Draw the products of two layers: the first cut by column, the second by row."""
-    made, (first, second) = figure(NARROW, 4.8, 2)
-    first.set_title("First layer, cut by column", loc="left")
-    second.set_title("Second layer, cut by row", loc="left")
-    middle = {"ha": "center", "va": "center"}
-    style = {"edgecolor": LIGHT["page"], "clip_on": False}
-    for axis, boxes in (first, FIRST), (second, SECOND):
-        axis.set(xlim=(0, 100), ylim=(48, 0))
-        axis.axis("off")
-        for x, y, width, height, color, within, below in boxes:
-            axis.add_patch(Rectangle((x, y), width, height, facecolor=color, **style))
-            color = LIGHT["page" if color in RANKS else "ink"]
-            axis.text(x + width / 2, y + height / 2, within, color=color, **middle)
-            axis.text(x + width / 2, y + height + 3, below, **middle)
-    for axis, words in (first, FIRST_WORDS), (second, SECOND_WORDS):
-        for x, y, text in words:
-            axis.text(x, y, text, **middle)
     return made
 
 
