@@ -12,7 +12,9 @@ from tools.pages.switches import read_outcomes
 from tools.run.stages import CPU_PROCESSES, EVERY
 
 HALF = "(hidden).to(DEVICE)", "(hidden.to(SECOND)).to(DEVICE)"  # of 19's two mistakes
-QUOTED = re.compile(r"losses\s+(?:are|become)\s+(\S+),\s+(\S+)\s+and\s+(\S+\d)")
+QUOTED = re.compile(
+    r"losses\s+(?:of 90\s+steps\s+)?(?:are|become)\s+(\S+),\s+(\S+)\s+and\s+(\S+\d)"
+)
 OTHERS = "28", "30", "27", "25"  # exercises whose losses are not those of stage 1
 
 
@@ -44,10 +46,12 @@ def losses(text, stage, folder):
 
 def quoted():
     """Return {number: losses that its page quotes}, but for those of the stages."""
-    stage_1 = tuple(f"{row[0]:.4f}" for row in read_outcomes()["right"]["01_cpu"]["1"])
+    right = read_outcomes()["right"]
     found = {}
     for exercise in along_the_path():
-        told = [one for one in QUOTED.findall(exercise.text) if one != stage_1]
+        curve, *_ = right[exercise.stage].values()
+        of_stage = tuple(f"{row[0]:.4f}" for row in curve)
+        told = [one for one in QUOTED.findall(exercise.text) if one != of_stage]
         if told:
             found[exercise.number] = told
     return found
@@ -76,3 +80,18 @@ def test_a_page_quotes_the_losses_of_a_right_script(number, tmp_path):
     for text in right_scripts(number):
         expected.append(losses(text, find_exercise(number).stage, tmp_path))
     assert quoted()[number] == expected
+
+
+def test_a_page_of_the_second_curve_quotes_numbers_that_were_recorded():
+    outcomes = read_outcomes()
+    pages = [one for one in along_the_path() if one.part == 5]
+    assert len(pages) == 5
+    for exercise in pages:
+        curves = list(outcomes["right"][exercise.stage].values())
+        for key, found in outcomes["switches"].items():
+            if key.startswith(exercise.stage):
+                curves += [outcome["curve"] for outcome in found.values()]
+        rows = [row for curve in curves for row in curve]
+        known = {f"{row[0]:.4f}" for row in rows} | {f"{row[1]:,}" for row in rows}
+        told = re.findall(r"\b1?\d,\d{3}\b|\b\d\.\d{4}\b", exercise.text)
+        assert {*told} <= known | {"16,320"}, exercise.name

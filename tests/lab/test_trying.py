@@ -13,7 +13,7 @@ from tools.lab.exercise import find_exercise
 from tools.lab.judge import run_script
 from tools.lab.progress import workshop
 from tools.lab.record import Wrong
-from tools.lab.setting import Setting
+from tools.lab.setting import Setting, of_page
 from tools.run.stages import script
 
 FAILS = r"(.*\n)*Yours prints:\n(.*\n)*It (fails|hangs): "
@@ -57,7 +57,7 @@ def test_a_symptom_is_seen(begin, capfd, monkeypatch, number, said):
     monkeypatch.setattr(trying, "LIMIT", 8)
     exercise = begin(number)
     path = workshop(exercise) / "mnist.py"
-    trying.run_both(exercise, trying.planned(exercise), path)
+    trying.run_both(exercise, of_page(exercise.stage, **exercise.tried), path)
     told = capfd.readouterr()
     assert re.search(said, told.out), told.out
     assert told.err == ""
@@ -113,7 +113,7 @@ def test_a_right_script_that_fails_ends_a_try(tmp_path):
     exercise = find_exercise("07")
     exercise.script = lambda name: "1 / 0"
     with pytest.raises(SystemExit, match="^even a right script does not end well here"):
-        trying.run_both(exercise, trying.planned(exercise), tmp_path)
+        trying.run_both(exercise, of_page(exercise.stage, **exercise.tried), tmp_path)
 
 
 def test_a_run_is_resumed_unless_it_fails_before():

@@ -36,7 +36,7 @@ def begin(exercise):
     """Put the broken script and its page into workshop/, and print the task."""
     number = exercise.number
     folder = progress.workshop(exercise)
-    path = folder / "mnist.py"
+    path = folder / exercise.file
     shown = data.shown(path)
     if path.exists():
         print(f"{shown} is as you left it. This was the task:\n")
@@ -102,7 +102,7 @@ def solution(exercise):
     """Print the diff from the broken script to the solution."""
     start = exercise.script("start").splitlines()
     solved = exercise.script("solution").splitlines()
-    name = f"workshop/{exercise.name}/mnist.py"
+    name = f"workshop/{exercise.name}/{exercise.file}"
     diff = difflib.unified_diff(start, solved, name, "solution", lineterm="")
     print(color("\n".join(diff)))
 
@@ -123,7 +123,7 @@ def restore(name):
     shown = data.shown(path)
     text = stage_text(stage)
     if path.exists() and path.read_bytes() != text.encode():
-        copy = path.with_name("mnist_edited.py")
+        copy = path.with_stem(f"{path.stem}_edited")
         if copy.exists():
             refuse(f"{data.shown(copy)} is there already: give it another name")
         path.replace(copy)

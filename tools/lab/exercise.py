@@ -18,13 +18,14 @@ try:
 except ModuleNotFoundError:  # Python 3.10
     import tomli as tomllib
 
-from tools.run.stages import ROOT, load_file, refuse, script
+from tools.run.stages import BY_NAME, ROOT, load_file, refuse, script
 
 PARTS = {
     1: "First steps: devices, files, and a process per GPU",
     2: "Right numbers: batches, losses and counts",
     3: "In step: who waits for whom, and what stays equal",
     4: "A model in parts",
+    5: "A text in parts: a transformer on several ranks",
 }
 FILES = ROOT / "tools/lab/exercises"
 MADE_FOR = ROOT / "tools/lab/stages.txt"  # written by `make docs`
@@ -47,6 +48,7 @@ class Exercise:
         facts = tomllib.loads((self.folder / "exercise.toml").read_text())
         self.title = facts.pop("title")
         self.stage = facts.pop("stage")
+        self.file = BY_NAME[self.stage].file  # the name of the learner's script
         self.minutes = facts.pop("minutes")
         self.part = facts.pop("part")
         self.after = facts.pop("after")  # numbers of exercises

@@ -29,7 +29,7 @@ def workshop(exercise):
 
 def own_script(exercise):
     """Return the path of the learner's script; refuses where there is none yet."""
-    path = workshop(exercise) / "mnist.py"
+    path = workshop(exercise) / exercise.file
     if not path.exists():
         number = exercise.number
         refuse(f"exercise {number} has not begun: 'make exercise E={number}'")

@@ -34,9 +34,9 @@ class Limit(Wrong):
 
 
 def epochs(path):
-    """Return the numbers of epochs in metrics.csv, as texts; None where it has none."""
+    """Return the numbers of epochs, or steps, in metrics.csv, as texts, or None."""
     with open(path, newline="") as file:
-        return [row.get("epoch") for row in csv.DictReader(file)]
+        return [row.get("epoch", row.get("step")) for row in csv.DictReader(file)]
 
 
 class Record(Seen):
@@ -53,6 +53,9 @@ class Record(Seen):
         self.out = out  # where the run was told to write
         self.text = text  # of the script
         self.setting = setting  # how the script was run
+        self.row = "report" if setting.steps else "epoch"  # of metrics.csv
+        self.close = compare.EXACT if setting.steps else CLOSE
+        self.digits = 9 if setting.steps else 6
         self.hangs = failures.is_late(result)
         self.stdout = result.stdout
         self.status = 1 if self.hangs else result.returncode
@@ -144,10 +147,11 @@ class Record(Seen):
         if not self.rows and not self.of("step"):
             raise Wrong(
                 "The run ends without an error, but it has not trained: no optimizer "
-                "took a step, and metrics.csv has no epoch."
+                f"took a step, and metrics.csv has no {self.row}."
             )
         if len(self.rows) != count:
-            raise Wrong(f"metrics.csv has {len(self.rows)} epochs, expected {count}.")
+            found = len(self.rows)
+            raise Wrong(f"metrics.csv has {found} {self.row}s, expected {count}.")
 
     def expect_learning(self):
         """Raise Wrong unless a run has all epochs, the loss falls, and it has saved.
@@ -170,17 +174,19 @@ class Record(Seen):
         """Raise Wrong unless losses and counts are another run's, and it has saved."""
         self.expect_epochs(len(expected.rows))
         pairs = zip(self.rows, expected.rows, strict=True)
-        for epoch, (ours, right) in enumerate(pairs, start=1):
+        for number, (ours, right) in enumerate(pairs, start=1):
             told = ""
-            if not math.isclose(ours[0], right[0], rel_tol=CLOSE):  # nor is NaN
-                told = f"The loss of epoch {epoch} is {ours[0]:.6f}; that of {what} is "
-                told += f"{right[0]:.6f}."
+            row = f"{self.row} {number}"
+            if not math.isclose(ours[0], right[0], rel_tol=self.close):  # nor is NaN
+                ours, right = (f"{loss[0]:.{self.digits}f}" for loss in (ours, right))
+                told = f"The loss of {row} is {ours}; that of {what} is {right}."
             elif ours[1:] != right[1:]:
-                told = f"The count of epoch {epoch} is {ours[1]} of {ours[2]}; that of "
+                told = f"The count of {row} is {ours[1]} of {ours[2]}; that of "
                 told += f"{what} is {right[1]} of {right[2]}."
             if told:
                 raise Wrong(told + self.lost_sum() + self.parting(expected, what))
-        self.state_dict()
+        if not self.setting.steps:
+            self.state_dict()
 
     def lost_sum(self):
         """Return a sentence where rank 0, which writes, may use what reduce left."""
@@ -209,18 +215,19 @@ class Record(Seen):
         for step, (ours, theirs) in enumerate(pairs, start=1):
             for fact, number in ours.items():
                 other = theirs[fact]
-                if not math.isclose(number, other, rel_tol=CLOSE):
-                    return (
-                        f"\nIn step {step} {fact} {number:.4g}; in {what}, {other:.4g}."
-                    )
+                if not math.isclose(number, other, rel_tol=self.close):
+                    found = f"{number:.{self.digits}g}"
+                    told = f"\nIn step {step} {fact} {found}; in {what}, "
+                    return f"{told}{other:.{self.digits}g}."
         return ""
 
     def steps(self):
         """Yield {what it is, in words: number} for each step of the optimizer."""
+        samples = "texts" if self.setting.steps else "images"
         for shares in zip(*map(self.steps_of, self.ranks), strict=False):
             facts = {}
             for rank, (images, _) in enumerate(shares):
-                facts[f"the number of images on rank {rank} is"] = images
+                facts[f"the number of {samples} on rank {rank} is"] = images
             norm = math.sqrt(sum(squares for _, squares in shares))
             facts["the norm of the whole gradient is"] = norm
             yield facts

@@ -11,19 +11,13 @@ from dataclasses import replace
 
 from onecurve import failures, ranks
 from tools.lab.progress import own_script, script_text
-from tools.lab.setting import Setting
+from tools.lab.setting import Setting, of_page
 from tools.run import compare
 from tools.run.data import shown
-from tools.run.stages import CPU_PROCESSES, refuse
+from tools.run.stages import refuse
 
 LIMIT = 15  # seconds without progress, or of computing
 FIRST = 6  # images of an epoch that are shown
-
-
-def planned(exercise):
-    """Return the Setting in which an exercise's page describes its script."""
-    processes = CPU_PROCESSES.get(exercise.stage, 0)
-    return Setting(**{"processes": processes} | exercise.tried)
 
 
 def show_run(title, record):
@@ -36,12 +30,15 @@ def show_run(title, record):
         print(f"It fails: {record.error()}")
 
 
-def show_curves(ours, right):
+def show_curves(ours, right, is_second=False):
     """Print the learner's curve beside the right one, and where they differ.
 
-    Both are lists of (epoch, row), where the epoch is what metrics.csv calls it.
+    Both are lists of (epoch, row), where the epoch is what metrics.csv calls it; the
+    second curve has steps there.
     """
-    print("\n       your loss  right loss   your test  right test")
+    label, counted = ("step", "copied") if is_second else ("epoch", "test")
+    heads = "your loss", "right loss", f"your {counted}", f"right {counted}"
+    print("\n{:7} {:>9} {:>11} {:>12} {:>12}".format("", *heads))
     wanted = dict(right)
     missing = [(epoch, None) for epoch in wanted if epoch not in dict(ours)]
     told = set()
@@ -49,19 +46,20 @@ def show_curves(ours, right):
     for epoch, mine in ours + missing:
         other = None if epoch in told else wanted.get(epoch)
         told.add(epoch)
-        equal = mine and other and is_near(mine, other, int(epoch))
+        equal = mine and other and is_near(mine, other, int(epoch), is_second)
         differ = differ or not equal
         losses = [f"{row[0]:.6f}" if row else "-" for row in (mine, other)]
         counts = [f"{row[1]}/{row[2]}" if row else "-" for row in (mine, other)]
-        texts = f"{losses[0]:>8} {losses[1]:>11} {counts[0]:>11} {counts[1]:>11}"
-        print(f"epoch {epoch} {texts}{'' if equal else '  <- differs'}")
+        texts = f"{losses[0]:>9} {losses[1]:>11} {counts[0]:>12} {counts[1]:>12}"
+        print(f"{label} {epoch} {texts}{'' if equal else '  <- differs'}")
     if not differ:
         print("The curve does not tell them apart. What else could be wrong?")
 
 
-def is_near(mine, other, epoch):
+def is_near(mine, other, epoch, is_second):
     """Return whether rows of an epoch are equal, but for rounding of the loss."""
-    near = math.isclose(mine[0], other[0], rel_tol=compare.allowed(epoch))
+    rounding = compare.EXACT if is_second else compare.allowed(epoch)
+    near = math.isclose(mine[0], other[0], rel_tol=rounding)
     return near and mine[1:] == other[1:]
 
 
@@ -92,7 +90,7 @@ def try_script(exercise, last=""):
     They run as the page means it or, where `last` is not empty, as the last check did.
     """
     path = own_script(exercise)
-    setting = planned(exercise)
+    setting = of_page(exercise.stage, **exercise.tried)
     if last:
         kept = path.with_name(".last")
         if not kept.exists():
@@ -121,5 +119,5 @@ def run_both(exercise, setting, path):
     own = record_run(script_text(path), exercise.stage, setting, LIMIT)
     show_run("Yours prints:", own)
     if right.rows:
-        show_curves(own.curve(), right.curve())
+        show_curves(own.curve(), right.curve(), setting.steps > 0)
     show_facts(own, right)

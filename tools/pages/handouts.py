@@ -81,7 +81,7 @@ def sheet(exercise):
         f"make hint E={number}         # where to look; what to ask; the lines",
     ]
     front = exercise.without_hints().replace("# ", f"# {number}. ", 1)
-    head = f"## {number}. What matters in {exercise.name}/mnist.py"
+    head = f"## {number}. What matters in {exercise.name}/{exercise.file}"
     back = f"{head}\n\n{block(functions_that_matter(exercise))}"
     return f"{front}\n\n{block(commands)}", back
 
