@@ -67,8 +67,9 @@ class Files:
 
     def twin(self, path):
         """Return the path of a path's twin, or None where the path is left alone."""
-        if not isinstance(path, str | os.PathLike):
+        if not isinstance(path, str | bytes | os.PathLike):
             return None  # a file descriptor, or a file
+        path = os.fsdecode(path)
         main = threading.current_thread() is threading.main_thread()
         full = os.path.abspath(path)
         if full.startswith(self.left_alone) or (main and not self.log.frame()):
@@ -96,7 +97,7 @@ class Files:
     def written(self, path, keep=False):
         """Do what `prepared` does, and write an event."""
         if self.twin(path):
-            self.log.write("file", path=str(path), line=self.log.line())
+            self.log.write("file", path=os.fsdecode(path), line=self.log.line())
         return self.prepared(path, keep)
 
     def open(self, original, file, mode="r", *args, **options):

@@ -75,8 +75,9 @@ def run_rank(job, environment):
     if "tqdm" in sys.modules:
         # Its own lock is a semaphore, which a killed rank would leave behind.
         sys.modules["tqdm"].tqdm.set_lock(threading.RLock())
+    torch.default_generator.seed()  # as a process of its own begins
     if "numpy" in sys.modules:
-        sys.modules["numpy"].random.seed()  # as a process of its own begins
+        sys.modules["numpy"].random.seed()
     if job.float64:
         torch.set_default_dtype(torch.float64)
     at_end = None

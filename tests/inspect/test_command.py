@@ -77,3 +77,29 @@ def test_the_pages_own_test_holds_for_a_right_script_and_fails_for_a_wrong(tmp_p
 def test_a_script_that_could_not_be_looked_at_raises(tmp_path):
     with pytest.raises(onecurve.CouldNotLook, match="there is no script no.py"):
         onecurve.inspect("no.py")
+
+
+WITHOUT_A_SEED = """
+import os
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group("gloo")
+os.makedirs("logs", exist_ok=True)
+with open(os.fsencode(f"logs/{dist.get_rank()}"), "wb") as file:
+    model = DistributedDataParallel(torch.nn.Linear(3, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(torch.randn(5, 3)).square().mean().backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.filterwarnings("ignore")  # that it has no batches to merge
+def test_ranks_without_a_seed_draw_numbers_of_their_own(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(WITHOUT_A_SEED)
+    assert onecurve.inspect(script) == []

@@ -44,10 +44,11 @@ def main():
     names = args.names or sorted(path.stem for path in CASES.glob("*.toml"))
     for name in names:
         case = tomllib.loads((CASES / f"{name}.toml").read_text())
-        case["version"].insert(0, {"name": "as it is", "mistake": "none of ours"})
+        versions = case.setdefault("version", [])
+        versions.insert(0, {"name": "as it is", "mistake": "none of ours"})
         if "repair" in case:
-            case["version"].insert(1, {"name": "repaired", "mistake": "none"})
-        for version in case["version"]:
+            versions.insert(1, {"name": "repaired", "mistake": "none"})
+        for version in versions:
             if args.held_back or not version.get("held_back"):
                 try_version(name, case, version, args)
 
