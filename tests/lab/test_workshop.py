@@ -181,8 +181,8 @@ def test_who_can_install_nothing_has_a_line_for_the_instructor(tmp_path):
 def test_handouts_have_the_track_s_sheets_and_answers(tmp_path):
     call(["make", "handouts", f"OUT={tmp_path}"])
     exercises = along_the_track("half_day")
-    sheets = (tmp_path / "handouts.html").read_text()
-    answers = (tmp_path / "answers.html").read_text()
+    sheets = (tmp_path / "handouts_half_day.html").read_text()
+    answers = (tmp_path / "answers_half_day.html").read_text()
     assert re.findall(r"<h1>(\d\d)\. ", sheets) == [one.number for one in exercises]
     assert sheets.count("Your task</h2>") == len(exercises)
     assert "Hint" not in sheets

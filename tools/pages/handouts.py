@@ -1,9 +1,9 @@
 """`make handouts` writes what a workshop needs on paper: TRACK=half_day, or day.
 
-runs/handouts.html has two cards, "the lines that do the work" and "which rank waits",
-and a sheet for each exercise: its task and commands on the front, what matters of its
-script on the back. runs/answers.html is for the instructor: what solves each exercise,
-what the check says to wrong answers, and where people met the mistake.
+runs/handouts_half_day.html has two cards, "the lines that do the work" and "which rank
+waits", and a sheet for each exercise: its task and commands on the front, what matters
+of its script on the back. runs/answers_half_day.html is for the instructor: what solves
+each exercise, what the check says to wrong answers, and where people met the mistake.
 """
 
 import ast
@@ -124,8 +124,8 @@ def main(track):
     sections = [("card", text) for text in cards()]
     for exercise in exercises:
         sections += zip(("front", "code"), sheet(exercise), strict=True)
-    save_page("handouts.html", page(sections))
-    save_page("answers.html", page([("told", told(one)) for one in exercises]))
+    save_page(f"handouts_{track}.html", page(sections))
+    save_page(f"answers_{track}.html", page([("told", told(one)) for one in exercises]))
 
 
 if __name__ == "__main__":
