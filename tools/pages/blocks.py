@@ -7,6 +7,8 @@ part may show several: `hunk 03_dp 04_ddp 1 2 | Import what is new`.
 
 import math
 import re
+import subprocess
+import sys
 import textwrap
 from itertools import pairwise
 
@@ -34,7 +36,7 @@ from tools.run.stages import (
 PAGES = ["README.md", "SCALING.md", "SYMPTOMS.md", "exercises/README.md"]
 PAGES += ["transformer/README.md", "beyond/README.md", "beyond/UPSTREAM.md"]
 PAGES += ["beyond/own_script/README.md"]
-PAGES += ["beyond/own_script/DETAILS.md"]
+PAGES += ["beyond/own_script/DETAILS.md", "beyond/own_script/INSPECT.md"]
 PAGES += ["03_dp/DETAILS.md", "04_ddp/DETAILS.md", "beyond/07_fsdp/DETAILS.md"]
 PAGES += [f"{folder(stage).relative_to(ROOT)}/README.md" for stage in EVERY.values()]
 PART = re.compile(r"<!-- generated: (.+?) -->\n(.*?)<!-- end -->", re.DOTALL)
@@ -109,6 +111,13 @@ def mistakes(stage):
     return table("lrrrrrl", headings, rows)
 
 
+def rates():
+    """Return how much of its cases the judge names, a table of tests/judge/rates.py."""
+    words = [sys.executable, ROOT / "tests/judge/rates.py"]
+    run = subprocess.run(words, capture_output=True, text=True, check=True)
+    return run.stdout.strip()
+
+
 def exercises():
     """Return the tables of the exercises, one for each part of the path."""
     headings = ["", "exercise", "stage", "builds on", "minutes"]
@@ -139,6 +148,7 @@ BLOCKS = {
     "held": held_and_sent,
     "piece": piece,
     "exercises": exercises,
+    "rates": rates,
     "symptoms": symptoms_by_kind,
     "upstream": upstream.upstream,
     "variant": variants.variant,

@@ -1,0 +1,71 @@
+"""Print how much of its cases the judge names, by what is graded: a Markdown table.
+
+The cases of graded.json are graded again whenever a rule changes. Those of
+graded_new.json were graded once, by the rules as they were before anybody had seen
+what is said of them.
+"""
+
+import json
+import re
+from collections import Counter
+from pathlib import Path
+
+from read_keys import read
+
+FOLDER = Path(__file__).parent
+GRADES = ["right", "vague", "missed", "false ok"]  # of a version with a mistake
+SETS = {  # what is graded, which of it, and what the table calls it
+    "graded.json": {
+        False: "six kinds of script, the mistakes by which rules were made",
+        True: "the same six, mistakes that were looked at last",
+    },
+    "graded_new.json": {True: "five kinds that came after the rules, graded once"},
+}
+HEADINGS = ["", "versions", "right cause", "at a line of the key", *GRADES[1:]]
+
+
+def graded(name):
+    """Return what a file has of the cases, {case: {mistake: facts}}."""
+    return json.loads((FOLDER / name).read_text())
+
+
+def at_its_line(version, found):
+    """Does one of the findings point to a line of the version's key?"""
+    script = version.script().splitlines()
+    for number in re.findall(r"train\.py:(\d+)", "\n".join(found)):
+        line = script[int(number) - 1]
+        if any(piece in line for piece in version.lines):
+            return True
+    return False
+
+
+def counts(grades, held_back):
+    """Return how often each grade was given, and "line" among the right ones."""
+    counted = Counter()
+    for case, facts in grades.items():
+        for version in read(case):
+            if version.held_back == held_back:
+                one = facts[version.mistake]
+                counted[one["grade"]] += 1
+                right = one["grade"] == "right"
+                counted["line"] += right and at_its_line(version, one["found"])
+    return counted
+
+
+def rows():
+    """Return the table's rows, lists of text and numbers."""
+    found = []
+    for name, parts in SETS.items():
+        for held_back, title in parts.items():
+            counted = counts(graded(name), held_back)
+            versions = sum(counted[grade] for grade in GRADES)
+            right = [counted["right"], counted["line"]]
+            rest = [counted[grade] for grade in GRADES[1:]]
+            found.append([title, versions, *right, *rest])
+    return found
+
+
+if __name__ == "__main__":
+    lines = [HEADINGS, ["---", *["---:"] * (len(HEADINGS) - 1)], *rows()]
+    for line in lines:
+        print("|", " | ".join(str(cell) for cell in line), "|")

@@ -1,0 +1,62 @@
+"""Promise: the judge says of the cases what was graded, and the page says how much.
+
+The page's table is a generated part, compared in tests/pages/test_blocks.py.
+"""
+
+import json
+
+import pytest
+
+from conftest import ROOT
+from parts import part
+from rate import found_in, report_on
+from rates import GRADES, at_its_line, graded
+from read_keys import CASES, read
+
+GRADED = graded("graded.json")
+SCRIPTS = {}
+for case in sorted(GRADED):
+    SCRIPTS[f"{case}: right"] = (CASES / case / "train.py").read_text()
+    for version in read(case):
+        SCRIPTS[f"{case}: {version.mistake}"] = version.script()
+
+
+def noted(name):
+    """Return what is noted of a script, a dict."""
+    case, _, mistake = name.partition(": ")
+    return GRADED[case][mistake]
+
+
+def sources(name):
+    return [SCRIPTS[name], json.dumps(noted(name)), ROOT / "onecurve"]
+
+
+@pytest.mark.parametrize("grades", [GRADED, graded("graded_new.json")])
+def test_each_version_of_a_case_is_graded(grades):
+    for case, facts in grades.items():
+        mistakes = [version.mistake for version in read(case)]
+        assert list(facts) == ["right", *mistakes]
+        assert {facts[mistake]["grade"] for mistake in mistakes} <= set(GRADES)
+
+
+def test_all_cases_are_graded_in_one_of_the_files():
+    names = [*GRADED, *graded("graded_new.json")]
+    assert sorted(names) == sorted(path.name for path in CASES.iterdir())
+
+
+def test_a_finding_is_at_a_line_of_the_key_or_is_not():
+    version = read("clip")[4]
+    script = version.script().splitlines()
+    at = [number for number, line in enumerate(script, 1) if "nearest = (image" in line]
+    assert at_its_line(version, ["SLOW x train.py:1", f"ERROR y train.py:{at[0]}"])
+    assert not at_its_line(version, ["ERROR y train.py:1", "LOOK z"])
+
+
+@pytest.mark.parametrize("name", part("cases of the judge", SCRIPTS, 34, sources))
+def test_the_judge_says_what_was_graded(name):
+    assert found_in(report_on(SCRIPTS[name])) == noted(name)["found"]
+
+
+def test_no_right_script_of_the_first_six_has_an_error():
+    found = [line for facts in GRADED.values() for line in facts["right"]["found"]]
+    assert [line for line in found if line.startswith("ERROR")] == []
