@@ -1,11 +1,17 @@
 """The lines of a diff in two columns, or in one, for the templates in view/."""
 
+import re
+from itertools import groupby
 from typing import NamedTuple
 
 from markupsafe import Markup
 
 from tools.run import words
 
+TOKEN = re.compile(  # what is colored, by the names of its classes
+    r'(?P<comment>#.*)|(?P<string>"[^"]*")|(?P<call>\w+(?=\())'
+    r"|(?P<word>\b(?:if|for|in|import|from|def|return|True|None)\b)"
+)
 
 class Cell(NamedTuple):
     """A line of one of two scripts, in a row of a grid."""
@@ -19,14 +25,28 @@ class Cell(NamedTuple):
 
 
 def marked(line, marks):
-    """Return a line as HTML, with each [start, end] of `marks` marked."""
-    shown = Markup()  # what is added to it is escaped
+    """Return a line as HTML, its syntax colored, each [start, end] of `marks` marked."""
+    kinds = [""] * len(line)
+    for found in TOKEN.finditer(line):
+        kinds[found.start() : found.end()] = [found.lastgroup] * len(found[0])
+    signs = list(zip(line, kinds, strict=True))
+    shown = Markup()
     done = 0
     for start, end in marks:
-        shown += line[done:start]
-        shown += Markup("<mark>{}</mark>").format(line[start:end])
+        shown += colored(signs[done:start])
+        shown += Markup("<mark>{}</mark>").format(colored(signs[start:end]))
         done = end
-    return shown + line[done:]
+    return shown + colored(signs[done:])
+
+
+def colored(signs):
+    """Return a part of a line as HTML: pairs of a sign and its class, or ''."""
+    shown = Markup()  # what is added to it is escaped
+    for kind, group in groupby(signs, key=lambda sign: sign[1]):
+        text = "".join(sign for sign, _ in group)
+        span = Markup('<span class="{}">{}</span>').format(kind, text)
+        shown += span if kind else text
+    return shown
 
 
 def cell(side, kind, row, index, line, marks):

@@ -6,15 +6,12 @@ from tools.run import diffs
 from tools.run.stages import refuse
 
 PAIR = "02_single_gpu", "04_ddp"
-STEPS = {  # what some lines do -> what marks these lines, in the order of the lesson
-    "Join the process group, each process with its own GPU": (
-        r'"cuda":$|set_device|init_process_group'
-    ),
-    "Give each process its own images": r"  sampler = |  loader = DataLoader",
-    "Average the gradients": r"ddp_model = ",
+STEPS = {  # what some lines do -> what marks these lines; first those without an error
     "Shuffle again in every epoch": r"manual_seed|set_epoch",
-    "Train the wrapped model": r"loss = train_epoch",
+    "Give each process its own images": r"  sampler = |  loader = DataLoader",
+    "Average the gradients": r"ddp_model = |loss = train_epoch",
     "Report the loss of all images": r"totals",
+    "Join the process group": r'"cuda":$|set_device|init_process_group',
 }
 REST = "Imports, checks of the start, a flag, and printing on one process"
 

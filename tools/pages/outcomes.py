@@ -1,8 +1,9 @@
 """What happens with lines left out or wrong: `python -m tools.pages.outcomes`.
 
 switches.json has the edits, by hand, and outcomes.json what happened in a run of each:
-on CPUs, with gloo, on data/sample or 90 steps of the second curve. The command runs all
-of them, which takes minutes, and writes outcomes.json.
+on CPUs, with gloo, on data/sample or 90 steps of the second curve. Of what the front
+page shows it has the loss of each step, too. The command runs all of them, which takes
+minutes, and writes outcomes.json.
 """
 
 import json
@@ -10,6 +11,7 @@ import math
 import re
 import tempfile
 from pathlib import Path
+from statistics import fmean
 from textwrap import indent
 
 import torch
@@ -29,6 +31,7 @@ RECORDED = {
     "data": "data/sample",
 }
 LIMIT = 15  # seconds; a run that takes longer hangs
+STEPWISE = "01_cpu", "04_ddp"  # on the front page
 
 
 def run(stage, text, processes, fake="", limit=LIMIT):
@@ -46,6 +49,8 @@ def run(stage, text, processes, fake="", limit=LIMIT):
     )
     record = record_run(text, stage, setting, limit)
     found = {"kind": "", "curve": [list(row) for row in record.rows]}
+    if stage in STEPWISE:
+        found["steps"] = step_losses(record)
     if record.hangs:
         lanes = [lane(record, rank) for rank in record.ranks]
         return {**found, "kind": "hangs", "lanes": lanes}
@@ -53,6 +58,22 @@ def run(stage, text, processes, fake="", limit=LIMIT):
         error = first_error(record)
         return {**found, "kind": "crashes", "error": error, "exit": record.status}
     return found
+
+
+def step_losses(record):
+    """Return the loss of each step that all ranks took, rounded to six digits.
+
+    It is the mean of the ranks, which have the same number of images, or rank 0's own
+    where the script adds up nothing.
+    """
+    losses = []
+    for rank in record.ranks:
+        losses.append([event["loss"] for event in record.of("backward", rank)])
+    steps = zip(*losses, strict=False)
+    names = [call["name"] for call in record.of("collective_call")]
+    adds_up = any("all_reduce" in name for name in names)
+    means = [fmean(step) if adds_up else step[0] for step in steps]
+    return [float(f"{mean:.6g}") for mean in means]
 
 
 def run_letters(stage, text, processes):
@@ -98,12 +119,12 @@ def first_error(record):
     return first
 
 
-def right_curve(stage, processes):
-    """Return the curve of a stage's script as it is. Refuses where it does not end."""
+def right_run(stage, processes):
+    """Return the OUTCOME of a stage's script as it is. Refuses where it does not end."""
     found = run(stage, script(stage).read_text(), processes)
     if found["kind"]:
         refuse(f"{stage} on {processes} ranks, with nothing left out: {found}")
-    return found["curve"]
+    return found
 
 
 def outcome(switch, processes, right, limit=LIMIT):
@@ -126,7 +147,7 @@ def equal(curve, other, is_second=False):
 
 def record_all():
     """Return what outcomes.json holds: what all switches do, and the right curves."""
-    found = {"recorded": RECORDED, "right": {}, "switches": {}}
+    found = {"recorded": RECORDED, "right": {}, "steps": {}, "switches": {}}
     for switch in SWITCHES:
         stage = switch["stage"]
         right = found["right"].setdefault(stage, {})
@@ -134,7 +155,11 @@ def record_all():
         for processes in switch["ranks"]:
             number = str(processes)
             if number not in right:
-                right[number] = right_curve(stage, processes)
+                one = right_run(stage, processes)
+                right[number] = one["curve"]
+                if stage in STEPWISE:
+                    steps = found["steps"].setdefault(stage, {})
+                    steps[number] = one["steps"]
             outcomes[number] = outcome(switch, processes, right[number])
             print(f"{key(switch)} on {number}: {outcomes[number]['kind']}", flush=True)
     return found

@@ -21,11 +21,11 @@ from markupsafe import Markup
 from tools.pages import columns, essence
 from tools.pages.reasons import LESSONS
 from tools.pages.switches import SWITCHES, key, read_outcomes, without
-from tools.run import diffs
+from tools.run import diffs, palette
 from tools.run.stages import EVERY, ROOT, folder, previous, save_page
 
 VIEW = Path(__file__).parent / "view"
-SCRIPTS = ["losses.js", "outcome.js", "view.js"]
+SCRIPTS = ["losses.js", "outcome.js", "hero.js", "view.js"]
 TEMPLATES = Environment(
     loader=FileSystemLoader(VIEW),
     autoescape=True,
@@ -33,6 +33,7 @@ TEMPLATES = Environment(
     lstrip_blocks=True,
 )
 LINK = re.compile(r'href="(?!https?:|#)([^"]+)"')
+TEMPLATES.globals["palette"] = Markup(palette.switchable())
 HERE = "repo-file:"  # how a link to a file begins until `linked` knows the way there
 
 
@@ -120,14 +121,20 @@ def ideas(a, b):
 
 
 def front():
-    """Return the ideas of the front page's diff, as `card` does."""
+    """Return the ideas of the front page's diff, as `card` does; the last is the rest.
+
+    A switch has a shorter title there.
+    """
     sections = diffs.sections(essence.PAIR[1])
     found = []
     for number, (step, stretches) in enumerate(essence.steps().items(), start=1):
         hunks = []
         for stretch in stretches:
             hunks.append((sections[stretch[2]], [("replace", *stretch)]))
-        off = [row for row in SWITCHES if row.get("step") == step]
+        off = []
+        for row in SWITCHES:
+            if row.get("step") == step:
+                off.append({**row, "title": row.get("short", row["title"])})
         is_rest = step == essence.REST
         found.append(
             card(essence.PAIR, hunks, [number], step, off, is_plumbing=is_rest)
@@ -212,7 +219,8 @@ def data(stages):
     found = {key(switch): switch_data(switch, outcomes) for switch in shown}
     stages = ["01_cpu", *[switch["stage"] for switch in shown]]
     right = {stage: outcomes["right"][stage] for stage in stages}
-    text = json.dumps({"switches": found, "right": right}, separators=(",", ":"))
+    found = {"switches": found, "right": right, "steps": outcomes["steps"]}
+    text = json.dumps(found, separators=(",", ":"))
     return Markup(f"const DIFFS = {text};".replace("</", "<\\/"))
 
 

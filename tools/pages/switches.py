@@ -35,7 +35,7 @@ def without(stage, edits):
     """Return what edits do to a stage's script: lines that go, and lines that come.
 
     {"struck": numbers of the lines, from 0, "instead": lines that stand there instead}.
-    Comments that are put in a line's place are left out.
+    Comments are left out: they speak of the line that was right.
     """
     old = script(stage).read_text().splitlines()
     new = edited(stage, edits).splitlines()
@@ -45,5 +45,5 @@ def without(stage, edits):
         if tag != "equal":
             struck += range(i1, i2)
             instead += new[j1:j2]
-    code = [line for line in instead if line.strip() and line.strip()[0] != "#"]
-    return {"struck": struck, "instead": dedent("\n".join(code))}
+    code = [line.partition("#")[0].rstrip() for line in instead]
+    return {"struck": struck, "instead": dedent("\n".join(filter(None, code)))}

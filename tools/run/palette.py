@@ -56,6 +56,14 @@ def variables(theme):
     return " ".join(f"--{name}: {pair[place]};" for name, pair in PALETTE.items())
 
 
+def switchable():
+    """Return CSS that defines the variables, colors by each element's color-scheme."""
+    found = []
+    for name, (light, dark) in PALETTE.items():
+        found.append(f"--{name}: light-dark({light}, {dark});")
+    return f":root {{ --sans: {SANS}; --mono: {MONO}; {' '.join(found)} }}"
+
+
 def stylesheet():
     """Return CSS that defines the variables, colors by the reader's theme."""
     fonts = f"--sans: {SANS}; --mono: {MONO};"

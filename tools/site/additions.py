@@ -34,7 +34,7 @@ def pages_of(stages):
 
 
 CONTENTS = {  # caption -> the pages below it, in the table of contents
-    "Begin": ["tools/site/learn", "SETUP"],
+    "Begin": ["tools/site/playground", "tools/site/side_by_side", "tools/site/learn"],
     "Six stages": pages_of(STAGES),
     "Beyond": [
         "beyond/README",
@@ -45,13 +45,12 @@ CONTENTS = {  # caption -> the pages below it, in the table of contents
     ],
     "The second curve": ["transformer/README", *pages_of(TRANSFORMER.values())],
     "Look closer": [
-        "tools/site/playground",
-        "tools/site/side_by_side",
         "tools/site/notebooks",
         "exercises/README",
         "exercises/WORKSHOP",
     ],
     "Find help": [
+        "SETUP",
         "SYMPTOMS",
         "04_ddp/HANGS",
         "04_ddp/CLUSTERS",
@@ -61,6 +60,14 @@ CONTENTS = {  # caption -> the pages below it, in the table of contents
     ],
     "Contribute": ["CONTRIBUTING", "exercises/AUTHORS", "data/sample/README"],
 }
+MAIN = [  # at the top of the first page
+    ("Stages", "01_cpu/README"),
+    ("Playground", "tools/site/playground"),
+    ("Side by side", "tools/site/side_by_side"),
+    ("Exercises", "exercises/README"),
+    ("Beyond", "beyond/README"),
+    ("Scaling", "SCALING"),
+]
 LISTS = {  # page -> the pages that its own table of contents holds
     "exercises/README": [one.name for one in along_the_path()],
     "tools/site/notebooks": ["/notebooks/*"],

@@ -11,6 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+from tools.run import palette
 from tools.site import additions
 
 project = "Six scripts, one loss curve"
@@ -46,11 +47,26 @@ nb_execution_raise_on_error = True
 os.environ.update(DATA="data/sample", CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="1")
 
 html_theme = "furo"
+COLORS = {  # furo's names for those of the palette
+    "font-stack": palette.SANS,
+    "font-stack--monospace": palette.MONO,
+    "color-background-primary": "var(--page)",
+    "color-background-secondary": "var(--panel)",
+    "color-background-border": "var(--line)",
+    "color-foreground-primary": "var(--ink)",
+    "color-foreground-secondary": "var(--soft)",
+    "color-brand-primary": "var(--right)",
+    "color-brand-content": "var(--right)",
+    "color-brand-visited": "var(--right)",
+}
+html_theme_options = {"light_css_variables": COLORS, "dark_css_variables": COLORS}
+html_context = {"main_pages": additions.MAIN, "palette": palette.switchable()}
+templates_path = ["templates"]
 pygments_style = "default"
 pygments_dark_style = "github-dark"
 html_static_path = ["static", "../pages/view"]
 html_extra_path = ["404.html"]
-html_css_files = ["base.css", "view.css", "site.css"]
+html_css_files = ["base.css", "view.css", "hero.css", "site.css"]
 html_js_files = [("site.js", {"defer": "defer"})]
 html_favicon = "static/favicon.svg"
 html_use_index = False

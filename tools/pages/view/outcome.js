@@ -53,9 +53,9 @@ function numbers(name, right, curves, kind) {
   return made;
 }
 
-// The outcomes of a switch. Those that are alike on other numbers of ranks, but for
-// numbers, are told once.
-function outcome(one, answer) {
+// What happened with a switch, in words. Outcomes that are alike on other numbers of
+// ranks, but for numbers, are told once.
+function outcomeInWords(one, answer) {
   const made = element("div", "outcome");
   const groups = new Map();
   for (const [ranks, { kind, error }] of Object.entries(one.outcome)) {
@@ -78,28 +78,15 @@ function outcome(one, answer) {
     }
     if (kind === "hangs") made.append(lanes(all));
   }
-  const curves = curvesOf(one), right = rightCurve(one);
-  if (Object.keys(curves).length) {
-    made.append(numbers("right", right, curves, "wrong"));
-  }
   made.append(element("div", "says", one.says));
   return made;
 }
 
-// The curves beside the front page's diff: the right ones, or those of a switch. A run
-// that ended early has the epochs that it finished.
-function fillAside(aside, one) {
-  const right = DIFFS.right["01_cpu"]["1"];
-  const curves = {}, kinds = new Set();
-  for (const [ranks, own] of Object.entries(DIFFS.right["04_ddp"])) {
-    const { kind, curve } = one ? one.outcome[ranks] : { kind: "nothing", curve: own };
-    curves[onRanks([ranks])] = curve;
-    kinds.add(kind);
+function outcome(one, answer) {
+  const made = outcomeInWords(one, answer);
+  const curves = curvesOf(one);
+  if (Object.keys(curves).length) {
+    made.querySelector(".says").before(numbers("right", rightCurve(one), curves, "wrong"));
   }
-  const says = one ? [...kinds].map(kind => verdictOf(one, kind)).join("; ")
-    : "Real runs: switch a mistake on, and see what happened";
-  const isRight = kinds.size === 1 && kinds.has("nothing");
-  aside.replaceChildren(
-    element("h3", "", `${one?.title || "One curve"} <span class="soft">${says}</span>`),
-    numbers("stage 1", right, curves, isRight ? "same" : "wrong"));
+  return made;
 }

@@ -5,6 +5,7 @@
 
 const cards = [...document.querySelectorAll(".idea")];
 const pairs = [...document.querySelectorAll(".full .body")];  // one of them shows
+const hero = document.querySelector(".hero");
 const guesses = new Map();  // a switch -> what was guessed; null: nothing yet
 let place = null, lastHash = null;
 
@@ -64,7 +65,9 @@ function flip(card, box) {
   const { pair } = card.dataset;
   const off = new Set(place.pair === pair ? place.off : []);
   guesses.set(one, null);
-  if (!off.delete(one.name)) off.add(one.name);
+  const isOff = off.delete(one.name);
+  if (hero?.contains(card)) off.clear();  // its curve is that of one mistake
+  if (!isOff) off.add(one.name);
   go(address(pair, numbersOf(card)[0], off, place.isSlides), false);
 }
 
@@ -73,35 +76,53 @@ function askFirst(one) {
   for (const [kind, words] of Object.entries(GUESSES)) {
     const button = element("button", "", words);
     button.onclick = () => {
+      const told = button.closest(".told");
       guesses.set(one, kind);
       update();
+      told.focus({ preventScroll: true });
+      told.scrollIntoView({ block: "nearest" });
     };
     made.append(button);
   }
   return made;
 }
 
-// Strike what is off through, and say what stands there instead.
+// Strike what is off through, and say what stands there instead: on the front page in
+// its place, so that nothing jumps.
 function strike(card, one) {
+  const lines = [];
   for (const line of one.struck) {
-    card.querySelector(`.right[data-line="${line + 1}"]`)?.classList.add("off");
+    const found = card.querySelector(`.right[data-line="${line + 1}"]`);
+    found?.classList.add("off");
+    if (found) lines.push(found);
   }
-  return element("div", "instead",
-    one.instead && `instead: <pre>${escaped(one.instead)}</pre>`);
+  if (!hero?.contains(card)) {
+    return element("div", "instead",
+      one.instead && `instead: <pre>${escaped(one.instead)}</pre>`);
+  }
+  if (one.instead) {
+    lines[0].dataset.instead = one.instead.trim().replace(/:\s+/, ": ");
+  }
+  return "";
 }
 
 // Show what is off on a card. Returns the switches whose outcomes show.
 function updateCard(card) {
   const shown = [];
-  for (const line of card.querySelectorAll(".off")) line.classList.remove("off");
-  const told = card.querySelector(".told");
-  told?.replaceChildren();
+  for (const line of card.querySelectorAll(".off")) {
+    line.classList.remove("off");
+    delete line.dataset.instead;
+  }
+  const inHero = hero?.contains(card);
+  const told = (inHero && isWide.matches ? hero : card).querySelector(".told");
+  if (told !== hero?.querySelector(".told")) told?.replaceChildren();
   for (const box of card.querySelectorAll("[role=switch]")) {
     const one = DIFFS.switches[box.value];
     box.checked = card.dataset.pair === place.pair && place.off.has(one.name);
     if (!box.checked) continue;
     const isAsked = guesses.get(one) === null;  // not by a link
-    const says = isAsked ? askFirst(one) : outcome(one, guesses.get(one));
+    const tell = inHero ? outcomeInWords : outcome;
+    const says = isAsked ? askFirst(one) : tell(one, guesses.get(one));
     told.append(strike(card, one), says);
     if (!isAsked) shown.push(one);
   }
@@ -110,10 +131,18 @@ function updateCard(card) {
 }
 
 function update() {
+  hero?.querySelector(".told").replaceChildren();
   const shown = new Map(cards.flatMap(updateCard).map(one => [one.name, one]));
-  const aside = document.querySelector("aside.curve");
   const last = [...place.off].findLast(name => shown.has(name));  // as it was flipped
-  if (aside && !aside.closest("[hidden]")) fillAside(aside, shown.get(last));
+  if (hero) fillHero(hero, shown.get(last));
+}
+if (hero) {
+  isWide.addEventListener("change", update);
+  let width = hero.clientWidth;
+  new ResizeObserver(() => {
+    if (width !== hero.clientWidth) update();
+    width = hero.clientWidth;
+  }).observe(hero);
 }
 
 // ---- keys

@@ -50,3 +50,8 @@ function markWholeWords() {
 }
 const everything = { childList: true, subtree: true };
 new MutationObserver(markWholeWords).observe(document.body, everything);
+
+document.querySelector(".menu")?.addEventListener("click", () => {
+  document.getElementById("__navigation").click();
+  document.querySelector(".sidebar-drawer a").focus();
+});
