@@ -143,16 +143,41 @@ def test_a_stages_page_has_its_diff_idea_by_idea(site, page):
     assert wrong == []
 
 
-def test_the_front_page_opens_with_eleven_lines_and_their_curve(site, page):
+SIZES = [(1440, 900), (1024, 768), (390, 844)]
+BOX = (
+    "one => { const box = one.getBoundingClientRect(); return [box.top, box.bottom]; }"
+)
+
+
+@pytest.mark.parametrize("width, height", SIZES)
+def test_the_first_screen_has_lines_switches_and_the_curve(site, page, width, height):
+    page.set_viewport_size({"width": width, "height": height})
     show(page, site / "index.html")
-    assert page.locator(".home .idea > .code .new").count() == 11
-    assert page.locator(".home .idea > h3").count() == len(essence.STEPS)
+    curve = page.locator(".hero svg").first.evaluate(BOX)
+    line = page.locator(".hero .block .l").first.evaluate(BOX)
+    switch = page.locator(".hero [role=switch]").first.evaluate(BOX)
+    assert all(0 < end < height for _, end in (curve, line, switch))
+    assert page.locator(".hero .block .new").count() == 11
+    assert page.locator(".hero h3").all_inner_texts() == list(essence.STEPS)
+    top, _ = page.locator("h1").evaluate(BOX)
+    _, bottom = page.locator(".hero .block").evaluate(BOX)
+    assert bottom - top <= 600 or width == 390
+    if width < 1100:  # it stays there
+        page.locator(".hero .idea").last.evaluate("one => one.scrollIntoView()")
+        top, bottom = page.locator(".hero .curve").evaluate(BOX)
+        assert (top, bottom - top <= 120) == (0, True)
+
+
+def test_one_guesses_first_and_the_focus_stays_on_what_is_told(site, page):
+    show(page, site / "index.html")
     curve = page.locator("aside.curve")
     assert "0.436164" in curve.inner_text()
     page.get_by_role("switch", name="Without set_epoch").click()
-    assert "0.439645" not in curve.inner_text()  # first one guesses
+    assert "0.439645" not in curve.inner_text()
     page.get_by_role("button", name="nothing").click()
     assert "0.439645" in curve.inner_text()
+    told = page.evaluate("document.activeElement.textContent")
+    assert "Every epoch has the same order" in told
 
 
 def losses_of(run):
@@ -161,33 +186,47 @@ def losses_of(run):
     return losses + ["–"] * (3 - len(losses))
 
 
-def test_the_front_pages_curve_is_what_the_last_switch_did(site, page):
-    """In the order of the page, then back: who reads it may begin anywhere."""
+@pytest.mark.parametrize("motion", ["reduce", "no-preference"])
+def test_the_front_pages_curve_is_what_the_last_switch_did(site, page, motion):
+    """Whichever was flipped before. With reduced motion it is there at once."""
+    page.emulate_media(reduced_motion=motion)
     show(page, site / "index.html")
     stored = read_outcomes()["switches"]
-    switches = page.locator(".home [role=switch]")
-    order = [*range(switches.count())]
+    switches = page.locator(".hero [role=switch]")
     seen = set()
-    for number in [*order, *reversed(order[:-1])]:
-        switch = switches.nth(number)
-        if switch.is_checked():
-            switch.click()  # off, and on again: now it is the last
+    for switch in [*switches.all(), *reversed(switches.all()[:-1])]:
         switch.click()
         page.locator(".guess").get_by_role("button", name="it hangs").click()
         runs = stored[switch.input_value()]
         kind = runs["2"]["kind"]
-        assert VERDICTS[kind] in page.inner_text("aside.curve h3")
-        for column, ranks in (3, "2"), (4, "4"):
-            cells = page.locator(f"aside.curve td:nth-child({column})")
-            shown = [text.split("\n")[0] for text in cells.all_inner_texts()]
-            assert shown == losses_of(runs[ranks]), switch.input_value()
-        wrong = page.locator("aside.curve svg:first-child .wrong circle").count()
-        assert wrong == (kind == "moves") * 2 * 3
+        drawn = page.locator(".hero svg").first.locator("polyline").nth(1)
+        if motion == "no-preference":
+            page.wait_for_timeout(700)
+        points = drawn.get_attribute("points").split()
+        assert len(points) == len(runs["2"]["steps"])
+        heights = [float(point.split(",")[1]) for point in points]
+        expected = [6 + 162 * (1 - loss / 2.5) for loss in runs["2"]["steps"]]
+        assert heights == pytest.approx(expected, abs=0.1)
+        assert VERDICTS[kind] in page.inner_text(".hero .title")
+        for row, ranks in (2, "2"), (3, "4"):
+            cells = page.locator(f".digits tbody tr:nth-child({row}) td")
+            assert cells.all_inner_texts() == losses_of(runs[ranks])
+        far = page.locator(".hero .far").count()
+        assert (far > 0, page.locator(".hero .end").count()) == (
+            kind == "moves",
+            kind == "crashes",
+        )
         seen.add(kind)
     assert seen == {"moves", "crashes", "nothing"}
-    for switch in switches.all():
-        switch.uncheck()
-    assert "One curve" in page.inner_text("aside.curve h3")
+    switches.first.uncheck()
+    assert page.inner_text(".hero .title") == "One curve"
+
+
+def test_a_run_that_hangs_ends_where_it_ended(site, page):
+    show(page, site / "index.html")
+    page.evaluate("fillHero(hero, DIFFS.switches['04_ddp/barrier'])")
+    assert page.inner_text(".hero .title") == "It hangs in epoch 2"
+    assert page.locator(".hero .end").count() == 1
 
 
 def test_exercises_are_in_order_and_fold_what_they_break(site, page):

@@ -13,6 +13,7 @@ TOKEN = re.compile(  # what is colored, by the names of its classes
     r"|(?P<word>\b(?:if|for|in|import|from|def|return|True|None)\b)"
 )
 
+
 class Cell(NamedTuple):
     """A line of one of two scripts, in a row of a grid."""
 

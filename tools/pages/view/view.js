@@ -101,7 +101,8 @@ function strike(card, one) {
       one.instead && `instead: <pre>${escaped(one.instead)}</pre>`);
   }
   if (one.instead) {
-    lines[0].dataset.instead = one.instead.trim().replace(/:\s+/, ": ");
+    const text = lines[0].lastElementChild;  // of the first line that is gone
+    text.dataset.instead = one.instead.trim().replace(/:\s+/, ": ");
   }
   return "";
 }
@@ -111,7 +112,7 @@ function updateCard(card) {
   const shown = [];
   for (const line of card.querySelectorAll(".off")) {
     line.classList.remove("off");
-    delete line.dataset.instead;
+    delete line.lastElementChild.dataset.instead;
   }
   const inHero = hero?.contains(card);
   const told = (inHero && isWide.matches ? hero : card).querySelector(".told");
