@@ -163,7 +163,7 @@ def test_the_first_screen_has_lines_switches_and_the_curve(site, page, width, he
     _, bottom = page.locator(".hero .block").evaluate(BOX)
     assert bottom - top <= 600 or width == 390
     if width < 1100:  # it stays there
-        page.locator(".hero .idea").last.evaluate("one => one.scrollIntoView()")
+        page.locator(".hero .idea").last.evaluate(THERE)
         top, bottom = page.locator(".hero .curve").evaluate(BOX)
         assert (top, bottom - top <= 120) == (0, True)
 

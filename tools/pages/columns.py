@@ -26,7 +26,7 @@ class Cell(NamedTuple):
 
 
 def marked(line, marks):
-    """Return a line as HTML, its syntax colored, each [start, end] of `marks` marked."""
+    """Return a line as HTML, colored, with each [start, end] of `marks` marked."""
     kinds = [""] * len(line)
     for found in TOKEN.finditer(line):
         kinds[found.start() : found.end()] = [found.lastgroup] * len(found[0])

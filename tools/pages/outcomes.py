@@ -120,7 +120,7 @@ def first_error(record):
 
 
 def right_run(stage, processes):
-    """Return the OUTCOME of a stage's script as it is. Refuses where it does not end."""
+    """Return the OUTCOME of a script as it is. Refuses where it does not end."""
     found = run(stage, script(stage).read_text(), processes)
     if found["kind"]:
         refuse(f"{stage} on {processes} ranks, with nothing left out: {found}")
