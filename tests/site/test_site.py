@@ -144,6 +144,7 @@ def test_a_stages_page_has_its_diff_idea_by_idea(site, page):
 
 
 SIZES = [(1440, 900), (1024, 768), (390, 844)]
+THERE = "one => one.scrollIntoView({ behavior: 'instant' })"
 BOX = (
     "one => { const box = one.getBoundingClientRect(); return [box.top, box.bottom]; }"
 )
