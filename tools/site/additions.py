@@ -55,12 +55,6 @@ CONTENTS = {  # caption -> the pages below it, in the table of contents
         "04_ddp/HANGS",
         "04_ddp/CLUSTERS",
         "SCALING",
-    "Find help": [
-        "SETUP",
-        "SYMPTOMS",
-        "04_ddp/HANGS",
-        "04_ddp/CLUSTERS",
-        "SCALING",
         "beyond/UPSTREAM",
         "SECURITY",
     ],
