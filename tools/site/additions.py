@@ -58,8 +58,6 @@ CONTENTS = {  # caption -> the pages below it, in the table of contents
         "beyond/UPSTREAM",
         "SECURITY",
     ],
-        "SECURITY",
-    ],
     "Contribute": ["CONTRIBUTING", "exercises/AUTHORS", "data/sample/README"],
 }
 MAIN = [  # at the top of the first page
