@@ -213,9 +213,7 @@ docs:
 	done > tools/lab/stages.txt
 	@$(PY) -m tools.pages.blocks
 	@$(PY) -m tools.pages.pictures
-	@for stage in $(basename $(notdir $(wildcard notebooks/source/*.py))); do \
-	  $(BIN)jupytext --quiet --update --output notebooks/$$stage.ipynb notebooks/source/$$stage.py || exit 1; \
-	done
+	@$(PY) -m tools.pages.stored
 outcomes:
 	@$(PY) -m tools.pages.outcomes
 	@$(PY) -m tools.pages.cliff

@@ -47,6 +47,7 @@ import copy
 import torch
 from torch import nn
 
+from tools.pages import drawing
 from tools.run.data import tensors
 from tools.run.stages import load
 
@@ -82,6 +83,17 @@ print("same as the model on the whole batch:", torch.allclose(result, model(batc
 # %%
 for size in 64, 63, 3, 1:
     print(f"{size:3} images:", [len(part) for part in batch[:size].chunk(2)])
+
+# %% [markdown]
+# The GPUs get neighbors: the first half of the batch, and the second. In stage 4 it will be every
+# second image, which makes no difference to their sum. Change `SIZE` to see a part get smaller.
+
+# %%
+SIZE = 16
+titles = []
+for gpu, part in enumerate(batch[:SIZE].chunk(2)):
+    titles += [f"GPU {gpu}"] * len(part)
+drawing.images(images[:SIZE], titles)
 
 
 # %% [markdown]

@@ -98,6 +98,36 @@ for world_size in 2, 3, 4, 5, 7:
     print(f"10 images on {world_size} ranks: {total - 10} twice", parts)
 
 # %% [markdown]
+# ## What each rank gets wrong
+#
+# These are why the local counts differ: the first eight images that each of three ranks gets wrong,
+# with the digit and the guess. Change `RANKS`, and the same mistakes move to other ranks. Their
+# number over all ranks stays.
+
+# %%
+import torch
+
+from tools.pages import drawing
+from tools.run.data import tensors
+from tools.run.stages import load
+
+RANKS = 3
+model = load("01_cpu").Net(128)
+model.load_state_dict(torch.load(nb.RUNS / "05_ddp_inference" / "model.pth"))
+images, labels = tensors(nb.mnist(), train=False)[:]
+with torch.no_grad():
+    guesses = model(images).argmax(dim=1)
+wrong = (guesses != labels).nonzero().flatten()
+shown = []
+for rank in range(RANKS):
+    own = wrong[wrong % RANKS == rank]
+    print(f"rank {rank} gets {len(own)} of its images wrong")
+    shown += own[:8].tolist()
+print(f"all ranks together: {len(wrong)}")
+titles = [f"rank {one % RANKS}: {labels[one]}, not {guesses[one]}" for one in shown]
+drawing.images(images[shown], titles)
+
+# %% [markdown]
 # ## Questions
 #
 # **On how many ranks would nobody notice the padding, with 10,000 test images?**

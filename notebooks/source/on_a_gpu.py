@@ -2,14 +2,13 @@
 # # On a free GPU
 #
 # This notebook runs the whole tutorial on a machine with a GPU, such as Colab or Kaggle. There, choose
-# a GPU as the accelerator first: Colab has one, Kaggle two. You need nothing but the address of the
-# repository. The last cell prints a report. Please paste it into an issue, with the form *It ran on
+# a GPU as the accelerator first: Colab has one, Kaggle two. There is nothing to fill in. The last cell prints a report. Please paste it into an issue, with the form *It ran on
 # GPUs*: nobody has run this on a GPU so far. The notebook also runs on CPUs.
 #
 # It uses the PyTorch that is there, and installs no other.
 
 # %%
-ADDRESS = "https://github.com/OWNER/NAME"  # of the repository, or of your copy of it
+ADDRESS = "https://github.com/OWNER/NAME"  # `make docs` writes it where there is one
 
 # %% [markdown]
 # ## Clone the repository

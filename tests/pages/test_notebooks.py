@@ -2,16 +2,18 @@
 
 import re
 
-import jupytext
 import nbformat
 import pytest
+from markdown_it import MarkdownIt
 from mutants import copy
 from nbclient import NotebookClient
 
 from conftest import ENV, EVEN, ROOT, call
 from parts import part
 from tools.pages import notebook as nb
-from tools.run.stages import STAGES, script
+from tools.pages import stored
+from tools.pages.reasons import reasons
+from tools.run.stages import STAGES, previous, script
 
 FOLDER = ROOT / "notebooks"
 FREE_GPU = "on_a_gpu"
@@ -50,15 +52,37 @@ def execute(notebook, **options):
 
 @pytest.mark.parametrize("name", [*STAGES, FREE_GPU])
 def test_a_notebook_is_what_its_source_says(name):
-    source = jupytext.read(FOLDER / "source" / f"{name}.py")
+    source = stored.source(name)
     notebook = read(name)
     nbformat.validate(notebook)
     said = [(cell.cell_type, cell.source) for cell in source.cells]
     shown = [(cell.cell_type, cell.source) for cell in notebook.cells]
     assert shown == said, f"{name}.ipynb is stale, run: make docs"
     assert len(said) >= 10
-    assert outputs(notebook) == []
-    assert all(cell.execution_count is None for cell in code(notebook))
+    assert notebook.metadata["sources"] == stored.digest(name), "run: make docs"
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_a_notebook_is_stored_as_it_ran(name):
+    """Without times and paths; what it says of a diff is what the page says now."""
+    notebook = read(name)
+    assert errors(notebook) == []
+    assert all(cell.execution_count for cell in code(notebook))
+    assert f"\nsaved runs/notebooks/{name}/model.pth\n" in printed(notebook)
+    assert printed(notebook) == stored.without_times(printed(notebook))
+    assert str(ROOT) not in str(notebook)
+    assert "'image/png'" in str(notebook.cells)
+    shown = str(
+        [one for one in outputs(notebook) if "text/html" in one.get("data", {})]
+    )
+    for reason in reasons(previous(name), name) if previous(name) else []:
+        assert MarkdownIt().renderInline(reason.title) in shown
+
+
+def test_the_notebook_for_a_free_gpu_knows_its_repository(monkeypatch):
+    monkeypatch.setattr(stored, "address", lambda: "https://github.com/ada/curve")
+    first = code(stored.source(FREE_GPU))[0]
+    assert first.source.startswith('ADDRESS = "https://github.com/ada/curve"')
 
 
 FORKED = """

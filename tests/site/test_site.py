@@ -1,6 +1,6 @@
 """Promise: the site needs no network, fits every screen, and shows what the pages show.
 
-It is built once, as `make site` does, but for the notebooks: other tests run those.
+It is built once, as `make site` does; other tests run the notebooks.
 """
 
 import re
@@ -42,7 +42,7 @@ def site(tmp_path_factory):
     out = folder / "_site"
     command = call(["make", "-n", "site"]).stdout.partition("\n")[0]
     words = re.sub(r" (_\w+)", rf" {folder}/\1", command).split()
-    result = call([*words, "-D", "nb_execution_mode=off"], timeout=600)
+    result = call(words, timeout=600)
     assert result.returncode == 0, result.stderr
     return out
 

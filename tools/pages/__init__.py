@@ -14,6 +14,7 @@ pictures         the pictures of the pages, in svg/; diagrams/ describes some of
 side_by_side     each stage beside the one before it, in one HTML file; view/ has parts
 columns          its lines, side by side
 notebook         what the notebooks import
+stored           runs them, and stores what they show
 drawing          what they draw
 sketches         what only pages show; `sheet` is boxes and arrows, `cuts` of them
 cliff            records the losses of each step of the second curve

@@ -1,0 +1,81 @@
+"""Run the notebooks and store them with what they show: `python -m tools.pages.stored`.
+
+Only those whose sources have changed since they ran are run. Times and paths are taken
+out of what they print. on_a_gpu is stored as it is, with the address of `origin`.
+"""
+
+import hashlib
+import re
+import subprocess
+
+import jupytext
+import nbformat
+from nbclient import NotebookClient
+
+from tools.run.stages import ROOT, STAGES, script
+
+FOLDER = ROOT / "notebooks"
+FREE_GPU = "on_a_gpu"
+UNPUBLISHED = "https://github.com/OWNER/NAME"
+TIME = re.compile(r"(\d+\.\d+ )+(?=m?s\b)")
+
+
+def address():
+    """Return where this repository is on GitHub, or a placeholder before it is."""
+    command = ["git", "-C", ROOT, "remote", "get-url", "origin"]
+    told = subprocess.run(command, capture_output=True, text=True).stdout
+    found = re.search(r"github\.com[:/](.+?)(\.git)?$", told.strip())
+    return f"https://github.com/{found[1]}" if found else UNPUBLISHED
+
+
+def source(name):
+    """Return a notebook as its source says, without outputs."""
+    notebook = jupytext.read(FOLDER / "source" / f"{name}.py")
+    for number, cell in enumerate(notebook.cells):
+        cell.id = f"cell-{number}"
+        cell.source = cell.source.replace(UNPUBLISHED, address())
+    return notebook
+
+
+def digest(name):
+    """Return a digest of all that a notebook's outputs come from, but for the pages."""
+    paths = [FOLDER / "source" / f"{name}.py"]
+    if name != FREE_GPU:
+        paths += [ROOT / "tools/pages/notebook.py", ROOT / "tools/pages/drawing.py"]
+        paths += [script(stage) for stage in STAGES]
+    data = b"".join(path.read_bytes() for path in paths)
+    return hashlib.sha256(data).hexdigest()[:12]
+
+
+def without_times(text):
+    """Return what a cell has printed, without what differs from run to run."""
+    return TIME.sub("… ", text.replace(str(ROOT), "…"))
+
+
+def store(name):
+    """Run a notebook, unless it is the one for GPUs, and write its file."""
+    notebook = source(name)
+    if name != FREE_GPU:
+        place = {"metadata": {"path": str(FOLDER)}}
+        options = {"timeout": 600, "record_timing": False, "resources": place}
+        NotebookClient(notebook, **options).execute()
+    for cell in notebook.cells:
+        for output in cell.get("outputs", []):
+            if "text" in output:
+                output.text = without_times(output.text)
+    notebook.metadata["sources"] = digest(name)
+    notebook.metadata.pop("language_info", None)  # has Python's version
+    nbformat.write(notebook, FOLDER / f"{name}.ipynb")
+
+
+def main():
+    for name in [*STAGES, FREE_GPU]:
+        path = FOLDER / f"{name}.ipynb"
+        stored = nbformat.read(path, 4) if path.exists() else nbformat.v4.new_notebook()
+        if stored.metadata.get("sources") != digest(name):
+            print(f"{path.name}: its sources have changed, so it runs", flush=True)
+            store(name)
+
+
+if __name__ == "__main__":
+    main()
