@@ -19,13 +19,13 @@ SWITCHES = {outcomes.key(switch): switch for switch in outcomes.SWITCHES}
 
 def test_every_idea_has_a_switch_that_leaves_lines_out():
     shown = {"01_cpu": [None]}  # it has no diff
-    shown |= {stage: [None] for stage in TRANSFORMER.values()}  # tables on their pages
-    for a, b in [pair for pair in EXPLAINED if pair[1] in MNIST.values()]:
+    for a, b in EXPLAINED:
         switches = [one for one in outcomes.SWITCHES if one["stage"] == b]
         without = {one["hunk"] for one in switches if one["position"] == "without"}
         for idea in ideas(a, b):
             is_left_out = without & set(idea.numbers)
-            assert is_left_out or idea.is_plumbing, f"no switch: {idea.title} of {b}"
+            is_first = b in MNIST.values()  # the other curve has tables of mistakes
+            assert is_left_out or idea.is_plumbing or not is_first, idea.title
             shown.setdefault(b, []).extend(idea.numbers)
     for name, switch in SWITCHES.items():
         assert switch["hunk"] in shown[switch["stage"]], name

@@ -22,7 +22,14 @@ from tools.pages import columns, essence
 from tools.pages.reasons import LESSONS
 from tools.pages.switches import SWITCHES, key, read_outcomes, without
 from tools.run import diffs, palette
-from tools.run.stages import EVERY, ROOT, folder, previous, save_page
+from tools.run.stages import (
+    EVERY,
+    ROOT,
+    TRANSFORMER,
+    folder,
+    previous,
+    save_page,
+)
 
 VIEW = Path(__file__).parent / "view"
 SCRIPTS = ["losses.js", "outcome.js", "hero.js", "view.js"]
@@ -196,8 +203,10 @@ def part(kind, data):
 
 def switch_data(switch, outcomes):
     """Return what view.js needs to know of a switch, ready for JSON."""
-    run = "PyTorch {torch}, {backend}, {data}".format(**outcomes["recorded"])
-    notes = [f"Recorded with {run}"]
+    is_second = switch["stage"] in TRANSFORMER.values()
+    run = "PyTorch {torch}, {backend}".format(**outcomes["recorded"])
+    data = "90 steps" if is_second else outcomes["recorded"]["data"]
+    notes = [f"Recorded with {run}, {data}"]
     if switch["symptom"]:
         notes.append(f"[Symptoms](SYMPTOMS.md#{switch['symptom']})")
     if switch["exercise"]:
@@ -206,6 +215,7 @@ def switch_data(switch, outcomes):
         page = f"[Find it yourself](exercises/{path.name})"
         notes.append(f"{page}: `make exercise E={number}`")
     one = {field: switch[field] for field in ("name", "stage", "gpus")}
+    one["second"] = is_second  # of the second curve
     one["title"] = inline(switch["title"])
     one["says"] = html(switch["says"] + "\n\n" + " · ".join(notes))
     one |= without(switch["stage"], switch["edits"])

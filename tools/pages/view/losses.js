@@ -19,6 +19,11 @@ function allowed(epoch) {
   return Math.min(1e-5 * 20 ** (epoch - 1), 5e-3);
 }
 
+// What the rows of a curve are: epochs, or 30 steps each of the second curve, in float64.
+const EPOCHS = { name: "epoch", label: n => n, allowed };
+const STEPS = { name: "steps", label: n => `${30 * n - 29}–${30 * n}`,
+  allowed: () => FLOOR };
+
 // How far a loss is from the right one, relative to it.
 function distance(loss, right) {
   return Math.abs(loss - right) / (Math.abs(right) || 1);
@@ -33,14 +38,14 @@ function epochLine(kind, curve, right) {
 
 // One drawing: `down` says how far down a value stands, from 0 to 1, and
 // `place` which value of a point is drawn.
-function drawing({ title, lines, ends, width, place, down, ticks, bands }) {
+function drawing({ title, lines, ends, width, place, down, ticks, bands, rows }) {
   const [from, to] = ends;
   const x = at => LEFT + (width - LEFT - RIGHT) * (at - from) / (to - from || 1);
   const y = value => ABOVE + HEIGHT * Math.min(Math.max(down(value), 0), 1);
   const epochs = Array.from({ length: Math.ceil(to) }, (_, n) => n + .5);
   const text = (kind, left, top, words) =>
     `<text class="${kind}" x="${left}" y="${top}">${words}</text>`;
-  const edge = [from, ...epochs, to].map(at => [x(at), y(allowed(at + .5))]);
+  const edge = [from, ...epochs, to].map(at => [x(at), y(rows.allowed(at + .5))]);
   const band = (kind, end) =>
     `<polygon class="${kind}" points="${edge.join(" ")} ${
       x(to)},${end} ${x(from)},${end}"/>`;
@@ -52,7 +57,9 @@ function drawing({ title, lines, ends, width, place, down, ticks, bands }) {
     parts.push(text("", LEFT + 6, bottom - 24, "rounding"));
   }
   for (const n of epochs) {
-    parts.push(text("tick", x(n), ABOVE + HEIGHT + 14, n < 1 ? "epoch 1" : n + .5));
+    const label = rows.label(n + .5);
+    parts.push(text("tick", x(n), ABOVE + HEIGHT + 14,
+      n < 1 ? `${rows.name} ${label}` : label));
   }
   for (const tick of ticks) {
     const words = tick && tick < .1 ? tick.toExponential() : tick;
@@ -73,11 +80,11 @@ function drawing({ title, lines, ends, width, place, down, ticks, bands }) {
 // The losses of some lines, and their distances on a log scale. A line is
 // { kind, points: [[epochs passed, loss, distance; or none], …] }; `ends` are the
 // first and the last number of epochs that is drawn, `width` each chart's in pixels.
-function chart(lines, ends, width = 300) {
+function chart(lines, ends, width = 300, rows = EPOCHS) {
   const losses = lines.flatMap(line => line.points.map(point => point[1]));
   const highest = Math.max(...losses.filter(Number.isFinite), .1);
   const most = 1.08 * Math.min(highest, LOSSES.at(-1));  // what is higher is cut off
-  const shared = { lines, ends, width };
+  const shared = { lines, ends, width, rows };
   const above = drawing({ ...shared, title: "the loss", place: 1,
     down: loss => 1 - loss / most, ticks: LOSSES.filter(loss => loss < most) });
   const range = Math.log(TOP / FLOOR);
@@ -88,13 +95,14 @@ function chart(lines, ends, width = 300) {
 }
 
 // A loss, from the first wrong digit on marked where rounding does not explain it.
-function digits(loss, right, epoch) {
+function digits(loss, right, epoch, rows = EPOCHS) {
   const found = loss.toFixed(6);
-  if (distance(loss, right) <= allowed(epoch)) return found;
   const expected = right.toFixed(6);
+  const isNear = distance(loss, right) <= rows.allowed(epoch);
+  if (found === expected || isNear) return found;
   let same = 0;
   while (same < found.length && found[same] === expected[same]) same++;
-  return `${found.slice(0, same)}<mark>${found.slice(same) || " "}</mark>`;
+  return `${found.slice(0, same)}<mark>${found.slice(same)}</mark>`;
 }
 
 function count([, correct, total], [, rightCorrect, rightTotal]) {
@@ -103,19 +111,19 @@ function count([, correct, total], [, rightCorrect, rightTotal]) {
   return `<small>${isRight ? text : `<mark>${text}</mark>`}</small>`;
 }
 
-// A row for each epoch, a column for the right curve and for each of {name: curve}.
-function lossTable(name, right, curves) {
+// A row for each row of the curves, a column for the right curve and for each of {name: curve}.
+function lossTable(name, right, curves, rows = EPOCHS) {
   const all = [right, ...Object.values(curves)];
-  const heads = ["epoch", name, ...Object.keys(curves)].map(
+  const heads = [rows.name, name, ...Object.keys(curves)].map(
     one => `<th scope="col">${one}</th>`);
-  const rows = right.map((expected, n) => {
+  const lines = right.map((expected, n) => {
     const cells = all.map(curve => {
       if (!curve[n]) return "<td>–</td>";
-      const loss = digits(curve[n][0], expected[0], n + 1);
+      const loss = digits(curve[n][0], expected[0], n + 1, rows);
       return `<td>${loss}${count(curve[n], expected)}</td>`;
     });
-    return `<tr><th scope="row">${n + 1}</th>${cells.join("")}</tr>`;
+    return `<tr><th scope="row">${rows.label(n + 1)}</th>${cells.join("")}</tr>`;
   });
   return element("table", "losses", `<thead><tr>${heads.join("")}</tr></thead>
-    <tbody>${rows.join("")}</tbody>`);
+    <tbody>${lines.join("")}</tbody>`);
 }

@@ -44,12 +44,12 @@ function verdictOf(one, kind) {
 }
 
 // The charts of some curves, and the table of their losses.
-function numbers(name, right, curves, kind) {
+function numbers(name, right, curves, kind, rows = EPOCHS) {
   const base = right.map(([loss], n) => [n + .5, loss]);
   const lines = Object.values(curves).map(curve => epochLine(kind, curve, right));
   const made = element("div", "numbers");
   made.append(chart([{ kind: "right", points: base }, ...lines],
-    [.5, right.length - .5]), lossTable(name, right, curves));
+    [.5, right.length - .5], 300, rows), lossTable(name, right, curves, rows));
   return made;
 }
 
@@ -86,7 +86,9 @@ function outcome(one, answer) {
   const made = outcomeInWords(one, answer);
   const curves = curvesOf(one);
   if (Object.keys(curves).length) {
-    made.querySelector(".says").before(numbers("right", rightCurve(one), curves, "wrong"));
+    const rows = one.second ? STEPS : EPOCHS;
+    const drawn = numbers("right", rightCurve(one), curves, "wrong", rows);
+    made.querySelector(".says").before(drawn);
   }
   return made;
 }
