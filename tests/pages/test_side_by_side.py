@@ -225,6 +225,14 @@ def test_keys_and_links(page):
     assert not page.locator(".current .reason").is_visible()
 
 
+def test_a_switch_on_a_slide_leaves_the_slide_as_it_is(page):
+    show(page, "slides=04_ddp.8")
+    page.keyboard.press("PageDown")
+    page.locator(".current").get_by_role("switch", name="Without set_epoch").click()
+    assert page.locator(".current .reason").is_visible()
+    assert page.get_by_role("button", name="it crashes").is_visible()
+
+
 def test_every_link_leads_to_a_file(page):
     """Also those of what a switch tells."""
     show(page, "04_ddp.8&off=set_epoch")

@@ -45,12 +45,14 @@ function go(hash, isScrolling = true) {
 function read(isScrolling = true) {
   if (location.hash === lastHash) return;
   lastHash = location.hash;
+  const before = place;
   place = parseAddress();
   const isKnown = pairs.some(pair => pair.dataset.pair === place.pair);
   if (pairs.length && !isKnown) place.pair = pairs[0].dataset.pair;
   for (const pair of pairs) pair.hidden = pair.dataset.pair !== place.pair;
   document.body.classList.toggle("slides", place.isSlides);
-  document.body.classList.remove("revealed");
+  const isSame = before?.pair === place.pair && before.idea === place.idea;
+  if (!isSame) document.body.classList.remove("revealed");  // a switch leaves it
   update();
   const target = current();
   if (!isScrolling || !target) return;
