@@ -233,6 +233,15 @@ def test_a_switch_on_a_slide_leaves_the_slide_as_it_is(page):
     assert page.get_by_role("button", name="it crashes").is_visible()
 
 
+def test_the_theme_is_the_one_that_was_chosen_on_the_site(page):
+    page.emulate_media(color_scheme="light")
+    page.evaluate("localStorage.setItem('theme', 'dark')")
+    page.reload()
+    paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.evaluate("localStorage.clear()")
+    assert max(map(int, re.findall(r"\d+", paper))) < 60
+
+
 def test_every_link_leads_to_a_file(page):
     """Also those of what a switch tells."""
     show(page, "04_ddp.8&off=set_epoch")
