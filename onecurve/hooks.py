@@ -71,7 +71,11 @@ class Hooks(Loaders):
         ranks = []
         with contextlib.suppress(RuntimeError, AttributeError):  # a mesh of two sides
             ranks = torch.distributed.get_process_group_ranks(device_mesh.get_group())
-        self.log.write("split", ranks=ranks)
+        plan = args[0] if args else options.get("parallelize_plan")
+        first = next(iter(plan.values()), None) if isinstance(plan, dict) else plan
+        layouts = getattr(first, "input_layouts", None) or [None]
+        parts = type(layouts[0]).__name__ == "Shard"  # as in sequence parallelism
+        self.log.write("split", ranks=ranks, parts=parts)
         return original(module, device_mesh, *args, **options)
 
     def split_model(self, original, *args, **options):

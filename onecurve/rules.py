@@ -116,7 +116,12 @@ def nothing_loaded(seen):
 
 
 def other_batches(seen):
-    """Ranks that share the layers of a model, and take different batches."""
+    """Ranks that share the layers of a model, and take different batches.
+
+    Not where the first layer is given a part of its input on each rank.
+    """
+    if any(event["parts"] for event in list(seen.of("split"))[:1]):
+        return
     for passes in seen.training_passes():
         for group in seen.groups():
             rows = [passes[rank]["rows"] for rank in group]

@@ -2,7 +2,8 @@
 
 `python -m tests.judge.public CLONES [NAME...]` reads `public/NAME.toml`, copies the
 script's folder out of CLONES/OWNER/REPOSITORY, edits the copy, and runs the judge on
-each version. It prints keys and answers, for a person to compare; the answers stay in
+each version. It prints keys and answers, for a person to compare, who writes a grade
+into `public.json`, where what was found is kept; the answers stay in
 `runs/public/NAME/`. `--torchrun` runs the scripts alone, and `--held-back` also takes
 the versions that nobody looks at while the rules are changed.
 
@@ -16,6 +17,7 @@ wrong with it as it is, so that each version has one mistake.
 
 import argparse
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -31,6 +33,9 @@ except ModuleNotFoundError:  # before Python 3.11
 
 CASES = Path(__file__).parent / "public"
 ROOT = CASES.parents[2]
+RECORD = CASES.with_suffix(".json")
+LEVELS = "ERROR ", "SLOW ", "LOOK "
+EXCHANGED = "the optimizer got the mean of the ranks' gradients"
 
 
 def main():
@@ -60,6 +65,8 @@ def try_version(name, case, version, args):
     with tempfile.TemporaryDirectory() as folder:
         script, places = write(case, version, args.clones, Path(folder))
         status = start(script, case, args.torchrun, out)
+    if not args.torchrun:
+        keep(name, version["name"], out.read_text())
     print(f"\n{name}, {version['name']}: exit status {status}, {out}")
     for key in ("mistake", "cause", "accept", "not_ok"):
         if key in version:
@@ -69,6 +76,24 @@ def try_version(name, case, version, args):
     for fact in case.get("known", []) if version["name"] == "as it is" else []:
         print(f"  known, line {fact['lines']}: {fact['what']}")
     print(textwrap.indent(out.read_text()[-2500:], "  | "), flush=True)
+
+
+def keep(name, version, report):
+    """Write into the record what a report found, and whether it asked for exchange.
+
+    A grade stays only where what was found is what was graded.
+    """
+    record = json.loads(RECORD.read_text()) if RECORD.exists() else {}
+    lines = [line for line in report.splitlines() if line.startswith(LEVELS)]
+    fresh = {"found": [" ".join(line.split()) for line in lines]}
+    not_given = "the optimizer is not given" in report
+    fresh["exchange looked at"] = EXCHANGED in report or not_given
+    versions = record.setdefault(name, {})
+    before = versions.get(version, {})
+    if before.get("found") == fresh["found"] and "grade" in before:
+        fresh["grade"] = before["grade"]
+    versions[version] = fresh
+    RECORD.write_text(json.dumps(record, indent=1) + "\n")
 
 
 def write(case, version, clones, folder):

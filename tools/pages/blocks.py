@@ -15,7 +15,7 @@ from itertools import pairwise
 from tools.bench import held, planned
 from tools.bench.tables import measured_on, published, steps, table
 from tools.lab.exercise import PARTS, along_the_path
-from tools.pages import outcomes, upstream, variants
+from tools.pages import outcomes, public, upstream, variants
 from tools.pages.essence import PAIR, essence
 from tools.pages.reasons import LESSONS, reasons
 from tools.pages.symptoms import symptoms_by_kind
@@ -35,7 +35,7 @@ from tools.run.stages import (
 
 PAGES = ["README.md", "SCALING.md", "SYMPTOMS.md", "exercises/README.md"]
 PAGES += ["transformer/README.md", "beyond/README.md", "beyond/UPSTREAM.md"]
-PAGES += ["beyond/own_script/README.md"]
+PAGES += ["beyond/own_script/README.md", "beyond/own_script/PUBLIC.md"]
 PAGES += ["beyond/own_script/DETAILS.md", "beyond/own_script/INSPECT.md"]
 PAGES += ["03_dp/DETAILS.md", "04_ddp/DETAILS.md", "beyond/07_fsdp/DETAILS.md"]
 PAGES += [f"{folder(stage).relative_to(ROOT)}/README.md" for stage in EVERY.values()]
@@ -150,6 +150,7 @@ BLOCKS = {
     "exercises": exercises,
     "rates": rates,
     "symptoms": symptoms_by_kind,
+    "public": public.public,
     "upstream": upstream.upstream,
     "variant": variants.variant,
     "variants": variants.variants,

@@ -41,6 +41,7 @@ CONTENTS = {  # caption -> the pages below it, in the table of contents
         *pages_of(BEYOND.values()),
         "beyond/own_script/README",
         "beyond/own_script/INSPECT",
+        "beyond/own_script/PUBLIC",
         "beyond/own_script/DETAILS",
     ],
     "The second curve": ["transformer/README", *pages_of(TRANSFORMER.values())],
