@@ -15,7 +15,9 @@ runs       three runs of the script, and what they show
 rank       what a rank does before the script begins
 files      what the script writes goes to a folder of the run's own
 pretend    a script that asks for GPUs gets CPUs
+origins    where it makes networks and samplers, and sets seeds
 loaders    what is written down of its loaders
+sharded    what is written down of FSDP
 hooks      what is written down of its network, optimizers and the rest
 samples    digests of samples and random generators, which both use
 numbers    what one rank prints, and what the others would

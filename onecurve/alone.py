@@ -73,6 +73,7 @@ def judge(ranks, others):
     if all(fits(name, given, parts, weights, same) for name in best):
         found = by_weights(ranks, others, weights / share)
     found = found or finding("gradient", ranks[0]["line"], details, ranks=len(ranks))
+    found.details += exchange.reduced(ranks[0])
     found.details.append(f"{len(best)} of {len(given)} parameters: {some(best)}")
     return found
 
@@ -168,11 +169,11 @@ def by_weights(ranks, others, weights):
     if is_about(total, 1):
         return by_counts(ranks, others, of_ranks)
     if is_about(total, count):
-        return finding("added", line, ranks=count)
+        return finding("added", line, exchange.reduced(ranks[0]), ranks=count)
     told = f"direction equal, length {total:.6f}"
     if is_about(total * count, 1):
         told += f": a factor of {count}, the world size, is missing"
-    return finding("gradient", line, [told], ranks=count)
+    return finding("gradient", line, [told, *exchange.reduced(ranks[0])], ranks=count)
 
 
 def by_counts(ranks, others, weights):

@@ -11,7 +11,7 @@ from onecurve.hooks import Hooks
 from onecurve.replace import replace
 from onecurve.samples import changed, generator_states, generators
 
-STEPS = 6  # that are compared
+STEPS = 12  # that are compared
 NUMBERS = 2_000_000  # of each tensor that are kept, evenly spaced
 BEGIN = "generators.pt"  # where their states are when an optimizer is made
 LOSSES = ["cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss"]
@@ -30,7 +30,7 @@ class Steps(Hooks):
         self.unclipped = {}  # id of a parameter -> its gradient before clipping
         self.own = OwnGradients()
         self.known = set()  # ids of the parameters whose gradients DDP exchanges
-        self.since = {}  # the latest step: "past", "unsynced", "clipped": lines
+        self.since = {}  # the latest step: "past", "unsynced", "clipped" ...: lines
         self.losses = []  # of the backward passes since the latest step
         self.sums = []  # of the losses of all samples, or tokens, since then
         self.in_loss = False
@@ -77,6 +77,9 @@ class Steps(Hooks):
     def backward(self, original, loss, *args, **options):
         """Around Tensor.backward."""
         outermost = not self.in_backward
+        if outermost:
+            self.since["early"] = self.since.get("clipped")
+            self.since["backward"] = self.line()
         if outermost and not self.losses:
             self.passes_begin()
         super().backward(original, loss, *args, **options)
@@ -110,6 +113,13 @@ class Steps(Hooks):
         if torch.is_grad_enabled() and any(network is one for one in self.wrapped):
             self.since["past"] = self.line()
         return super().network_call(original, network, *args, **kwargs)
+
+    def write_call(self, name, given):
+        """Remember where the script exchanges gradients by itself."""
+        super().write_call(name, given)
+        tensor = given.get("tensor")
+        if name == "all_reduce" and self.own.is_of_gradients(tensor):
+            self.since["reduced"] = self.line()
 
     def drawn(self):
         """Remember that the script draws random numbers between batch and step."""
@@ -175,7 +185,7 @@ class Steps(Hooks):
             "weights": weights,
             "taken": self.taken,
             "lost": self.lost or bool(changed(self.states or {}, generator_states())),
-            "line": self.line(),
+            "line": self.since.get("backward") or self.line(),
         }
         self.keep(f"gradients{self.steps}.pt", facts)
 

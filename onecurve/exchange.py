@@ -39,6 +39,13 @@ class OwnGradients:
                 self.watched[id(one)] = one
                 one.register_hook(partial(self.add, one))
 
+    def is_of_gradients(self, tensor):
+        """Return whether a tensor is a gradient, or as long as all of them."""
+        gradients = [one.grad for one in self.watched.values() if one.grad is not None]
+        if any(tensor is one for one in gradients):
+            return True
+        return tensor.numel() == sum(one.numel() for one in gradients)
+
     def add(self, parameter, gradient):
         """Add a gradient that a backward pass has computed."""
         key = id(parameter)
@@ -76,9 +83,12 @@ def compare(steps):
         if off:
             return count, describe(ranks, off)
         if abs(factor / len(ranks) - 1) < ROUNDED:
-            return count, finding("added", ranks[0]["line"], ranks=len(ranks))
+            details = reduced(ranks[0])
+            found = finding("added", ranks[0]["line"], details, ranks=len(ranks))
+            return count, found
         # what a script scales afterwards was exchanged; shards are not known here
-        count += set(ranks[0]["given"]) <= set(names_of(ranks))
+        whole = set(ranks[0]["given"]) <= set(names_of(ranks))
+        count += whole and abs(factor - 1) < ROUNDED
     return count, None
 
 
@@ -88,6 +98,12 @@ def kept_gradients(steps):
     if len(kept) > len(steps) / 2:
         return finding("kept", kept[0]["line"])
     return None
+
+
+def reduced(step):
+    """Return a line, or none, on where the script exchanges gradients by itself."""
+    line = step["since"].get("reduced")
+    return [f"they are exchanged at {line}"] if line else []
 
 
 def best_factor(ranks):
@@ -167,8 +183,13 @@ def describe(ranks, names):
     alone = all(is_alone(rank, name) for rank in ranks for name in names)
     if alone and are_given_alike(ranks, names):
         return finding("clip", first["since"]["clipped"], details)
+    since = first["since"]
+    if since.get("early"):
+        details.append("clipped before the last backward() of the step")
+        return finding("clip", since["early"], details)
     cause, repair = cause_of(first, names, alone)
-    return finding("exchange", first["line"], [*details, cause], repair=repair)
+    line = since.get("reduced") or first["line"]
+    return finding("exchange", line, [*details, cause], repair=repair)
 
 
 def held_by(rank, names):
@@ -200,6 +221,8 @@ def cause_of(rank, names, alone):
     """
     since = rank["since"]
     unknown = [name for name in names if name not in rank["wrapped"]]
+    if alone and since.get("reduced"):
+        return "what is exchanged here is not all", "exchange each gradient"
     if alone and not rank["wrapped"]:
         return "no module is wrapped in DDP", None
     if alone and unknown:

@@ -49,8 +49,10 @@ def compare(several, one, ranks):
                 why = why_not(ours, theirs, same)
                 if why:
                     return equal, None, why
-                details = difference(*pair, names, ranks)
-                return 0, finding("gradient", ours["line"], details, ranks=ranks), None
+                details = difference(*pair, names, ranks) + exchange.reduced(ours)
+                clipped = ours["since"].get("clipped") if pair is after else None
+                line = clipped or ours["line"]
+                return 0, finding("gradient", line, details, ranks=ranks), None
         equal += 1
     return equal, None, None if equal else "on one rank, it takes no step"
 

@@ -7,11 +7,13 @@ import torch
 
 from onecurve.events import digest, local_part, tensors_in
 from onecurve.loaders import Loaders
+from onecurve.origins import origin
 from onecurve.pretend import UnsyncedBatchNorm
 from onecurve.replace import replace
 from onecurve.samples import changed, generator_states, rows
+from onecurve.sharded import Sharded
 
-MOST_STEPS = 24  # of a script that has no epochs
+MOST_STEPS = 32  # of a script that has no epochs
 
 
 class Hooks(Loaders):
@@ -23,12 +25,13 @@ class Hooks(Loaders):
         self.types = {}  # id of a wrapper -> the types of what it wrapped
         self.networks = []  # that were called for training
         self.optimized = set()  # ids of the parameters that optimizers have
+        self.sharded = Sharded(log)
         self.stepping = 0  # an optimizer may call the step of another
 
     def install(self):
         """Put the methods below in place."""
         super().install()
-        replace("torch.distributed.fsdp:fully_shard", self.shard)
+        self.sharded.install()
         replace("torch.nn:Module.load_state_dict", self.load)
         replace("torch.distributed.algorithms.join:Join.__enter__", self.join)
         parallel = "torch.distributed.tensor.parallel"
@@ -46,11 +49,6 @@ class Hooks(Loaders):
         replace("torch.optim:Optimizer.__init__", self.made)
         replace(f"{schedulers}:LRScheduler.step", self.schedule)
         replace(f"{schedulers}:ReduceLROnPlateau.step", self.schedule_by)
-
-    def shard(self, original, *args, **options):
-        """Around fully_shard."""
-        self.log.write("shard")
-        return original(*args, **options)
 
     def load(self, original, module, state_dict, *args, **options):
         """Around the loading of weights: with strict=False, none may fit in silence."""
@@ -145,12 +143,16 @@ class Hooks(Loaders):
                 drawn=changed(before, after),
                 before=changed(self.states or before, before),
                 rows=rows([*args, *kwargs.values()]),
+                made=origin(network),
+                id=id(network),
                 **({} if torch.is_grad_enabled() else state_of(network)),
             )
             self.states = after
 
     def training_begins(self, network):
         """Before a pass for training: write down with which weights it begins."""
+        if not self.networks:
+            self.sharded.training_begins()
         if not any(network is one for one in self.networks):
             self.networks.append(network)
         self.write_weights(network, self.batch)
@@ -159,8 +161,10 @@ class Hooks(Loaders):
         """Write down the weights that all ranks have whole, at a batch or the end."""
         weights = weights_of(network, lambda parameter: parameter.requires_grad)
         which = [network is one for one in self.networks].index(True)
+        made = origin(getattr(network, "module", network))
         place = [which, *batch]
-        self.log.write("weights", place=place, steps=self.steps, weights=weights)
+        facts = {"steps": self.steps, "weights": weights, "made": made}
+        self.log.write("weights", place=place, **facts)
 
     def script_ends(self):
         """When the script has come to its end: write down with which weights."""
@@ -258,7 +262,8 @@ class Hooks(Loaders):
         groups = optimizer.param_groups
         rates = [float(group["lr"]) for group in groups]
         bases = [float(group.get("initial_lr", group["lr"])) for group in groups]
-        self.log.write("step", line=self.line(), rates=rates, bases=bases)
+        facts = {"rates": rates, "bases": bases, "id": id(optimizer)}
+        self.log.write("step", line=self.line(), **facts)
         self.states = generator_states()
         if self.end and self.steps >= MOST_STEPS:
             self.finish()

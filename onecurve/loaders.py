@@ -9,14 +9,18 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from onecurve.events import OWN
+from onecurve.origins import Origins, origin
 from onecurve.recorder import Recorder
 from onecurve.replace import replace
-from onecurve.samples import changed, generator_states, share_of
+from onecurve.samples import changed, generator_states, rows, share_of
 
 MOST = 200_000  # batches, or samples, of an epoch whose indices are looked at
 EVALUATION_BATCHES = 6  # of an evaluation
 EPOCH_STEPS = 4  # of an epoch
-EPOCHS = 2  # of training
+STREAM_STEPS = 16  # of one of a stream, which may evaluate and save in its midst
+EPOCHS = 2  # of training that have so many steps
+MOST_EPOCHS = 8
+MOST_STREAMED = 500  # batches of a stream that are looked at
 
 
 def in_loop(frame):
@@ -50,13 +54,16 @@ class Loaders(Recorder):
         self.states = None  # of the generators, after a batch, a pass or a step
         self.readings = Counter()  # line of a loader -> how often it was iterated over
         self.trained = Counter()  # line of a loader -> epochs of training
+        self.lengths = []  # of loaders, as the script was told
         self.open = {}  # line of a loader -> its epoch that is being read
 
     def install(self):
         """Put the methods below in place."""
         super().install()
+        Origins(self.log).install()
         replace("torch.utils.data:DataLoader.__init__", self.loader_init)
         replace("torch.utils.data:DataLoader.__iter__", self.loader_iter)
+        replace("torch.utils.data:DataLoader.__len__", self.loader_length)
         loading = "torch.utils.data.dataloader"
         single = f"{loading}:_SingleProcessDataLoaderIter"
         replace(f"{single}.__init__", self.list_indices)
@@ -70,16 +77,36 @@ class Loaders(Recorder):
         """Around the constructor of a loader."""
         original(loader, *args, **options)
         loader.line = self.line()
+        loader.dealt = loader.line  # where it is said who takes what
+        for sampler in loader.sampler, loader.batch_sampler:
+            made = origin(sampler)
+            if made and made != loader.line:  # by the script, not by the loader
+                loader.dealt = made
+
+    def loader_length(self, original, loader):
+        """Around the number of batches that a loader says it has."""
+        length = original(loader)
+        if self.log.frame() and length not in self.lengths:
+            self.lengths.append(length)
+            self.log.write("length", length=length)
+        return length
 
     def loader_iter(self, original, loader):
         """Around the beginning of an epoch; ends all where enough were trained."""
         self.left_early(loader.line)
-        if self.end and self.trained[loader.line] >= EPOCHS:
+        if self.end and self.trained[loader.line] >= MOST_EPOCHS:
             self.finish()
         self.readings[loader.line] += 1
         self.loader_line = loader.line  # workers, which start now, know it, too
         reading = original(loader)
         reading.batches = 0
+        reading.dealt = loader.dealt
+        reading.rows = []  # of a stream: for each batch, digests of its samples
+        reading.steps = EPOCH_STEPS
+        if isinstance(loader.dataset, IterableDataset):
+            reading.steps = STREAM_STEPS
+        if self.trained[loader.line] >= EPOCHS:
+            reading.steps = 1  # so that the script comes to its end
         reading.grad = torch.is_grad_enabled()
         reading.before = self.steps, self.backwards, self.passes
         reading.facts = {
@@ -116,7 +143,7 @@ class Loaders(Recorder):
         evaluates = self.backwards == backwards and self.passes > passes
         if evaluates and reading.batches >= EVALUATION_BATCHES:
             return True
-        return self.steps - steps >= EPOCH_STEPS
+        return self.steps - steps >= reading.steps
 
     def next_batch(self, original, reading):
         """Around the reading of a batch; ends an epoch after some steps."""
@@ -129,6 +156,8 @@ class Loaders(Recorder):
         except StopIteration:
             self.reading_ends(reading)
             raise
+        if reading.share["indices"] is None and len(reading.rows) < MOST_STREAMED:
+            reading.rows.append(rows(batch))
         self.batch_came(reading)
         return batch
 
@@ -152,7 +181,9 @@ class Loaders(Recorder):
         if self.passes == passes:  # all batches first, as in list(loader)
             trained = reading.grad
         self.trained[reading.facts["line"]] += trained
-        self.log.write("read", **reading.facts, **reading.share, trained=trained)
+        facts = {**reading.facts, **reading.share, "dealt": reading.dealt}
+        facts["rows"] = reading.rows
+        self.log.write("read", **facts, trained=trained)
 
     def fetch(self, original, fetcher, indices):
         """Around the reading of samples, in this process or in a worker."""

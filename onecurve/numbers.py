@@ -11,6 +11,7 @@ import os
 import re
 import sys
 import time
+import types
 from collections import Counter
 from itertools import islice
 from pathlib import Path
@@ -27,6 +28,8 @@ ALLOWED += ast.Compare, ast.cmpop, ast.BoolOp, ast.boolop, ast.Call, ast.expr_co
 # Decorators of functions for one rank, and the condition under which they are called.
 KEPT = "rank_?(zero|0)|(main|master|primary)_?(process|only|rank)|on_?(main|master)"
 OF_ONE = "0 == rank"
+READS = "eval", "train", "state_dict"  # methods that change no weights
+TRAINED = torch.nn.Module, torch.optim.Optimizer
 MOST = 200  # times that a line is looked at
 MOST_ITEMS = 50  # of a dict or a list
 
@@ -85,8 +88,42 @@ def values_in(body):
     return {text: line for text, line in used.items() if text not in made}
 
 
+def changed_in(body):
+    """Return {object that statements change: line}, a text: called, set, looped over.
+
+    Each also stands for what it is an attribute or an item of.
+    """
+    found = {}
+    for statement in body:
+        for node in ast.walk(statement):
+            owners = []
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+                called = node.value.func
+                if isinstance(called, ast.Attribute) and called.attr not in READS:
+                    owners = [called.value]
+            elif isinstance(node, ast.Assign):
+                owners = node.targets
+            elif isinstance(node, ast.AugAssign):
+                owners = [node.target]
+            elif isinstance(node, ast.For):
+                owners = [node.iter]
+            for owner in owners:
+                for one in ast.walk(owner):
+                    if isinstance(one, VALUES) and isinstance(one.ctx, ast.Load):
+                        found.setdefault(ast.unparse(one), one.lineno)
+    return found
+
+
+def held_by(value):
+    """Return the ids of the networks and optimizers that a value is or has."""
+    if isinstance(value, types.ModuleType):
+        return []
+    held = [value, *getattr(value, "__dict__", {}).values()]
+    return [id(one) for one in held if isinstance(one, TRAINED)]
+
+
 def branches(text):
-    """Return {line: [(condition, values_in)]} of what only some ranks execute.
+    """Return {line: [(condition, values_in, changed_in)]} of what some ranks execute.
 
     At an `if`: what it holds, and what comes after it where it leaves. At a call of a
     function that its decorator keeps for one rank: that line, under OF_ONE.
@@ -104,7 +141,7 @@ def branches(text):
             body = getattr(node, name, None)
             for number, one in enumerate(body if isinstance(body, list) else [], 1):
                 parts = parts_of(one, body[number:], of_one)
-                values = [(asked, values_in(code)) for asked, code in parts]
+                values = [(asked, values_in(to), changed_in(to)) for asked, to in parts]
                 found.setdefault(one.lineno, []).extend(values)
     return {line: parts for line, parts in found.items() if parts}
 
@@ -115,7 +152,7 @@ def parts_of(statement, rest, of_one):
     `rest` is what follows it, and `of_one` are the names of one rank's functions.
     """
     if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
-        called = ast.unparse(statement.value.func).removeprefix("self.")
+        _, _, called = ast.unparse(statement.value.func).rpartition(".")
         return [(OF_ONE, [statement])] if called in of_one else []
     if not isinstance(statement, ast.If) or not harmless(statement.test):
         return []
@@ -193,7 +230,7 @@ class Numbers:
                     self.evaluate(frame, where, *part)
         return self.line
 
-    def evaluate(self, frame, where, condition, values):
+    def evaluate(self, frame, where, condition, values, changed):
         """Write down whether this rank takes a branch, and the numbers in it."""
         variables = frame.f_globals, frame.f_locals
         if condition == OF_ONE:
@@ -208,8 +245,14 @@ class Numbers:
                 for name, value in numbers_in(text, eval(text, *variables)).items():
                     numbers[name] = value
                     lines[name] = f"{file}:{line}"
+        changes = {}
+        for text, line in changed.items() if taken else []:
+            with contextlib.suppress(Exception):
+                for one in held_by(eval(text, *variables)):
+                    changes.setdefault(one, f"{file}:{line}")
         self.log.write(
             "numbers",
+            changes=changes,
             branch=f"{where} {condition}",
             times=self.times[where],
             taken=taken,

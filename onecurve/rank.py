@@ -28,7 +28,6 @@ def prepare(rank, task):
     if task.kind == "watch":
         recorder = hooks.Hooks(log, end)
         recorder.install()
-        numbers.Numbers(log).install()
     else:
         own = folder / f"steps{rank}"
         own.mkdir()
@@ -44,6 +43,7 @@ def prepare(rank, task):
         exact.install(steps.drawn, task.double)
         if task.kind != "several" and not task.kind.startswith("split"):
             plain.install()
+    numbers.Numbers(log).install()
     files.Files(folder / "files", log).install()
     return recorder.script_ends if task.kind == "watch" else None
 

@@ -7,8 +7,8 @@ from textwrap import wrap
 LEVELS = "ERROR", "SLOW", "LOOK"
 NOT_COMPARED = "GRADIENTS NOT COMPARED"
 NOT_CHECKED = (
-    "resuming, the end of an epoch, GPUs and NCCL, means of ranks' metrics, "
-    "random numbers between batch and loss, batches without a DataLoader"
+    "resuming, the end of an epoch, GPUs and NCCL, numbers that all ranks print, "
+    "or that one prints after the steps whose gradients are compared"
 )
 MADE_OF = {
     False: "the mean of what each rank computes alone",
@@ -103,12 +103,17 @@ def samples(seen, names):
     epochs = seen.takers().first_epochs()
     lines = []
     wrong = names & {"samples", "overlap", "whole", "datasets"}
-    if epochs and not wrong:
+    if epochs and not wrong and all(epoch["identity"] for epoch in epochs):
         taken = sum(len(epoch["indices"]) for epoch in epochs)
         count = len(set().union(*(epoch["indices"] for epoch in epochs)))
         twice = taken - count or "none"
         lines.append(f"{count} samples an epoch, {twice} of them twice")
-    if epochs and len(seen.readings(0, True)) > 1 and "order" not in names:
+    orders = {}
+    for epoch in seen.readings(0, True):
+        if epoch["indices"]:
+            orders.setdefault(epoch["line"], []).append(epoch["indices"])
+    shuffled = [each for each in orders.values() if len(each) > 1]
+    if epochs and shuffled and "order" not in names:
         lines.append("a new order in each epoch")
     return lines
 

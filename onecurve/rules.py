@@ -12,6 +12,7 @@ from onecurve.findings import finding, of_each_rank
 # In names: may differ by rank.
 DIFFER = {"time", "seconds", "elapsed", "seed", "rank", "pid", "device", "gpu"}
 DIFFER |= {"sec", "speed", "throughput", "memory", "mem"}
+DIFFER |= {"lr", "rate"}  # of which the steps tell
 SMALL = 1e-6  # relative: numbers that are closer are equal
 NO_MORE = "no more"  # of the collectives that others call
 
@@ -62,12 +63,15 @@ def printed_numbers(seen, rank):
     """
     table = {}
     training = False
+    steps = 0
     for event in seen.events[rank]:
+        steps += event["kind"] == "step"
         if event["kind"] in ("before_step", "read"):
             training = event["kind"] == "before_step"
         if event["kind"] == "numbers":
             place = event["branch"], event["times"]
-            table[place] = {**event, "level": "LOOK" if training else None}
+            level = "LOOK" if training else None
+            table[place] = {**event, "level": level, "steps": steps}
     return table
 
 
@@ -75,10 +79,7 @@ def numbers_of_rank_0(seen):
     """Numbers that some ranks print though the others have others."""
     tables = [printed_numbers(seen, rank) for rank in seen.ranks]
     calls = [call["name"] for call in seen.of("collective_call")]
-    takers = {}
-    for rank, table in enumerate(tables):
-        for (branch, _), event in table.items():
-            takers.setdefault(branch, set()).update([rank] * event["taken"])
+    takers = seen.takers_of_branches()
     told = set()
     for place in sorted(set.intersection(*(set(table) for table in tables))):
         branch, _ = place
@@ -95,6 +96,40 @@ def numbers_of_rank_0(seen):
                 # after dist.reduce one rank has the sum, and may print it
                 level = "LOOK" if "reduce" in calls else events[0]["level"]
                 yield finding("printed", line, details, level, text=text)
+
+
+def numbers_by_world(several, others, steps):
+    """Numbers that rank 0 prints and that depend on the number of ranks.
+
+    `others` are Seens of one rank that has done the same for so many `steps`; or of
+    each rank's work done by one, where numbers are asked for in which these agree.
+    """
+    runs = [several, *others]
+    lengths = [[one["length"] for one in seen.of("length")] for seen in runs]
+    if any(one != lengths[0] for one in lengths):
+        return  # what is divided by them differs, and is right
+    ranks = [printed_numbers(several, rank) for rank in several.ranks]
+    alone = [printed_numbers(seen, 0) for seen in others]
+    told = set()
+    for place in ranks[0]:
+        tables = [table.get(place) for table in ranks + alone]
+        if None in tables or tables[0]["steps"] > steps or not tables[0]["taken"]:
+            continue
+        numbers = [table["numbers"] for table in tables]
+        own = {text for text, _ in differing(numbers[: len(ranks)])}
+        for text, values in differing([numbers[0], *numbers[len(ranks) :]]):
+            ours, *theirs = values
+            known = close(min(theirs), max(theirs)) and text not in own | told
+            if known and ours != int(ours) and not close(ours, theirs[0]):
+                told.add(text)
+                line = tables[0]["lines"][text]
+                details = [f"{len(ranks)} ranks: {ours:.6f}", f"one: {theirs[0]:.6f}"]
+                yield finding("by_world", line, details, text=text)
+
+
+def close(ours, theirs):
+    """Return whether two numbers are equal but for rounding."""
+    return abs(ours - theirs) <= SMALL * max(abs(ours), abs(theirs))
 
 
 def differing(tables):
@@ -132,6 +167,8 @@ def other_batches(seen):
 
 RULES = [
     steps.weights_differ,
+    steps.parts_of_models,
+    steps.parts_saved,
     steps.no_gradients,
     steps.gradients_zero,
     steps.left_out,
@@ -143,6 +180,7 @@ RULES = [
     other_batches,
     shares.numbers_of_batches,
     shares.same_order,
+    shares.same_stream,
     shares.same_random_numbers,
     steps.exchanges,
     steps.clipped_alone,
@@ -165,6 +203,7 @@ OF_TAKERS = [  # of the ranks that take batches of their own
 OF_ONE = [  # one rank tells these
     steps.no_gradients,
     shares.same_order,
+    shares.same_stream,
     gradient_cut,
     nothing_loaded,
 ]

@@ -230,5 +230,10 @@ def inspect(command, folder, compare=True):
         return Inspection(seen, found)
     told = compare_gradients(command, folder, bool(seen.of("split")))
     several = read_seen(folder / "several", command.ranks)
-    found += steps.rates_by_world(several, read_seen(folder / "one", 1))
+    one = read_seen(folder / "one", 1)
+    found += steps.rates_by_world(several, one)
+    alone = [f"alone{rank}" for rank in range(command.ranks)]
+    others = [one] if told.equal else [read_seen(folder / name, 1) for name in alone]
+    known = told.equal or (0 if told.of_whole else told.alone)
+    found += rules.numbers_by_world(several, others, known) if known else []
     return Inspection(seen, name_what_follows(told.findings + found), told)

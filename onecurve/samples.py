@@ -6,6 +6,7 @@ import random
 import sys
 
 import torch
+from torch.utils._pytree import tree_leaves
 from torch.utils.data import Subset, default_convert
 
 from onecurve.events import digest, tensors_in
@@ -76,8 +77,16 @@ def rows(value):
     with torch._C.DisableTorchFunction():
         for tensor in tensors_in(value):
             if tensor.dim() and tensor.numel():
-                return [digest(row) for row in tensor]
+                return [digest(unpadded(row)) for row in tensor]
     return []
+
+
+def unpadded(row):
+    """Return a row of whole numbers without the zeros at its end, which may pad it."""
+    if row.dim() != 1 or row.is_floating_point():
+        return row
+    last = row.nonzero()[-1:].flatten()
+    return row[: int(last[0]) + 1] if len(last) else row[:1]
 
 
 def flat(indices):
@@ -123,9 +132,25 @@ def identity(dataset):
 def contents(dataset, indices):
     """Return digests of samples, by the same random numbers; none where that fails."""
     found = []
-    with contextlib.suppress(Exception):  # whatever a data set makes of it
+    try:
         for index in indices:
             with own_generators():
-                tensors = tensors_in(default_convert(dataset[index]))
-            found.append(digest_of([digest(tensor) for tensor in tensors]))
+                leaves = tree_leaves(default_convert(dataset[index]))
+            found.append(digest_of([digest_of_leaf(one) for one in leaves]))
+    except Exception:  # noqa: BLE001, whatever a data set makes of it
+        return []
     return found
+
+
+def digest_of_leaf(value):
+    """Return a digest of a tensor, a text, a number or a picture.
+
+    Raises TypeError for anything else: its text may differ by process.
+    """
+    if isinstance(value, torch.Tensor):
+        return digest(value)
+    if hasattr(value, "tobytes"):
+        return digest_of(value.tobytes())
+    if value is None or isinstance(value, str | bytes | int | float):
+        return digest_of(value)
+    raise TypeError(f"a sample holds a {type(value).__name__}")

@@ -31,6 +31,44 @@ class Seen:
         """Return the events of a kind on a rank, in order."""
         return [event for event in self.events[rank] if event["kind"] == kind]
 
+    def lines_of(self, kind, **facts):
+        """Return the lines of the events of a kind on rank 0 that have these facts."""
+        events = [one for one in self.of(kind) if facts.items() <= one.items()]
+        return [event["line"] for event in events]
+
+    def scheduled(self, number):
+        """Return how often rank 0 has stepped schedulers before a step, from 1 on."""
+        count = 0
+        for event in self.events[0]:
+            count += event["kind"] == "schedule"
+            number -= event["kind"] == "step"
+            if not number:
+                break
+        return count
+
+    def takers_of_branches(self):
+        """Return {branch: ranks that take it} of the conditions that name a rank."""
+        found = {}
+        for rank in self.ranks:
+            for event in self.of("numbers", rank):
+                found.setdefault(event["branch"], set()).update([rank] * event["taken"])
+        return found
+
+    def done_by_some(self, objects):
+        """Return where only some ranks change an object, and a line on the condition.
+
+        `objects` has its id on each rank. (None, []) where none does.
+        """
+        takers = self.takers_of_branches()
+        for rank in objects:
+            for event in self.of("numbers", rank):
+                line = event["changes"].get(str(objects[rank]))
+                ranks = sorted(takers[event["branch"]])
+                if line and 0 < len(ranks) < len(self.events):
+                    place, _, _ = event["branch"].partition(" ")
+                    return line, [f"on ranks {ranks} alone, by {place}"]
+        return None, []
+
     def collective_calls(self):
         """Return for each rank a list of events, one per call of a collective.
 
@@ -72,16 +110,21 @@ class Seen:
         read = self.of("read", rank)
         return [event for event in read if event["trained"] == trained]
 
-    def first_epochs(self):
+    def first_epochs(self, number=0):
         """Return each rank's first epoch of training whose indices are known.
 
-        Nothing where a rank has none.
+        Or a later one, by its `number`. Nothing where a rank has none.
         """
         found = []
         for rank in self.ranks:
             known = [one for one in self.readings(rank, True) if one["indices"]]
-            found += known[:1]
+            found += known[number : number + 1]
         return found if len(found) == len(self.ranks) else []
+
+    def streamed(self, rank):
+        """Return the epochs of training of a stream, the first one's: as events."""
+        read = [one for one in self.readings(rank, True) if any(one["rows"])]
+        return [one for one in read if one["line"] == read[0]["line"]]
 
     def batches_begun(self):
         """Yield {rank: event}: the weights with which ranks begin the same batch.

@@ -4,6 +4,8 @@ from collections import Counter
 
 from onecurve.findings import finding
 
+FEW = 6  # samples of a stream that may be equal by chance
+SHARED = 0.1  # of a stream
 SPARE = 64  # samples that dealing leaves over, or adds
 ONCE = "a sampler for all of the data, or a part of it for each rank, not both"
 ALIKE = "order the data set alike on all ranks, by a generator with one seed"
@@ -20,12 +22,17 @@ def sliced(seen, size):
 
 
 def samples_shared(seen):
-    """Samples that several ranks train on in the same epoch."""
-    epochs = seen.first_epochs()
-    if len({epoch["identity"] for epoch in epochs}) > 1:
-        yield from own_data(epochs)
-    elif epochs:
-        yield from judge_shares(epochs, sliced(seen, epochs[0]["sizes"][0]))
+    """Samples that several ranks train on in the same epoch, of the first two."""
+    for number in range(2):
+        epochs = seen.first_epochs(number)
+        found = []
+        if len({epoch["identity"] for epoch in epochs}) > 1:
+            found = [*own_data(epochs)]
+        elif epochs:
+            found = [*judge_shares(epochs, sliced(seen, epochs[0]["sizes"][0]))]
+        yield from found
+        if found:
+            return
 
 
 def own_data(epochs):
@@ -58,7 +65,7 @@ def judge_shares(epochs, are_sliced):
     lists = [epoch["indices"] for epoch in epochs]
     counts = Counter(index for one in lists for index in set(one))
     twice = sum(count > 1 for count in counts.values())
-    line = epochs[0]["line"]
+    line = epochs[0]["dealt"]
     size = epochs[0]["size"]
     details = [f"{size} samples, {[len(one) for one in lists]} taken by the ranks"]
     drawn_again = any(len(set(one)) < len(one) for one in lists)
@@ -78,12 +85,64 @@ def other_samples_shared(seen):
     """The same samples on all ranks, of a stream or without a DataLoader."""
     if any(epoch["indices"] for epoch in seen.readings(0, True)):
         return
+    streams = [seen.streamed(rank)[:1] for rank in seen.ranks]
+    if all(streams):
+        yield from judge_streams(seen, [epochs[0] for epochs in streams])
+        return
     passes = list(seen.training_passes())
     drawn = any(one["drawn"] for one in seen.of("pass"))
     if not passes or not seen.of("step") or (losses_differ(seen) and not drawn):
         return
     if same_rows(passes):
         yield finding("samples", seen.of("pass")[0]["line"])
+
+
+def judge_streams(seen, epochs):
+    """Judge what the ranks take of streams: by the samples, which have no indices."""
+    line = epochs[0]["dealt"]
+    lists = [flattened(epoch["rows"]) for epoch in epochs]
+    shortest = min(len(one) for one in lists)
+    if all(one[:shortest] == lists[0][:shortest] for one in lists):
+        if not sliced(seen, len(epochs[0]["rows"][0])):
+            yield finding("samples", line)
+        return
+    # until a rank has one again: a new pass, say, in which the others' come to it
+    once = min(once_only(one) for one in lists)
+    counts = Counter(row for one in lists for row in one[:once])
+    twice = sum(count > 1 for count in counts.values())
+    if twice > max(SHARED * once, FEW):
+        told = f"of the first {once} samples of each rank, {twice} are on several"
+        yield finding("overlap", line, [told], repair=ALIKE)
+
+
+def flattened(batches):
+    """Return the digests of the samples of all batches."""
+    return [row for rows in batches for row in rows]
+
+
+def once_only(rows):
+    """Return how many samples come before the first one that has been there already."""
+    met = set()
+    for number, row in enumerate(rows):
+        if row in met:
+            return number
+        met.add(row)
+    return len(rows)
+
+
+def same_stream(seen):
+    """Streams that begin anew, in an epoch or in its midst, with the same samples."""
+    epochs = seen.streamed(0)
+    for epoch in epochs[:1]:
+        again = [flattened(other["rows"]) for other in epochs[1:]]
+        first = flattened(epoch["rows"])
+        if first[:1] and first[0] in first[1:]:
+            again.append(first[first.index(first[0], 1) :])
+        for other in again:
+            length = min(len(first), len(other))
+            if length > FEW and first[:length] == other[:length]:
+                yield finding("order", epoch["dealt"], level="LOOK")
+                return
 
 
 def losses_differ(seen):
@@ -107,11 +166,12 @@ def same_order(seen):
     for epoch in seen.readings(0, True):
         if epoch["indices"]:
             orders.setdefault((epoch["line"], epoch["identity"]), []).append(epoch)
-    for (line, _), epochs in orders.items():
+    for epochs in orders.values():
         lists = [epoch["indices"] for epoch in epochs]
         if len(lists) > 1 and lists[0] == lists[1]:
             is_sorted = lists[0] == sorted(lists[0])
-            yield finding("order", line, level="LOOK" if is_sorted else None)
+            level = "LOOK" if is_sorted else None
+            yield finding("order", epochs[0]["dealt"], level=level)
 
 
 def same_random_numbers(seen):
@@ -123,12 +183,25 @@ def same_random_numbers(seen):
         fetches.append(sorted(of_training, key=lambda one: one["worker"] or 0))
     passes = list(seen.training_passes())
     fetches = list(zip(*fetches, strict=False))
-    yield from alike(fetches, "drawn", "augmentation")
+    seeded = seeds_set_alike(seen)
+    yield from alike(fetches, "drawn", "augmentation", seeded)
     loads = bool(lines)
     if loads or not same_rows(passes):  # else it is those samples that are drawn
         what = "random numbers for different samples"
-        yield from alike(passes, "before", what, None if loads else "LOOK")
-    yield from alike(passes, "drawn", "dropout, or what else the network draws")
+        yield from alike(passes, "before", what, seeded, None if loads else "LOOK")
+    yield from alike(passes, "drawn", "dropout, or what else the network draws", seeded)
+
+
+def seeds_set_alike(seen):
+    """Return {generator: line} where all ranks have given it the same seed, at last."""
+    last = []
+    for each in seen.on_all("seeded"):
+        last.append({one["generator"]: (one["seed"], one["line"]) for one in each})
+    found = {}
+    for generator, (seed, line) in last[0].items():
+        if all(one.get(generator, (None,))[0] == seed for one in last):
+            found[generator] = line
+    return found
 
 
 def same_rows(passes):
@@ -136,8 +209,11 @@ def same_rows(passes):
     return all(one["rows"] == each[0]["rows"] for each in passes for one in each)
 
 
-def alike(events, name, what, level=None):
-    """Compare the states from which the generators of all ranks were drawn."""
+def alike(events, name, what, seeded, level=None):
+    """Compare the states from which the generators of all ranks were drawn.
+
+    `seeded` has the lines that gave generators the same seed on all ranks.
+    """
     same = Counter()
     first = []
     times = 0
@@ -151,15 +227,16 @@ def alike(events, name, what, level=None):
             same[generator] += alike
             if alike and times == 1:
                 first.append(generator)
-    details = []
-    for generator, count in same.items():
-        if count * 3 > times:
-            details.append(f"generator {generator}: {count} of {times} times")
-    if details:
-        yield finding("random", line, details, level, what=what)
-    elif first:
+    often = [name for name, count in same.items() if count * 3 > times]
+    details = [f"generator {one}: {same[one]} of {times} times" for one in often]
+    if first and not often:
         told = f"at first, generator {', '.join(first)}; then they draw unlike often"
-        yield finding("random", line, [told], "LOOK", what=what)
+        details = [told]
+        level = "LOOK"
+    if details:
+        cause = seeded.get((often or first)[0])
+        details += [f"drawn at {line}"] if cause else []
+        yield finding("random", cause or line, details, level, what=what)
 
 
 def evaluated_twice(seen):

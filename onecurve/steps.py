@@ -4,28 +4,65 @@ from onecurve.findings import finding, of_each_rank, some
 from onecurve.seen import first_split
 
 RATES = "set the same learning rate on every rank, in each step"
+UNCHANGED = "change no weights between the wrapper and the first step"
 
 
 def weights_differ(seen):
     """Ranks that begin a batch, or end, with other weights than another rank."""
+    begun = None
     for by_rank in seen.batches_begun():
         number = max(event["steps"] for event in by_rank.values())
         name = first_split([event["weights"] for event in by_rank.values()])
         if name and number:  # before the first step, others may come yet
-            idle = [rank for rank, event in by_rank.items() if not event["steps"]]
-            latest = []
-            for rank, event in by_rank.items():
-                if rank not in idle:
-                    latest.append(seen.of("step", rank)[event["steps"] - 1])
-            rates = [step["rates"] for step in latest]
-            differ = any(one != rates[0] for one in rates)
             details = [f"the first: {name}"]
-            details += [f"ranks {idle} have taken no step"] if idle else []
-            details += [f"the learning rates differ: {rates}"] if differ else []
-            repair = RATES if differ else None
-            line = latest[0]["line"]
+            line, told, repair = why_weights_differ(seen, by_rank, begun)
+            details += told
             yield finding("weights", line, details, repair=repair, number=number)
             return
+        begun = by_rank if name else begun
+
+
+def why_weights_differ(seen, by_rank, begun):
+    """Return (line, details, repair or None) for weights that differ.
+
+    `by_rank` has the first event of each rank that says so after a step, `begun` those
+    before the first step, or None.
+    """
+    if begun:
+        told = ["they differ before the first step"]
+        for wrapper in seen.of("ddp"):
+            return wrapper["line"], [*told, "DDP has made them equal here"], UNCHANGED
+        return begun[0]["made"], told, None
+    idle = [rank for rank, event in by_rank.items() if not event["steps"]]
+    latest = {}
+    for rank, event in by_rank.items():
+        if rank not in idle:
+            latest[rank] = seen.of("step", rank)[event["steps"] - 1]
+    rates = [step["rates"] for step in latest.values()]
+    line = latest[min(latest)]["line"]
+    if idle:
+        return line, [f"ranks {idle} have taken no step"], None
+    if all(one == rates[0] for one in rates):
+        return line, [], None
+    told = [f"the learning rates differ: {rates}"]
+    alone, where = seen.done_by_some({rank: one["id"] for rank, one in latest.items()})
+    return alone or line, told + where, RATES
+
+
+def parts_of_models(seen):
+    """FSDP of weights that differ between the ranks: it makes them no single model."""
+    for each in seen.together("sharded"):
+        name = first_split([event["weights"] for event in each])
+        if name:
+            yield finding("parts", each[0]["line"], name=name.partition(",")[0])
+            return
+
+
+def parts_saved(seen):
+    """Parts of sharded weights that some ranks save, and others do not."""
+    saved = [events for events in seen.on_all("saved_part") if events]
+    if 0 < len(saved) < len(seen.ranks):
+        yield finding("parts_saved", saved[0][0]["line"])
 
 
 def rates_by_world(several, one):
@@ -34,14 +71,13 @@ def rates_by_world(several, one):
     for number, (ours, theirs) in enumerate(pairs, start=1):
         if ours["rates"] != theirs["rates"]:
             of_schedule = ours["bases"] == theirs["bases"]
-            lines = [ours["line"]]
-            for event in several.of("made"):
-                if event["schedules"] == of_schedule:
-                    lines.append(event["line"])
             what = "the schedule" if of_schedule else "the optimizer"
             ranks = f"{ours['rates']} on {len(several.ranks)} ranks"
             told = f"step {number}: {ranks}, {theirs['rates']} on 1, by {what}"
-            yield finding("rates", lines[-1], [told])
+            made = several.lines_of("made", schedules=of_schedule)
+            if several.scheduled(number) != one.scheduled(number):
+                made = several.lines_of("schedule")  # more often for a step
+            yield finding("rates", (made or [ours["line"]])[-1], [told])
             return
 
 
@@ -50,7 +86,8 @@ def no_gradients(seen):
     steps = seen.of("before_step")
     if steps and not any(step["gradients"] for step in steps):
         details = ["it holds tensors that the model does not use any more"]
-        yield finding("no_gradient", steps[0]["line"], details)
+        made = seen.lines_of("made", schedules=False)
+        yield finding("no_gradient", made[-1] if made else None, details)
 
 
 def gradients_zero(seen):
@@ -62,7 +99,7 @@ def gradients_zero(seen):
 
 def left_out(seen):
     """Parameters of a model of which optimizers have others."""
-    made = [event["line"] for event in seen.of("made") if not event["schedules"]]
+    made = seen.lines_of("made", schedules=False)
     for event in seen.of("left"):
         names = event["names"]
         if 0 < len(names) < event["count"]:
@@ -117,7 +154,7 @@ def schedules_differ(seen):
     if len(set(counts)) > 1 and not seen.of("join") and not rates_move_alike(seen):
         most = calls[counts.index(max(counts))]
         told = of_each_rank(f"{count} times" for count in counts)
-        yield finding("schedule", most[0]["line"], told)
+        yield finding("schedule", most[min(counts)]["line"], told)
         return
     for each in seen.together("schedule"):
         numbers = [one["metric"] for one in each]
@@ -179,6 +216,13 @@ def evaluated_network(seen):
                 # of the same samples, what one rank computes may be all that counts
                 alike = all(one["rows"] == first["rows"] for one in each)
                 level = "LOOK" if alike and kind == "weights" else None
-                row = "evaluated_weights" if kind == "weights" else kind
-                yield finding(row, first["line"], level=level, name=name)
+                if kind == "buffers":
+                    yield finding(kind, first["line"], name=name)
+                else:
+                    networks = {rank: one["id"] for rank, one in enumerate(each)}
+                    alone, where = seen.done_by_some(networks)
+                    line = alone or first["made"] or first["line"]
+                    told = [*where, f"evaluated at {first['line']}"]
+                    row = "evaluated_weights"
+                    yield finding(row, line, told, level, name=name)
                 return

@@ -20,12 +20,12 @@ from tools.run.stages import script
 DATA = "--data", ROOT / "data/sample"
 CASES = read_cases()
 OK = [  # what is said of RIGHT
-    "in 6 steps the optimizer got the mean of the ranks' gradients",
-    "the gradients of 6 steps are those of one process",
-    "6 tensors of weights are equal on all ranks, in 8 steps",
+    "in 9 steps the optimizer got the mean of the ranks' gradients",
+    "the gradients of 9 steps are those of one process",
+    "6 tensors of weights are equal on all ranks, in 9 steps",
     "96 samples an epoch, none of them twice",
     "a new order in each epoch",
-    "18 collective calls, the same on every rank",
+    "24 collective calls, the same on every rank",
 ]
 NOT_BESIDE = {  # of these words, and what is found where they are not so
     "got the mean": "is not given the mean|never meet|no parameter",

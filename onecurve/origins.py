@@ -1,0 +1,80 @@
+"""Where the script makes its networks and samplers, and where it sets seeds."""
+
+import sys
+
+import torch
+
+from onecurve.events import place
+from onecurve.replace import replace
+
+MADE = "_made_at"  # the attribute in which a thing keeps its line
+INSIDE = "<genexpr>", "<listcomp>", "<dictcomp>", "<lambda>"  # of a constructor
+
+
+def origin(thing):
+    """Return the line that has made a thing, such as "train.py:12", or None."""
+    return getattr(thing, "__dict__", {}).get(MADE)
+
+
+def note(thing, line):
+    """Have a thing keep its line, unless it has one, or cannot."""
+    if hasattr(thing, "__dict__"):
+        thing.__dict__.setdefault(MADE, line)
+
+
+class Origins:
+    """Notes lines, and writes the event `seeded` to a log."""
+
+    def __init__(self, log):
+        self.log = log
+
+    def install(self):
+        """Put the methods below in place."""
+        replace("torch.nn:Module.__init__", self.module)
+        replace("torch.utils.data:Sampler.__new__", self.sampler)
+        replace("copy:deepcopy", self.copy)
+        seeds = {"torch": "torch:manual_seed", "random": "random:seed"}
+        if "numpy" in sys.modules:
+            seeds["numpy"] = "numpy.random:seed"
+        for generator, name in seeds.items():
+            replace(name, self.seed_of(generator))
+
+    def module(self, original, module, *args, **options):
+        """Around the constructor of a module: who calls the outermost one counts."""
+        original(module, *args, **options)
+        note(module, self.caller(torch.nn.Module))
+
+    def sampler(self, original, kind, *args, **options):
+        """Around the making of a sampler."""
+        sampler = object.__new__(kind)
+        note(sampler, self.caller(kind))
+        return sampler
+
+    def copy(self, original, thing, *args, **options):
+        """Around copy.deepcopy: a network's is made by who makes its owner."""
+        copied = original(thing, *args, **options)
+        if isinstance(copied, torch.nn.Module):
+            copied.__dict__[MADE] = self.caller(object)
+        return copied
+
+    def seed_of(self, generator):
+        """Return what is put around the function that seeds a generator."""
+
+        def seed(original, *args, **options):
+            told = repr([*args, *options.values()])
+            line = self.log.line()
+            self.log.write("seeded", generator=generator, seed=told, line=line)
+            return original(*args, **options)
+
+        return seed
+
+    def caller(self, kind):
+        """Return the line that called the script's constructors of a kind, or None."""
+        frame = self.log.frame()
+        while frame:
+            code = frame.f_code.co_name
+            builds = code == "__init__" and isinstance(frame.f_locals.get("self"), kind)
+            if self.log.is_script(frame) and not builds and code not in INSIDE:
+                return place(frame)
+            frame = frame.f_back
+        return None

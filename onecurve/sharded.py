@@ -1,0 +1,61 @@
+"""What FSDP shards: the whole weights before, and who saves parts of them."""
+
+from onecurve.events import digest, local_part, tensors_in
+from onecurve.origins import origin
+from onecurve.replace import replace
+
+
+class Sharded:
+    """Writes the events `shard`, `sharded` and `saved_part` to a log."""
+
+    def __init__(self, log):
+        self.log = log
+        self.parts = {}  # name -> (digest of the whole, parameter, digest of the part)
+        self.made = None  # line that has made the latest module
+
+    def install(self):
+        """Put the methods below in place."""
+        replace("torch.distributed.fsdp:fully_shard", self.shard)
+        replace("torch:save", self.save)
+
+    def shard(self, original, module, *args, **options):
+        """Around fully_shard: each rank still has whole weights, to be compared."""
+        self.log.write("shard")
+        whole = {}
+        for name, parameter in module.named_parameters():
+            if not hasattr(parameter, "placements"):
+                whole[name] = digest(parameter)
+        result = original(module, *args, **options)
+        for name, parameter in module.named_parameters():
+            if name in whole:
+                part = whole[name], parameter, digest(parameter)
+                self.parts[f"{name}, number {len(self.parts)}"] = part
+        self.made = origin(module)
+        return result
+
+    def training_begins(self):
+        """Before the first training pass: what nobody has changed since is used."""
+        kept = {}
+        for name, (whole, parameter, part) in self.parts.items():
+            if digest(parameter) == part:
+                kept[name] = whole
+        if kept:
+            self.log.write("sharded", weights=kept, line=self.made)
+
+    def save(self, original, obj, *args, **options):
+        """Around torch.save."""
+        if self.parts and any(self.is_part(one) for one in tensors_in(obj)):
+            self.log.write("saved_part", line=self.log.line())
+        return original(obj, *args, **options)
+
+    def is_part(self, tensor):
+        """Return whether a tensor is a part, or the memory of one."""
+        if any(one.is_shard() for one in getattr(tensor, "placements", [])):
+            return True
+        place = tensor.untyped_storage().data_ptr()
+        for _, parameter, _ in self.parts.values():
+            own = local_part(parameter)
+            whole = own.numel() == parameter.numel()
+            if place and not whole and own.untyped_storage().data_ptr() == place:
+                return True
+        return False
