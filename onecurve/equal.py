@@ -110,6 +110,8 @@ class Steps(Hooks):
     def network_call(self, original, network, *args, **kwargs):
         """Around a call of the network: what flows into its parameters is added up."""
         self.own.watch(network.parameters())
+        if torch.is_grad_enabled() and changed(self.states or {}, generator_states()):
+            self.drawn()
         if torch.is_grad_enabled() and any(network is one for one in self.wrapped):
             self.since["past"] = self.line()
         return super().network_call(original, network, *args, **kwargs)
@@ -174,7 +176,7 @@ class Steps(Hooks):
             "given": given,
             "unclipped": unclipped,
             "own": self.own_sums(),
-            "wrapped": {self.names.get(one) for one in self.known},
+            "wrapped": {self.name_of(one, str(one)) for one in self.known},
             "since": dict(self.since),
             "losses": self.losses,
             "sums": self.sums,
@@ -197,7 +199,7 @@ class Steps(Hooks):
         """Return what this rank computed by itself, {name of a parameter: tensor}."""
         found = {}
         for one, total in self.own.sums.items():
-            found[self.names.get(one, str(one))] = thinned(total)
+            found[self.name_of(one, str(one))] = thinned(total)
         return found
 
     def step_ends(self, optimizer):

@@ -76,6 +76,8 @@ def local_part(tensor):
     tensor = tensor.detach()
     if hasattr(tensor, "to_local"):
         tensor = tensor.to_local()
+    if tensor.is_sparse:
+        tensor = tensor.to_dense()
     return torch.empty(0) if tensor.is_meta else tensor
 
 
@@ -88,6 +90,17 @@ def digest(tensor):
         flat = torch._C.TensorBase.cpu(local_part(tensor).contiguous().flatten())
         data = ctypes.string_at(flat.data_ptr(), flat.nbytes)
         return hashlib.sha256(data).hexdigest()[:12]
+
+
+def is_zero(tensor):
+    """Return whether all that this rank has of a tensor is 0."""
+    with torch._C.DisableTorchFunction():
+        return not local_part(tensor).any()
+
+
+def has_gaps(tensor):
+    """Return whether a tensor is not contiguous; a sparse one has no such thing."""
+    return not tensor.is_sparse and not tensor.is_contiguous()
 
 
 def tensors_in(value):

@@ -53,6 +53,7 @@ class OwnGradients:
         computed = gradient.detach().to_dense()
         if before is None or not before.any():
             self.sums[key] = computed.clone()
+            self.left.discard(key)  # what was left has been set to zero
         elif key in self.begun:
             self.sums[key] += computed
         else:

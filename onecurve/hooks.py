@@ -5,7 +5,7 @@ import sys
 
 import torch
 
-from onecurve.events import digest, local_part, tensors_in
+from onecurve.events import digest, has_gaps, is_zero, tensors_in
 from onecurve.loaders import Loaders
 from onecurve.origins import origin
 from onecurve.pretend import UnsyncedBatchNorm
@@ -110,7 +110,9 @@ class Hooks(Loaders):
 
     def wrapper_forward(self, original, wrapper, *args, **kwargs):
         """Around a wrapper's forward pass: its parameters are to be as it got them."""
-        moved = types_of(wrapper) != self.types[id(wrapper)]
+        wrapped = self.types[id(wrapper)]
+        now = types_of(wrapper)  # of those added since, DDP knows nothing
+        moved = any(now.get(name, kind) != kind for name, kind in wrapped.items())
         if moved and torch.is_grad_enabled():
             self.log.write("other_type", line=self.line())
         return super().wrapper_forward(original, wrapper, *args, **kwargs)
@@ -195,7 +197,7 @@ class Hooks(Loaders):
     def write_call(self, name, given):
         """Write the event for a collective, and one where it cuts off a gradient."""
         super().write_call(name, given)
-        if any(not one.is_contiguous() for one in tensors_in(list(given.values()))):
+        if any(has_gaps(one) for one in tensors_in(list(given.values()))):
             self.log.write("gaps", name=name, line=self.line())
         tensor = given.get("tensor", given.get("input_tensor"))
         has_gradient = getattr(tensor, "requires_grad", False) and tensor.numel() > 1
@@ -270,14 +272,8 @@ class Hooks(Loaders):
 
 
 def types_of(module):
-    """Return the types of a module's parameters."""
-    return [parameter.dtype for parameter in module.parameters()]
-
-
-def is_zero(tensor):
-    """Return whether all that this rank has of a tensor is 0."""
-    with torch._C.DisableTorchFunction():
-        return not local_part(tensor).any()
+    """Return the types of a module's parameters by name."""
+    return {name: parameter.dtype for name, parameter in module.named_parameters()}
 
 
 def is_replicated(parameter):

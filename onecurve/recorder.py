@@ -41,6 +41,7 @@ class Recorder:
         self.exchanging = False  # whether the next backward pass exchanges gradients
         self.in_backward = False
         self.names = {}  # id of a parameter -> its name in the network
+        self.owners = {}  # name of what is trained -> id of the parameter
 
     def install(self):
         """Put the methods below in place."""
@@ -69,11 +70,20 @@ class Recorder:
         found = {}
         for group in optimizer.param_groups:
             for parameter in group["params"]:
-                name = self.names.get(id(parameter), str(len(found)))
-                if name in found:  # of another network
-                    name = f"{name}, number {len(found)}"
-                found[name] = parameter
+                found[self.name_of(id(parameter), str(len(found)))] = parameter
         return found
+
+    def name_of(self, key, otherwise):
+        """Return the name of a parameter that is trained, which no other one has.
+
+        `key` is its id, `otherwise` its name where no network that was called has it.
+        """
+        name = self.names.get(key, otherwise)
+        number = 2
+        while self.owners.setdefault(name, key) != key:  # another network's
+            name = f"{self.names.get(key, otherwise)}, number {number}"
+            number += 1
+        return name
 
     def learn_names(self, module):
         """Remember the names of a network's parameters, those without a wrapper's."""

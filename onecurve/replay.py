@@ -73,7 +73,7 @@ class Alone(Merged):
         for key, parameter in self.own.watched.items():
             gradient = parameter.grad
             gradient = torch.zeros_like(parameter) if gradient is None else gradient
-            found[self.names.get(key, str(key))] = thinned(gradient)
+            found[self.name_of(key, str(key))] = thinned(gradient)
         return found
 
     def more_facts(self):
