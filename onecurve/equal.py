@@ -5,6 +5,7 @@ from inspect import signature
 
 import torch
 
+from onecurve.events import is_zero
 from onecurve.exact import as_read, in_double
 from onecurve.exchange import OwnGradients
 from onecurve.hooks import Hooks
@@ -34,6 +35,8 @@ class Steps(Hooks):
         self.losses = []  # of the backward passes since the latest step
         self.sums = []  # of the losses of all samples, or tokens, since then
         self.in_loss = False
+        self.trained = []  # the parameters of the latest step
+        self.shards_left = False  # whether all shards had gradients left of it
         self.short = False  # whether DDP exchanges gradients in shorter numbers
 
     def install(self):
@@ -88,7 +91,10 @@ class Steps(Hooks):
             self.pass_ends()
 
     def passes_begin(self):
-        """Before the first backward pass of a step."""
+        """Before the first backward pass of a step: look what the last one left."""
+        left = [one.grad for one in self.trained if hasattr(one, "placements")]
+        full = [grad for grad in left if grad is not None and not is_zero(grad)]
+        self.shards_left = bool(left) and len(full) == len(left)
 
     def pass_ends(self):
         """After a backward pass."""
@@ -182,7 +188,7 @@ class Steps(Hooks):
             "sums": self.sums,
             "short": self.short,
             "rates": [group["lr"] for group in optimizer.param_groups],
-            "kept": self.own.step_begins(parameters.values()),
+            "kept": self.own.step_begins(parameters.values()) or self.shards_left,
             **self.more_facts(),
             "weights": weights,
             "taken": self.taken,
@@ -190,6 +196,7 @@ class Steps(Hooks):
             "line": self.since.get("backward") or self.line(),
         }
         self.keep(f"gradients{self.steps}.pt", facts)
+        self.trained = list(parameters.values())
 
     def more_facts(self):
         """Return what else is kept of a step, as a dict."""

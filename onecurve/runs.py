@@ -157,10 +157,11 @@ def compare_gradients(command, folder, split):
     if told.why:
         return told
     own = sorted((folder / "several").glob("steps*"))
-    found = None
-    if not split:  # there, what a rank computes is a part of a gradient
-        told.exchanged, found, kept = ranks.call(EXCHANGED, own)
-        told.findings += [kept] if kept else []
+    told.exchanged, found, kept = ranks.call(EXCHANGED, own)
+    told.findings += [kept] if kept else []
+    if split:  # there, what a rank computes is a part of a gradient
+        told.exchanged = 0
+        found = None
     if found and found.level == "ERROR":
         told.findings.append(found)
         told.why = "they are not exchanged"

@@ -14,6 +14,7 @@ from rates import GRADES, at_its_line, graded
 from read_keys import CASES, read
 
 GRADED = graded("graded.json")
+NEW = sorted(graded("graded_new.json"))
 SCRIPTS = {}
 for case in sorted(GRADED):
     SCRIPTS[f"{case}: right"] = (CASES / case / "train.py").read_text()
@@ -55,6 +56,12 @@ def test_a_finding_is_at_a_line_of_the_key_or_is_not():
 @pytest.mark.parametrize("name", part("cases of the judge", SCRIPTS, 34, sources))
 def test_the_judge_says_what_was_graded(name):
     assert found_in(report_on(SCRIPTS[name])) == noted(name)["found"]
+
+
+@pytest.mark.parametrize("name", part("right scripts of later cases", NEW, 3))
+def test_a_right_script_of_the_later_cases_has_no_error(name):
+    report = report_on((CASES / name / "train.py").read_text())
+    assert report.endswith("exit status 0\n"), report
 
 
 def test_no_right_script_of_the_first_six_has_an_error():
