@@ -17,6 +17,10 @@ from tools.run.stages import ROOT, STAGES, script
 FOLDER = ROOT / "notebooks"
 FREE_GPU = "on_a_gpu"
 UNPUBLISHED = "https://github.com/OWNER/NAME"
+PYTHON = {  # any version of it
+    "kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"},
+    "language_info": {"name": "python", "pygments_lexer": "ipython3"},
+}
 TIME = re.compile(r"(\d+\.\d+ )+(?=m?s\b)")
 
 
@@ -64,7 +68,7 @@ def store(name):
             if "text" in output:
                 output.text = without_times(output.text)
     notebook.metadata["sources"] = digest(name)
-    notebook.metadata.pop("language_info", None)  # has Python's version
+    notebook.metadata |= PYTHON
     nbformat.write(notebook, FOLDER / f"{name}.ipynb")
 
 
