@@ -48,7 +48,7 @@ def test_a_module_is_inspected_from_its_folder_and_reported_as_json(tmp_path):
     assert report["verdict"] == "1 error in train.py", result.stderr
     (found,) = report["findings"]
     assert (found["name"], found["level"]) == ("exchange", "ERROR")
-    assert found["line"] == "train.py:11"
+    assert found["line"] == "train.py:10"
     assert found["details"][-1].startswith("from it follows: after step 1 the weights")
     assert (report["status"], result.returncode) == (1, 1)
     assert 0 < report["seconds"] < 600

@@ -102,7 +102,7 @@ def check_command(line, monkeypatch):
         files = [word for word in words if word.endswith((".py", ".sh"))]
         assert files and all((ROOT / file).is_file() for file in files)
     else:
-        assert first in ("export", "ls", "unshare", "ip") or line == ACTIVATE
+        assert first in ("export", "git", "ls", "unshare", "ip") or line == ACTIVATE
 
 
 def test_commands_in_the_pages_exist(monkeypatch):
