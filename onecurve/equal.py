@@ -35,7 +35,7 @@ class Steps(Hooks):
         self.losses = []  # of the backward passes since the latest step
         self.sums = []  # of the losses of all samples, or tokens, since then
         self.in_loss = False
-        self.trained = []  # the parameters of the latest step
+        self.stepped = []  # the parameters of the latest step
         self.shards_left = False  # whether all shards had gradients left of it
         self.short = False  # whether DDP exchanges gradients in shorter numbers
 
@@ -92,7 +92,7 @@ class Steps(Hooks):
 
     def passes_begin(self):
         """Before the first backward pass of a step: look what the last one left."""
-        left = [one.grad for one in self.trained if hasattr(one, "placements")]
+        left = [one.grad for one in self.stepped if hasattr(one, "placements")]
         full = [grad for grad in left if grad is not None and not is_zero(grad)]
         self.shards_left = bool(left) and len(full) == len(left)
 
@@ -196,7 +196,7 @@ class Steps(Hooks):
             "line": self.since.get("backward") or self.line(),
         }
         self.keep(f"gradients{self.steps}.pt", facts)
-        self.trained = list(parameters.values())
+        self.stepped = list(parameters.values())
 
     def more_facts(self):
         """Return what else is kept of a step, as a dict."""
