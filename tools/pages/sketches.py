@@ -39,9 +39,11 @@ def memory(moments):
 def cliff(curves):
     """Draw losses by step: {mistake: losses}, "" has those of a right run."""
     made, axis = figure(NARROW, 4)
-    colors = dict(zip(curves, ("ink", "bad", "message", "ghost"), strict=True))
+    colors = dict(zip(curves, ("ink", "bad", "bad", "ghost"), strict=True))
+    dashes = dict(zip(curves, ("-", "-", "--", "-"), strict=True))
     for name, losses in curves.items():
         style = {"color": LIGHT[colors[name]], "linewidth": 1.2 if name else 3}
+        style["linestyle"] = dashes[name]
         label = name or "right: one process, or any cut"
         axis.plot(range(1, len(losses) + 1), losses, label=label, **style)
     guess = np.log(16)
