@@ -76,7 +76,7 @@ def fine(inspection):
         return []
     gradients = inspection.gradients
     lines = []
-    learns = not names & {"no_gradient", "zero", "other_type"}
+    learns = not names & {"no_gradient", "zero", "other_type", "parts"}
     if learns and gradients.exchanged and "exchange" not in names:
         steps = counted(gradients.exchanged, "step")
         lines.append(f"in {steps} the optimizer got the mean of the ranks' gradients")
