@@ -35,9 +35,10 @@ def address():
 def source(name):
     """Return a notebook as its source says, without outputs."""
     notebook = jupytext.read(FOLDER / "source" / f"{name}.py")
+    published = address()
     for number, cell in enumerate(notebook.cells):
         cell.id = f"cell-{number}"
-        cell.source = cell.source.replace(UNPUBLISHED, address())
+        cell.source = cell.source.replace(UNPUBLISHED, published)
     return notebook
 
 

@@ -38,17 +38,19 @@ def upstream(name):
     """Return a script, and what it prints on each version, as Markdown."""
     shown = ["```python", (FOLDER / f"{name}.py").read_text().rstrip(), "```", ""]
     shown.append("```console")
-    lengths = [len(version) for version in stored()[name]]
-    for version, lines in stored()[name].items():
+    printed = stored()[name]
+    width = max(len(version) for version in printed)
+    for version, lines in printed.items():
         for line in lines:
-            shown.append(f"{version:{max(lengths)}}  {line}")
+            shown.append(f"{version:{width}}  {line}")
     return "\n".join([*shown, "```"])
 
 
 def main():
-    found = {name: stored().get(name, {}) for name in names()}
+    before = stored()
+    found = {}
     for name in names():
-        found[name][VERSION] = run(name)
+        found[name] = before.get(name, {}) | {VERSION: run(name)}
         print(name, *found[name][VERSION], sep="\n  ", flush=True)
     PRINTED.write_text(json.dumps(found, indent=1) + "\n")
 
