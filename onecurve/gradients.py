@@ -21,12 +21,17 @@ def read_steps(folders):
         yield [torch.load(path, weights_only=False) for path in paths]
 
 
-def exchanged(folders):
+def exchanged(folders, own_parts):
     """Return what `exchange.compare` does of the steps in the folders of all ranks.
 
-    And a Finding where gradients are not set to zero, or None.
+    And a Finding where gradients are not set to zero, or None. `own_parts` are the
+    names of weights that are no copies, whose gradients nobody exchanges.
     """
     steps = list(read_steps(folders))
+    for ranks in steps:
+        for facts in ranks:
+            for name in own_parts:
+                facts["own"].pop(name, None)
     return *exchange.compare(steps), exchange.kept_gradients(steps)
 
 

@@ -71,6 +71,7 @@ def finding_lines(finding, pages):
 def fine(inspection):
     """Return a line for each thing that was compared, and is right."""
     seen = inspection.seen
+    own = seen.own_parts()
     names = {finding.name for finding in inspection.findings}
     if "apart" in names:
         return []
@@ -88,9 +89,12 @@ def fine(inspection):
         lines.append(f"the gradients of {steps} are {MADE_OF[gradients.of_whole]}")
     whole = [event for event in seen.of("weights") if event["weights"]]
     if whole and learns and not names & {"weights", "exchange", "other_batches"}:
-        tensors = counted(len(whole[0]["weights"]), "tensor")
+        tensors = counted(len(set(whole[0]["weights"]) - own), "tensor")
         steps = counted(len(seen.of("step")), "step")
         lines.append(f"{tensors} of weights are equal on all ranks, in {steps}")
+    if own:
+        tensors = counted(len(own), "tensor")
+        lines.append(f"{tensors} of weights are not copies: an all-to-all serves them")
     lines += samples(seen, names)
     calls = len(seen.collective_calls()[0])
     if calls and "parted" not in names:

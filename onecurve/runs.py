@@ -140,11 +140,11 @@ def run_exactly(command, kind, folder):
     return None
 
 
-def compare_gradients(command, folder, split):
+def compare_gradients(command, folder, seen):
     """Return a Comparison of several ranks' gradients with their mean, and with one's.
 
     Where they are not exchanged, what one rank would compute tells nothing more.
-    `split` is whether the ranks share layers.
+    `seen` is the Seen of the run as it is.
     """
     told = Comparison()
     told.why = run_exactly(command, "several", folder)
@@ -157,9 +157,10 @@ def compare_gradients(command, folder, split):
     if told.why:
         return told
     own = sorted((folder / "several").glob("steps*"))
-    told.exchanged, found, kept = ranks.call(EXCHANGED, own)
+    own_parts = seen.own_parts()
+    told.exchanged, found, kept = ranks.call(EXCHANGED, own, own_parts)
     told.findings += [kept] if kept else []
-    if split:  # there, what a rank computes is a part of a gradient
+    if seen.of("split"):  # there, what a rank computes is a part of a gradient
         told.exchanged = 0
         found = None
     if found and found.level == "ERROR":
@@ -229,7 +230,7 @@ def inspect(command, folder, compare=True):
         return Inspection(seen, found, stopped=told)
     if not compare:
         return Inspection(seen, found)
-    told = compare_gradients(command, folder, bool(seen.of("split")))
+    told = compare_gradients(command, folder, seen)
     several = read_seen(folder / "several", command.ranks)
     one = read_seen(folder / "one", 1)
     found += steps.rates_by_world(several, one)

@@ -152,6 +152,25 @@ class Seen:
                 read = set()
         return most
 
+    def own_parts(self):
+        """Return the names of weights of which each rank has its own, such as experts.
+
+        An all-to-all sends them samples of all ranks. They begin unlike, beside others
+        that begin alike; what is in a module with them may begin alike, too.
+        """
+        calls = [call["name"] for call in self.of("collective_call")]
+        begun = [events[0]["weights"] for events in self.on_all("weights") if events]
+        if not begun or not any(name.startswith("all_to_all") for name in calls):
+            return set()
+        unlike = set()
+        for name, weights in begun[0].items():
+            if any(one.get(name) != weights for one in begun):
+                unlike.add(name)
+        if len(unlike) == len(begun[0]):
+            return set()  # no seed in common
+        modules = {name.rpartition(".")[0] for name in unlike}
+        return {name for name in begun[0] if name.rpartition(".")[0] in modules}
+
     def training_passes(self):
         """Yield tuples: the n-th pass through the network for training on each rank."""
         passes = []
@@ -160,9 +179,14 @@ class Seen:
         yield from zip(*passes, strict=False)
 
 
-def first_split(dicts):
-    """Return the first name whose values differ between dicts, of those in all."""
+def first_split(dicts, own=()):
+    """Return the first name whose values differ between dicts, of those in all.
+
+    But for names of what each rank has of its `own`.
+    """
     for name, value in dicts[0].items():
+        if name in own:
+            continue
         others = [one[name] for one in dicts if name in one]
         if len(others) == len(dicts) and any(other != value for other in others):
             return name

@@ -10,9 +10,10 @@ UNCHANGED = "change no weights between the wrapper and the first step"
 def weights_differ(seen):
     """Ranks that begin a batch, or end, with other weights than another rank."""
     begun = None
+    own = seen.own_parts()
     for by_rank in seen.batches_begun():
         number = max(event["steps"] for event in by_rank.values())
-        name = first_split([event["weights"] for event in by_rank.values()])
+        name = first_split([event["weights"] for event in by_rank.values()], own)
         if name and number:  # before the first step, others may come yet
             details = [f"the first: {name}"]
             line, told, repair = why_weights_differ(seen, by_rank, begun)
@@ -211,7 +212,7 @@ def evaluated_network(seen):
         for kind in "weights", "buffers":
             if kind == "weights" and seen.of("split"):
                 continue  # each rank has its own part of the model
-            name = first_split([one[kind] for one in each])
+            name = first_split([one[kind] for one in each], seen.own_parts())
             if name:
                 # of the same samples, what one rank computes may be all that counts
                 alike = all(one["rows"] == first["rows"] for one in each)

@@ -173,6 +173,24 @@ def test_ranks_part_where_they_do_not_make_the_same_calls(first, other, parts):
     assert ("the same on every rank" in told) == (not parts)
 
 
+@pytest.mark.parametrize(
+    ("collective", "others", "parts"),
+    [
+        ("all_to_all", {"router": [7, 7]}, {"expert.weight", "expert.bias"}),
+        ("all_reduce", {"router": [7, 7]}, set()),  # nothing is sent to them: a mistake
+        ("all_to_all", {"expert.bias": [0, 1]}, set()),  # no seed in common
+    ],
+)
+def test_experts_are_parts_and_no_copies(collective, others, parts):
+    tensors = {"expert.weight": [0, 1], "expert.bias": [0, 0], **others}
+    events = []
+    for rank in range(2):
+        calls = [{"kind": "collective_call", "name": collective}]
+        weights = {name: values[rank] for name, values in tensors.items()}
+        events.append([*calls, {"kind": "weights", "weights": weights}])
+    assert Seen(events).own_parts() == parts
+
+
 def test_an_exchange_in_short_numbers_is_one():
     mean = torch.linspace(-1, 1, 999, dtype=torch.float64).exp()
     for short in torch.float16, torch.bfloat16:

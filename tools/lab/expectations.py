@@ -133,18 +133,3 @@ def sharded(record):
         gradients = [step["gradients"] for step in steps]
         if all(one == gradients[0] for one in gradients):
             raise Wrong("All ranks hold the whole network: it is not sharded any more.")
-
-
-def stay_alike(record):
-    """Weights with which all ranks begin alike stay alike."""
-    held = [
-        [event["weights"] for event in record.of("weights", rank)]
-        for rank in record.ranks
-    ]
-    for name, begins in held[0][0].items():
-        is_copied = all(weights[0][name] == begins for weights in held)
-        ends = held[0][-1][name]
-        if is_copied and any(weights[-1][name] != ends for weights in held):
-            raise Wrong(
-                f"All ranks begin with the same {name}, and end with different ones."
-            )
