@@ -14,7 +14,8 @@ from onecurve.replace import replace
 LEFT_OUT = ["torch.cuda:set_device", "torch.cuda:synchronize", "torch.cuda:empty_cache"]
 LEFT_OUT += ["torch.cuda:manual_seed", "torch.cuda:manual_seed_all"]
 LEFT_OUT += ["torch.cuda:reset_peak_memory_stats", "torch.accelerator:synchronize"]
-LEFT_OUT += ["torch.accelerator:set_device_index"]
+LEFT_OUT += ["torch.cuda:set_stream", "torch.accelerator:set_stream"]
+LEFT_OUT += ["torch:Tensor.record_stream", "torch.accelerator:set_device_index"]
 AS_IT_IS = ["torch:Tensor.cuda", "torch:Tensor.pin_memory", "torch.nn:Module.cuda"]
 
 
@@ -26,6 +27,8 @@ class OnCpu(TorchFunctionMode):
         if function is torch.Tensor.to and len(args) > 1 and type(args[1]) is int:
             args[1] = "cpu"  # it was the number of a GPU
         kwargs = {name: on_cpu(value) for name, value in (kwargs or {}).items()}
+        if type(kwargs.get("device")) is int:
+            kwargs["device"] = "cpu"
         return function(*args, **kwargs)
 
 
@@ -65,9 +68,17 @@ def statistics(original, *args, **options):
 
 
 class Done:
-    """In place of a CUDA event or stream: all work is done at once."""
+    """In place of an event, a stream or a block of a GPU: all work is done at once."""
+
+    device = torch.device("cpu")
 
     def __init__(self, *args, **options):
+        pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
         pass
 
     def query(self):
@@ -76,11 +87,14 @@ class Done:
     def elapsed_time(self, end):
         return 0.0
 
-    record = synchronize = wait_event = wait_stream = __init__
+    def record_event(self, event=None):
+        return event or Done()
+
+    record = synchronize = wait = wait_event = wait_stream = __init__
 
 
 def done(original, *args, **options):
-    """In place of torch.cuda.current_stream, and of default_stream."""
+    """In place of the current stream, and of the default one."""
     return Done()
 
 
@@ -100,7 +114,7 @@ def for_script(answer):
 
 
 def local_rank(original):
-    """In place of torch.cuda.current_device."""
+    """In place of the number of the current GPU."""
     return int(os.environ["LOCAL_RANK"])
 
 
@@ -161,12 +175,19 @@ def install(patience):
     gpu = torch.device("cuda")
     replace("torch.accelerator:current_accelerator", for_script(lambda: gpu))
     for name in "Event", "Stream":
+        replace(f"torch:{name}", Done)
         replace(f"torch.cuda:{name}", Done)
-    for name in "current_stream", "default_stream":
-        replace(f"torch.cuda:{name}", done)
+    replace("torch.cuda:device", Done)
+    for name in (
+        "cuda:current_stream",
+        "cuda:default_stream",
+        "accelerator:current_stream",
+    ):
+        replace(f"torch.{name}", done)
     replace("torch.cuda:memory_stats", statistics)
     replace("torch.cuda:get_device_properties", properties)
     replace("torch.cuda:current_device", local_rank)
+    replace("torch.accelerator:current_device_index", local_rank)
     replace("torch.cuda:device_count", local_world_size)
     replace("torch.distributed:init_process_group", joined_within(patience))
     replace("torch.distributed:new_group", new_group)

@@ -8,7 +8,7 @@ import torch
 
 from conftest import ROOT, call
 from inspecting import MISTAKES, RIGHT, inspect, read_cases, script_of
-from onecurve import exchange, rules
+from onecurve import exchange, pretend, ranks, rules
 from onecurve.findings import TABLE
 from onecurve.report import fine
 from onecurve.runs import Inspection
@@ -189,6 +189,38 @@ def test_experts_are_parts_and_no_copies(collective, others, parts):
         weights = {name: values[rank] for name, values in tensors.items()}
         events.append([*calls, {"kind": "weights", "weights": weights}])
     assert Seen(events).own_parts() == parts
+
+
+FOR_GPUS = """
+import os
+import torch
+rank = int(os.environ["LOCAL_RANK"])
+assert torch.accelerator.current_device_index() == rank
+event = torch.Event("cuda")
+stream = torch.cuda.Stream()
+stream.wait_stream(torch.accelerator.current_stream())
+with torch.cuda.device(rank), torch.cuda.stream(stream):
+    batch = torch.ones(2, device=rank).to("cuda", non_blocking=True)
+    batch.record_stream(stream)
+    event.record(stream)
+while not event.query() or not stream.record_event().query():
+    pass
+torch.cuda.set_stream(torch.Stream("cuda"))
+assert batch.to(device="cuda", dtype=torch.float64).dtype == torch.float64
+assert batch.to("cpu", copy=True) is not batch
+"""
+
+
+def pretend_gpus(rank):
+    """Have a script find GPUs, as the inspector does."""
+    pretend.install(patience=60)
+
+
+def test_what_a_script_says_to_its_gpu_does_not_fail_without_one(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text(FOR_GPUS)
+    result = ranks.run([path], 2, prepare=[pretend_gpus])
+    assert result.returncode == 0, result.stderr
 
 
 def test_an_exchange_in_short_numbers_is_one():
