@@ -155,7 +155,8 @@ def schedules_differ(seen):
     if len(set(counts)) > 1 and not seen.of("join") and not rates_move_alike(seen):
         most = calls[counts.index(max(counts))]
         told = of_each_rank(f"{count} times" for count in counts)
-        yield finding("schedule", most[min(counts)]["line"], told)
+        level = "LOOK" if is_broadcast(seen, counts.index(max(counts))) else None
+        yield finding("schedule", most[min(counts)]["line"], told, level)
         return
     for each in seen.together("schedule"):
         numbers = [one["metric"] for one in each]
@@ -168,6 +169,19 @@ def rates_move_alike(seen):
     """Return whether rates change, and alike: one rank may tell the others."""
     ranks = [[step["rates"] for step in each] for each in seen.on_all("step")]
     return all(each == ranks[0] for each in ranks) and ranks[0][0] != ranks[0][-1]
+
+
+def is_broadcast(seen, rank):
+    """Return whether a rank, right after a scheduler's step, broadcasts a number."""
+    waits = False
+    for event in seen.events[rank]:
+        if event["kind"] == "schedule":
+            waits = True
+        elif event["kind"] == "collective_call" and waits:
+            if event["numbers"] != 1 or event["name"] != "broadcast":
+                return False
+            waits = False
+    return True
 
 
 def exchanges(seen):
