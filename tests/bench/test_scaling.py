@@ -34,6 +34,10 @@ def measured():
 MEASURED = measured()
 
 
+def sent(*words, **options):
+    return sum(scaling.sent(*words, **options).values())
+
+
 @pytest.mark.parametrize("number", [2, 3, 4, 8])
 def test_a_ring_sends_what_its_messages_are(number):
     """Counted message by message: N ranks, N parts, each once round and once more."""
@@ -43,7 +47,7 @@ def test_a_ring_sends_what_its_messages_are(number):
         size += 2 * SMALL.parameters / number
         parts = [parts[rank] | parts[rank - 1] for rank in range(number)]
     assert all(part == set(range(number)) for part in parts)
-    assert scaling.sent(SMALL, "DDP", number, TOKENS) == pytest.approx(size)
+    assert sent(SMALL, "DDP", number, TOKENS) == pytest.approx(size)
 
 
 @pytest.mark.parametrize(
@@ -53,14 +57,15 @@ def test_a_ring_sends_what_its_messages_are(number):
         ("15_sequence_parallel", "tensor", 4 * A / 2),  # and the ends
         ("16_pipeline_1f1b", "pipeline", -A),  # rank 0 has one neighbor
         ("17_context_parallel", "context", 0),
+        ("19_expert_parallel", "experts", 0),  # two on each rank
         ("20_grid", "FSDP", 2 * 4 * A / 2 / 2),  # and its rings
     ],
 )
 def test_a_rank_sends_what_the_formula_says(stage, cut, of_the_formula):
     """Up to biases, norms and places, 7 % of so small a model."""
-    ranks, *_, sent = MEASURED[stage]
-    formula = scaling.sent(SMALL, cut, ranks, TOKENS, size=4) + of_the_formula
-    assert sent == pytest.approx(formula, rel=0.07)
+    ranks, *_, bytes_sent = MEASURED[stage]
+    formula = sent(SMALL, cut, ranks, TOKENS, size=4) + of_the_formula
+    assert bytes_sent == pytest.approx(formula, rel=0.07)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +110,7 @@ def test_more_computing_hides_the_exchange_from_the_threshold_on(monkeypatch):
     monkeypatch.setattr(scaling, "SHARE", 1)
     for cluster in scaling.CLUSTERS.values():
         limits = scaling.thresholds(scaling.SEVEN, cluster)
-        for cut in "DDP", "FSDP":
+        for cut in "DDP", "FSDP", "HSDP":
             for factor, hidden in (0.99, False), (1.01, True):
                 tokens = factor * limits[cut] * cluster.ranks
                 needed, best, worst = scaling.step(scaling.SEVEN, cut, cluster, tokens)
@@ -124,6 +129,17 @@ def test_the_text_says_from_which_batch_ddp_pays():
         limit = scaling.thresholds(scaling.SEVEN, cluster)["DDP"] * cluster.ranks
         assert round(limit, -3) == tokens
         assert f"{tokens:,}" in PAGE
+
+
+def test_the_text_says_how_long_a_step_takes_with_one_card():
+    cluster = scaling.CLUSTERS["two, with one card each"]
+    tokens = 64 * scaling.SEVEN.length
+    size = sent(scaling.SEVEN, "DDP", cluster.ranks, tokens)
+    words = scaling.SEVEN, "DDP", cluster, tokens
+    _, shortest, longest = scaling.step(*words)
+    assert f"{size / 1e9:.0f} GB,\nround a ring" in PAGE
+    assert f"in {size / cluster.links['ring']:.2f} s" in PAGE
+    assert f"from {shortest:.2f} to {longest:.2f} s" in PAGE
 
 
 def test_two_buckets_begin_where_the_page_says():

@@ -1,8 +1,10 @@
 """Tables that follow from formulas, for SCALING.md: `python -m tools.bench.planned`."""
 
 from tools.bench import scaling
-from tools.bench.scaling import CLUSTERS, GPUS, SEQUENCES, SEVEN
+from tools.bench.scaling import CLUSTERS, GPUS, MEMORY, SEVEN
 from tools.bench.tables import aligned
+
+SEQUENCES = 64  # of the global batch of the tables
 
 
 def threshold_rows():
@@ -39,6 +41,10 @@ def memory_rows():
     rows.append(["other activations", *[f"{size / 1e9:.1f}" for size in kept]])
     totals = [sum(parts.values()) + size for size in kept]
     rows.append(["together", *[f"{size / 1e9:.1f}" for size in totals]])
+    fixed = sum(parts.values()) - logits
+    per_sequence = [GPUS * (logits + size) / SEQUENCES for size in kept]
+    fit = [int((MEMORY - fixed) / size) for size in per_sequence]
+    rows.append([f"sequences that fit into {MEMORY / 1e9:.0f} GB", *map(str, fit)])
     return rows
 
 
@@ -47,8 +53,8 @@ def cut_rows():
     tokens = SEQUENCES * SEVEN.length
     rows = [["", "state, GB", "sent, GB per sequence"]]
     rows[0] += [f"{name}, s" for name in CLUSTERS]
-    for cut in "DDP", "FSDP", "tensor", "pipeline", "context":
-        size = scaling.sent(SEVEN, cut, GPUS, tokens) / SEQUENCES
+    for cut in scaling.thresholds(SEVEN, CLUSTERS["one machine"]):
+        size = sum(scaling.sent(SEVEN, cut, GPUS, tokens).values()) / SEQUENCES
         row = [cut, f"{scaling.state(SEVEN, cut, GPUS) / 1e9:.1f}", f"{size / 1e9:.2f}"]
         for cluster in CLUSTERS.values():
             _, best, worst = scaling.step(SEVEN, cut, cluster, tokens)

@@ -1,21 +1,20 @@
 """What a transformer needs and sends, by formula; SCALING.md derives each.
 
-Put in your own model and machines at the top. Nothing in here is measured; the tests
-hold what is sent and stored against what `make memory` measures for the second curve.
+Put in your own numbers. Nothing is measured; `make memory` measures the second curve.
 """
 
 from typing import NamedTuple
 
 FLOPS = 989e12  # of an H200 in bfloat16, dense, at its peak
+MEMORY = 141e9  # bytes of an H200
 SHARE = 0.4  # of the peak that a model reaches
 NVLINK = 450e9  # bytes per second that a GPU sends to others in its machine
 CARD = 50e9  # bytes per second that a network card of 400 Gbit/s sends
 GPUS = 8  # of a machine
-SEQUENCES = 64  # of the global batch of the tables
 
 
 class Model(NamedTuple):
-    """A transformer; a block has 12 width^2 weights."""
+    """A transformer; a block has 12 width^2 weights, of which 8 are its MLP's."""
 
     blocks: int
     width: int
@@ -39,14 +38,20 @@ class Cluster(NamedTuple):
         return GPUS * self.machines
 
     @property
-    def ring(self):
-        """Bytes per second of a ring through all GPUs: it uses all cards at once."""
-        return NVLINK if self.machines == 1 else min(NVLINK, self.cards * CARD)
+    def links(self):
+        """Return {link: bytes per second that a GPU sends over it}.
 
-    @property
-    def pair(self):
-        """Bytes per second from a GPU to the next one, maybe in the next machine."""
-        return NVLINK if self.machines == 1 else CARD
+        A ring uses all cards at once. Over `cards` each GPU sends to other machines,
+        over `pair` only one does; `spread` is to all GPUs, also in the own machine.
+        """
+        if self.machines == 1:
+            return dict.fromkeys(["machine", "ring", "cards", "pair", "spread"], NVLINK)
+        cards = self.cards * CARD
+        leaving = (self.ranks - GPUS) / (self.ranks - 1)  # of what is spread
+        found = {"machine": NVLINK, "cards": cards / GPUS, "pair": CARD}
+        found["ring"] = min(NVLINK, cards)
+        found["spread"] = min(NVLINK, cards / GPUS / leaving)
+        return found
 
 
 SEVEN = Model(blocks=32, width=4096, vocabulary=32_000, length=4096)
@@ -58,20 +63,32 @@ CLUSTERS = {
 
 
 def sent(model, cut, ranks, tokens, size=2):
-    """Return the bytes that a rank sends in a step with so many tokens, of all ranks.
+    """Return {link: bytes} that a rank sends in a step of so many tokens, of all ranks.
 
-    `size` is that of a weight, a gradient or an activation, in bytes. `pipeline`: of a
-    rank with two neighbors. `tensor` leaves out the embedding and the head.
+    `size`: bytes of a weight, gradient or activation. `pipeline`: of a rank with two
+    neighbors. `tensor`: without embedding and head. `experts`: one of each block's on a
+    rank, as large as the MLP whose place they take.
     """
     share = (ranks - 1) / ranks
+    inside = min(ranks, GPUS)
     weights = size * model.parameters
+    mlps = size * model.blocks * 8 * model.width**2
     activations = size * tokens * model.width  # between two blocks
+    across = model.blocks * activations
     return {
-        "DDP": 2 * share * weights,
-        "FSDP": 3 * share * weights,
-        "tensor": 8 * share * activations * model.blocks,
-        "pipeline": 2 * activations,
-        "context": 4 * share * activations * model.blocks + 2 * share * weights,
+        "DDP": {"ring": 2 * share * weights},
+        "FSDP": {"ring": 3 * share * weights},
+        "HSDP": {
+            "machine": 3 * (inside - 1) / inside * weights,
+            "cards": 2 * (1 - inside / ranks) * weights / inside,
+        },
+        "tensor": {"ring": 8 * share * across},
+        "pipeline": {"pair": 2 * activations},
+        "context": {"pair": 4 * share * across, "ring": 2 * share * weights},
+        "experts": {
+            "spread": 4 * share * across / ranks,
+            "ring": 2 * share * (weights - mlps),
+        },
     }[cut]
 
 
@@ -91,7 +108,8 @@ def saved(model, tokens, size=2, checkpointing=False):
 def state(model, cut, ranks):
     """Return the bytes of weights, gradients and Adam on a rank: 16 for a parameter."""
     whole = 16 * model.parameters
-    return whole if cut in ("DDP", "context") else whole / ranks
+    parts = min(ranks, GPUS) if cut == "HSDP" else ranks
+    return whole if cut in ("DDP", "context", "experts") else whole / parts
 
 
 def thresholds(model, cluster):
@@ -100,20 +118,18 @@ def thresholds(model, cluster):
     Tokens per GPU and step; of `tensor` the width, of `experts` an expert's width.
     For the pipeline, the tokens with which ranks are idle for a tenth of the time.
     """
-    others = cluster.ranks - 1
-    share = others / cluster.ranks
-    between = (cluster.machines - 1) / cluster.machines
-    outside = between * FLOPS / (cluster.cards * CARD)  # through a machine's cards
-    inside = (GPUS - 1) / GPUS * FLOPS / NVLINK
-    dispatch = share * FLOPS / NVLINK
+    links = cluster.links
+    share = (cluster.ranks - 1) / cluster.ranks
+    inside = (GPUS - 1) / GPUS / NVLINK
+    outside = (1 - 1 / cluster.machines) / GPUS / links["cards"]
     return {
-        "DDP": share * FLOPS / cluster.ring,
-        "FSDP": share * FLOPS / cluster.ring,
-        "HSDP": max(inside, outside),
-        "tensor": others * FLOPS / cluster.ring / 4.5,
+        "DDP": share * FLOPS / links["ring"],
+        "FSDP": share * FLOPS / links["ring"],
+        "HSDP": FLOPS * max(inside, outside),
+        "tensor": (cluster.ranks - 1) * FLOPS / links["ring"] / 4.5,
         "pipeline": 9 * share * model.length,
-        "context": 2 * share * FLOPS / cluster.pair,
-        "experts": 2 / 3 * max(dispatch, GPUS * outside),
+        "context": 2 * share * FLOPS / links["pair"],
+        "experts": 2 / 3 * share * FLOPS / links["spread"],
     }
 
 
@@ -127,9 +143,8 @@ def step(model, cut, cluster, tokens):
     busy = computing
     if cut == "pipeline":
         busy *= 1 + (ranks - 1) * model.length / tokens
-    link = cluster.pair if cut in ("pipeline", "context") else cluster.ring
-    exchange = sent(model, cut, ranks, tokens) / link
-    at_best = max(busy, exchange)
-    if cut == "DDP":  # which has nothing to send in the forward pass
-        at_best = computing / 3 + max(computing * 2 / 3, exchange)
-    return computing, at_best, busy + exchange
+    messages = sent(model, cut, ranks, tokens)
+    seconds = {link: size / cluster.links[link] for link, size in messages.items()}
+    late = {"DDP": "ring", "HSDP": "cards"}.get(cut)  # sent in the backward pass alone
+    at_best = max(busy, *seconds.values(), computing / 3 + seconds.get(late, 0))
+    return computing, at_best, busy + sum(seconds.values())
