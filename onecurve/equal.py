@@ -116,8 +116,6 @@ class Steps(Hooks):
     def network_call(self, original, network, *args, **kwargs):
         """Around a call of the network: what flows into its parameters is added up."""
         self.own.watch(network.parameters())
-        if torch.is_grad_enabled() and changed(self.states or {}, generator_states()):
-            self.drawn()
         if torch.is_grad_enabled() and any(network is one for one in self.wrapped):
             self.since["past"] = self.line()
         return super().network_call(original, network, *args, **kwargs)

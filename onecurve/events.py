@@ -98,6 +98,12 @@ def is_zero(tensor):
         return not local_part(tensor).any()
 
 
+def is_finite(tensor):
+    """Return whether all that this rank has of a tensor is a number: no nan, no inf."""
+    with torch._C.DisableTorchFunction():
+        return bool(local_part(tensor).isfinite().all())
+
+
 def has_gaps(tensor):
     """Return whether a tensor is not contiguous; a sparse one has no such thing."""
     return not tensor.is_sparse and not tensor.is_contiguous()

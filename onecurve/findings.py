@@ -9,12 +9,14 @@ PATH = Path(__file__).parent / "findings.csv"
 
 # What follows from a mistake is none of its own; and what two rules find is one.
 FOLLOWS = {
+    "finite": {"exchange", "weights", "clip", "gradient", "evaluated_weights", "zero"},
     "other_batches": {"weights", "gradient", "clip", "evaluated_weights"},
     "other_type": {"weights", "clip", "evaluated_weights", "by_world"},
     "exchange": {"weights", "clip", "gradient", "buffers", "evaluated_weights"},
     "weights": {"gradient", "evaluated_weights"},
     "gradient": {"added"},
     "evaluated": {"by_world"},
+    "means": {"by_world"},
     "evaluated_weights": {"by_world"},
 }
 UNSAID = {"evaluated_weights", "by_world"}  # the cause says as much

@@ -21,18 +21,20 @@ def read_steps(folders):
         yield [torch.load(path, weights_only=False) for path in paths]
 
 
-def exchanged(folders, own_parts):
+def exchanged(folders, own_parts, split):
     """Return what `exchange.compare` does of the steps in the folders of all ranks.
 
     And a Finding where gradients are not set to zero, or None. `own_parts` are the
-    names of weights that are no copies, whose gradients nobody exchanges.
+    names of weights that are no copies, whose gradients nobody exchanges. Where a model
+    is `split`, what a rank computes is a part of a gradient, and not compared.
     """
     steps = list(read_steps(folders))
     for ranks in steps:
         for facts in ranks:
             for name in own_parts:
                 facts["own"].pop(name, None)
-    return *exchange.compare(steps), exchange.kept_gradients(steps)
+    compared = (0, None) if split else exchange.compare(steps)
+    return *compared, exchange.kept_gradients(steps)
 
 
 def compare(several, one, ranks):

@@ -1,22 +1,23 @@
 """What is written down of a run as it is: the events that the rules read."""
 
 import contextlib
+import math
 import sys
 
 import torch
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
 
-from onecurve.events import digest, has_gaps, is_zero, tensors_in
-from onecurve.loaders import Loaders
+from onecurve.events import digest, has_gaps, is_finite, tensors_in
+from onecurve.optimizers import Optimizers
 from onecurve.origins import origin
 from onecurve.pretend import UnsyncedBatchNorm
 from onecurve.replace import replace
 from onecurve.samples import changed, generator_states, rows
 from onecurve.sharded import Sharded
 
-MOST_STEPS = 32  # of a script that has no epochs
 
-
-class Hooks(Loaders):
+class Hooks(Optimizers):
     """Writes down what a rank does; ends it after some epochs or steps."""
 
     def __init__(self, log, end=None):
@@ -24,9 +25,9 @@ class Hooks(Loaders):
         self.wrapped = []  # the modules that DDP wraps
         self.types = {}  # id of a wrapper -> the types of what it wrapped
         self.networks = []  # that were called for training
-        self.optimized = set()  # ids of the parameters that optimizers have
         self.sharded = Sharded(log)
-        self.stepping = 0  # an optimizer may call the step of another
+        self.gives = None  # what this rank gives to a collective, if it is one number
+        self.bent = {}  # results since the latest pass of what is not linear -> names
 
     def install(self):
         """Put the methods below in place."""
@@ -38,17 +39,12 @@ class Hooks(Loaders):
         replace(f"{parallel}:parallelize_module", self.split_layers)
         for name in "send", "recv", "isend", "irecv":
             replace(f"torch.distributed:{name}", self.split_model)
+        for name in "math:exp", "math:sqrt", "torch:exp", "torch:sqrt":
+            replace(name, self.bend)
         for name in "__new__", "__init__":
             replace(f"torch.distributed:P2POp.{name}", self.message)
         for name in "spawn", "start_processes":
             replace(f"torch.multiprocessing:{name}", self.spawn)
-        for name in "clip_grad_norm_", "clip_grad_value_":
-            replace(f"torch.nn.utils:{name}", self.clip)
-        schedulers = "torch.optim.lr_scheduler"
-        replace(f"{schedulers}:LRScheduler.__init__", self.made)
-        replace("torch.optim:Optimizer.__init__", self.made)
-        replace(f"{schedulers}:LRScheduler.step", self.schedule)
-        replace(f"{schedulers}:ReduceLROnPlateau.step", self.schedule_by)
 
     def load(self, original, module, state_dict, *args, **options):
         """Around the loading of weights: with strict=False, none may fit in silence."""
@@ -73,7 +69,7 @@ class Hooks(Loaders):
         first = next(iter(plan.values()), None) if isinstance(plan, dict) else plan
         layouts = getattr(first, "input_layouts", None) or [None]
         parts = type(layouts[0]).__name__ == "Shard"  # as in sequence parallelism
-        self.log.write("split", ranks=ranks, parts=parts)
+        self.log.write("split", line=self.line(), ranks=ranks, parts=parts)
         return original(module, device_mesh, *args, **options)
 
     def split_model(self, original, *args, **options):
@@ -128,10 +124,16 @@ class Hooks(Loaders):
         if self.in_backward or not parameters:
             return original(network, *args, **kwargs)
         self.passes += 1
+        self.bent.clear()
         self.learn_names(network)
         if torch.is_grad_enabled():
             self.training_begins(network)
+        else:
+            self.evaluations += 1
         before = generator_states()
+        drawn = changed(self.states or before, before)
+        if drawn and torch.is_grad_enabled():
+            self.drawn()
         try:
             return original(network, *args, **kwargs)
         finally:
@@ -143,13 +145,23 @@ class Hooks(Loaders):
                 training=getattr(network, "module", network).training,
                 inside=any(network is one for one in self.wrapped),
                 drawn=changed(before, after),
-                before=changed(self.states or before, before),
+                before=drawn,
                 rows=rows([*args, *kwargs.values()]),
                 made=origin(network),
                 id=id(network),
-                **({} if torch.is_grad_enabled() else state_of(network)),
+                reading=list(self.open)[-1:],
+                **({} if torch.is_grad_enabled() else self.evaluated(network)),
             )
             self.states = after
+
+    def evaluated(self, network):
+        """Return what tells whether a network is evaluated alike, and as it should."""
+        trained = any(id(one) in self.optimized for one in network.parameters())
+        at_work = [type(one).__name__ for one in network.modules() if is_at_work(one)]
+        return {**state_of(network), "at_work": at_work[:1] if trained else []}
+
+    def drawn(self):
+        """When random numbers were drawn between a batch and a pass for training."""
 
     def training_begins(self, network):
         """Before a pass for training: write down with which weights it begins."""
@@ -165,7 +177,9 @@ class Hooks(Loaders):
         which = [network is one for one in self.networks].index(True)
         made = origin(getattr(network, "module", network))
         place = [which, *batch]
+        finite = all(is_finite(one) for one in network.parameters())
         facts = {"steps": self.steps, "weights": weights, "made": made}
+        facts["finite"] = finite
         self.log.write("weights", place=place, **facts)
 
     def script_ends(self):
@@ -194,81 +208,39 @@ class Hooks(Loaders):
             self.log.write("backward", line=self.line(), loss=value)
         return super().backward(original, loss, *args, **options)
 
+    def bend(self, original, *args, **options):
+        """Around a function that is not linear: a mean of it is none of its mean."""
+        result = original(*args, **options)
+        with contextlib.suppress(Exception):  # it is no single number
+            self.bent[float(result)] = original.__name__
+        return result
+
+    def collective_ends(self, name, given, result):
+        """After a collective: which number has it added up, or averaged?"""
+        super().collective_ends(name, given, result)
+        if name == "all_reduce" and self.gives is not None and result is None:
+            total = given["tensor"].detach().item()
+            shares = 1, torch.distributed.get_world_size()  # of a mean, often
+            given = [self.gives * share for share in shares]
+            bent = [self.bent[one] for one in self.bent if is_one_of(one, given)]
+            self.log.write("reduced", line=self.line(), all=total, bent=bent[:1])
+
     def write_call(self, name, given):
         """Write the event for a collective, and one where it cuts off a gradient."""
         super().write_call(name, given)
         if any(has_gaps(one) for one in tensors_in(list(given.values()))):
             self.log.write("gaps", name=name, line=self.line())
         tensor = given.get("tensor", given.get("input_tensor"))
+        is_number = isinstance(tensor, torch.Tensor) and tensor.numel() == 1
+        self.gives = tensor.detach().item() if is_number else None
         has_gradient = getattr(tensor, "requires_grad", False) and tensor.numel() > 1
         if name.startswith("all_gather") and has_gradient and torch.is_grad_enabled():
             self.log.write("cut", name=name, line=self.line())
 
-    def clip(self, original, *args, **options):
-        """Around the clipping of gradients."""
-        norm = original(*args, **options)
-        if type(norm) is torch.Tensor:  # not a DTensor
-            self.log.write("clip", line=self.line(), norm=float(norm))
-        return norm
 
-    def made(self, original, one, *args, **options):
-        """Around the constructor of an optimizer or a scheduler."""
-        original(one, *args, **options)
-        schedules = not isinstance(one, torch.optim.Optimizer)
-        if not schedules:
-            self.learn_optimized(one)
-        self.log.write("made", schedules=schedules, line=self.line())
-
-    def learn_optimized(self, optimizer):
-        """Remember which parameters an optimizer has."""
-        for group in optimizer.param_groups:
-            self.optimized.update(id(one) for one in group["params"])
-
-    def schedule(self, original, scheduler, *args, **options):
-        """Around the step of a scheduler."""
-        self.log.write("schedule", line=self.line(), metric=None)
-        return original(scheduler, *args, **options)
-
-    def schedule_by(self, original, scheduler, metrics, *args, **options):
-        """Around the step of a scheduler that goes by a number."""
-        self.log.write("schedule", line=self.line(), metric=float(metrics))
-        return original(scheduler, metrics, *args, **options)
-
-    def before_step(self, optimizer, args, kwargs):
-        """Before a step of an optimizer."""
-        self.stepping += 1
-        if self.stepping == 1:
-            self.step_begins(optimizer)
-
-    def step_begins(self, optimizer):
-        """Before the step of an optimizer that no other one calls."""
-        self.learn_optimized(optimizer)
-        gradients = {}
-        zero = True
-        for name, parameter in self.parameters(optimizer).items():
-            if parameter.grad is not None:
-                gradients[name] = digest(parameter.grad)
-                zero = zero and is_zero(parameter.grad)
-        line = self.line()
-        self.log.write("before_step", line=line, gradients=gradients, zero=zero)
-
-    def after_step(self, optimizer, args, kwargs):
-        """After a step of an optimizer."""
-        self.stepping -= 1
-        if self.stepping == 0:
-            self.step_ends(optimizer)
-
-    def step_ends(self, optimizer):
-        """After the step of an optimizer that no other one calls."""
-        self.steps += 1
-        groups = optimizer.param_groups
-        rates = [float(group["lr"]) for group in groups]
-        bases = [float(group.get("initial_lr", group["lr"])) for group in groups]
-        facts = {"rates": rates, "bases": bases, "id": id(optimizer)}
-        self.log.write("step", line=self.line(), **facts)
-        self.states = generator_states()
-        if self.end and self.steps >= MOST_STEPS:
-            self.finish()
+def is_one_of(number, others):
+    """Return whether a number is one of others but for a shorter type."""
+    return any(math.isclose(number, one, rel_tol=1e-6) for one in others)
 
 
 def types_of(module):
@@ -276,10 +248,19 @@ def types_of(module):
     return {name: parameter.dtype for name, parameter in module.named_parameters()}
 
 
+def is_at_work(module):
+    """Return whether a module does in training what it does not in an evaluation."""
+    drops = isinstance(module, _DropoutNd) and module.p > 0
+    norms = isinstance(module, _BatchNorm) and module.track_running_stats
+    return module.training and (drops or norms)
+
+
 def is_replicated(parameter):
     """Return whether each rank has the whole parameter."""
     placements = getattr(parameter, "placements", ())
-    return all(placement.is_replicate() for placement in placements)
+    sizes = parameter.device_mesh.shape if placements else ()
+    pairs = zip(placements, sizes, strict=True)
+    return all(placement.is_replicate() or size == 1 for placement, size in pairs)
 
 
 def weights_of(network, wanted):

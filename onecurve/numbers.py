@@ -5,8 +5,8 @@ attribute and item that the branch uses, from what it has in its variables. Thos
 are numbers are compared, in dicts and lists as well.
 """
 
-import ast
 import contextlib
+import inspect
 import os
 import re
 import sys
@@ -18,20 +18,14 @@ from pathlib import Path
 
 import torch
 
+from onecurve.branches import DECIDES, OF_ONE, branches
 from onecurve.events import place
 from onecurve.replace import CLOCKS
 
-ASKS = "rank", "main", "master", "primary"  # in conditions, and functions for them
-VALUES = ast.Name, ast.Attribute, ast.Subscript
-ALLOWED = *VALUES, ast.Constant, ast.BinOp, ast.operator, ast.UnaryOp, ast.unaryop
-ALLOWED += ast.Compare, ast.cmpop, ast.BoolOp, ast.boolop, ast.Call, ast.expr_context
-# Decorators of functions for one rank, and the condition under which they are called.
-KEPT = "rank_?(zero|0)|(main|master|primary)_?(process|only|rank)|on_?(main|master)"
-OF_ONE = "0 == rank"
-READS = "eval", "train", "state_dict"  # methods that change no weights
 TRAINED = torch.nn.Module, torch.optim.Optimizer
 MOST = 200  # times that a line is looked at
 MOST_ITEMS = 50  # of a dict or a list
+TOLD = r"([A-Za-z]\w*\W{0,4}?)(-?\d+\.\d+(?:e[+-]?\d+)?)"  # a word, and its number
 
 
 class Clock(float):
@@ -58,62 +52,6 @@ def clock(original):
     return lambda: Clock(original())
 
 
-def harmless(node):
-    """Return whether an expression can be evaluated without changing anything."""
-    for one in ast.walk(node):
-        if not isinstance(one, ALLOWED):
-            return False
-        if isinstance(one, ast.Call):
-            name = getattr(one.func, "id", getattr(one.func, "attr", ""))
-            if not any(word in name for word in ASKS):
-                return False
-    return True
-
-
-def values_in(body):
-    """Return {value that statements use: line}, a text, but those that they make.
-
-    What is returned is not printed yet.
-    """
-    made = set()
-    used = {}
-    for statement in body:
-        for node in ast.walk(statement):
-            if isinstance(statement, ast.Return) or not isinstance(node, VALUES):
-                continue
-            if isinstance(node.ctx, ast.Store):
-                made.add(ast.unparse(node))
-            elif harmless(node):
-                used.setdefault(ast.unparse(node), node.lineno)  # in their order
-    return {text: line for text, line in used.items() if text not in made}
-
-
-def changed_in(body):
-    """Return {object that statements change: line}, a text: called, set, looped over.
-
-    Each also stands for what it is an attribute or an item of.
-    """
-    found = {}
-    for statement in body:
-        for node in ast.walk(statement):
-            owners = []
-            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-                called = node.value.func
-                if isinstance(called, ast.Attribute) and called.attr not in READS:
-                    owners = [called.value]
-            elif isinstance(node, ast.Assign):
-                owners = node.targets
-            elif isinstance(node, ast.AugAssign):
-                owners = [node.target]
-            elif isinstance(node, ast.For):
-                owners = [node.iter]
-            for owner in owners:
-                for one in ast.walk(owner):
-                    if isinstance(one, VALUES) and isinstance(one.ctx, ast.Load):
-                        found.setdefault(ast.unparse(one), one.lineno)
-    return found
-
-
 def held_by(value):
     """Return the ids of the networks and optimizers that a value is or has."""
     if isinstance(value, types.ModuleType):
@@ -122,50 +60,7 @@ def held_by(value):
     return [id(one) for one in held if isinstance(one, TRAINED)]
 
 
-def branches(text):
-    """Return {line: [(condition, values_in, changed_in)]} of what some ranks execute.
-
-    At an `if`: what it holds, and what comes after it where it leaves. At a call of a
-    function that its decorator keeps for one rank: that line, under OF_ONE.
-    """
-    tree = ast.parse(text)
-    of_one = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef):
-            marks = [ast.unparse(mark) for mark in node.decorator_list]
-            if re.search(KEPT, " ".join(marks)):
-                of_one.add(node.name)
-    found = {}
-    for node in ast.walk(tree):
-        for name in "body", "orelse", "finalbody":
-            body = getattr(node, name, None)
-            for number, one in enumerate(body if isinstance(body, list) else [], 1):
-                parts = parts_of(one, body[number:], of_one)
-                values = [(asked, values_in(to), changed_in(to)) for asked, to in parts]
-                found.setdefault(one.lineno, []).extend(values)
-    return {line: parts for line, parts in found.items() if parts}
-
-
-def parts_of(statement, rest, of_one):
-    """Return [(condition, statements)] of what a statement leaves to some ranks.
-
-    `rest` is what follows it, and `of_one` are the names of one rank's functions.
-    """
-    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
-        _, _, called = ast.unparse(statement.value.func).rpartition(".")
-        return [(OF_ONE, [statement])] if called in of_one else []
-    if not isinstance(statement, ast.If) or not harmless(statement.test):
-        return []
-    condition = ast.unparse(statement.test)
-    if not any(word in condition for word in ASKS):
-        return []
-    parts = [(condition, statement.body)]
-    if isinstance(statement.body[-1], ast.Return | ast.Continue):
-        parts.append((f"not ({condition})", rest))
-    return parts
-
-
-def numbers_in(text, value, depth=2):
+def numbers_in(text, value, depth):
     """Return {text: number} of a value, and of what dicts and lists of it hold."""
     one = number(value)
     if one is not None:
@@ -178,6 +73,17 @@ def numbers_in(text, value, depth=2):
     found = {}
     for key, one in islice(items, MOST_ITEMS if depth else 0):
         found |= numbers_in(f"{text}[{key!r}]", one, depth - 1)
+    return found
+
+
+def told_in(value):
+    """Return {text before it, in quotes: number} of the numbers in a text, or texts."""
+    texts = [value] if isinstance(value, str) else value
+    found = {}
+    for text in texts if isinstance(texts, tuple | list) else []:
+        for match in re.finditer(TOLD, text) if isinstance(text, str) else []:
+            before = text[: match.end(1)].rstrip(" :=")
+            found[f'"{re.sub("[0-9.]+", "#", before)}"'] = float(match[2])
     return found
 
 
@@ -233,25 +139,35 @@ class Numbers:
     def evaluate(self, frame, where, condition, values, changed):
         """Write down whether this rank takes a branch, and the numbers in it."""
         variables = frame.f_globals, frame.f_locals
-        if condition == OF_ONE:
+        if condition == DECIDES:
+            taken = False
+            if frame.f_code.co_flags & inspect.CO_GENERATOR:
+                return  # of batches, say, which are each rank's own
+        elif condition == OF_ONE:
             taken = os.environ.get("RANK") == "0"
         else:
             taken = bool(eval(condition, *variables))
         file, _, _ = where.rpartition(":")
+        given = inspect.getargvalues(frame)
         numbers = {}
         lines = {}
         for text, line in values.items():
             with contextlib.suppress(Exception):
-                for name, value in numbers_in(text, eval(text, *variables)).items():
-                    numbers[name] = value
-                    lines[name] = f"{file}:{line}"
+                value = eval(text, *variables)
+                found = numbers_in(text, value, 0 if condition == DECIDES else 2)
+                lines |= dict.fromkeys(found, f"{file}:{line}")
+                if text in (*given.args, given.varargs):  # of a function that prints
+                    told = told_in(value)
+                    lines |= dict.fromkeys(told, self.caller(frame))
+                    found |= told
+                numbers |= found
         changes = {}
         for text, line in changed.items() if taken else []:
             with contextlib.suppress(Exception):
                 for one in held_by(eval(text, *variables)):
                     changes.setdefault(one, f"{file}:{line}")
         self.log.write(
-            "numbers",
+            "decides" if condition == DECIDES else "numbers",
             changes=changes,
             branch=f"{where} {condition}",
             times=self.times[where],
@@ -259,3 +175,10 @@ class Numbers:
             numbers=numbers,
             lines=lines,
         )
+
+    def caller(self, frame):
+        """Return the line of the script from which a function of it was called."""
+        before = frame.f_back
+        while before and not self.log.is_script(before):
+            before = before.f_back
+        return place(before or frame)

@@ -89,9 +89,11 @@ def fine(inspection):
         lines.append(f"the gradients of {steps} are {MADE_OF[gradients.of_whole]}")
     whole = [event for event in seen.of("weights") if event["weights"]]
     if whole and learns and not names & {"weights", "exchange", "other_batches"}:
-        tensors = counted(len(set(whole[0]["weights"]) - own), "tensor")
+        count = len(set(whole[0]["weights"]) - own)
+        verb = "is" if count == 1 else "are"
+        tensors = f"{counted(count, 'tensor')} of weights {verb}"
         steps = counted(len(seen.of("step")), "step")
-        lines.append(f"{tensors} of weights are equal on all ranks, in {steps}")
+        lines.append(f"{tensors} equal on all ranks, in {steps}")
     if own:
         tensors = counted(len(own), "tensor")
         lines.append(f"{tensors} of weights are not copies: an all-to-all serves them")

@@ -3,17 +3,10 @@
 A rule is a function of a Seen that yields Findings.
 """
 
-import re
-
-from onecurve import shares, steps
+from onecurve import computed, printed, shares, steps
 from onecurve.collectives import first_difference
-from onecurve.findings import finding, of_each_rank
+from onecurve.findings import finding
 
-# In names: may differ by rank.
-DIFFER = {"time", "seconds", "elapsed", "seed", "rank", "pid", "device", "gpu"}
-DIFFER |= {"sec", "speed", "throughput", "memory", "mem"}
-DIFFER |= {"lr", "rate"}  # of which the steps tell
-SMALL = 1e-6  # relative: numbers that are closer are equal
 NO_MORE = "no more"  # of the collectives that others call
 
 
@@ -56,96 +49,6 @@ def one_file(seen):
             yield finding("file", lines[ranks[0]], ranks=ranks, path=path)
 
 
-def printed_numbers(seen, rank):
-    """Return {(branch, which time): event} of the branches of a rank that print.
-
-    Each says besides whether it is in the midst of an epoch of training.
-    """
-    table = {}
-    training = False
-    steps = 0
-    for event in seen.events[rank]:
-        steps += event["kind"] == "step"
-        if event["kind"] in ("before_step", "read"):
-            training = event["kind"] == "before_step"
-        if event["kind"] == "numbers":
-            place = event["branch"], event["times"]
-            level = "LOOK" if training else None
-            table[place] = {**event, "level": level, "steps": steps}
-    return table
-
-
-def numbers_of_rank_0(seen):
-    """Numbers that some ranks print though the others have others."""
-    tables = [printed_numbers(seen, rank) for rank in seen.ranks]
-    calls = [call["name"] for call in seen.of("collective_call")]
-    takers = seen.takers_of_branches()
-    told = set()
-    for place in sorted(set.intersection(*(set(table) for table in tables))):
-        branch, _ = place
-        events = [table[place] for table in tables]
-        if len(takers[branch]) in (0, len(seen.ranks)):
-            continue  # none takes it, or each: together, or in turn
-        for text, values in differing([event["numbers"] for event in events]):
-            line = events[0]["lines"][text]
-            # what a list or a dict holds, only where the branch has no other
-            held = "[" in text and branch in told
-            if (line, text) not in told and not held:
-                told |= {(line, text), branch}
-                details = of_each_rank(f"{value:.6f}" for value in values)
-                # after dist.reduce one rank has the sum, and may print it
-                level = "LOOK" if "reduce" in calls else events[0]["level"]
-                yield finding("printed", line, details, level, text=text)
-
-
-def numbers_by_world(several, others, steps):
-    """Numbers that rank 0 prints and that depend on the number of ranks.
-
-    `others` are Seens of one rank that has done the same for so many `steps`; or of
-    each rank's work done by one, where numbers are asked for in which these agree.
-    """
-    runs = [several, *others]
-    lengths = [[one["length"] for one in seen.of("length")] for seen in runs]
-    if any(one != lengths[0] for one in lengths):
-        return  # what is divided by them differs, and is right
-    ranks = [printed_numbers(several, rank) for rank in several.ranks]
-    alone = [printed_numbers(seen, 0) for seen in others]
-    told = set()
-    for place in ranks[0]:
-        tables = [table.get(place) for table in ranks + alone]
-        if None in tables or tables[0]["steps"] > steps or not tables[0]["taken"]:
-            continue
-        numbers = [table["numbers"] for table in tables]
-        own = {text for text, _ in differing(numbers[: len(ranks)])}
-        for text, values in differing([numbers[0], *numbers[len(ranks) :]]):
-            ours, *theirs = values
-            known = close(min(theirs), max(theirs)) and text not in own | told
-            # a sum over the ranks, which may be divided where it is printed
-            is_sum = close(ours, len(ranks) * theirs[0])
-            same = is_sum or close(ours, theirs[0])
-            if known and ours != int(ours) and not same:
-                told.add(text)
-                line = tables[0]["lines"][text]
-                details = [f"{len(ranks)} ranks: {ours:.6f}", f"one: {theirs[0]:.6f}"]
-                yield finding("by_world", line, details, text=text)
-
-
-def close(ours, theirs):
-    """Return whether two numbers are equal but for rounding."""
-    return abs(ours - theirs) <= SMALL * max(abs(ours), abs(theirs))
-
-
-def differing(tables):
-    """Yield (text, values) of expressions whose numbers differ between ranks."""
-    for text in tables[0]:
-        words = set(re.findall("[a-z]+", text.lower()))
-        values = [table.get(text) for table in tables]
-        if None in values or words & DIFFER:
-            continue
-        if max(values) - min(values) > SMALL * max(abs(value) for value in values):
-            yield text, values
-
-
 def nothing_loaded(seen):
     """A file of which not one name is the model's."""
     for event in seen.of("loaded_nothing"):
@@ -168,14 +71,47 @@ def other_batches(seen):
                 return
 
 
+def same_inputs(seen):
+    """Inputs that all ranks give to one of their networks, though batches differ.
+
+    What never changes is no draw of random numbers.
+    """
+    passes = {}
+    for each in seen.training_passes():
+        passes.setdefault(each[0]["made"], []).append(each)
+    alike = []
+    for of_network in passes.values():
+        rows = {tuple(each[0]["rows"]) for each in of_network}
+        if len(rows) > 1 and () not in rows and shares.same_rows(of_network):
+            alike.append(of_network[0][0]["line"])
+    if alike and len(alike) < len(passes):
+        what = "inputs of a network"
+        yield finding("random", alike[0], level="LOOK", what=what)
+
+
+def evaluated_by_hand(seen):
+    """Evaluations that each rank makes of the same samples, without a DataLoader."""
+    passes = []
+    for each in seen.on_all("pass"):
+        passes.append([one for one in each if not one["grad"] and not one["reading"]])
+    pairs = list(zip(*passes, strict=False))
+    if pairs and pairs[0][0]["rows"] and shares.same_rows(pairs):
+        first = pairs[0][0]
+        yield finding("evaluated", first["line"], size=len(first["rows"]))
+
+
 RULES = [
     steps.weights_differ,
     steps.parts_of_models,
     steps.parts_saved,
-    steps.no_gradients,
-    steps.gradients_zero,
+    computed.no_gradients,
+    computed.gradients_zero,
     steps.left_out,
     steps.modes,
+    computed.not_finite,
+    steps.evaluated_in_training,
+    computed.clipped_scaled,
+    steps.saved_without,
     steps.other_type,
     steps.schedules_differ,
     shares.samples_shared,
@@ -185,26 +121,37 @@ RULES = [
     shares.same_order,
     shares.same_stream,
     shares.same_random_numbers,
-    steps.exchanges,
-    steps.clipped_alone,
+    computed.exchanges,
+    computed.last_not_exchanged,
+    computed.clipped_alone,
+    same_inputs,
     shares.evaluated_twice,
+    evaluated_by_hand,
     steps.evaluated_network,
     collectives_differ,
     gradient_cut,
     gaps,
     one_file,
     nothing_loaded,
-    numbers_of_rank_0,
+    printed.decisions,
+    printed.means_of_means,
+    printed.numbers_of_rank_0,
 ]
 OF_TAKERS = [  # of the ranks that take batches of their own
     shares.samples_shared,
     shares.other_samples_shared,
     shares.numbers_of_batches,
     shares.same_random_numbers,
+    same_inputs,
     shares.evaluated_twice,
+    evaluated_by_hand,
 ]
 OF_ONE = [  # one rank tells these
-    steps.no_gradients,
+    computed.no_gradients,
+    computed.not_finite,
+    steps.evaluated_in_training,
+    computed.clipped_scaled,
+    steps.saved_without,
     shares.same_order,
     shares.same_stream,
     gradient_cut,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from onecurve import ranks, rules, steps
+from onecurve import printed, ranks, rules, steps
 from onecurve.collectives import is_of_others_end
 from onecurve.findings import finding, name_what_follows, of_each_rank
 from onecurve.seen import Seen, read_events
@@ -114,11 +114,12 @@ def failure(result, name):
     if not result.errors:
         error = f"exit status {result.returncode}"
         ended = [rank for rank, status in enumerate(result.statuses) if status]
-        told = result.stderr.strip().splitlines()[-1:]
+        told = [last_line(result.stderr)]
         return finding("fails", None, told, rank=min(ended, default=0), error=error)
     for rank, (error, line) in sorted(result.errors.items()):
         if not is_of_others_end(error):
             where = f"{name}:{line}" if line else None
+            error = error or last_line(result.stderrs[rank])  # of argparse, say
             return finding("fails", where, rank=rank, error=error[:300])
     places = []
     for rank, status in enumerate(result.statuses):
@@ -126,6 +127,11 @@ def failure(result, name):
         ended = "at its end" if status == 0 else "in a library"
         places.append(f"at {name}:{line}" if line else ended)
     return finding("hang", None, of_each_rank(places))
+
+
+def last_line(text):
+    """Return the last line of a text; of an empty one, an empty one."""
+    return (text.strip().splitlines() or [""])[-1]
 
 
 def run_exactly(command, kind, folder):
@@ -157,12 +163,9 @@ def compare_gradients(command, folder, seen):
     if told.why:
         return told
     own = sorted((folder / "several").glob("steps*"))
-    own_parts = seen.own_parts()
-    told.exchanged, found, kept = ranks.call(EXCHANGED, own, own_parts)
+    facts = seen.own_parts(), bool(seen.of("split"))
+    told.exchanged, found, kept = ranks.call(EXCHANGED, own, *facts)
     told.findings += [kept] if kept else []
-    if seen.of("split"):  # there, what a rank computes is a part of a gradient
-        told.exchanged = 0
-        found = None
     if found and found.level == "ERROR":
         told.findings.append(found)
         told.why = "they are not exchanged"
@@ -234,8 +237,10 @@ def inspect(command, folder, compare=True):
     several = read_seen(folder / "several", command.ranks)
     one = read_seen(folder / "one", 1)
     found += steps.rates_by_world(several, one)
-    alone = [f"alone{rank}" for rank in range(command.ranks)]
-    others = [one] if told.equal else [read_seen(folder / name, 1) for name in alone]
+    names = [f"alone{rank}" for rank in range(command.ranks)]
+    alone = [read_seen(folder / name, 1) for name in names]
+    found += steps.length_by_world(several, [one, *alone])
+    others = [one] if told.equal else alone
     known = told.equal or (0 if told.of_whole else told.alone)
-    found += rules.numbers_by_world(several, others, known) if known else []
+    found += printed.numbers_by_world(several, others, known) if known else []
     return Inspection(seen, name_what_follows(told.findings + found), told)

@@ -4,6 +4,7 @@ from onecurve.findings import finding, of_each_rank, some
 from onecurve.seen import first_split
 
 RATES = "set the same learning rate on every rank, in each step"
+PLANNED = "leave no layer out of the plan, or begin with one seed on all ranks"
 UNCHANGED = "change no weights between the wrapper and the first step"
 
 
@@ -31,8 +32,12 @@ def why_weights_differ(seen, by_rank, begun):
     """
     if begun:
         told = ["they differ before the first step"]
-        for wrapper in seen.of("ddp"):
-            return wrapper["line"], [*told, "DDP has made them equal here"], UNCHANGED
+        wrappers = seen.lines_of("ddp")
+        plans = seen.lines_of("split")
+        if wrappers:
+            return wrappers[0], [*told, "DDP has made them equal here"], UNCHANGED
+        if plans:
+            return plans[-1], told, PLANNED
         return begun[0]["made"], told, None
     idle = [rank for rank, event in by_rank.items() if not event["steps"]]
     latest = {}
@@ -82,20 +87,53 @@ def rates_by_world(several, one):
             return
 
 
-def no_gradients(seen):
-    """An optimizer of which no parameter ever has a gradient."""
-    steps = seen.of("before_step")
-    if steps and not any(step["gradients"] for step in steps):
-        details = ["it holds tensors that the model does not use any more"]
-        made = seen.lines_of("made", schedules=False)
-        yield finding("no_gradient", made[-1] if made else None, details)
+def length_by_world(several, others):
+    """A schedule of another length than the training, by Seens of W ranks and of 1."""
+    ours = epoch_of_schedule(several)
+    known = [epoch_of_schedule(one) for one in others]
+    theirs = next((one for one in known if one), None)
+    if not (ours and theirs) or 0.8 < ours[0] / ours[1] * theirs[1] / theirs[0] < 1.25:
+        return
+    (taken, length, line), (alone, of_one, _) = ours, theirs
+    details = [f"{len(several.ranks)} ranks: {taken:.0f} of {length} in an epoch"]
+    details.append(f"one: {alone:.0f} of {of_one}")
+    yield finding("length", line, details)
 
 
-def gradients_zero(seen):
-    """An optimizer whose gradients are all 0, in each step and on each rank."""
-    given = [step for each in seen.on_all("before_step") for step in each]
-    if given and all(step["gradients"] and step["zero"] for step in given):
-        yield finding("zero", given[0]["line"])
+def epoch_of_schedule(seen):
+    """Return (steps of the schedule in an epoch, its length, its line), if known."""
+    made = [event for event in seen.of("made") if event["length"]]
+    epochs = seen.first_epochs()
+    calls = len(seen.of("schedule"))
+    steps = len(seen.of("step"))
+    if not (made and epochs and calls and steps):
+        return None
+    taken = len(epochs[0]["sizes"]) / seen.batches_of_step()
+    often = taken * round(calls / steps) if calls >= steps else 1
+    longest = max(made, key=lambda event: event["length"])
+    return often, longest["length"], longest["line"]
+
+
+def evaluated_in_training(seen):
+    """A network that is trained, and evaluated in train(), where that matters.
+
+    Not where batches to train on are read: such a pass is a part of the training.
+    """
+    trained = {epoch["line"] for epoch in seen.readings(0, True)}
+    found = [one for one in seen.of("pass") if not one["grad"] and one["at_work"]]
+    found = [one for one in found if not trained & set(one["reading"])]
+    often = not trained and len(found) > len(seen.of("step")) / 2
+    if found and not often:
+        first = found[0]
+        yield finding("training", first["line"], what=first["at_work"][0])
+
+
+def saved_without(seen):
+    """A checkpoint to go on from that lacks what the run would need."""
+    for rank in seen.ranks:
+        for event in seen.of("saved", rank)[-1:]:
+            yield finding("saved", event["line"], what=" and no ".join(event["lacks"]))
+            return
 
 
 def left_out(seen):
@@ -184,36 +222,6 @@ def is_broadcast(seen, rank):
     return True
 
 
-def exchanges(seen):
-    """Gradients that DDP or FSDP exchanges more than once for a step."""
-    modules = len(seen.of("ddp")) or len(seen.of("shard"))
-    if len(seen.of("ddp")) > 1:
-        return  # each may be of another optimizer
-    counts = []
-    line = None
-    count = 0
-    for event in seen.events[0]:
-        if event["kind"] == "backward":
-            line = line or event["line"]
-        elif event["kind"] == "collective_call":
-            count += event["name"] == "backward" or "reduce_scatter" in event["name"]
-        elif event["kind"] == "step":
-            counts.append(count)
-            count = 0
-    often = [count for count in counts if modules and count > modules]
-    if len(often) > len(counts) / 2:
-        yield finding("exchanged", line, times=often[0] // modules)
-
-
-def clipped_alone(seen):
-    """Clipping by a norm that is not the same on all ranks."""
-    for clips in seen.together("clip"):
-        norms = [clip["norm"] for clip in clips]
-        if max(norms) - min(norms) > 1e-4 * max(norms):
-            yield finding("clip", clips[0]["line"], of_each_rank(norms))
-            return
-
-
 def evaluated_network(seen):
     """Ranks that evaluate networks with different weights, or buffers: statistics."""
     passes = []
@@ -223,21 +231,29 @@ def evaluated_network(seen):
         first = each[0]
         if any(one["line"] != first["line"] for one in each):
             return  # the ranks evaluate other networks, or one rank more of them
-        for kind in "weights", "buffers":
-            if kind == "weights" and seen.of("split"):
-                continue  # each rank has its own part of the model
-            name = first_split([one[kind] for one in each], seen.own_parts())
-            if name:
-                # of the same samples, what one rank computes may be all that counts
-                alike = all(one["rows"] == first["rows"] for one in each)
-                level = "LOOK" if alike and kind == "weights" else None
-                if kind == "buffers":
-                    yield finding(kind, first["line"], name=name)
-                else:
-                    networks = {rank: one["id"] for rank, one in enumerate(each)}
-                    alone, where = seen.done_by_some(networks)
-                    line = alone or first["made"] or first["line"]
-                    told = [*where, f"evaluated at {first['line']}"]
-                    row = "evaluated_weights"
-                    yield finding(row, line, told, level, name=name)
-                return
+        # of layers that are split, each rank has its own part
+        weights = None if seen.of("split") else differing(seen, "weights", each)
+        buffers = differing(seen, "buffers", each)
+        if weights:
+            yield weights_evaluated(seen, each, weights)
+        elif buffers:
+            yield finding("buffers", first["line"], name=buffers)
+        if weights or buffers:
+            return
+
+
+def differing(seen, kind, passes):
+    """Return the first name of a network whose weights, or buffers, differ, or None."""
+    return first_split([one[kind] for one in passes], seen.own_parts())
+
+
+def weights_evaluated(seen, passes, name):
+    """Return a Finding of passes of an evaluation, one of each rank."""
+    first = passes[0]
+    networks = {rank: one["id"] for rank, one in enumerate(passes)}
+    alone, where = seen.done_by_some(networks)
+    # of the same samples, what one rank computes may be all that counts
+    level = "LOOK" if all(one["rows"] == first["rows"] for one in passes) else None
+    line = alone or first["made"] or first["line"]
+    told = [*where, f"evaluated at {first['line']}"]
+    return finding("evaluated_weights", line, told, level, name=name)

@@ -1,0 +1,156 @@
+"""What of a script depends on the rank, by its source.
+
+What it leaves to some ranks, with the names of the numbers that are used there, and
+what it decides by comparing numbers.
+"""
+
+import ast
+import re
+
+ASKS = "rank", "main", "master", "primary", "gpu"  # in conditions, and functions
+VALUES = ast.Name, ast.Attribute, ast.Subscript
+ALLOWED = *VALUES, ast.Constant, ast.BinOp, ast.operator, ast.UnaryOp, ast.unaryop
+ALLOWED += ast.Compare, ast.cmpop, ast.BoolOp, ast.boolop, ast.Call, ast.expr_context
+# Decorators of functions for one rank, and the condition under which they are called.
+KEPT = "rank_?(zero|0)|(main|master|primary)_?(process|only|rank)|on_?(main|master)"
+OF_ONE = "0 == rank"
+DECIDES = "decides"  # in place of a condition, where numbers are compared
+READS = "eval", "train", "state_dict"  # methods that change no weights
+ACTS = "save|step|stop|checkpoint"  # in what is called by a decision
+KEEPS = "best|stop|patience"  # in names that hold one
+
+
+def harmless(node):
+    """Return whether an expression can be evaluated without changing anything."""
+    for one in ast.walk(node):
+        if not isinstance(one, ALLOWED):
+            return False
+        if isinstance(one, ast.Call):
+            name = getattr(one.func, "id", getattr(one.func, "attr", ""))
+            if not any(word in name for word in ASKS):
+                return False
+    return True
+
+
+def values_in(body):
+    """Return {value that statements use: line}, a text, but those that they make.
+
+    What is returned is not printed yet.
+    """
+    made = set()
+    used = {}
+    for statement in body:
+        for node in ast.walk(statement):
+            if isinstance(statement, ast.Return) or not isinstance(node, VALUES):
+                continue
+            if isinstance(node.ctx, ast.Store):
+                made.add(ast.unparse(node))
+            elif harmless(node):
+                used.setdefault(ast.unparse(node), node.lineno)  # in their order
+    return {text: line for text, line in used.items() if text not in made}
+
+
+def changed_in(body):
+    """Return {object that statements change: line}, a text: called, set, looped over.
+
+    Each also stands for what it is an attribute or an item of.
+    """
+    found = {}
+    for statement in body:
+        for node in ast.walk(statement):
+            owners = []
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+                called = node.value.func
+                if isinstance(called, ast.Attribute) and called.attr not in READS:
+                    owners = [called.value]
+            elif isinstance(node, ast.Assign):
+                owners = node.targets
+            elif isinstance(node, ast.AugAssign):
+                owners = [node.target]
+            elif isinstance(node, ast.For):
+                owners = [node.iter]
+            for owner in owners:
+                for one in ast.walk(owner):
+                    if isinstance(one, VALUES) and isinstance(one.ctx, ast.Load):
+                        found.setdefault(ast.unparse(one), one.lineno)
+    return found
+
+
+def branches(text):
+    """Return {line: [(condition, values_in, changed_in)]} of what some ranks execute.
+
+    At an `if`: what it holds, and what comes after it where it leaves. At a call of a
+    function that its decorator keeps for one rank: that line, under OF_ONE. And, under
+    DECIDES, the numbers that a statement compares.
+    """
+    tree = ast.parse(text)
+    of_one = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            marks = [ast.unparse(mark) for mark in node.decorator_list]
+            if re.search(KEPT, " ".join(marks)):
+                of_one.add(node.name)
+    found = {}
+    for node in ast.walk(tree):
+        for name in "body", "orelse", "finalbody":
+            body = getattr(node, name, None)
+            for number, one in enumerate(body if isinstance(body, list) else [], 1):
+                parts = parts_of(one, body[number:], of_one)
+                parts += [(DECIDES, [ast.Expr(by)]) for by in decided_by(one)]
+                values = [(asked, values_in(to), changed_in(to)) for asked, to in parts]
+                found.setdefault(one.lineno, []).extend(values)
+    return {line: parts for line, parts in found.items() if parts}
+
+
+def parts_of(statement, rest, of_one):
+    """Return [(condition, statements)] of what a statement leaves to some ranks.
+
+    `rest` is what follows it, and `of_one` are the names of one rank's functions.
+    """
+    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+        return [(OF_ONE, [statement])] if called(statement.value) in of_one else []
+    if not isinstance(statement, ast.If) or not harmless(statement.test):
+        return []
+    condition = ast.unparse(statement.test)
+    if not any(word in condition for word in ASKS):
+        return []
+    parts = [(condition, statement.body)]
+    if isinstance(statement.body[-1], ast.Return | ast.Continue):
+        parts.append((f"not ({condition})", rest))
+    return parts
+
+
+def decided_by(statement):
+    """Return what a statement compares to stop, save, step, or keep the best: or none.
+
+    That is [expression]: the test of an `if`, or what is assigned.
+    """
+    if isinstance(statement, ast.Assign):
+        names = " ".join(ast.unparse(target) for target in statement.targets)
+        keeps = re.search(KEEPS, names) and compares(statement.value)
+        return [statement.value] if keeps else []
+    if not isinstance(statement, ast.If) or not compares(statement.test):
+        return []
+    tested = values_in([ast.Expr(statement.test)])
+    for one in statement.body:
+        for node in ast.walk(one):
+            stored = isinstance(getattr(node, "ctx", None), ast.Store)
+            keeps = stored and ast.unparse(node) in tested
+            acts = isinstance(node, ast.Call) and re.search(ACTS, called(node))
+            if keeps or acts or isinstance(node, ast.Break):
+                return [statement.test]
+    return []
+
+
+def compares(expression):
+    """Return whether an expression compares something, or takes a maximum."""
+    for node in ast.walk(expression):
+        takes = isinstance(node, ast.Call) and called(node) in ("max", "min")
+        if takes or isinstance(node, ast.Compare):
+            return True
+    return False
+
+
+def called(node):
+    """Return the last part of the name that is called, such as "step"."""
+    return ast.unparse(node.func).rpartition(".")[2]

@@ -1,0 +1,93 @@
+"""Rules: what backward passes compute, exchange, and leave to the optimizer."""
+
+import math
+
+from onecurve.findings import finding, of_each_rank
+
+LAST = "exchange in the last backward() of a step: set_requires_gradient_sync(True)"
+
+
+def no_gradients(seen):
+    """An optimizer of which no parameter ever has a gradient."""
+    steps = seen.of("before_step")
+    if steps and not any(step["gradients"] for step in steps):
+        details = ["it holds tensors that the model does not use any more"]
+        made = seen.lines_of("made", schedules=False)
+        yield finding("no_gradient", made[-1] if made else None, details)
+
+
+def gradients_zero(seen):
+    """An optimizer whose gradients are all 0, in each step and on each rank."""
+    given = [step for each in seen.on_all("before_step") for step in each]
+    if given and all(step["gradients"] and step["zero"] for step in given):
+        yield finding("zero", given[0]["line"])
+
+
+def not_finite(seen):
+    """A loss, or weights, that are no number."""
+    for rank in seen.ranks:
+        for number, event in enumerate(seen.of("backward", rank), start=1):
+            if event["loss"] is not None and not math.isfinite(event["loss"]):
+                told = [f"rank {rank}, backward pass {number}: {event['loss']}"]
+                yield finding("finite", event["line"], told, what="the loss")
+                return
+        for event in seen.of("weights", rank):
+            if not event["finite"]:
+                told = [f"rank {rank}, after step {event['steps']}"]
+                yield finding("finite", event["made"], told, what="a weight")
+                return
+
+
+def exchanges(seen):
+    """Gradients that DDP or FSDP exchanges more than once for a step."""
+    modules = len(seen.of("ddp")) or len(seen.of("shard"))
+    if len(seen.of("ddp")) > 1:
+        return  # each may be of another optimizer
+    counts = []
+    line = None
+    count = 0
+    for event in seen.events[0]:
+        if event["kind"] == "backward":
+            line = line or event["line"]
+        elif event["kind"] == "collective_call":
+            count += event["name"] == "backward" or "reduce_scatter" in event["name"]
+        elif event["kind"] == "step":
+            counts.append(count)
+            count = 0
+    often = [count for count in counts if modules and count > modules]
+    if len(often) > len(counts) / 2:
+        yield finding("exchanged", line, times=often[0] // modules)
+
+
+def last_not_exchanged(seen):
+    """Steps under FSDP whose last backward pass exchanges nothing, and another does."""
+    counts = []
+    line = None
+    for event in seen.events[0] if seen.of("shard") else []:
+        if event["kind"] == "backward":
+            counts.append(0)
+            line = event["line"]
+        elif event["kind"] == "collective_call" and counts:
+            counts[-1] += "reduce_scatter" in event["name"]
+        elif event["kind"] == "step":
+            if any(counts) and not counts[-1]:
+                told = f"{len(counts)} backward passes, and the last is not exchanged"
+                yield finding("exchange", line, [told], repair=LAST)
+                return
+            counts = []
+
+
+def clipped_alone(seen):
+    """Clipping by a norm that is not the same on all ranks."""
+    for clips in seen.together("clip"):
+        norms = [clip["norm"] for clip in clips]
+        if max(norms) - min(norms) > 1e-4 * max(norms):
+            yield finding("clip", clips[0]["line"], of_each_rank(norms))
+            return
+
+
+def clipped_scaled(seen):
+    """Gradients that are clipped while they are those of a scaled loss."""
+    for event in seen.of("clip_scaled")[:1]:
+        details = [f"the loss is scaled at {event['scaled']}"]
+        yield finding("scaled", event["line"], details)

@@ -1,0 +1,202 @@
+"""What is written down of optimizers and schedulers, of clipping and scaling."""
+
+import contextlib
+import linecache
+import re
+from inspect import signature
+
+import torch
+
+from onecurve.events import digest, is_zero, tensors_in
+from onecurve.loaders import Loaders
+from onecurve.replace import replace
+from onecurve.samples import generator_states
+
+MOST_STEPS = 32  # of a script that has no epochs, once it has evaluated
+FURTHEST = 160  # of one that has not
+
+FAR = 1_000_000  # steps, by which each schedule has ended
+GOES_ON = r"resum|torch\.load|load_state_dict"  # in a script
+WHEN = "epoch|step|iter"  # in names of what a checkpoint counts
+HELD = {  # what a run goes on by, in the names that a checkpoint holds
+    "optimizer": re.compile("optim|param_groups").search,
+    "scheduler": re.compile("sched|last_epoch").search,
+}
+
+
+def says_when(saved):
+    """Return whether a checkpoint has weights, and says when it was written."""
+    counts = any(type(saved[one]) is int and re.search(WHEN, str(one)) for one in saved)
+    return counts and any(tensors_in(value) for value in saved.values())
+
+
+def names_below(value):
+    """Yield the names in dicts and lists, however deep."""
+    for name, one in value.items() if isinstance(value, dict) else []:
+        yield str(name)
+        yield from names_below(one)
+    for one in value if isinstance(value, list | tuple) else []:
+        yield from names_below(one)
+
+
+def length_of(schedule):
+    """Return after how many steps a schedule has ended, None where it never does.
+
+    Nor does a warm-up, after which there is more to come.
+    """
+    rises = getattr(schedule, "end_factor", 0) >= getattr(schedule, "start_factor", 1)
+    for name in ["total_steps", "T_max"] + ["total_iters"] * (not rises):
+        if hasattr(schedule, name):
+            return getattr(schedule, name)
+    for factor in getattr(schedule, "lr_lambdas", [])[:1]:
+        with contextlib.suppress(Exception):  # the script's own function
+            return end_of(factor)
+    return None
+
+
+def end_of(factor):
+    """Return from which step on a factor falls no more, None where it never does."""
+    last = factor(FAR)
+    if factor(FAR // 2) != last or factor(FAR // 3) != last:
+        return None
+    before, end = 0, FAR
+    while end - before > 1:
+        middle = (before + end) // 2
+        if factor(middle) == last:
+            end = middle
+        else:
+            before = middle
+    return end if factor(before) > last else None
+
+
+class Optimizers(Loaders):
+    """Writes down the steps that a rank takes; ends it after some without epochs."""
+
+    def __init__(self, log, end=None):
+        super().__init__(log, end)
+        self.optimized = set()  # ids of the parameters that optimizers have
+        self.stepping = 0  # an optimizer may call the step of another
+        self.evaluations = 0  # passes of networks without gradients
+        self.scaled = None  # line that has scaled a loss, until gradients no more are
+        self.has_state = set()  # of "optimizer" and "scheduler": what a run goes on by
+
+    def install(self):
+        """Put the methods below in place."""
+        super().install()
+        for name in "clip_grad_norm_", "clip_grad_value_":
+            replace(f"torch.nn.utils:{name}", self.clip)
+        schedulers = "torch.optim.lr_scheduler"
+        replace(f"{schedulers}:LRScheduler.__init__", self.made)
+        replace("torch.optim:Optimizer.__init__", self.made)
+        replace(f"{schedulers}:LRScheduler.step", self.schedule)
+        replace(f"{schedulers}:ReduceLROnPlateau.step", self.schedule_by)
+        replace("torch.amp:GradScaler.__init__", self.scaler_init)
+        replace("torch.amp:GradScaler.scale", self.scale)
+        replace("torch.amp:GradScaler.unscale_", self.unscale)
+        replace("torch:save", self.save)
+
+    def scaler_init(self, original, scaler, *args, **options):
+        """Around the constructor of a scaler, which only a GPU may enable."""
+        original(scaler, *args, **options)
+        given = signature(original).bind(scaler, *args, **options).arguments
+        scaler.asked_for = given.get("enabled", True)
+
+    def scale(self, original, scaler, *args, **options):
+        """Around the scaling of a loss."""
+        self.scaled = self.line() if scaler.asked_for else None
+        return original(scaler, *args, **options)
+
+    def unscale(self, original, scaler, *args, **options):
+        """Around the way back of gradients to their own size."""
+        self.scaled = None
+        return original(scaler, *args, **options)
+
+    def save(self, original, obj, *args, **options):
+        """Around torch.save: a run goes on from what says an epoch, or a step."""
+        if isinstance(obj, dict) and says_when(obj) and self.goes_on():
+            held = " ".join(names_below(obj))
+            lacks = [one for one in sorted(self.has_state) if not HELD[one](held)]
+            if lacks:
+                self.log.write("saved", line=self.line(), lacks=lacks)
+        return original(obj, *args, **options)
+
+    def goes_on(self):
+        """Return whether the script's file says that a run may go on."""
+        frame = self.log.frame()
+        path = frame.f_code.co_filename if frame else ""
+        return re.search(GOES_ON, "".join(linecache.getlines(path)))
+
+    def clip(self, original, *args, **options):
+        """Around the clipping of gradients."""
+        if self.scaled:
+            self.log.write("clip_scaled", line=self.line(), scaled=self.scaled)
+        norm = original(*args, **options)
+        if type(norm) is torch.Tensor:  # not a DTensor
+            self.log.write("clip", line=self.line(), norm=float(norm))
+        return norm
+
+    def made(self, original, one, *args, **options):
+        """Around the constructor of an optimizer or a scheduler."""
+        original(one, *args, **options)
+        schedules = not isinstance(one, torch.optim.Optimizer)
+        if not schedules:
+            self.learn_optimized(one)
+        facts = {"schedules": schedules, "length": schedules and length_of(one)}
+        self.log.write("made", line=self.line(), **facts)
+
+    def learn_optimized(self, optimizer):
+        """Remember which parameters an optimizer has."""
+        for group in optimizer.param_groups:
+            self.optimized.update(id(one) for one in group["params"])
+
+    def schedule(self, original, scheduler, *args, **options):
+        """Around the step of a scheduler."""
+        self.has_state.add("scheduler")
+        self.log.write("schedule", line=self.line(), metric=None)
+        return original(scheduler, *args, **options)
+
+    def schedule_by(self, original, scheduler, metrics, *args, **options):
+        """Around the step of a scheduler that goes by a number."""
+        self.has_state.add("scheduler")
+        self.log.write("schedule", line=self.line(), metric=float(metrics))
+        return original(scheduler, metrics, *args, **options)
+
+    def before_step(self, optimizer, args, kwargs):
+        """Before a step of an optimizer."""
+        self.stepping += 1
+        if self.stepping == 1:
+            self.step_begins(optimizer)
+
+    def step_begins(self, optimizer):
+        """Before the step of an optimizer that no other one calls."""
+        self.learn_optimized(optimizer)
+        gradients = {}
+        zero = True
+        for name, parameter in self.parameters(optimizer).items():
+            if parameter.grad is not None:
+                gradients[name] = digest(parameter.grad)
+                zero = zero and is_zero(parameter.grad)
+        line = self.line()
+        self.log.write("before_step", line=line, gradients=gradients, zero=zero)
+
+    def after_step(self, optimizer, args, kwargs):
+        """After a step of an optimizer."""
+        self.stepping -= 1
+        if self.stepping == 0:
+            self.step_ends(optimizer)
+
+    def step_ends(self, optimizer):
+        """After the step of an optimizer that no other one calls."""
+        self.steps += 1
+        self.scaled = None
+        if any(optimizer.state.values()):
+            self.has_state.add("optimizer")
+        groups = optimizer.param_groups
+        rates = [float(group["lr"]) for group in groups]
+        bases = [float(group.get("initial_lr", group["lr"])) for group in groups]
+        facts = {"rates": rates, "bases": bases, "id": id(optimizer)}
+        self.log.write("step", line=self.line(), **facts)
+        self.states = generator_states()
+        most = MOST_STEPS if self.evaluations else FURTHEST
+        if self.end and self.steps >= most:
+            self.finish()

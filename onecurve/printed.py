@@ -1,0 +1,154 @@
+"""Rules: numbers that are printed, that decide, or that are averaged."""
+
+import re
+
+from onecurve.findings import finding, of_each_rank
+
+# In names: may differ by rank.
+DIFFER = {"time", "seconds", "elapsed", "seed", "rank", "pid", "device", "gpu"}
+DIFFER |= {"sec", "speed", "throughput", "memory", "mem"}
+DIFFER |= {"lr", "rate"}  # of which the steps tell
+SMALL = 1e-6  # relative: numbers that are closer are equal
+ROUNDED = 2e-3  # and so those in a text
+QUOTED = '"'  # begins what is said of a number in a text, which is rounded
+
+
+def printed_numbers(seen, rank):
+    """Return {(branch, which time): event} of the branches of a rank that print.
+
+    Each says besides whether it is in the midst of an epoch of training.
+    """
+    table = {}
+    training = False
+    steps = 0
+    for event in seen.events[rank]:
+        steps += event["kind"] == "step"
+        if event["kind"] in ("before_step", "read"):
+            training = event["kind"] == "before_step"
+        if event["kind"] == "numbers":
+            place = event["branch"], event["times"]
+            level = "LOOK" if training else None
+            table[place] = {**event, "level": level, "steps": steps}
+    return table
+
+
+def numbers_of_rank_0(seen):
+    """Numbers that some ranks print though the others have others."""
+    tables = [printed_numbers(seen, rank) for rank in seen.ranks]
+    calls = [call["name"] for call in seen.of("collective_call")]
+    takers = seen.takers_of_branches()
+    told = set()
+    for place in sorted(set.intersection(*(set(table) for table in tables))):
+        branch, _ = place
+        events = [table[place] for table in tables]
+        if len(takers[branch]) in (0, len(seen.ranks)):
+            continue  # none takes it, or each: together, or in turn
+        for text, values in differing([event["numbers"] for event in events]):
+            line = events[0]["lines"][text]
+            # what a list or a dict holds, only where the branch has no other
+            held = "[" in text and branch in told
+            if (line, text) not in told and not held:
+                told |= {(line, text), branch}
+                details = of_each_rank(f"{value:.6f}" for value in values)
+                # after dist.reduce one rank has the sum, and may print it
+                unsure = "reduce" in calls or text.startswith(QUOTED)
+                level = "LOOK" if unsure else events[0]["level"]
+                yield finding("printed", line, details, level, text=text)
+
+
+def numbers_by_world(several, others, steps):
+    """Numbers that rank 0 prints and that depend on the number of ranks.
+
+    `others` are Seens of one rank that has done the same for so many `steps`; or of
+    each rank's work done by one, where numbers are asked for in which these agree.
+    """
+    runs = [several, *others]
+    lengths = [[one["length"] for one in seen.of("length")] for seen in runs]
+    if any(one != lengths[0] for one in lengths):
+        return  # what is divided by them differs, and is right
+    ranks = [printed_numbers(several, rank) for rank in several.ranks]
+    alone = [printed_numbers(seen, 0) for seen in others]
+    told = set()
+    for place in ranks[0]:
+        tables = [table.get(place) for table in ranks + alone]
+        if None in tables or tables[0]["steps"] > steps or not tables[0]["taken"]:
+            continue
+        numbers = [table["numbers"] for table in tables]
+        own = {text for text, _ in differing(numbers[: len(ranks)])}
+        for text, values in differing([numbers[0], *numbers[len(ranks) :]]):
+            ours, *theirs = values
+            known = close(min(theirs), max(theirs)) and text not in own | told
+            known = known and not text.startswith(QUOTED)
+            # a sum over the ranks, which may be divided where it is printed
+            is_sum = close(ours, len(ranks) * theirs[0])
+            same = is_sum or close(ours, theirs[0])
+            if known and ours != int(ours) and not same:
+                told.add(text)
+                line = tables[0]["lines"][text]
+                details = [f"{len(ranks)} ranks: {ours:.6f}", f"one: {theirs[0]:.6f}"]
+                yield finding("by_world", line, details, text=text)
+
+
+def decisions(seen):
+    """Numbers by which each rank decides for itself what all should do alike."""
+    tables = []
+    for each in seen.on_all("decides"):
+        tables.append({(one["branch"], one["times"]): one for one in each})
+    told = set()
+    for place in sorted(set.intersection(*(set(table) for table in tables))):
+        events = [table[place] for table in tables]
+        for text, values in differing([event["numbers"] for event in events]):
+            line = events[0]["lines"][text]
+            if line not in told and all(values):  # 0 is where another rank evaluates
+                told.add(line)
+                details = of_each_rank(f"{value:.6f}" for value in values)
+                yield finding("decides", line, details, text=text)
+
+
+def means_of_means(seen):
+    """Numbers that are averaged though their mean is not the number of all samples.
+
+    Such as the ranks' perplexities, or their means over unequal counts.
+    """
+    readings = [seen.readings(rank, False) for rank in seen.ranks]
+    unequal = set()
+    for each in zip(*readings, strict=False):
+        if len({sum(one["sizes"]) for one in each}) > 1:
+            unequal.add((each[0]["line"], each[0]["number"]))
+    printed = set()
+    for event in seen.of("numbers"):
+        printed |= set(event["numbers"].values())
+    evaluated = None
+    for event in seen.events[0]:
+        if event["kind"] in ("step", "read"):
+            evaluated = (event["line"], event.get("number"))
+        if event["kind"] != "reduced" or not event["all"] % 1:  # a count
+            continue
+        why = None
+        mean = event["all"] / len(seen.ranks)
+        if event["bent"]:
+            (name,) = event["bent"]
+            why = f"a mean of {name} is not {name} of the mean"
+        elif evaluated in unequal and any(close(one, mean) for one in printed):
+            why = "the ranks have evaluated other numbers of samples"
+        if why:
+            yield finding("means", event["line"], [why])
+            return
+
+
+def close(ours, theirs, limit=SMALL):
+    """Return whether two numbers are equal but for rounding."""
+    return abs(ours - theirs) <= limit * max(abs(ours), abs(theirs))
+
+
+def differing(tables):
+    """Yield (text, values) of expressions whose numbers differ between ranks."""
+    for text in tables[0]:
+        words = set(re.findall("[a-z]+", text.lower()))
+        values = [table.get(text) for table in tables]
+        if None in values or words & DIFFER:
+            continue
+        limit = ROUNDED if text.startswith(QUOTED) else SMALL
+        low, high = min(values), max(values)
+        if low < high and not close(low, high, limit):
+            yield text, values
