@@ -7,6 +7,7 @@ are numbers are compared, in dicts and lists as well.
 
 import contextlib
 import inspect
+import logging
 import os
 import re
 import sys
@@ -20,7 +21,7 @@ import torch
 
 from onecurve.branches import DECIDES, OF_ONE, branches
 from onecurve.events import place
-from onecurve.replace import CLOCKS
+from onecurve.replace import CLOCKS, replace
 
 TRAINED = torch.nn.Module, torch.optim.Optimizer
 MOST = 200  # times that a line is looked at
@@ -87,6 +88,15 @@ def told_in(value):
     return found
 
 
+def handlers(logger):
+    """Return the handlers of a logger, and of those above it that get its lines."""
+    found = []
+    while logger:
+        found += logger.handlers
+        logger = logger.parent if logger.propagate else None
+    return found
+
+
 def number(value):
     """Return a value as a float; None where it is no number, or one of a clock."""
     if isinstance(value, torch.Tensor):
@@ -111,7 +121,32 @@ class Numbers:
         for name in CLOCKS:
             if not name.endswith("_ns"):
                 setattr(time, name, clock(getattr(time, name)))
+        replace("logging:Logger.info", self.logged)
         sys.settrace(self.call)
+
+    def logged(self, original, logger, message, *args, **options):
+        """Around a line of a log, which some ranks may leave out: a branch of its own.
+
+        Their logger has a higher level, say, or a handler that does nothing.
+        """
+        where = self.log.line()
+        with contextlib.suppress(
+            TypeError, ValueError
+        ):  # which logging tells by itself
+            self.times[where] += 1
+            told = told_in(str(message) % args if args else str(message))
+            heard = any(
+                type(one) is not logging.NullHandler for one in handlers(logger)
+            )
+            facts = {
+                "branch": f"{where} log",
+                "times": self.times[where],
+                "changes": {},
+            }
+            facts["taken"] = heard and logger.isEnabledFor(logging.INFO)
+            lines = dict.fromkeys(told, where)
+            self.log.write("numbers", **facts, numbers=told, lines=lines)
+        return original(logger, message, *args, **options)
 
     def call(self, frame, event, argument):
         """When a function of the script begins: watch its lines."""

@@ -99,8 +99,9 @@ def decisions(seen):
         events = [table[place] for table in tables]
         for text, values in differing([event["numbers"] for event in events]):
             line = events[0]["lines"][text]
-            if line not in told and all(values):  # 0 is where another rank evaluates
-                told.add(line)
+            fresh = not told & {line, text}
+            if fresh and all(values):  # 0 is where another rank evaluates
+                told |= {line, text}
                 details = of_each_rank(f"{value:.6f}" for value in values)
                 yield finding("decides", line, details, text=text)
 
