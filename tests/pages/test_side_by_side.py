@@ -151,14 +151,18 @@ def test_a_switch_asks_first_then_shows_what_happened(page):
     assert page.locator(".off").count() == 1
 
 
-def test_a_number_of_the_rail_leads_to_its_diff(page):
+def test_a_stage_of_the_rail_leads_to_its_diff(page):
+    """The rail names the stages of its group, and says how many lines change."""
     for pair in diffs.EXPLAINED:
-        page.locator(".body:not([hidden]) .rail .count").and_(
-            page.get_by_label(f"to {pair[1]}")
-        ).click()
+        rail = page.locator(".body:not([hidden]) .rail")
+        rail.locator(".stage", has_text=pair[1][:2]).click()
         title = f"From {pair[0]} to {pair[1]}"
         page.get_by_role("heading", name=title, exact=True).wait_for()
         assert page.evaluate("location.hash") == f"#{pair[1]}"
+        shown = rail.locator("li").all_inner_texts()
+        says = f"{diffs.changed_lines(*pair)} lines changed"
+        name = pair[1].replace("_", " ")
+        assert [one for one in shown if says in one and name in one]
     show(page, "02_single_gpu-04_ddp")
     assert texts(page, "h2") == ["From 02_single_gpu to 04_ddp"]
 
@@ -233,13 +237,16 @@ def test_a_switch_on_a_slide_leaves_the_slide_as_it_is(page):
     assert page.get_by_role("button", name="it crashes").is_visible()
 
 
-def test_the_theme_is_the_one_that_was_chosen_on_the_site(page):
+def test_the_theme_is_the_one_that_was_chosen(page):
+    """And the page remembers it, as the site does."""
     page.emulate_media(color_scheme="light")
-    page.evaluate("localStorage.setItem('theme', 'dark')")
+    page.get_by_role("button", name="Light, dark").click()
     page.reload()
     paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert page.evaluate("localStorage.getItem('theme')") == "dark"
     page.evaluate("localStorage.clear()")
     assert max(map(int, re.findall(r"\d+", paper))) < 60
+    assert page.locator("link[rel=icon]").get_attribute("href").startswith("data:")
 
 
 def test_every_link_leads_to_a_file(page):

@@ -1,6 +1,7 @@
 """Promise: the playground trains as stage 4 does, whatever mistake is switched on."""
 
 import math
+import re
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -120,8 +121,8 @@ def test_the_flags_that_one_chooses_are_those_of_the_script(page, tmp_path):
         page.get_by_role("combobox", name=label).select_option(value)
     page.wait_for_selector(DONE)
     assert all(agrees(curve, truth) for curve in table(page))
-    captions = page.locator("#ranks figcaption").all_inner_texts()
-    assert captions == [f"rank {rank}: 32 digits" for rank in range(4)]
+    captions = page.locator("#figure .lane").all_inner_texts()
+    assert captions == [f"rank {rank} 32 digits, 16 shown" for rank in range(4)]
     address = page.url.partition("#")[2]
     assert address == "ranks=4&batch_size=128&lr=0.3&hidden=32&epochs=2"
     visit(page, f"{address}&off=all_reduce")  # the address alone has all of it
@@ -216,6 +217,17 @@ def test_what_is_switched_on_is_struck_through_and_explained(page):
     assert shown == ["ddp", "set_epoch"]
 
 
+def lanes(page):
+    """Return what each rank does in a step: digits, own gradients, then."""
+    read = "all => all.map(one => one.getAttribute('aria-label'))"
+    found = []
+    for label in page.eval_on_selector_all("#figure .lane", read):
+        digits, own, after = re.split(r"\. Its own gradients: |; then: ", label)
+        grads = [[float(one) for one in part.split()] for part in (own, after)]
+        found.append((digits.partition("digits ")[2], *grads))
+    return found
+
+
 def test_a_step_shows_the_digits_that_pytorch_gives_to_each_rank(page):
     visit(page, "epochs=1")
     train = MNIST(ROOT / "data/sample", train=True)
@@ -223,61 +235,86 @@ def test_a_step_shows_the_digits_that_pytorch_gives_to_each_rank(page):
     sampler.set_epoch(1)
     indices = list(sampler)[39 * 32 : 40 * 32]
     page.get_by_role("slider", name="Step").fill("40")
-    assert page.inner_text("#where") == "40 of 63"
-    canvas = page.locator("#ranks canvas").nth(1)
-    labels = " ".join(str(train[index][1]) for index in indices)
-    assert canvas.get_attribute("aria-label") == f"The digits {labels}"
-    ink = """canvas => [...canvas.getContext("2d").getImageData(28 * 15, 28, 28, 28)
-      .data].filter((_, n) => n % 4 === 3)"""
-    assert canvas.evaluate(ink) == train.data[indices[31]].flatten().tolist()
+    assert page.inner_text("#figure .where") == "40 of 63, epoch 1"
+    assert lanes(page)[1][0] == " ".join(str(train[index][1]) for index in indices)
+    ink = """index => [...figure.sprite.getContext("2d").getImageData(
+      28 * figure.painted.indexOf(index), 0, 28, 28).data]
+      .filter((_, n) => n % 4 === 3)"""
+    pixels = train.data[indices[31]].flatten().tolist()
+    assert page.evaluate(ink, indices[31]) == pixels
 
 
-def bars(page):
-    """Return what the slowed step's bars say: of each rank its own, then after it."""
-    read = "all => all.map(one => one.getAttribute('aria-label'))"
-    labels = page.eval_on_selector_all("#ranks svg", read)
-    parts = [label.removeprefix("Its own: ").split("; then: ") for label in labels]
-    return [[[float(one) for one in part.split()] for part in pair] for pair in parts]
+def heights(page):
+    """Return how far up each bar reaches from its axis, for each rank."""
+    read = """rank => figure.bars[rank].map(([, bar]) => {
+      const top = new DOMMatrix(bar.style.transform).f - figure.at.barsTop;
+      const height = parseFloat(bar.style.height);
+      return top < BARS / 2 - .01 ? height : -height; })"""
+    return [page.evaluate(read, rank) for rank in range(2)]
 
 
-def bar_heights(page):
-    """Return how far up each bar reaches from the axis, for each rank."""
-    read = """all => all.map(svg => [...svg.querySelectorAll("rect")].map(one => {
-      const [top, height] = [one.y.baseVal.value, one.height.baseVal.value];
-      return top < 52 ? height : -height; }))"""
-    return page.eval_on_selector_all("#ranks svg", read)
-
-
-def test_a_step_slowed_down_shows_the_digits_and_gradients_of_each_rank(page):
+def test_a_step_goes_moment_by_moment_from_the_deck_to_equal_weights(page):
     check(page, "ranks=2", RIGHT[:1])
-    page.get_by_role("button", name="Play slowly").click()
-    page.locator("#phases .now", has_text="all-reduce").wait_for()
-    page.get_by_role("button", name="Stop").click()
-    captions = page.locator("#ranks figcaption").all_inner_texts()
-    assert captions == ["rank 0: 32 digits", "rank 1: 32 digits"]
-    images = "all => all.map(one => one.getAttribute('aria-label'))"
-    digits = page.eval_on_selector_all("#ranks canvas", images)
-    assert digits[0] != digits[1]
-    (own_0, after_0), (own_1, after_1) = bars(page)
-    assert own_0 != own_1
+    (digits_0, own_0, after_0), (digits_1, own_1, after_1) = lanes(page)
+    assert digits_0 != digits_1 and own_0 != own_1
     means = [(one + other) / 2 for one, other in zip(own_0, own_1, strict=True)]
     assert after_0 == after_1 == pytest.approx(means, abs=0.0011)
-    page.get_by_role("slider", name="Step").fill("2")
+    badge = page.locator("#figure .badge")
+    assert badge.inner_text() == "= equal, bit for bit"
     page.get_by_role("slider", name="Step").fill("1")
-    scale = 48 / max(map(abs, own_0 + own_1))
-    for own, heights in zip((own_0, own_1), bar_heights(page), strict=True):
-        drawn = [height / scale for height in heights]
-        assert drawn[::2] == pytest.approx(own, abs=0.0011)
-        assert drawn[1::2] == pytest.approx(means, abs=0.0011)
+    page.get_by_role("button", name="Next").click()  # to the deck of the second
+    assert page.locator("#figure .dealt").count() == 0
+    page.get_by_role("button", name="Next").click()
+    assert page.locator("#figure .dealt").count() == 64
+    page.get_by_role("button", name="Next").click()
+    first, second = lanes(page)
+    scale = 27 / max(map(abs, first[1] + second[1]))
+    for (_, own, _), grown in zip((first, second), heights(page), strict=True):
+        assert grown == pytest.approx([one * scale for one in own], abs=0.3)
+    page.get_by_role("button", name="Next").click()
+    assert page.locator("#figure .met").count() == 1
+    page.get_by_role("button", name="Next").click()
+    returned = heights(page)
+    assert returned[0] == returned[1]
+    assert returned[0] == pytest.approx([one * scale for one in first[2]], abs=0.3)
+    page.get_by_role("button", name="Play").click()
+    page.get_by_role("button", name="Stop").click()
     page.get_by_role("button", name="Run again").click()
     page.wait_for_selector("#curve[data-done=false]")
 
 
-def test_without_ddp_each_rank_keeps_its_own_gradients(page):
-    outcome = STORED["switches"][f"04_ddp/{ROWS['ddp']}"]["2"]
-    check(page, "off=ddp", outcome["curve"][:1])
-    assert all(own == after for own, after in bars(page))
-    assert page.get_by_text("is missing: each keeps its own").is_visible()
+def says(page, number, moment):
+    """Return what the figure says in a moment of a step."""
+    page.evaluate("([number, moment]) => figure.go(number, moment)", [number, moment])
+    return page.inner_text("#figure .says")
+
+
+def test_each_mistake_is_seen_in_the_step(page):
+    for ranks in 2, 8:
+        visit(page, f"off=ddp&epochs=1&ranks={ranks}")
+        assert all(own == after for _, own, after in lanes(page))
+        assert says(page, 1, 3) == "Nothing averages: each rank keeps its own bars."
+        assert page.locator("#figure .met").count() == 0
+        says(page, 1, 5)
+        assert "apart" in page.inner_text("#figure .badge")
+        visit(page, f"off=sampler&epochs=1&ranks={ranks}")
+        assert len({digits for digits, _, _ in lanes(page)}) == 1
+        assert says(page, 1, 1) == "Every rank takes the same cards."
+    again = "Epoch 2 begins with the deck of epoch 1: nothing has shuffled it again."
+    for off, is_again in ("", False), ("set_epoch", True):
+        visit(page, f"off={off}&epochs=2")
+        assert (says(page, 64, 0) == again) == is_again
+        assert page.locator("#figure .card").count() == 128  # and those of epoch 1
+
+
+def test_the_chart_stays_on_a_phone_while_one_flips_switches(page):
+    visit(page, "epochs=1")
+    page.locator("#all_reduce").evaluate(
+        "one => one.scrollIntoView({ block: 'center' })"
+    )
+    box = page.locator("#charts svg").first.bounding_box()
+    assert 0 <= box["y"] < 60
+    assert box["y"] + box["height"] < page.locator("#all_reduce").bounding_box()["y"]
 
 
 def test_it_can_be_used_by_keyboard_screen_reader_and_on_a_phone(page):

@@ -32,6 +32,10 @@ LOOKED_AT = [  # one page of each kind
     ("notebooks/04_ddp.html", "light"),
     ("SYMPTOMS.html", "light"),
     ("04_ddp/README.html", "dark"),
+    ("tools/site/playground.html", "light"),
+    ("tools/site/side_by_side.html", "dark"),
+    ("SCALING.html", "light"),
+    ("transformer/README.html", "dark"),
 ]
 
 
@@ -133,7 +137,7 @@ def test_a_stages_page_has_its_diff_idea_by_idea(site, page):
         base = previous(stage)
         lines = page.locator(".part .l:is(.old, .new)").count()
         assert lines == diffs.changed_lines(base, stage)
-        words = f"changed lines from {base} to {stage}"
+        words = f"{diffs.changed_lines(base, stage)} lines changed"
         assert page.get_by_role("link", name=words).count() == 1
         ideas = page.locator(".head .lead li").all_inner_texts()
         assert ideas == [idea.title for idea, _ in diffs.by_idea(base, stage)]
@@ -228,6 +232,68 @@ def test_a_run_that_hangs_ends_where_it_ended(site, page):
     page.evaluate("fillHero(hero, DIFFS.switches['04_ddp/barrier'])")
     assert page.inner_text(".hero .title") == "It hangs in epoch 2"
     assert page.locator(".hero .end").count() == 1
+
+
+def test_the_tools_look_as_the_site_and_have_its_theme(site, page):
+    """The fonts, the switch, the favicon of every page, and what sticks to the top."""
+    wrong = wrong_with(page)
+    seen = set()
+    for name in (
+        "index",
+        "04_ddp/README",
+        "tools/site/playground",
+        "tools/site/side_by_side",
+    ):
+        show(page, site / f"{name}.html")
+        seen.add(page.evaluate("getComputedStyle(document.body).fontFamily"))
+        assert page.locator("link[rel*=icon]").count() == 1
+        page.emulate_media(color_scheme="light")
+        dark = "getComputedStyle(document.body).backgroundColor"
+        papers = set()
+        for _ in range(3):
+            page.locator(".theme-toggle:visible").first.click()
+            papers.add(page.evaluate(dark))
+        assert len(papers) == 2, name
+    assert len(seen) == 1
+    page.set_viewport_size({"width": 390, "height": 844})
+    show(page, site / "tools/site/side_by_side.html", "#04_ddp")
+    page.locator(".body:not([hidden]) .idea").nth(2).evaluate(THERE)
+    rail = page.locator(".body:not([hidden]) .rail").bounding_box()
+    assert rail["y"] == 0
+    assert page.locator(".body:not([hidden]) .rail .to").is_visible()
+    assert wrong == []
+
+
+def test_a_lesson_shows_its_first_step_and_each_mistake_in_it(site, page):
+    wrong = wrong_with(page)
+    page.emulate_media(reduced_motion="reduce")
+    show(page, site / "04_ddp/README.html")
+    picture = page.locator("img[src$='step.svg']")
+    assert picture.is_visible()  # until the figure is there, and on paper
+    picture.scroll_into_view_if_needed()
+    figure = page.locator(".lesson .step")
+    badge = figure.locator(".badge")
+    badge.wait_for()
+    assert not picture.is_visible()
+    assert (figure.locator(".lane").count(), badge.inner_text()) == (
+        2,
+        "= equal, bit for bit",
+    )
+    page.get_by_label("8", exact=True).check(force=True)
+    figure.locator(".lane").nth(7).wait_for()
+    for label, words in LESSON.items():
+        page.get_by_label(label).check(force=True)
+        figure.get_by_text(words).wait_for()
+    page.emulate_media(media="print")
+    assert picture.is_visible()
+    assert wrong == []
+
+
+LESSON = {  # a mistake -> what the figure says then
+    "Without DistributedSampler's ranks": "8 digits, the same",
+    "Without set_epoch": "epoch 2: the same deck again",
+    "Without the wrapper": "two models, and both train",
+}
 
 
 def test_exercises_are_in_order_and_fold_what_they_break(site, page):

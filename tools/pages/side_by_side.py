@@ -23,8 +23,10 @@ from tools.pages.reasons import LESSONS
 from tools.pages.switches import SWITCHES, key, read_outcomes, without
 from tools.run import diffs, palette
 from tools.run.stages import (
+    BEYOND,
     EVERY,
     ROOT,
+    TARGETS,
     TRANSFORMER,
     folder,
     previous,
@@ -41,6 +43,9 @@ TEMPLATES = Environment(
 )
 LINK = re.compile(r'href="(?!https?:|#)([^"]+)"')
 TEMPLATES.globals["palette"] = Markup(palette.switchable())
+icon = (VIEW / "favicon.svg").read_text().strip()
+TEMPLATES.globals["icon"] = f"data:image/svg+xml,{quote(icon)}"
+GROUPS = {"Six stages": TARGETS, "Beyond": BEYOND, "The second curve": TRANSFORMER}
 HERE = "repo-file:"  # how a link to a file begins until `linked` knows the way there
 
 
@@ -151,17 +156,22 @@ def front():
 
 @functools.cache
 def rail():
-    """Return the stages with their diffs: 01 –6– 02 –5– 03 …"""
-    found = []
-    last = None
-    for stage in EVERY.values():
-        base = previous(stage)
-        one = {"name": stage, "base": base, "is_next": base == last}
-        one["page"] = f"{HERE}{folder(stage).relative_to(ROOT)}/README.md"
-        one["count"] = diffs.changed_lines(base, stage) if base else 0
-        found.append(one)
-        last = stage
-    return found
+    """Return the groups of stages, (caption, stages), each with its diff's size."""
+    groups = []
+    for caption, names in GROUPS.items():
+        found = []
+        for stage in names.values():
+            base = previous(stage)
+            count = diffs.changed_lines(base, stage) if base else 0
+            one = {"name": stage, "base": base, "page": lesson(stage), "count": count}
+            found.append(one)
+        groups.append((caption, found))
+    return groups
+
+
+def lesson(stage):
+    """Return the address of a stage's page, to be `linked`."""
+    return f"{HERE}{folder(stage).relative_to(ROOT)}/README.md"
 
 
 def whole(a, b):
@@ -188,6 +198,7 @@ def pair(a, b):
         "name": name((a, b)),
         "is_front": is_front,
         "rail": rail(),
+        "page": lesson(b),
         "count": diffs.changed_lines(a, b),
         "lesson": inline(LESSONS[b]),
         "target": target,
@@ -234,11 +245,15 @@ def data(stages):
     return Markup(f"const DIFFS = {text};".replace("</", "<\\/"))
 
 
+def pairs():
+    """Return what the templates need to draw all diffs."""
+    return [pair(*one) for one in [*diffs.EXPLAINED, essence.PAIR]]
+
+
 def page(root="../", suffix=".md"):
     """Return the page as HTML; for `root` and `suffix` see `linked`."""
-    pairs = [pair(*one) for one in [*diffs.EXPLAINED, essence.PAIR]]
     template = TEMPLATES.get_template("page.html")
-    text = template.render(pairs=pairs, data=data(EVERY.values()), scripts=SCRIPTS)
+    text = template.render(pairs=pairs(), data=data(EVERY.values()), scripts=SCRIPTS)
     return linked(text, root, suffix)
 
 

@@ -23,14 +23,8 @@ from tools.site import playground
 
 
 def pages_of(stages):
-    """Return the pages of stages: each one's lesson, below it its details."""
-    pages = []
-    for stage in stages:
-        path = folder(stage).relative_to(ROOT)
-        pages.append(f"{path}/README")
-        if (ROOT / path / "DETAILS.md").exists():
-            pages.append(f"{path}/DETAILS")
-    return pages
+    """Return the pages of stages: each one's lesson."""
+    return [f"{folder(stage).relative_to(ROOT)}/README" for stage in stages]
 
 
 CONTENTS = {  # caption -> the pages below it, in the table of contents
@@ -40,9 +34,6 @@ CONTENTS = {  # caption -> the pages below it, in the table of contents
         "beyond/README",
         *pages_of(BEYOND.values()),
         "beyond/own_script/README",
-        "beyond/own_script/INSPECT",
-        "beyond/own_script/PUBLIC",
-        "beyond/own_script/DETAILS",
     ],
     "The second curve": ["transformer/README", *pages_of(TRANSFORMER.values())],
     "Look closer": [
@@ -72,7 +63,11 @@ MAIN = [  # at the top of the first page
 LISTS = {  # page -> the pages that its own table of contents holds
     "exercises/README": [one.name for one in along_the_path()],
     "tools/site/notebooks": ["/notebooks/*"],
+    "beyond/own_script/README": ["INSPECT", "PUBLIC"],
 }
+for path in sorted(ROOT.glob("[0b]*/**/DETAILS.md")):
+    page = f"{path.parent.relative_to(ROOT)}/README"
+    LISTS[page] = [*LISTS.get(page, []), "DETAILS"]
 PART = re.compile(
     r"<!-- generated: (hunk (\S+) (\S+) (\d+)[\d ]* \| .+?|essence) -->\n(.*?)"
     r"```diff\n.*?\n```(?=.*?<!-- end -->)",
@@ -159,6 +154,13 @@ def with_views(page, text):
     return text + raw(page, scripts(page, stages)) if count else text
 
 
+def with_step(page, text):
+    """Return a lesson's text with a figure that moves before the still picture."""
+    body = playground.draw("lesson.html", f"{up_from(page)}_static/")
+    picture = re.search(r"!\[[^\]]*\]\([^)]*/step\.svg\)", text)
+    return f"{text[: picture.start()]}{raw(page, body)}\n{text[picture.start() :]}"
+
+
 def with_exercise(page, text):
     """Return an exercise's page with its commands, and what it breaks in a fold."""
     exercise = find_exercise(Path(page).name.partition("_")[0])
@@ -188,6 +190,14 @@ def add(app, page, source):
     text = with_targets(with_views(page, source[0]))
     if page == "README":
         text += contents()
+    if page == "tools/site/playground":
+        body = playground.draw("body.html", f"{up_from(page)}_static/")
+        text = text.replace("<!-- the playground -->", raw(page, body))
+    if page == "tools/site/side_by_side":
+        pairs = side_by_side.part("full", side_by_side.pairs())
+        text += raw(page, pairs) + raw(page, scripts(page, EVERY.values()))
+    if page == "04_ddp/README":
+        text = with_step(page, text)
     if page in LISTS:
         text += toctree(LISTS[page], [":glob:"])
     if re.match(r"exercises/\d", page):
@@ -220,8 +230,5 @@ def finish(app, error):
         out = Path(app.outdir)
         for path in out.rglob("*.html"):
             mend(path)
-        pairs = side_by_side.page(root="", suffix=".html")
-        (out / "side_by_side.html").write_text(pairs)
-        home = '<a href="index.html">Six scripts, one loss curve</a>'
-        (out / "playground.html").write_text(playground.page(home))
+        (out / "_static" / "digits.js").write_text(playground.digits())
         shutil.copy(out / "README.html", out / "index.html")

@@ -58,11 +58,18 @@ html_context = {"main_pages": additions.MAIN, "palette": palette.switchable()}
 templates_path = ["templates"]
 pygments_style = "default"
 pygments_dark_style = "github-dark"
-html_static_path = ["static", "../pages/view"]
+html_static_path = ["static", "../pages/view", "playground"]
 html_extra_path = ["404.html"]
-html_css_files = ["base.css", "view.css", "hero.css", "site.css"]
+html_css_files = [
+    "base.css",
+    "view.css",
+    "hero.css",
+    "playground.css",
+    "step.css",
+    "site.css",
+]
 html_js_files = [("site.js", {"defer": "defer"})]
-html_favicon = "static/favicon.svg"
+html_favicon = "../pages/view/favicon.svg"
 html_use_index = False
 html_copy_source = False
 html_show_sourcelink = False

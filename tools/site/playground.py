@@ -79,30 +79,36 @@ def switch(name, marks, row):
 
 
 def digits():
-    """Return the pixels and labels of data/sample: training, then test, as base64."""
+    """Return a script with pixels and labels of data/sample: training, test."""
     raw = ROOT / "data" / "sample" / "MNIST" / "raw"
     parts = []
     for name in "train", "t10k":
         parts.append((raw / f"{name}-images-idx3-ubyte").read_bytes()[16:])
         parts.append((raw / f"{name}-labels-idx1-ubyte").read_bytes()[8:])
-    return base64.b64encode(gzip.compress(b"".join(parts), mtime=0)).decode()
+    packed = base64.b64encode(gzip.compress(b"".join(parts), mtime=0)).decode()
+    return f'const DIGITS = "{packed}";'
 
 
-def page(home="Six scripts, one loss curve"):
-    """Return the page as HTML, with `home`, HTML too, above its title."""
+def draw(name, source=""):
+    """Return a page or a part of one, playground/`name`, as HTML.
+
+    `source` is the folder that has its digits; without one they are in it.
+    """
     data = {
         "counts": compare.COUNTS,
         "small": compare.SMALL,
         "causes": compare.CAUSES,
-        "digits": digits(),
     }
+    script = f'<script src="{source}digits.js">' if source else f"<script>{digits()}"
     templates = TEMPLATES.overlay(loader=FileSystemLoader([PARTS, VIEW]))
-    return templates.get_template("page.html").render(
-        home=Markup(home),
+    return templates.get_template(name).render(
+        digits=Markup(f"{script}</script>"),
+        source=source,
+        scripts=["losses.js", "step.js", "playground.js"],
         switches=[switch(*row) for row in SWITCHES],
         data=Markup(json.dumps(data)),
     )
 
 
 if __name__ == "__main__":
-    save_page("playground.html", page())
+    save_page("playground.html", draw("page.html"))

@@ -120,7 +120,7 @@ function lossTable(name, right, curves, rows = EPOCHS) {
     const cells = all.map(curve => {
       if (!curve[n]) return "<td>–</td>";
       const loss = digits(curve[n][0], expected[0], n + 1, rows);
-      return `<td>${loss}${count(curve[n], expected)}</td>`;
+      return `<td>${loss} ${count(curve[n], expected)}</td>`;
     });
     return `<tr><th scope="row">${rows.label(n + 1)}</th>${cells.join("")}</tr>`;
   });

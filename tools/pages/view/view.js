@@ -54,6 +54,9 @@ function read(isScrolling = true) {
   const isSame = before?.pair === place.pair && before.idea === place.idea;
   if (!isSame) document.body.classList.remove("revealed");  // a switch leaves it
   update();
+  for (const one of document.querySelectorAll(".rail .to")) {
+    one.closest(".rail").scrollLeft = one.offsetLeft - 160;  // it and the one before
+  }
   const target = current();
   if (!isScrolling || !target) return;
   target.focus({ preventScroll: true });

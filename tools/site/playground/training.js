@@ -157,6 +157,15 @@ function train_step(model, { images, labels }, indices) {  // up to the optimize
   return loss;
 }
 
+function distance([first, ...others]) {  // the largest, of two ranks' same weight
+  let most = 0;
+  for (const other of others)
+    for (const [k, tensor] of other.parameters.entries())
+      for (let i = 0; i < tensor.length; i++)
+        most = Math.max(most, Math.abs(tensor[i] - first.parameters[k][i]));
+  return most;
+}
+
 function evaluate(model, { images, labels }) {  // how many are right, and of how many
   const is_right = (logits, n) => logits.indexOf(Math.max(...logits)) === labels[n];
   return [model.forward(images).filter(is_right).length, labels.length];
@@ -189,7 +198,9 @@ function main({ ranks, batch_size, lr, hidden, epochs, off }, train, test) {
       for (const r of every) totals[r][0] += losses[r] * indices[r].length;
       for (const r of every) totals[r][1] += indices[r].length;
       const at = epoch - 1 + (start + indices[0].length) / length;
-      postMessage({ at, losses, indices, before, after });
+      const biases = models.map((model) => model.two.bias.slice());
+      const apart = distance(models);
+      postMessage({ at, losses, indices, before, after, biases, apart });
     }
     if (!off.includes("all_reduce")) all_reduce(totals, 1);
     const [loss_sum, count] = totals[0];
