@@ -128,7 +128,7 @@ def check_table(told, rights, moved, first, is_second):
     cells = []
     marked = []
     for row in zip(*curves, strict=False):
-        cells += [f"{loss:.6f}{correct}/{total}" for loss, correct, total in row]
+        cells += [f"{loss:.6f} {correct}/{total}" for loss, correct, total in row]
     assert told["cells"] == cells
     for epoch in range(1, len(right) + 1):
         for curve in curves:

@@ -269,8 +269,7 @@ def test_a_lesson_shows_its_first_step_and_each_mistake_in_it(site, page):
     page.emulate_media(reduced_motion="reduce")
     show(page, site / "04_ddp/README.html")
     picture = page.locator("img[src$='step.svg']")
-    assert picture.is_visible()  # until the figure is there, and on paper
-    picture.scroll_into_view_if_needed()
+    page.locator(".lesson").evaluate(THERE)
     figure = page.locator(".lesson .step")
     badge = figure.locator(".badge")
     badge.wait_for()
@@ -284,7 +283,7 @@ def test_a_lesson_shows_its_first_step_and_each_mistake_in_it(site, page):
     for label, words in LESSON.items():
         page.get_by_label(label).check(force=True)
         figure.get_by_text(words).wait_for()
-    page.emulate_media(media="print")
+    page.emulate_media(media="print")  # on paper the picture stands there
     assert picture.is_visible()
     assert wrong == []
 
