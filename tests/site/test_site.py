@@ -278,11 +278,12 @@ def test_a_lesson_shows_its_first_step_and_each_mistake_in_it(site, page):
         2,
         "= equal, bit for bit",
     )
-    page.get_by_label("8", exact=True).check(force=True)
+    form = page.locator(".lesson form")
+    form.get_by_label("8", exact=True).check(force=True)
     figure.locator(".lane").nth(7).wait_for()
     for label, words in LESSON.items():
-        page.get_by_label(label).check(force=True)
-        figure.get_by_text(words).wait_for()
+        form.get_by_label(label).check(force=True)
+        figure.get_by_text(words).first.wait_for()
     page.emulate_media(media="print")  # on paper the picture stands there
     assert picture.is_visible()
     assert wrong == []
