@@ -34,7 +34,14 @@ def sources(name):
     """Return what pictures come from: data, who draws them, and what is measured."""
     found = [*sorted((ROOT / "tools/bench").iterdir()), script("04_ddp")]
     names = "pictures.py", "drawing.py", "sketches.py", "outcomes.json", "cliff.json"
-    for one in *names, "cuts.py", "sheet.py", f"diagrams/{name}.txt", "diagrams/frames":
+    for one in (
+        *names,
+        "cuts.py",
+        "moving.py",
+        "sheet.py",
+        f"diagrams/{name}.txt",
+        "diagrams/frames",
+    ):
         found.append(ROOT / "tools/pages" / one)
     return found
 
@@ -98,6 +105,19 @@ def test_pictures_show_what_is_so():
         end = max(start + length for _, start, length, *_ in pieces)
         work = sum(length for _, _, length, *_ in pieces)
         assert work / (2 * end) == pytest.approx(count / (count + 1))
+
+
+def test_the_first_picture_moves_but_not_for_those_who_want_it_still():
+    """It has the recorded losses, and at rest the curve that parts."""
+    (found,) = pictures.hero()
+    assert found["two ranks"]["epochs"] == pytest.approx(found["right"], rel=1e-6)
+    assert found["without"]["epochs"] != pytest.approx(found["right"], rel=1e-4)
+    assert len(found["two ranks"]["steps"]) == len(found["one process"]) == 189
+    text = svg("hero")
+    still, _, moving = text.partition("@media (prefers-reduced-motion: no-preference)")
+    assert ".first { opacity: 0; }" in still and "animation" not in still
+    assert moving.count("animation: ") == 4
+    assert "<script" not in text
 
 
 def test_the_page_of_fsdp_names_the_peaks_that_its_picture_shows():

@@ -16,7 +16,7 @@ from torch.utils.data import DistributedSampler
 from onecurve import ranks
 from tools.bench import figures
 from tools.bench.tables import published
-from tools.pages import cuts, drawing, outcomes, sheet, sketches
+from tools.pages import cuts, drawing, moving, outcomes, sheet, sketches
 from tools.run import palette
 from tools.run.data import SAMPLE, tensors
 from tools.run.stages import ROOT, load
@@ -158,8 +158,29 @@ def pipeline():
     return [json.loads(ranks.run([script], 4).stdout)]
 
 
+def hero():
+    """Return the losses of stage 4, right and without set_epoch, of each step."""
+    found = outcomes.read_outcomes()
+    without = found["switches"]["04_ddp/set_epoch"]["2"]
+    curves = found["right"]["04_ddp"]["2"], without["curve"]
+    steps = found["steps"]["04_ddp"]["2"], without["steps"]
+    runs = []
+    for curve, losses in zip(curves, steps, strict=True):
+        epochs = [round(loss, 6) for loss, *_ in curve]
+        runs.append({"epochs": epochs, "steps": [round(one, 3) for one in losses]})
+    return [
+        {
+            "one process": [round(one, 3) for one in found["steps"]["01_cpu"]["1"]],
+            "right": [round(loss, 6) for loss, *_ in found["right"]["01_cpu"]["1"]],
+            "two ranks": runs[0],
+            "without": runs[1],
+        }
+    ]
+
+
 PICTURES = {  # name -> what returns the data, a list, and what draws a picture of them
     "set_epoch": (who_gets_what, drawing.assignments),
+    "hero": (hero, moving.hero),
     "step": (first_step, cuts.step),
     "bubble": (bubble, drawing.schedules),
     "left_out": (left_out, drawing.leaving),

@@ -188,8 +188,8 @@ def add(app, page, source):
     if page.startswith("notebooks/"):
         return
     text = with_targets(with_views(page, source[0]))
-    if page == "README":
-        text += contents()
+    if page == "README":  # whose picture is the page itself
+        text = re.sub(r"\n!\[[^\]]*\]\([^)]*/hero\.svg\)\n", "", text) + contents()
     if page == "tools/site/playground":
         body = playground.draw("body.html", f"{up_from(page)}_static/")
         text = text.replace("<!-- the playground -->", raw(page, body))
