@@ -9,8 +9,6 @@ def check(run):
     for name, tensor in record.state_dict().items():
         expect_normal(name, tensor)
     first = record.initial_weights()
-    if run(flags=flags, epochs=1).initial_weights() != first:
-        raise Wrong("The initial weights differ between two runs with --seed 0.")
     if run(flags=["--seed", "1"]).initial_weights() == first:
         raise Wrong("The initial weights are the same with --seed 0 and 1.")
 
