@@ -1,8 +1,10 @@
 """Promise: a learner can begin, check, get hints, see a solution, and begin anew."""
 
 import os
+import re
 import shutil
 import subprocess
+import sys
 
 import pytest
 
@@ -87,6 +89,17 @@ def test_a_reset_names_what_it_deletes_and_deletes_nothing_else(workshop):
     again = act("reset", "E=07")
     assert again.returncode != 0
     assert again.stderr.startswith("exercise 07 has not begun: nothing is deleted\n")
+
+
+def test_a_check_imports_pytorch_in_another_process_alone(workshop):
+    _, act = workshop
+    act("exercise", "E=07")
+    said = (
+        "import atexit, sys\natexit.register(lambda: print('torch' in sys.modules))\n"
+    )
+    told = "sys.argv[1:] = ['check', '07']\nfrom tools.lab import commands as lab\n"
+    result = call([sys.executable, "-c", f"{said}{told}lab.main()"], env=os.environ)
+    assert re.search(r"(?s)Not yet\. The loss .*\nFalse\n$", result.stdout), result
 
 
 @pytest.mark.parametrize(
