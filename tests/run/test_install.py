@@ -57,7 +57,9 @@ def test_no_shell_reads_what_make_is_given(tmp_path):
     odd = 'O"Brien $HOME `touch evil` $(touch evil)$(shell touch evil)'
     checkout = shutil.copytree(ROOT / "tools/run", tmp_path / odd / "tools/run")
     checkout = checkout.parents[1]
-    shutil.copy(ROOT / "Makefile", checkout)
+    for name in "Makefile", "exercises/Makefile":
+        (checkout / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, checkout / name)
     python = tmp_path / "my python"
     python.write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\n")
     python.chmod(0o755)
@@ -71,7 +73,9 @@ def test_no_shell_reads_what_make_is_given(tmp_path):
     lines = result.stdout.splitlines()
     assert lines.count(odd) == 23  # once for each text of each target
     assert f"--ServerApp.root_dir={checkout}" in lines
-    assert [path for path in checkout.iterdir() if path.name == "evil"] == []
+    handed_on = call(["make", "exercises", *given], cwd=checkout / "exercises")
+    assert (handed_on.stderr, handed_on.stdout.splitlines()[-1]) == ("", odd)
+    assert list(checkout.rglob("evil")) == []
 
 
 def test_make_f_from_elsewhere_says_what_to_do(tmp_path):

@@ -27,7 +27,7 @@ def makefile(exercise, folder):
     """Return a Makefile for a learner's folder: `make check` is for its exercise."""
     root = shlex.quote(os.path.relpath(stages.ROOT, folder.resolve()))
     text = (stages.ROOT / "exercises/Makefile").read_text()
-    is_given = "$(filter exercise,$@)$(filter command,$(origin E))"  # the next, or E=
+    is_given = "$(filter exercise,$@)$(filter E,$(GIVEN))"  # the next, or E=
     target = f"$@ $(if {is_given},,E={exercise.number})"
     return text.replace("-C ..", f"-C {root.replace('$', '$$')}").replace("$@", target)
 
