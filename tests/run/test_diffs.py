@@ -9,6 +9,7 @@ import pytest
 
 from conftest import ENV, ROOT
 from tools.run import diffs, words
+from tools.run.ideas import step_of
 from tools.run.stages import BY_NAME, CPU_PROCESSES, EVERY, find_stage, script
 
 LIMITS = {  # lines, and lines that changed from the stage before, at most
@@ -90,22 +91,20 @@ def test_the_form_of_a_script(stage):
 def test_a_terminal_shows_colors_unless_it_asks_for_none(plain, monkeypatch, capsys):
     for name, text in {"NO_COLOR": "", "TERM": "xterm", **plain}.items():
         monkeypatch.setenv(name, text)
-    diffs.show("03_dp", "04_ddp", fold=False)
+    diffs.show("03_dp", "04_ddp")
     piped = capsys.readouterr().out
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    diffs.show("03_dp", "04_ddp", fold=False)
+    diffs.show("03_dp", "04_ddp")
     shown = capsys.readouterr().out
     assert re.sub(r"\033\[[\d;]*m", "", shown) == piped
     count = diffs.changed_lines("03_dp", "04_ddp")
     colored = re.findall(r"^\033\[38;5;\d+m[-+]", shown, re.MULTILINE)
     assert len(colored) == (0 if plain else count)
-    word = "nn.\033[7mDataParallel\033[27m(model)"
-    assert (word in shown) == (not plain)
 
 
 @pytest.mark.parametrize("pair", diffs.EXPLAINED, ids="->".join)
 def test_ideas_show_each_changed_line_once_the_plumbing_last(pair, capsys):
-    diffs.show(*pair, fold=False)
+    diffs.show(*pair)
     printed = capsys.readouterr().out.splitlines()
     changed = [line for hunk in diffs.hunks(*pair) for line in hunk.changed()]
     shown = [line for line in printed if re.match(r"[-+](?!-- |\+\+ )", line)]
@@ -114,13 +113,39 @@ def test_ideas_show_each_changed_line_once_the_plumbing_last(pair, capsys):
     assert all(idea.title for idea in found)
     order = [idea.is_plumbing for idea in found]
     assert order == sorted(order)
-    diffs.show(*pair)
-    folded = capsys.readouterr().out
-    for idea in found:
-        assert (f"\n{idea.title}\n" in folded) == (not idea.is_plumbing)
-    assert ("make diff A=" in folded) == any(order)
-    left = len(changed) - len(re.findall(r"(?m)^[-+](?!-- |\+\+ )", folded))
-    assert (f"small changes, {left} lines:" in folded) == (left > 0) == any(order)
+
+
+@pytest.mark.parametrize("pair", diffs.EXPLAINED, ids="->".join)
+def test_a_run_shows_essential_lines_that_fit_a_screen(pair, capsys):
+    """Whole words of changed lines under titles of the page, and how many there are."""
+    diffs.show_essential(*pair)
+    said, *shown = capsys.readouterr().out.splitlines()
+    assert len(shown) <= diffs.ROOM
+    assert all(len(line) <= diffs.COLUMNS for line in shown)
+    titles = [idea.title for idea, _ in diffs.by_idea(*pair) if not idea.is_plumbing]
+    changed = [line for hunk in diffs.hunks(*pair) for line in hunk.changed()]
+    of_the_diff = {word for line in changed for word in line[1:].split()}
+    for line in shown:
+        words = line[1:].split()
+        assert line in titles or (line[0] in "+-" and of_the_diff.issuperset(words))
+    assert shown[0] == titles[0] and shown[-1] not in titles
+    assert said.startswith(f"{len(changed)} lines changed")
+    a, b = pair
+    assert said.endswith(f": make diff A={a} B={b} shows all") == ("," in said)
+
+
+def test_of_stage_4_a_run_shows_what_the_front_page_calls_essential(capsys):
+    diffs.show_essential("03_dp", "04_ddp")
+    printed = capsys.readouterr().out
+    hunks = diffs.hunks("03_dp", "04_ddp")
+    changed = [line for hunk in hunks for line in hunk.changed()]
+    essential = [line for line in changed if step_of(line)]
+    assert (
+        f"{len(changed)} lines changed, {len(essential)} of them essential" in printed
+    )
+    for line in essential:
+        assert line[1:].split()[-1] in printed
+    assert "parser.add_argument" not in printed
 
 
 def test_every_target_has_a_name_of_its_own():
@@ -144,10 +169,10 @@ def test_an_edited_script_still_shows_its_diff(monkeypatch, capsys):
     monkeypatch.setattr(
         diffs, "lines", lambda stage: edited if stage == "04_ddp" else original(stage)
     )
-    diffs.show("03_dp", "04_ddp")
+    diffs.show_essential("03_dp", "04_ddp")
     printed = capsys.readouterr().out
     assert printed.index("set_epoch(0)") < printed.index("Join the process group")
-    assert printed.count("def ") == printed.count("set_epoch(epoch)") == 0
+    assert "set_epoch(epoch)" not in printed
 
 
 @pytest.mark.parametrize("name", ["7", "07", "fsdp", "07_fsdp", "beyond/07_fsdp/"])

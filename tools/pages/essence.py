@@ -1,27 +1,11 @@
 """The front page's diff: the lines that turn one process into DDP."""
 
-import re
-
 from tools.run import diffs
+from tools.run.ideas import STEPS, step_of
 from tools.run.stages import refuse
 
 PAIR = "02_single_gpu", "04_ddp"
-STEPS = {  # what some lines do -> what marks these lines; first those without an error
-    "Shuffle again in every epoch": r"manual_seed|set_epoch",
-    "Give each process its own images": r"  sampler = |  loader = DataLoader",
-    "Average the gradients": r"ddp_model = |loss = train_epoch",
-    "Report the loss of all images": r"totals",
-    "Join the process group": r'"cuda":$|set_device|init_process_group',
-}
 REST = "Imports, checks of the start, a flag, and printing on one process"
-
-
-def step_of(line):
-    """Return the step that a changed line belongs to, REST where it is of none."""
-    for step, marks in STEPS.items():
-        if re.search(marks, line):
-            return step
-    return REST
 
 
 def steps():
@@ -37,8 +21,8 @@ def steps():
     for hunk in diffs.hunks(*PAIR):
         for tag, i1, i2, j1, j2 in hunk.opcodes:
             for step, stretches in found.items():
-                gone = [i for i in range(i1, i2) if step_of(old[i]) == step]
-                come = [j for j in range(j1, j2) if step_of(new[j]) == step]
+                gone = [i for i in range(i1, i2) if (step_of(old[i]) or REST) == step]
+                come = [j for j in range(j1, j2) if (step_of(new[j]) or REST) == step]
                 if tag != "equal" and (gone or come):
                     removed = [gone[0], gone[-1] + 1] if gone else [i1, i1]
                     added = [come[0], come[-1] + 1] if come else [j1, j1]

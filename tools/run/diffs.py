@@ -3,11 +3,12 @@
 import ast
 import difflib
 import os
+import re
 import sys
+import textwrap
 from typing import NamedTuple
 
-from tools.run import words
-from tools.run.ideas import Idea, ideas
+from tools.run.ideas import Idea, ideas, step_of
 from tools.run.stages import (
     EVERY,
     end_at_a_closed_pipe,
@@ -20,12 +21,12 @@ from tools.run.stages import (
 # The diffs that the pages explain, hunk by hunk.
 EXPLAINED = [(previous(stage), stage) for stage in EVERY.values() if previous(stage)]
 
-# What a terminal is told: the view's colors, and what marks a word in them.
+# What a terminal is told: the view's colors.
 ORANGE = "\033[38;5;166m"
 BLUE = "\033[38;5;32m"
-REVERSE = "\033[7m"
-FORWARD = "\033[27m"
 RESET = "\033[0m"
+COLUMNS = 80  # of a terminal
+ROOM = 20  # lines, so that the run fits below them
 
 
 class Hunk(NamedTuple):
@@ -122,83 +123,88 @@ def has_colors():
     return sys.stdout.isatty() and not plain
 
 
-def painted(line, marks):
-    """Return a changed line of a diff in the color of its sign, its marks in reverse.
-
-    `marks` is a list of [start, end], columns of the line without its sign.
-    """
-    color = ORANGE if line[0] == "-" else BLUE
-    text = line[0]
-    done = 1
-    for start, end in marks:
-        word = line[start + 1 : end + 1]
-        text += line[done : start + 1] + REVERSE + word + FORWARD
-        done = end + 1
-    return f"{color}{text}{line[done:]}{RESET}"
-
-
-def painted_stretch(old, new):
-    """Return lines that go, then lines that come, with the changed words marked."""
-    before = [line[1:] for line in old]
-    after = [line[1:] for line in new]
-    removed = []
-    added = []
-    for row in words.rows(before, after):
-        if row.old is not None:
-            removed.append(painted(old[row.old], row.old_marks))
-        if row.new is not None:
-            added.append(painted(new[row.new], row.new_marks))
-    return removed + added
-
-
 def color(text):
     """Return a unified diff in the view's orange and blue, where there are colors."""
     if not has_colors():
         return text
-    shown = []
-    old = []
-    new = []
-    for line in [*text.split("\n"), ""]:  # the empty one ends the last stretch
-        is_head = line.startswith(("--- ", "+++ "))
-        if line.startswith("-") and not is_head:
-            old.append(line)
-        elif line.startswith("+") and not is_head:
-            new.append(line)
-        else:
-            shown += painted_stretch(old, new)
-            shown.append(line)
-            old = []
-            new = []
-    return "\n".join(shown[:-1])
+    removed = re.sub(r"(?m)^-(?!-- ).*", rf"{ORANGE}\g<0>{RESET}", text)
+    return re.sub(r"(?m)^\+(?!\+\+ ).*", rf"{BLUE}\g<0>{RESET}", removed)
 
 
-def show(a, b, fold=True):
-    """Print the diff from `a` to `b` under the titles of its ideas, plumbing last.
-
-    Where `fold`, the plumbing is one line that says how to see it.
-    """
+def show(a, b):
+    """Print the diff from `a` to `b` under the titles of its ideas, plumbing last."""
     count = changed_lines(a, b)
-    plural = "" if count == 1 else "s"
-    print(f"\nFrom {a} to {b}: {count} changed line{plural}.")
+    print(f"\nFrom {a} to {b}: {count} changed line{'' if count == 1 else 's'}.")
     if not count:
         return
     print(f"--- {a}/{script(a).name}\n+++ {b}/{script(b).name}")
-    folded = 0
     for idea, found in by_idea(a, b):
-        if idea.is_plumbing and fold:
-            folded += sum(len(hunk.changed()) for _, hunk in found)
-            continue
         if idea.title:
             print(f"\n{idea.title}")
         for _, hunk in found:
             print(color("\n".join(hunk.text)))
-    if folded:
-        print(
-            f"\nImports and other small changes, {folded} lines: make diff A={a} B={b}"
-        )
     print(
         "\nTwo columns, the reasons, and what breaks without a line: make side_by_side"
     )
+
+
+def hanging(line):
+    """Return a line of a diff as lines of a terminal: what does not fit hangs."""
+    code = line[1:].lstrip()
+    hang = line[: len(line) - len(code)] + 4 * " "
+    unbroken = {"break_long_words": False, "break_on_hyphens": False}
+    return textwrap.wrap(line, COLUMNS, subsequent_indent=hang, **unbroken)
+
+
+def to_the_left(changed):
+    """Return changed lines without the indentation that they have in common."""
+    code = textwrap.dedent("\n".join(line[1:] for line in changed))
+    pairs = zip(changed, code.split("\n"), strict=True)
+    return [line[0] + text for line, text in pairs]
+
+
+def essential(a, b):
+    """Return [(title, changed lines)] of the ideas of the diff, without the plumbing.
+
+    Of lines that stage 4 explains only those that the front page shows.
+    """
+    found = []
+    for idea, numbered in by_idea(a, b):
+        changed = [line for _, hunk in numbered for line in hunk.changed()]
+        if idea.title and b == "04_ddp":
+            changed = [line for line in changed if step_of(line)]
+        if changed and not idea.is_plumbing:
+            found.append((idea.title, to_the_left(changed)))
+    return found
+
+
+def fitting(parts):
+    """Return the lines of `essential` that fit a screen, and how many are changes."""
+    lines = []
+    count = 0
+    for title, changed in parts:
+        head = [title] if title else []
+        for line in changed:
+            more = head + hanging(line)
+            if len(lines) + len(more) > ROOM:
+                return lines, count
+            lines += more
+            head = []
+            count += 1
+    return lines, count
+
+
+def show_essential(a, b):
+    """Print the essential lines of the diff by their ideas, as many as fit a screen."""
+    parts = essential(a, b)
+    shown, count = fitting(parts)
+    everything = changed_lines(a, b)
+    said = f"{everything} lines changed"
+    if count < everything:
+        is_whole = count == sum(len(changed) for _, changed in parts)
+        which = "essential" if is_whole else "here"
+        said += f", {count} of them {which}: make diff A={a} B={b} shows all"
+    print(said, color("\n".join(shown)), sep="\n")
 
 
 def main():
@@ -206,7 +212,7 @@ def main():
     names = [name for name in sys.argv[1:] if name]
     if len(names) != 2:
         refuse("name two stages: make diff A=02_single_gpu B=04_ddp")
-    show(find_stage(names[0]), find_stage(names[1]), fold=False)
+    show(find_stage(names[0]), find_stage(names[1]))
 
 
 if __name__ == "__main__":

@@ -16,6 +16,14 @@ PART = re.compile(
 )
 # Below such a heading stands what every script needs and no mechanism is.
 PLUMBING = re.compile(r"^##+ The (?:rest|plumbing|small changes)$", re.MULTILINE)
+# Of the lines that turn one process into DDP, those that do it.
+STEPS = {  # what some lines do -> what marks these lines; first those without an error
+    "Shuffle again in every epoch": r"manual_seed|set_epoch",
+    "Give each process its own images": r"  sampler = |  loader = DataLoader",
+    "Average the gradients": r"ddp_model = |loss = train_epoch",
+    "Report the loss of all images": r"totals",
+    "Join the process group": r'"cuda":$|set_device|init_process_group',
+}
 
 
 class Idea(NamedTuple):
@@ -53,3 +61,11 @@ def ideas(a, b):
         one = Idea(title, numbers, shown, text.strip(), is_plumbing)
         (plumbing if is_plumbing else mechanism).append(one)
     return mechanism + plumbing
+
+
+def step_of(line):
+    """Return which of STEPS a changed line belongs to, or None."""
+    for step, marks in STEPS.items():
+        if re.search(marks, line):
+            return step
+    return None

@@ -48,7 +48,7 @@ def main():
         refuse_taken_port(os.environ["MASTER_ADDR"])
     base = BY_NAME[plans[0].stage].base
     if is_one and base:
-        diffs.show(base, plans[0].stage)
+        diffs.show_essential(base, plans[0].stage)
         print()
     if os.environ.get("NNODES"):
         nodes = os.environ["NNODES"]
