@@ -3,6 +3,8 @@
 import pytest
 
 from tools.bench import held
+from tools.pages.switches import variant_text
+from tools.pages.variants import variant_stage
 
 P = 27_280 * 4  # bytes of weights, in float32
 ENDS = 2_128 * 4  # of these in the embedding and the head
@@ -25,6 +27,21 @@ def test_a_rank_holds_and_sends_what_the_formula_says(stage, weights, sent):
     assert [one["weights"] for one in found] == weights
     assert [one["optimizer"] for one in found] == [2 * size for size in weights]
     assert [one["sent"] for one in found] == [sent] * len(weights)
+
+
+@pytest.mark.parametrize(
+    ("name", "weights", "sent"),
+    [
+        ("fsdp", P / 2, (3 * P - ENDS) / 2),
+        ("gathered_keys", P, 2 * 4 * A / 2 + P),
+        ("recomputed", P, 2 * 6 * A / 2 + P),
+    ],
+)
+def test_so_does_a_side_door(name, weights, sent, tmp_path):
+    stage, path = variant_stage(name), tmp_path / "gpt.py"
+    path.write_text(variant_text(name, stage))
+    found = held.measure(stage, path)
+    assert [(one["weights"], one["sent"]) for one in found] == [(weights, sent)] * 2
 
 
 def test_each_rank_saves_less_the_further_a_text_is_cut():

@@ -56,8 +56,10 @@ def sources(case):
     if kind == "printed":
         found += [script(words[0])]
     elif kind == "held":
-        found += [script(stage) for stage in TRANSFORMER.values()]
         found += [ROOT / "tools/bench/held.py"]
+        for name in words or TRANSFORMER.values():
+            is_stage = name in TRANSFORMER.values()
+            found += [script(name)] if is_stage else sources(f"variants {name}")
     elif kind == "verdict":
         found += [script(stage) for stage in STAGES]
         found += [ROOT / "tools/run/compare.py"]

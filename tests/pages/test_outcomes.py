@@ -9,6 +9,7 @@ from conftest import ROOT
 from parts import part
 from tools.pages import outcomes
 from tools.pages.essence import STEPS
+from tools.pages.switches import VARIANTS
 from tools.run.diffs import EXPLAINED
 from tools.run.ideas import ideas
 from tools.run.stages import MNIST, TRANSFORMER, script
@@ -18,7 +19,7 @@ SWITCHES = {outcomes.key(switch): switch for switch in outcomes.SWITCHES}
 
 
 def test_every_idea_has_a_switch_that_leaves_lines_out():
-    shown = {"01_cpu": [None]}  # it has no diff
+    shown = {"01_cpu": [None], "13_gpt": [None]}  # they have no diff
     for a, b in EXPLAINED:
         switches = [one for one in outcomes.SWITCHES if one["stage"] == b]
         without = {one["hunk"] for one in switches if one["position"] == "without"}
@@ -28,12 +29,13 @@ def test_every_idea_has_a_switch_that_leaves_lines_out():
             assert is_left_out or idea.is_plumbing or not is_first, idea.title
             shown.setdefault(b, []).extend(idea.numbers)
     for name, switch in SWITCHES.items():
-        assert switch["hunk"] in shown[switch["stage"]], name
+        is_shown = switch["hunk"] in shown[switch["stage"]]
+        assert is_shown != ("variant" in switch), name
 
 
 @pytest.mark.parametrize("name, switch", SWITCHES.items())
 def test_a_switch_applies_and_has_an_outcome_on_each_of_its_ranks(name, switch):
-    text = outcomes.edited(switch["stage"], switch["edits"])
+    text = outcomes.edited(switch["stage"], switch["edits"], switch.get("variant"))
     assert text != script(switch["stage"]).read_text()
     compile(text, name, "exec")
     found = STORED["switches"][name]
@@ -100,7 +102,10 @@ def sources(case):
     name, _ = case
     switch = SWITCHES[name]
     edits = json.dumps([switch["edits"], switch.get("fake")])
-    return [script(switch["stage"]), edits]
+    found = [script(switch["stage"]), edits]
+    if "variant" in switch:
+        found.append(VARIANTS / f"{switch['variant']}.patch")
+    return found
 
 
 CASES = [(name, ranks) for name, found in STORED["switches"].items() for ranks in found]

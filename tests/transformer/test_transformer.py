@@ -6,6 +6,8 @@ import os
 import pytest
 
 from conftest import edited, run
+from tools.pages.switches import VARIANTS, variant_text
+from tools.pages.variants import variant_stage
 from tools.run import compare
 from tools.run.stages import BY_NAME, TRANSFORMER, script
 
@@ -24,6 +26,17 @@ CASES = [  # stage, ranks, further flags, of its reference too
     ("19_expert_parallel", 4, ["--batch-size", 7]),
     ("20_grid", 2, ["--batch-size", 7]),
     ("20_grid", 4, ["--batch-size", 7]),
+]
+SIDE_DOORS = [  # variant, ranks, texts
+    ("fsdp", 3, 7),
+    ("zero_1", 3, 7),
+    ("sequence_by_hand", 2, 7),
+    ("sequence_by_hand", 4, 7),
+    ("gpipe", 2, 8),
+    ("gathered_keys", 2, 7),
+    ("gathered_keys", 4, 7),
+    ("recomputed", 2, 7),
+    ("recomputed", 4, 7),
 ]
 
 
@@ -67,9 +80,22 @@ def test_several_ranks_train_as_one(stage, ranks, flags, reference, tmp_path):
     assert 0 <= off(rows, expected) <= 1e-12
 
 
+@pytest.mark.parametrize(("name", "ranks", "texts"), SIDE_DOORS)
+def test_a_side_door_leads_to_the_same_curve(name, ranks, texts, reference, tmp_path):
+    flags = ["--batch-size", texts]
+    path = tmp_path / "gpt.py"
+    path.write_text(variant_text(name, variant_stage(name)))
+    out = tmp_path / "out"
+    rows = train(variant_stage(name), out, *flags, processes=ranks, path=path)
+    assert 0 <= off(rows, reference("13_gpt", flags)) <= 1e-12
+
+
 def test_every_cut_is_among_the_cases():
     cut = {name for name in TRANSFORMER.values() if BY_NAME[name].cpu_processes}
     assert {stage for stage, *_ in CASES} == cut
+    names = {path.stem for path in VARIANTS.glob("*.patch")}
+    of_second = {name for name in names if variant_stage(name) in cut}
+    assert {name for name, *_ in SIDE_DOORS} == of_second
 
 
 def test_a_text_is_its_half_twice_and_every_step_has_its_own(reference, tmp_path):

@@ -14,7 +14,10 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor
-from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tools.bench import runs
@@ -22,12 +25,21 @@ from tools.bench.memory import local_bytes
 from tools.bench.tables import aligned
 from tools.run.stages import ROOT, TRANSFORMER
 
+OUTPUT_FIRST = "allgather", "allgatherbase", "reducescatter", "reducescatterbase"
+OUTPUT_FIRST += ("alltoallbase",)  # the arguments of these begin with the output
 FLAGS = "--steps 2 --every 2 --dtype float32"
+HEADINGS = ["script", "ranks", "weights", "optimizer", "saved", "sent", "formula"]
 # What a rank sends in a step: W ranks, P bytes of weights, A of a batch's activations.
 FORMULAS = {
     "14_data_parallel": "2 P (W-1)/W",
+    "zero_1": "3 P (W-1)/W",
+    "fsdp": "3 P (W-1)/W, and less for the ends",
     "15_sequence_parallel": "8 A (W-1)/W a block, 4 A (W-1)/W at the ends, and a rest",
+    "sequence_by_hand": "8 A (W-1)/W a block, and a rest",
     "16_pipeline_1f1b": "A to each neighbor",
+    "gpipe": "A to each neighbor",
+    "gathered_keys": "4 A (W-1)/W a block, and 14's",
+    "recomputed": "6 A (W-1)/W a block, and 14's",
     "17_context_parallel": "4 A (W-1)/W a block, and 14's",
     "19_expert_parallel": "four all-to-alls a block, and 14's but for the experts",
     "20_grid": "in a row, 4 A/2 (2-1)/2 a block; FSDP's, about 3 P (W-1)/W",
@@ -88,12 +100,15 @@ def sent_by(name, args):
     if kind.startswith(("wait", "recv", "barrier", "wrap")):
         return 0
     world_size = dist.get_world_size()
-    has_output_first = kind in ("allgatherbase", "reducescatterbase", "alltoallbase")
-    given = args[1 if has_output_first else 0]
+    given = args[1 if kind in OUTPUT_FIRST else 0]
+    if kind == "reducescatter":  # a list for each output
+        (given,) = given
     tensors = given if isinstance(given, list | tuple) else [given]
     size = sum(tensor.nbytes for tensor in tensors)
     if kind == "send":
         return size
+    if kind == "broadcast":
+        return size if args[2] == dist.get_rank() else 0
     if kind.startswith("allgather"):
         return size * (world_size - 1)
     if kind.startswith("reducescatter"):
@@ -112,9 +127,15 @@ def measure_two_steps(rank, folder):
     saved, sent = Saved(), Sent()
     hooks = torch.autograd.graph.saved_tensors_hooks(saved.pack, lambda one: one.tensor)
     hooks.__enter__()
-    steps = []
+    inside, steps = [], []
+
+    def before_step(optimizer, *_):
+        inside.append(optimizer)
 
     def after_step(optimizer, *_):
+        inside.pop()
+        if inside:  # a step of AdamW within that of ZeRO
+            return
         steps.append(optimizer)
         if len(steps) == 1:
             sent.__enter__()
@@ -123,7 +144,7 @@ def measure_two_steps(rank, folder):
         hooks.__exit__(None, None, None)
         weights = optimizer.param_groups[0]["params"]
         averages = []
-        for state in optimizer.state.values():
+        for state in getattr(optimizer, "optim", optimizer).state.values():
             averages += [state["exp_avg"], state["exp_avg_sq"]]
         found = {
             "weights": local_bytes(weights),
@@ -133,32 +154,34 @@ def measure_two_steps(rank, folder):
         }
         (folder / f"{rank}.json").write_text(json.dumps(found))
 
+    register_optimizer_step_pre_hook(before_step)
     register_optimizer_step_post_hook(after_step)
 
 
-def measure(stage):
-    """Return what a rank of a stage holds and sends: a list of {kind: bytes}."""
+def measure(stage, path=None):
+    """Return what a rank of a stage holds and sends: a list of {kind: bytes}.
+
+    `path` is another script than the stage's own.
+    """
     with tempfile.TemporaryDirectory() as folder:
         prepare = measure_two_steps, Path(folder)
-        number = runs.run_stage(stage, None, FLAGS, prepare, several=True)
+        number = runs.run_stage(stage, None, FLAGS, prepare, True, path)
         files = [Path(folder) / f"{rank}.json" for rank in range(number)]
         return [json.loads(file.read_text()) for file in files]
 
 
-def rows():
-    """Return the rows of the table, a heading first: rank 0 of each stage."""
-    found = [["stage", "ranks", "weights", "optimizer", "saved", "sent", "formula"]]
-    for stage in TRANSFORMER.values():
-        ranks = measure(stage)
-        sizes = [f"{size:,}" for size in ranks[0].values()]
-        found.append([f"`{stage}`", len(ranks), *sizes, FORMULAS.get(stage, "")])
-    return found
+def row(name, stage, path=None):
+    """Return the row of a stage, or of a variant of it: what its rank 0 holds."""
+    ranks = measure(stage, path)
+    sizes = [f"{size:,}" for size in ranks[0].values()]
+    return [f"`{name}`", len(ranks), *sizes, FORMULAS.get(name, "")]
 
 
 def main():
     os.chdir(ROOT)
     print("\nbytes on rank 0 of the second curve, in float32 ...", flush=True)
-    print(aligned(rows()))
+    rows = [row(stage, stage) for stage in TRANSFORMER.values()]
+    print(aligned([HEADINGS, *rows]))
 
 
 if __name__ == "__main__":

@@ -22,13 +22,14 @@ def make_folder():
     return out
 
 
-def run_stage(stage, images, flags, prepare, several=False):
+def run_stage(stage, images, flags, prepare, several=False, path=None):
     """Run a stage as make would, with `prepare` called first; return its processes.
 
     It gets (training, test) images, None where it has none, and `flags`, a text, before
     those of ARGS. What it would ignore is refused, unless it is for others of `several`
     stages. Of one stage
-    it prints on what that ran. `prepare` is that of `ranks.run`.
+    it prints on what that ran. `prepare` is that of `ranks.run`, and `path` another
+    script than the stage's own.
     """
     with tempfile.TemporaryDirectory() as folder:
         settings = {**os.environ, "OUT": folder}
@@ -38,7 +39,8 @@ def run_stage(stage, images, flags, prepare, several=False):
         plan = make_plan(stage, settings, several)
         options = {"gpus": plan.environment.get("CUDA_VISIBLE_DEVICES")}
         options |= {"timeout": 300, "prepare": prepare}
-        result = ranks.run(plan.words, plan.processes, **options)
+        words = [path, *plan.words[1:]] if path else plan.words
+        result = ranks.run(words, plan.processes, **options)
     if result.returncode:
         reasons = [text for text, _ in result.errors.values() if text]
         refuse(f"{stage}: {[*reasons, result.stderr[-2000:]][0]}")

@@ -12,7 +12,7 @@ import sys
 import textwrap
 from itertools import pairwise
 
-from tools.bench import held, planned
+from tools.bench import planned
 from tools.bench.tables import measured_on, published, steps, table
 from tools.lab.exercise import PARTS, along_the_path
 from tools.pages import outcomes, public, upstream, variants
@@ -99,15 +99,9 @@ def formula(name):
     return table("l" + "r" * (len(headings) - 1), headings, rows)
 
 
-def held_and_sent():
-    """Return what each cut of the transformer holds and sends, measured, as a table."""
-    headings, *rows = held.rows()
-    return table("lrrrrrl", headings, rows)
-
-
-def mistakes(stage):
+def mistakes(stage, *others):
     """Return what mistakes do to a stage of the second curve, as a table."""
-    headings, *rows = outcomes.mistakes(stage)
+    headings, *rows = outcomes.mistakes(stage, *others)
     return table("lrrrrrl", headings, rows)
 
 
@@ -145,7 +139,7 @@ BLOCKS = {
     "essence": essence,
     "hunk": hunk,
     "mistakes": mistakes,
-    "held": held_and_sent,
+    "held": variants.held_by_variants,
     "piece": piece,
     "exercises": exercises,
     "rates": rates,

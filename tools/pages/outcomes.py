@@ -130,7 +130,7 @@ def right_run(stage, processes):
 def outcome(switch, processes, right, limit=LIMIT):
     """Return the OUTCOME of a switch; `right` is the curve of the script as it is."""
     stage = switch["stage"]
-    text = edited(stage, switch["edits"])
+    text = edited(stage, switch["edits"], switch.get("variant"))
     found = run(stage, text, processes, switch.get("fake", ""), limit)
     if not found["kind"]:
         is_second = stage in TRANSFORMER.values()
@@ -190,18 +190,19 @@ def left_out(stage):
     return {name: [loss for loss, *_ in curve] for name, curve in curves.items()}
 
 
-def mistakes(stage):
+def mistakes(stage, *others):
     """Return the rows of a table of what each mistake does to a stage, headings first.
 
     For the second curve: the ranks, the mean losses of each 30 steps, and how many
-    letters are right in the last.
+    letters are right in the last. `others` are keys of switches of one process, whose
+    curve some of these changes should have.
     """
     stored = read_outcomes()
-    rows = [["mistake", "ranks", "1–30", "31–60", "61–90", "copied", "why"]]
+    rows = [["change", "ranks", "1–30", "31–60", "61–90", "copied", "why"]]
     for number, curve in stored["right"][stage].items():
         rows.append(["none", number, *cells(curve), ""])
     for switch in SWITCHES:
-        if switch["stage"] == stage:
+        if switch["stage"] == stage or key(switch) in others:
             for number, found in stored["switches"][key(switch)].items():
                 curve = cells(found["curve"])
                 rows.append([switch["title"], number, *curve, switch["says"]])

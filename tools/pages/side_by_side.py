@@ -236,7 +236,10 @@ def switch_data(switch, outcomes):
 def data(stages):
     """Return the outcomes of the switches of some stages, as a script for a page."""
     outcomes = read_outcomes()
-    shown = [switch for switch in SWITCHES if switch["stage"] in stages]
+    shown = []
+    for switch in SWITCHES:
+        if switch["stage"] in stages and "variant" not in switch:
+            shown.append(switch)
     found = {key(switch): switch_data(switch, outcomes) for switch in shown}
     stages = ["01_cpu", *[switch["stage"] for switch in shown]]
     right = {stage: outcomes["right"][stage] for stage in stages}

@@ -8,12 +8,14 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from textwrap import dedent
 
+from tools.lab.exercise import patched
 from tools.run.edit import edit
-from tools.run.stages import script
+from tools.run.stages import ROOT, script
 
 FOLDER = Path(__file__).parent
 SWITCHES = json.loads((FOLDER / "switches.json").read_text())
 STORED = FOLDER / "outcomes.json"
+VARIANTS = ROOT / "tests" / "beyond" / "variants"  # a patch for each variant
 
 
 def key(switch):
@@ -26,9 +28,18 @@ def read_outcomes():
     return json.loads(STORED.read_text())
 
 
-def edited(stage, edits):
-    """Return a stage's script with a switch's edits. Raises ValueError."""
-    return edit(script(stage).read_text(), *edits.items())
+def variant_text(name, stage):
+    """Return a stage's script with the patch of a variant."""
+    return patched(script(stage).read_text(), VARIANTS / f"{name}.patch", stage)
+
+
+def edited(stage, edits, variant=None):
+    """Return a stage's script, or a variant of it, with a switch's edits.
+
+    Raises ValueError where a text to replace is not there exactly once.
+    """
+    text = variant_text(variant, stage) if variant else script(stage).read_text()
+    return edit(text, *edits.items())
 
 
 def without(stage, edits):

@@ -8,9 +8,12 @@ import tempfile
 from pathlib import Path
 
 from onecurve import ranks
+from tools.bench import held
+from tools.bench.tables import table
 from tools.lab import fake_cuda
 from tools.lab.exercise import patched
 from tools.pages import outcomes
+from tools.pages.switches import VARIANTS, variant_text
 from tools.run import compare
 from tools.run.stages import (
     BY_NAME,
@@ -23,7 +26,6 @@ from tools.run.stages import (
     script,
 )
 
-VARIANTS = ROOT / "tests" / "beyond" / "variants"  # a patch for each variant
 MISTAKES = ROOT / "beyond" / "own_script" / "mistakes.patch"
 PROGRAMS = {  # the path of a small program -> its ranks; without them, two fake GPUs
     "03_dp/gathered.py": None,
@@ -40,6 +42,7 @@ SETTINGS = {
 }
 NOTHING = "(nothing left out)"
 HEADING = "{:18}  epoch 1   epoch 2   epoch 3"
+SECOND = "{:18}  1-30      31-60     61-90"  # steps of the second curve
 
 
 def console(*lines):
@@ -55,7 +58,7 @@ def run(name, words, processes, **options):
     return result
 
 
-def train(name, text, processes, runs):
+def train(name, text, processes, runs, *flags):
     """Run a script, a text, into the folder `runs`/`name`; on the sample, of MNIST.
 
     Returns what it prints. Raises SystemExit where it fails.
@@ -64,8 +67,8 @@ def train(name, text, processes, runs):
     out.mkdir()
     path = out / "mnist.py"
     path.write_text(text)
-    words = [path, "--out", out]
-    if name not in TRANSFORMER.values():
+    words = [path, "--out", out, *flags]
+    if "--data" in text:
         words += ["--data", "data/sample"]
     return run(name, words, processes).stdout.replace(str(runs), "runs")
 
@@ -153,7 +156,7 @@ def variant(name):
 def variant_stage(name):
     """Return the stage that a variant changes: its patch names it in the first line."""
     first = (VARIANTS / f"{name}.patch").read_text().splitlines()[0]
-    return first.removeprefix("--- ").removesuffix("/mnist.py")
+    return first.removeprefix("--- ").partition("/")[0]
 
 
 def variants(*words):
@@ -165,19 +168,38 @@ def variants(*words):
     for word in words:
         name, _, number = word.partition("=")
         stage = variant_stage(name)
-        text = script(stage).read_text()
+        is_second = stage in TRANSFORMER.values()
+        flags = ["--steps", 90] if is_second else []
         processes = CPU_PROCESSES.get(stage)
         if stage not in curves:
             trained(stage)
-            curves[stage] = losses(all_runs().name, stage)
+            curves[stage] = losses(all_runs().name, stage)[:3]
         if number:
             processes = int(number)
-        changed = patched(text, VARIANTS / f"{name}.patch", stage)
+        changed = variant_text(name, stage)
         with tempfile.TemporaryDirectory() as runs:
-            train(name, changed, processes, runs)
+            train(name, changed, processes, runs, *flags)
             curves[name] = losses(runs, name)
     rows = [row(name, curve) for name, curve in curves.items()]
-    return console(HEADING.format(""), *rows)
+    heading = SECOND if is_second else HEADING
+    return console(heading.format(""), *rows)
+
+
+def held_by_variants(*names):
+    """Return what stages or variants of the second curve hold and send, as a table.
+
+    Without names, all stages.
+    """
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        for name in names or TRANSFORMER.values():
+            stage, path = name, None
+            if name not in TRANSFORMER.values():
+                stage = variant_stage(name)
+                path = Path(folder) / f"{name}.py"
+                path.write_text(variant_text(name, stage))
+            found.append(held.row(name, stage, path))
+    return table("lrrrrrl", held.HEADINGS, found)
 
 
 def left_out(stage):
