@@ -13,7 +13,7 @@ import torch
 from onecurve import exchange
 from onecurve.exchange import LAST, given_to
 from onecurve.findings import finding, some
-from onecurve.gradients import close, read_steps
+from onecurve.gradients import close, differing, read_steps
 
 CLOSE = {torch.float64: 1e-5}  # of weights; right scripts are 1e-9 apart
 ROUGH = 2e-3  # in shorter types
@@ -56,9 +56,10 @@ def judge(ranks, others):
 
     `ranks` has what each of several ranks wrote, `others` what each wrote alone.
     """
+    same = exchange.close if ranks[0]["short"] else close
+    raise_where_weights_differ(ranks[0]["weights"], others, same)
     share = share_of_one(ranks, others)
     given, parts = columns(ranks, others)
-    same = exchange.close if ranks[0]["short"] else close
     best = list(given)
     for weights in candidates(given, parts, share / len(ranks)):
         off = [name for name in given if not fits(name, given, parts, weights, same)]
@@ -206,6 +207,20 @@ def is_about(ours, theirs):
     ours = torch.as_tensor(ours)
     limit = CLOSE.get(ours.dtype, ROUGH)
     return bool((ours - theirs).abs().max() < limit)
+
+
+def raise_where_weights_differ(weights, others, same):
+    """Raise Unclear where a process does not have the several ranks' weights.
+
+    So it is where a layer has more numbers than are kept (`equal.NUMBERS`). The loss
+    may be the same: a layer that is multiplied by 0 has no part in it.
+    """
+    for other in others:
+        both = weights.keys() & other["weights"].keys()
+        ours = {name: weights[name] for name in both}
+        theirs = {name: other["weights"][name] for name in both}
+        if differing(ours, theirs, same):
+            raise Unclear("one process has not all of the ranks' weights")
 
 
 def raise_where_losses_differ(ranks, others):

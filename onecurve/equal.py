@@ -13,7 +13,7 @@ from onecurve.replace import replace
 from onecurve.samples import changed, generator_states, generators
 
 STEPS = 12  # that are compared
-NUMBERS = 2_000_000  # of each tensor that are kept, evenly spaced
+NUMBERS = 2_400_000  # of each tensor that are kept, evenly spaced: all of a ResNet's
 BEGIN = "generators.pt"  # where their states are when an optimizer is made
 LOSSES = ["cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss"]
 LOSSES += ["binary_cross_entropy", "binary_cross_entropy_with_logits", "huber_loss"]

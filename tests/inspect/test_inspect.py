@@ -8,7 +8,7 @@ import torch
 
 from conftest import ROOT, call
 from inspecting import MISTAKES, RIGHT, inspect, read_cases, script_of
-from onecurve import exchange, pretend, ranks, rules
+from onecurve import alone, exchange, pretend, ranks, rules
 from onecurve.findings import TABLE
 from onecurve.report import fine
 from onecurve.runs import Inspection
@@ -229,6 +229,18 @@ def test_an_exchange_in_short_numbers_is_one():
         assert exchange.close(mean.to(short).double(), mean)
     assert not exchange.close(1.01 * mean, mean)
     assert not exchange.close(mean + mean.flip(0) / 10, mean)
+
+
+def test_a_process_with_other_weights_than_the_ranks_is_not_compared():
+    ones = {"gain": torch.ones(3, dtype=torch.float64)}
+    zeros = {"gain": torch.zeros(3, dtype=torch.float64)}
+    step = {"weights": ones, "given": ones, "unclipped": {}, "losses": [2.0]}
+    step |= {"sums": [8.0], "short": False, "line": "train.py:7", "since": {}}
+    other = {**step, "after_pass": [zeros, ones]}
+    assert alone.judge([step] * 2, [other] * 2) is None  # their mean
+    unlike = {**other, "weights": zeros}
+    with pytest.raises(alone.Unclear, match="has not all of the ranks' weights"):
+        alone.judge([step] * 2, [other, unlike])
 
 
 SPAWNS = """
