@@ -15,6 +15,7 @@ runs       three runs of the script, and what they show
 rank       what a rank does before the script begins
 files      what the script writes goes to a folder of the run's own
 pretend    a script that asks for GPUs gets CPUs
+branches   what of a script depends on the rank, by its source
 origins    where it makes networks and samplers, and sets seeds
 loaders    what is written down of its loaders
 sharded    what is written down of FSDP
@@ -32,6 +33,7 @@ alone      whether their gradients are made of what each would compute alone
 seen       what was written down, for the rules
 shares     rules: which samples a rank takes
 steps      rules: weights, gradients, learning rates
+printed    rules: numbers that are printed, that decide, or that are averaged
 rules      rules: all others, and the list of all
 findings   what a rule finds, by the table findings.csv
 report     the findings, as text

@@ -12,6 +12,7 @@ public           what the inspector says of public scripts, in tables
 upstream         faults of PyTorch, as scripts, on the active version
 hangs            runs that hang, for 04_ddp/HANGS.md
 pictures         the pictures of the pages, in svg/; diagrams/ describes some of them
+moving           what the README opens with: a curve that draws itself
 side_by_side     each stage beside the one before it, in one HTML file; view/ has parts
 columns          its lines, side by side
 notebook         what the notebooks import
