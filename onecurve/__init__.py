@@ -20,6 +20,7 @@ origins    where it makes networks and samplers, and sets seeds
 loaders    what is written down of its loaders
 sharded    what is written down of FSDP
 hooks      what is written down of its network, optimizers and the rest
+optimizers  what is written down of optimizers and schedulers
 samples    digests of samples and random generators, which both use
 numbers    what one rank prints, and what the others would
 equal      what several ranks compute in each step, and keep
@@ -32,7 +33,8 @@ gradients  whether several ranks and one have the same gradients
 alone      whether their gradients are made of what each would compute alone
 seen       what was written down, for the rules
 shares     rules: which samples a rank takes
-steps      rules: weights, gradients, learning rates
+steps      rules: weights, schedules, learning rates
+computed   rules: what backward passes compute, and what is exchanged
 printed    rules: numbers that are printed, that decide, or that are averaged
 rules      rules: all others, and the list of all
 findings   what a rule finds, by the table findings.csv
