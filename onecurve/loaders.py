@@ -100,6 +100,7 @@ class Loaders(Recorder):
         self.loader_line = loader.line  # workers, which start now, know it, too
         reading = original(loader)
         reading.batches = 0
+        reading.has_ended = False
         reading.dealt = loader.dealt
         reading.rows = []  # of a stream: for each batch, digests of its samples
         reading.steps = EPOCH_STEPS
@@ -174,7 +175,10 @@ class Loaders(Recorder):
             self.end()
 
     def reading_ends(self, reading):
-        """Write down an epoch at its end."""
+        """Write down an epoch at its end, once: one may ask again for a batch."""
+        if reading.has_ended:
+            return
+        reading.has_ended = True
         self.open.pop(reading.facts["line"], None)
         steps, _, passes = reading.before
         trained = self.steps > steps
