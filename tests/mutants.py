@@ -10,23 +10,17 @@ that begin so: `python tests/mutants.py 01_cpu beyond`.
 import os
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import NamedTuple
 
-import pytest
-import torch  # noqa: F401  # here, so that no test has to wait for it
-
 ROOT = Path(__file__).resolve().parents[1]
-SECONDS = 400  # that a mutant's tests may take
-# what tests do
-PASSED = "pass"
-FAILED = "fail"
-TIMED_OUT = "time out"
+SECONDS = 400  # that the tests of a mutant may take
+PASSED = 0  # pytest's exit status
+FAILED = 1
+TIMED_OUT = -1
 WORDS = {PASSED: "SURVIVED", FAILED: "caught", TIMED_OUT: "timed out"}  # so a bug ...
 
 
@@ -60,10 +54,8 @@ def read_mutants():
             elif not line.startswith("#"):
                 facts[name] = value
         if facts:
-            mutant = Mutant(
-                file, facts["bug:"], facts["tests:"], "\n".join(old), "\n".join(new)
-            )
-            found.append(mutant)
+            texts = "\n".join(old), "\n".join(new)
+            found.append(Mutant(file, facts["bug:"], facts["tests:"], *texts))
     return found
 
 
@@ -78,10 +70,8 @@ def chosen(files):
             continue
         times = (ROOT / mutant.file).read_text().count(mutant.old)
         if times != 1 or mutant.old == mutant.new:
-            sys.exit(
-                f"{mutant.file} has {mutant.old!r} {times} times: "
-                "mend tests/mutants.diff"
-            )
+            what = f"{mutant.file} has {mutant.old!r} {times} times"
+            sys.exit(f"{what}: mend tests/mutants.diff")
         found.append(mutant)
     return found
 
@@ -99,114 +89,55 @@ def copy(folder):
     return Path(folder)
 
 
-class Trial:
-    """Tests that run in a copy, with a mutant or without any.
+def run_tests(root, tests):
+    """Run tests in a copy; return PASSED, FAILED or TIMED_OUT.
 
-    They run in a forked process, which has imported PyTorch and pytest already.
+    Ends the program where they cannot run.
     """
-
-    def __init__(self, root, tests, mutant):
-        self.root = root
-        self.tests = tests
-        self.mutant = mutant
-        self.end = time.monotonic() + SECONDS
-        self.printed = tempfile.TemporaryFile()  # noqa: SIM115
-        if mutant:
-            path = root / mutant.file
-            self.original = path.read_text()
-            path.write_text(self.original.replace(mutant.old, mutant.new))
-        sys.stdout.flush()
-        self.pid = os.fork()
-        if self.pid == 0:
-            self.become_tests()
-
-    def become_tests(self):
-        """In the forked process: run the tests, and end."""
-        os.setsid()
-        os.chdir(self.root)
-        sys.path[0] = str(self.root / "tests")  # not this repository's own
-        os.dup2(self.printed.fileno(), 1)
-        os.dup2(self.printed.fileno(), 2)
-        os.environ["OMP_NUM_THREADS"] = "1"
-        os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
-        os.environ["ALL"] = "1"  # of a long list, too, the case that sees the bug
-        sys.dont_write_bytecode = True
-        options = ["-x", "-q", "-p", "no:cacheprovider"]
-        status = 3  # of an internal error
-        try:
-            status = pytest.main([*options, *shlex.split(f"tests/{self.tests}")])
-        finally:
-            sys.stdout.flush()
-            os._exit(status)
-
-    def verdict(self):
-        """Return PASSED, FAILED or TIMED_OUT, or None while the tests run."""
-        late = time.monotonic() > self.end
-        if late:
-            os.killpg(self.pid, signal.SIGKILL)
-        ended, status = os.waitpid(self.pid, 0 if late else os.WNOHANG)
-        if not ended:
-            return None
-        if self.mutant:
-            (self.root / self.mutant.file).write_text(self.original)
-        if late:
-            return TIMED_OUT
-        if os.waitstatus_to_exitcode(status) > 1:
-            sys.exit(f"tests/{self.tests} cannot run:\n{self.last_lines()}")
-        return FAILED if status else PASSED
-
-    def last_lines(self):
-        """Return the end of what the tests have printed."""
-        self.printed.seek(0)
-        return self.printed.read().decode(errors="replace")[-3000:]
+    words = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
+    words += shlex.split(f"tests/{tests}")
+    # Of a long list, too, the case that sees the bug; a mutant is as old as its file.
+    settings = {"ALL": "1", "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    options = {"env": {**os.environ, **settings}, "timeout": SECONDS, "cwd": root}
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, **options)
+    except subprocess.TimeoutExpired:
+        return TIMED_OUT
+    if done.returncode > FAILED:
+        sys.exit(f"tests/{tests} cannot run:\n{done.stdout[-3000:]}")
+    return done.returncode
 
 
-def run_trials(roots, jobs):
-    """Yield (Trial, verdict) for each job (tests, mutant), one at a time in a copy."""
-    waiting = list(jobs)
-    free = list(roots)
-    running = []
-    while waiting or running:
-        while waiting and free:
-            tests, mutant = waiting.pop(0)
-            running.append(Trial(free.pop(), tests, mutant))
-        time.sleep(0.05)
-        for trial in list(running):
-            verdict = trial.verdict()
-            if verdict:
-                running.remove(trial)
-                free.append(trial.root)
-                yield trial, verdict
-
-
-def check_tests(roots, mutants):
+def check_tests(root, mutants):
     """End the program where tests do not pass without any bug; say which have."""
-    needed = sorted({mutant.tests for mutant in mutants})
-    for trial, verdict in run_trials(roots, [(tests, None) for tests in needed]):
-        if verdict != PASSED:
-            what = f"without any bug, tests/{trial.tests} {verdict}"
-            sys.exit(f"{what}:\n{trial.last_lines()}")
-        print(f"{'passed':9} tests/{trial.tests}", flush=True)
+    for tests in sorted({mutant.tests for mutant in mutants}):
+        if run_tests(root, tests) != PASSED:
+            sys.exit(f"without any bug, tests/{tests} do not pass")
+        print(f"{'passed':9} tests/{tests}", flush=True)
 
 
-def try_mutants(roots, mutants):
+def try_mutants(root, mutants):
     """Return a line for each bug that no test has noticed; print one for every bug."""
     missed = []
-    jobs = [(mutant.tests, mutant) for mutant in mutants]
-    for trial, verdict in run_trials(roots, jobs):
-        line = f"{WORDS[verdict]:9} {trial.mutant.file}: {trial.mutant.bug}"
+    for mutant in mutants:
+        path = root / mutant.file
+        original = path.read_text()
+        path.write_text(original.replace(mutant.old, mutant.new))
+        verdict = run_tests(root, mutant.tests)
+        path.write_text(original)
+        line = f"{WORDS[verdict]:9} {mutant.file}: {mutant.bug}"
         print(line, flush=True)
         if verdict != FAILED:
-            missed.append(f"{line} (tests/{trial.tests})")
+            missed.append(f"{line} (tests/{mutant.tests})")
     return missed
 
 
 def main():
     mutants = chosen(tuple(sys.argv[1:]))
-    with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as two:
-        roots = [copy(one), copy(two)]
-        check_tests(roots, mutants)
-        missed = try_mutants(roots, mutants)
+    with tempfile.TemporaryDirectory() as folder:
+        root = copy(folder)
+        check_tests(root, mutants)
+        missed = try_mutants(root, mutants)
     print(f"{len(mutants) - len(missed)} of {len(mutants)} mutants were caught")
     if missed:
         sys.exit("\n".join(["these were not:", *missed]))

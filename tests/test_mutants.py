@@ -1,0 +1,15 @@
+"""Promise: every bug of mutants.diff still fits its file and names a file of tests.
+
+Whether the tests catch it is what `make mutants` finds out.
+"""
+
+from mutants import chosen
+
+from conftest import ROOT
+
+
+def test_every_bug_can_be_put_into_its_file():
+    mutants = chosen(())
+    assert len(mutants) > 50
+    for mutant in mutants:
+        assert (ROOT / "tests" / mutant.tests.split()[0]).is_file(), mutant.bug
