@@ -170,7 +170,7 @@ inspect: $(STAGES)  ## known silent mistakes in your own script, SCRIPT=train.py
 	@$(PY) -m onecurve --pages= --ranks "$${NPROC:-2}" "$$SCRIPT" $(ARGS)
 notebooks: $(NOTEBOOKS)  ## the companion notebooks, copied into workshop/
 	@mkdir -p workshop
-	@for name in $(notdir $(wildcard notebooks/0*.ipynb)); do \
+	@for name in $(notdir $(wildcard notebooks/[0-9]*.ipynb)); do \
 	  if [ -e workshop/$$name ]; then echo "workshop/$$name is as you left it"; \
 	  else cp notebooks/$$name workshop/$$name || exit 1; fi; \
 	done

@@ -16,6 +16,7 @@ from tools.run.stages import ROOT, STAGES, script
 
 FOLDER = ROOT / "notebooks"
 FREE_GPU = "on_a_gpu"
+OF_STAGES = [*STAGES, "13_gpt"]
 UNPUBLISHED = "https://github.com/OWNER/NAME"
 PYTHON = {  # any version of it
     "kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"},
@@ -47,7 +48,7 @@ def digest(name):
     paths = [FOLDER / "source" / f"{name}.py"]
     if name != FREE_GPU:
         paths += [ROOT / "tools/pages/notebook.py", ROOT / "tools/pages/drawing.py"]
-        paths += [script(stage) for stage in STAGES]
+        paths += [script(stage) for stage in (STAGES if name in STAGES else [name])]
     data = b"".join(path.read_bytes() for path in paths)
     return hashlib.sha256(data).hexdigest()[:12]
 
@@ -74,7 +75,7 @@ def store(name):
 
 
 def main():
-    for name in [*STAGES, FREE_GPU]:
+    for name in [*OF_STAGES, FREE_GPU]:
         path = FOLDER / f"{name}.ipynb"
         stored = nbformat.read(path, 4) if path.exists() else nbformat.v4.new_notebook()
         if stored.metadata.get("sources") != digest(name):

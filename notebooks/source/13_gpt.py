@@ -1,0 +1,80 @@
+# %% [markdown]
+# # 13: where a letter looks
+#
+# A model that copies has to look back 15 letters, and no loss tells you how it does. Here you watch
+# it: how much each letter looks at each one before it, in every head, before the cliff and after it.
+# Then you cut the text as stage 17 does, and see what has to come from another rank.
+
+# %%
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import matplotlib.pyplot as plt
+import torch
+
+folders = [Path.cwd(), *Path.cwd().parents]
+root = next((f for f in folders if (f / "tools/pages/notebook.py").exists()), None)
+if root is None:
+    raise RuntimeError("open this notebook from a clone of the repository")
+sys.path.insert(0, str(root))
+from tools.pages import notebook as nb
+from tools.run import palette, stages
+
+nb.prepare()
+gpt = stages.load("13_gpt")
+
+# %% [markdown]
+# ## Train the model, and look inside at each report
+#
+# The function computes each attention's weights once more, because PyTorch's does not return them.
+
+
+# %%
+def attention_maps(model, text):
+    """Return how much each letter looks at each: blocks x heads x queries x keys."""
+    maps = []
+    x = model.embedding(text)
+    for block in model.blocks:
+        letters = block.norm1(x)
+        q = gpt.split_heads(block.attention.q(letters))
+        k = gpt.split_heads(block.attention.k(letters))
+        scores = q @ k.mT / q.shape[-1] ** 0.5
+        scores += torch.full_like(scores, -torch.inf).triu(1)  # the letters to come
+        maps.append(scores.softmax(dim=-1)[0])
+        x = block(x)
+    return torch.stack(maps).detach().cpu()
+
+
+torch.manual_seed(0)
+model = gpt.GPT(blocks=2).to(gpt.DEVICE, torch.float64)
+optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+args = SimpleNamespace(batch_size=32, seed=0)
+text = gpt.draw_batch(1, seed=1000)[0].to(gpt.DEVICE)
+maps = {}
+for last in 30, 60, 90, 120, 150:
+    loss, correct, total = gpt.train(model, optimizer, args, range(last - 29, last + 1))
+    print(f"step {last:3}  loss {loss:.6f}  copied {correct}/{total}")
+    maps[last] = attention_maps(model, text)
+
+# %% [markdown]
+# ## Cut the text, and see what comes from elsewhere
+#
+# Above are the heads of the first block. A row is a letter that looks, its bar the color of its rank.
+# A dot is a letter that is looked at, in the color of the rank that has its key: where that is not
+# the bar's, the ring has to bring it. **Change `STEP` to 30, 60 or 90, and `RANKS` to 4.**
+
+# %%
+STEP, RANKS = 150, 2
+owner = torch.arange(gpt.LENGTH) * RANKS // gpt.LENGTH  # the rank of each letter
+colors = [palette.LIGHT[f"rank{rank}"] for rank in owner]
+query, key = torch.tril_indices(gpt.LENGTH, gpt.LENGTH)
+figure, panels = plt.subplots(2, 4, figsize=(9, 5), sharex=True, sharey=True)
+for axis, looks in zip(panels.flat, maps[STEP].flatten(0, 1), strict=True):
+    dots = [colors[place] for place in key]
+    axis.scatter(key, query, 14 * looks[query, key], dots, marker="s")
+    axis.barh(range(gpt.LENGTH), -2, 1, -1, color=colors)
+axis.invert_yaxis()
+for rank in range(RANKS):
+    looked = maps[STEP][:, :, owner == rank].mean(dim=(0, 1, 2))  # of each key
+    print(f"rank {rank}: {looked[owner != rank].sum():.0%} of its looks go elsewhere")
