@@ -182,7 +182,6 @@ trace memory: $(STAGES)  ## what each rank does, and when, S=07_fsdp; what it ho
 trace:
 	@$(PY) -m tools.bench.timeline "$$S"
 memory:
-	@$(PY) -m tools.bench.memory
 	@$(PY) -m tools.bench.held
 
 ## This machine

@@ -86,33 +86,26 @@ def test_what_cannot_work_is_refused_before_it_starts(words, line):
     assert not usage or usage[0].startswith("usage: ")
 
 
-def test_a_run_that_fails_at_once_leaves_the_results_of_an_earlier_one(tmp_path):
-    """And ends `make all`. What fails after an epoch leaves them in `before/`."""
+def test_what_an_earlier_run_has_left_is_put_aside(tmp_path):
+    """Unless the launcher refuses. A run that fails ends `make all`, and is marked."""
     data = cut(tmp_path / "data", 64, 10)
     out = tmp_path / "runs/01_cpu"
     words = [*FEW, f"DATA={data}"]
     assert make("cpu", *words, f"OUT={out}").returncode == 0
     first = {path.name: path.read_bytes() for path in out.iterdir()}
     assert set(first) == {".lock", "flags.json", "metrics.csv", "model.pth"}
-    for wrong in "--wide", "--lr -1":  # the launcher sees it, the script does
-        flags = f"OUT={out.parent}", f"ARGS={wrong}", "NPROC=1"
-        failed = make("all", *words, *flags)
-        assert failed.returncode != 0
-        left = {path.name: path.read_bytes() for path in out.glob("*.*")}
-        assert left == first
+    words += [f"OUT={out.parent}", "NPROC=1"]
+    assert make("all", *words, "ARGS=--wide").returncode != 0
+    assert {path.name for path in out.iterdir()} == set(first)
+    failed = make("all", *words, "ARGS=--lr -1")
+    assert failed.returncode != 0
     assert "01_cpu failed with exit status 1" in failed.stderr
     assert [path.name for path in out.parent.iterdir()] == ["01_cpu"]
-    plan = make_plan("01_cpu", {"OUT": str(out)})
-    results.begin(plan)  # and is killed
-    assert not (out / "model.pth").exists()
-    take_back = results.begin(plan)
-    shutil.copy(out / "before/metrics.csv", out)  # an epoch ends, no model is saved
     names = {path.name for path in out.iterdir()}
-    assert names == {".lock", "before", "flags.json", "metrics.csv", "unfinished"}
-    assert (out / "before/model.pth").read_bytes() == first["model.pth"]
-    take_back()
-    left = {path.name: path.read_bytes() for path in out.glob("*.*")}
-    assert left == first
+    assert names == {".lock", "before", "flags.json", "unfinished"}
+    results.begin(make_plan("01_cpu", {"OUT": str(out)}))  # what failed has left none
+    for name in "flags.json", "metrics.csv", "model.pth":
+        assert (out / "before" / name).read_bytes() == first[name]
 
 
 FOREIGN = {
@@ -159,11 +152,8 @@ def test_only_resume_goes_on_with_an_earlier_run(target, tmp_path):
     for number in "1", "2":  # what the first has put aside, the second's replaces
         (state / number).mkdir(parents=True)
         metrics.touch()
-        for is_marked in True, False:  # as unfinished; and nothing is trained
-            mark.touch() if is_marked else mark.unlink()
-            results.begin(make_plan(stage, {**given, "ARGS": "--resume"}))()
-            assert state.exists() and metrics.exists()
-            assert mark.exists() == is_marked
+        results.begin(make_plan(stage, {**given, "ARGS": "--resume"}))
+        assert state.exists() and metrics.exists() and mark.exists()
         results.begin(made)
         assert not state.exists() and not metrics.exists()
         assert [path.name for path in before.iterdir()] == [number]

@@ -1,9 +1,11 @@
-"""What each cut of the transformer holds and sends, measured: for `make memory`.
+"""What each rank of each stage holds and sends: `make memory ARGS="--hidden 2048"`.
 
-Runs the stages of the second curve for two steps, in float32. Hooks count, on rank 0,
-the bytes of weights, of AdamW's averages, of what the forward pass saves for the
-backward pass (the most at any moment), and of what is sent from the first step to the
-second: below all of PyTorch's ways to send something, at c10d.
+Runs the stages for two steps, in float32. Hooks count the bytes of weights, of Adam's
+averages for them, of the largest layer while it computes, of what the forward pass
+saves for the backward pass (the most at any moment), and of what is sent from the first
+step to the second: below all of PyTorch's ways to send something, at c10d. DDP's copy
+of the gradients in its buckets is not counted. The stages that only add checkpoints are
+left out. GPUS, NPROC and ARGS are as tools/bench/runs.py says.
 """
 
 import json
@@ -14,6 +16,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor
+from torch.nn.modules.module import register_module_forward_hook
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
@@ -21,14 +24,16 @@ from torch.optim.optimizer import (
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tools.bench import runs
-from tools.bench.memory import local_bytes
 from tools.bench.tables import aligned
-from tools.run.stages import ROOT, TRANSFORMER
+from tools.run.stages import MNIST, RESUMES, ROOT, TRANSFORMER
 
 OUTPUT_FIRST = "allgather", "allgatherbase", "reducescatter", "reducescatterbase"
 OUTPUT_FIRST += ("alltoallbase",)  # the arguments of these begin with the output
-FLAGS = "--steps 2 --every 2 --dtype float32"
-HEADINGS = ["script", "ranks", "weights", "optimizer", "saved", "sent", "formula"]
+MEASURED = [stage for stage in MNIST.values() if stage not in RESUMES]
+IMAGES = 128, 10  # of two steps, and to evaluate
+OF_LETTERS = "--steps 2 --every 2 --dtype float32"
+SHOWN = ["weights", "optimizer", "saved", "sent"]  # of the second curve, on its page
+HEADINGS = ["script", "ranks", *SHOWN, "formula"]
 # What a rank sends in a step: W ranks, P bytes of weights, A of a batch's activations.
 FORMULAS = {
     "14_data_parallel": "2 P (W-1)/W",
@@ -44,6 +49,15 @@ FORMULAS = {
     "19_expert_parallel": "four all-to-alls a block, and 14's but for the experts",
     "20_grid": "in a row, 4 A/2 (2-1)/2 a block; FSDP's, about 3 P (W-1)/W",
 }
+
+
+def local_bytes(tensors):
+    """Return the bytes of the tensors, or of their shards, in this process."""
+    size = 0
+    for tensor in tensors:
+        local = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+        size += local.nbytes
+    return size
 
 
 class Saved:
@@ -90,16 +104,24 @@ class Sent(TorchDispatchMode):
         if any(issubclass(kind, DTensor) for kind in types):
             return NotImplemented  # it comes again, for the part of this rank
         if "c10d" in func._schema.name:
-            self.bytes += sent_by(func._schema.name, args)
+            self.bytes += sent_by(func._schema, args)
         return func(*args, **(kwargs or {}))
 
 
-def sent_by(name, args):
+def group_of(schema, args):
+    """Return the process group that a call of c10d has among its arguments."""
+    given = {one.name: arg for one, arg in zip(schema.arguments, args, strict=False)}
+    if "group_name" in given:
+        return dist.distributed_c10d._resolve_process_group(given["group_name"])
+    return dist.ProcessGroup.unbox(given["process_group"])
+
+
+def sent_by(schema, args):
     """Return how many bytes a rank sends in a call of c10d."""
-    kind = name.split("::")[1].replace("_", "")
+    kind = schema.name.split("::")[1].replace("_", "")
     if kind.startswith(("wait", "recv", "barrier", "wrap")):
         return 0
-    world_size = dist.get_world_size()
+    group = group_of(schema, args)
     given = args[1 if kind in OUTPUT_FIRST else 0]
     if kind == "reducescatter":  # a list for each output
         (given,) = given
@@ -108,18 +130,32 @@ def sent_by(name, args):
     if kind == "send":
         return size
     if kind == "broadcast":
-        return size if args[2] == dist.get_rank() else 0
+        return size if args[2] == group.rank() else 0
+    others = group.size() - 1
     if kind.startswith("allgather"):
-        return size * (world_size - 1)
+        return size * others
     if kind.startswith("reducescatter"):
-        return size * (world_size - 1) // world_size
+        return size * others // group.size()
     if kind.startswith("allreduce"):
-        return 2 * size * (world_size - 1) // world_size
+        return 2 * size * others // group.size()
     if kind.startswith("alltoall"):
         count = len(tensors[0])
-        shares = args[4] or [count // world_size] * world_size
-        return size * (count - shares[dist.get_rank()]) // count
-    raise ValueError(f"nobody has said what {name} sends")
+        shares = args[4] or [count // group.size()] * group.size()
+        return size * (count - shares[group.rank()]) // count
+    raise ValueError(f"nobody has said what {schema.name} sends")
+
+
+def averages(optimizer, weights):
+    """Return Adam's averages of an optimizer, or those that Adam would have."""
+    state = getattr(optimizer, "optim", optimizer).state  # in that of ZeRO
+    if not state:
+        adam = torch.optim.Adam(weights)
+        adam.step()
+        state = adam.state
+    found = []
+    for one in state.values():
+        found += [one["exp_avg"], one["exp_avg_sq"]]
+    return found
 
 
 def measure_two_steps(rank, folder):
@@ -128,6 +164,10 @@ def measure_two_steps(rank, folder):
     hooks = torch.autograd.graph.saved_tensors_hooks(saved.pack, lambda one: one.tensor)
     hooks.__enter__()
     inside, steps = [], []
+    layers = []  # as they are in the forward pass, where FSDP has gathered them
+
+    def after_layer(layer, *_):
+        layers.append(local_bytes(layer.parameters(recurse=False)))
 
     def before_step(optimizer, *_):
         inside.append(optimizer)
@@ -139,33 +179,36 @@ def measure_two_steps(rank, folder):
         steps.append(optimizer)
         if len(steps) == 1:
             sent.__enter__()
+        if len(steps) != 2:
             return
         sent.__exit__(None, None, None)
         hooks.__exit__(None, None, None)
         weights = optimizer.param_groups[0]["params"]
-        averages = []
-        for state in getattr(optimizer, "optim", optimizer).state.values():
-            averages += [state["exp_avg"], state["exp_avg_sq"]]
+        weights = [weight for weight in weights if weight.grad is not None]
         found = {
             "weights": local_bytes(weights),
-            "optimizer": local_bytes(averages),
+            "optimizer": local_bytes(averages(optimizer, weights)),
+            "layer": max(layers),
             "saved": saved.most,
             "sent": sent.bytes,
         }
         (folder / f"{rank}.json").write_text(json.dumps(found))
 
+    register_module_forward_hook(after_layer)
     register_optimizer_step_pre_hook(before_step)
     register_optimizer_step_post_hook(after_step)
 
 
 def measure(stage, path=None):
-    """Return what a rank of a stage holds and sends: a list of {kind: bytes}.
+    """Return what each rank of a stage holds and sends: a list of {kind: bytes}.
 
     `path` is another script than the stage's own.
     """
+    is_second = stage in TRANSFORMER.values()
+    images, flags = (None, OF_LETTERS) if is_second else (IMAGES, "--epochs 1")
     with tempfile.TemporaryDirectory() as folder:
         prepare = measure_two_steps, Path(folder)
-        number = runs.run_stage(stage, None, FLAGS, prepare, True, path)
+        number = runs.run_stage(stage, images, flags, prepare, True, path)
         files = [Path(folder) / f"{rank}.json" for rank in range(number)]
         return [json.loads(file.read_text()) for file in files]
 
@@ -173,15 +216,19 @@ def measure(stage, path=None):
 def row(name, stage, path=None):
     """Return the row of a stage, or of a variant of it: what its rank 0 holds."""
     ranks = measure(stage, path)
-    sizes = [f"{size:,}" for size in ranks[0].values()]
+    sizes = [f"{ranks[0][kind]:,}" for kind in SHOWN]
     return [f"`{name}`", len(ranks), *sizes, FORMULAS.get(name, "")]
 
 
 def main():
     os.chdir(ROOT)
-    print("\nbytes on rank 0 of the second curve, in float32 ...", flush=True)
-    rows = [row(stage, stage) for stage in TRANSFORMER.values()]
-    print(aligned([HEADINGS, *rows]))
+    print("bytes on each rank, in a step of every stage ...", flush=True)
+    rows = []
+    for stage in [*MEASURED, *TRANSFORMER.values()]:
+        for rank, sizes in enumerate(measure(stage)):
+            heads = ["stage", "rank", *sizes]
+            rows.append([stage, rank, *[f"{size:,}" for size in sizes.values()]])
+    print(aligned([heads, *rows]))
 
 
 if __name__ == "__main__":

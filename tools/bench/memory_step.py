@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 
-from tools.bench.memory import local_bytes
+from tools.bench.held import local_bytes
 
 LAYERS = 8
 WIDTH = 1024  # 4.2 MB of weights a layer

@@ -126,16 +126,10 @@ def run(plan):
         return start(plan)
     out = plan.args.out
     with run_lock(out):
-        take_back = results.begin(plan)
-        last = results.written(out)
-        status = None
-        try:
-            status = start(plan)
-        finally:
-            if status == 0:
-                (out / results.MARK).unlink(missing_ok=True)
-            elif results.written(out) == last:
-                take_back()
+        results.begin(plan)
+        status = start(plan)
+        if status == 0:
+            (out / results.MARK).unlink(missing_ok=True)
     return status
 
 

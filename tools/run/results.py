@@ -1,7 +1,6 @@
 """The folder of a run's results: what an earlier run has left there is not lost.
 
-A new run puts it into `before/`, from where it comes back if the run ends without an
-epoch. Otherwise it stays there until a later run takes its place.
+A new run puts it into `before/`, where it stays until a later run takes its place.
 """
 
 import json
@@ -49,25 +48,19 @@ def read_flags(folder):
 
 
 def begin(plan):
-    """Make the folder of a run ready; return a function that takes this back.
+    """Make the folder of a run ready. With --resume, all stays as it is.
 
-    With --resume, all stays. Refuses flags that would make one curve of two.
+    Refuses flags that would make one curve of two.
     """
     out = plan.args.out
-    mark = out / MARK
-    if mark.exists() and not (out / CURVE).exists():  # killed before its first epoch
-        bring_back(out)
     state = BY_NAME[plan.stage].state
     if getattr(plan.args, "resume", False) and (out / state).exists():
         refuse_resume(plan, out / state)
-        was_marked = mark.exists()
-        mark.touch()
-        return lambda: None if was_marked else mark.unlink()
-    put_aside(out)
-    mark.touch()
-    flags = {name: str(value) for name, value in vars(plan.args).items()}
-    (out / FLAGS).write_text(json.dumps(flags))
-    return lambda: bring_back(out)
+    else:
+        put_aside(out)
+        flags = {name: str(value) for name, value in vars(plan.args).items()}
+        (out / FLAGS).write_text(json.dumps(flags))
+    (out / MARK).touch()
 
 
 def refuse_resume(plan, state):
@@ -92,24 +85,18 @@ def refuse_resume(plan, state):
 
 
 def put_aside(out):
-    """Move an earlier run's results to `before/`, where they replace older ones."""
+    """Move an earlier run's results to `before/`, where they replace older ones.
+
+    A run that ended before its first epoch has none, and of it nothing is kept.
+    """
     before = out / "before"
-    for name in NAMES:
-        if (out / CURVE).exists() or (out / name).exists():
+    has_curve = (out / CURVE).exists()
+    for name in NAMES if has_curve else STATES:
+        if has_curve or (out / name).exists():
             remove(before / name)
         if (out / name).exists():
             before.mkdir(exist_ok=True)
             (out / name).replace(before / name)
-
-
-def bring_back(out):
-    """Put the results that `put_aside` has moved where they were, if there are any."""
-    if not (out / "before" / CURVE).exists():
-        return
-    for name in NAMES:
-        remove(out / name)
-        if (out / "before" / name).exists():
-            (out / "before" / name).replace(out / name)
 
 
 def remove(path):
@@ -118,9 +105,3 @@ def remove(path):
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
-
-
-def written(out):
-    """Return when the last epoch of the curve in a folder was written, or None."""
-    curve = out / CURVE
-    return curve.stat().st_mtime_ns if curve.exists() else None
