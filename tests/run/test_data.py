@@ -42,19 +42,15 @@ def test_what_is_there_stays_until_the_new_set_is_complete(official, damage, cap
         path.unlink() if damage == "missing" else path.write_bytes(content[:-9])
         if damage == "other":
             shutil.copy(official / "train-labels-idx1-ubyte.gz", path)
-        said = " is damaged" if path.exists() else "; FROM=DIR takes the four"
-        with pytest.raises(SystemExit, match=f"{path.name}{said}"):
+        with pytest.raises(SystemExit, match=f"{path.name}.*; FROM=DIR takes the four"):
             data.main()
         assert data.FULL.exists() == is_there
-        (data.FULL.parent / ".mnist-killed").mkdir()
         path.write_bytes(content)
         data.main()
         assert data.check(data.FULL) == (4000, 1000)
         assert len(MNIST(data.FULL)) == 4000
         assert [path.name for path in data.FULL.parent.iterdir()] == ["mnist"]
     assert "DATA=data/mnist" in capsys.readouterr().out
-    with data.alone(data.FULL.parent), pytest.raises(SystemExit, match="^another"):
-        data.main()
 
 
 def test_a_folder_that_cannot_be_written_is_refused_before_a_download(official):

@@ -141,18 +141,6 @@ def test_the_ranks_end_with_what_started_them(names, how, family, tmp_path):
     assert (tmp_path / "out/unfinished").exists()
 
 
-def test_ctrl_z_stops_a_stage_and_fg_continues_it(family):
-    process, found = family
-    del found["make"]  # it stops by itself, where a shell has started it
-    for how, is_stopped in (signal.SIGTSTP, True), (signal.SIGCONT, False):
-        os.killpg(process.pid, how)  # what a terminal and a shell do
-        end = time.monotonic() + 60
-        for one in found.values():
-            while (one.status() == psutil.STATUS_STOPPED) != is_stopped:
-                assert time.monotonic() < end, one
-                time.sleep(0.05)
-
-
 def test_ctrl_c_ends_a_stage(family, tmp_path):
     process, _ = family
     os.killpg(process.pid, signal.SIGINT)  # what a terminal does

@@ -2,7 +2,6 @@
 
 import os
 import shlex
-import signal
 import subprocess
 import tempfile
 from contextlib import contextmanager, suppress
@@ -37,29 +36,12 @@ def print_command(environment, words):
     print("$", *variables, *map(shlex.quote, words), flush=True)
 
 
-def pause(*_):
-    """Stop all that this process has started, and itself, until it is continued.
-
-    They are in sessions of their own, which a terminal's Ctrl-Z and fg do not reach.
-    """
-    started = psutil.Process().children(recursive=True)
-    for one in started:
-        with suppress(psutil.NoSuchProcess):
-            one.suspend()
-    os.kill(os.getpid(), signal.SIGSTOP)
-    for one in started:
-        with suppress(psutil.NoSuchProcess):
-            one.resume()
-
-
 @contextmanager
 def running(words, **options):
     """Start a command, a subprocess.Popen with `options`; at the end leave none of it.
 
-    Ctrl-Z stops it. If this process is killed, torchrun gets SIGTERM, at which it ends
-    its ranks.
+    If this process is killed, torchrun gets SIGTERM, at which it ends its ranks.
     """
-    signal.signal(signal.SIGTSTP, pause)
     adopt_orphans()
     others = psutil.Process().children()
     # In a session of its own, so that Ctrl-C reaches this process alone.
