@@ -38,9 +38,9 @@ nb.curve("01_cpu", "02_single_gpu")
 # ## Where a step's time goes
 #
 # `torch.profiler` records every operation. The next cell trains for a few steps with the
-# tutorial's network, and then with a wide network. It prints the operations that take longest,
-# by PyTorch's names. `aten::addmm` and `aten::mm` multiply matrices. On a GPU the cell counts the
-# time of the *kernels*, the programs that run on the GPU.
+# tutorial's network, then with a wide one, and draws the operations that take longest, by
+# PyTorch's names. The dark ones multiply matrices, which is what a GPU is good at. On a GPU the
+# cell counts the time of the *kernels*, the programs that run on the GPU.
 
 # %%
 import torch
@@ -48,6 +48,7 @@ from torch import nn
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
+from tools.pages import drawing
 from tools.run.data import tensors
 from tools.run.stages import load
 
@@ -58,7 +59,7 @@ train = tensors(nb.mnist())
 
 
 def profile_steps(hidden, batch, count):
-    """Print what share of the time of some steps each operation takes."""
+    """Return the time of a step, in words, and each operation's share of it."""
     torch.manual_seed(0)
     model = stage.Net(hidden).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -82,18 +83,19 @@ def profile_steps(hidden, batch, count):
         counted = "CPU"
         times = {one.key: one.self_cpu_time_total / 1e3 for one in events}
     total = sum(times.values())
-    print(f"{hidden} wide, batch of {batch}: {total / count:.2f} ms of the {counted} a step")
-    for name in sorted(times, key=times.get, reverse=True)[:6]:
-        print(f"{times[name] / total:7.0%}  {name}")
+    title = f"{hidden} wide, batch of {batch}: {total / count:.2f} ms of the {counted} a step"
+    return title, {name: time / total for name, time in times.items()}
 
 
-profile_steps(128, 64, count=20)
-profile_steps(2048, 1024, count=5)
+drawing.operations(dict([profile_steps(128, 64, count=20), profile_steps(2048, 1024, count=5)]))
 
 # %% [markdown]
 # With the tutorial's network, only a part of the time is arithmetic. The rest goes into starting
 # small operations. A GPU does not make this part faster, so it waits most of the time. With the
-# wide network, nearly all of the time goes into multiplying matrices. GPUs are good at that.
+# wide network, nearly all of the time goes into multiplying matrices.
+#
+# **Change it:** which of the two does it, the width or the batch? Keep 128 units and take a batch
+# of 4096, then 2048 units and a batch of 64, and see in which picture the dark bars grow.
 
 # %% [markdown]
 # ## What `pin_memory` and `non_blocking` change

@@ -178,6 +178,7 @@ def test_each_screen_of_the_workshop_shows_its_idea_alone(page):
         assert seen.get_attribute("data-pair") == pair
         assert number in seen.get_attribute("data-numbers").split()
         assert seen.locator(".code").first.is_visible()
+        assert page.locator(".body:not([hidden]) h2").bounding_box()["y"] >= 0
     page.get_by_role("link", name="Back from the slides").click()
     page.get_by_role("link", name="As slides").click()  # it shows there alone
     page.get_by_role("link", name="Back from the slides").wait_for()

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from tools.run import compare, plots, results, stages
+from tools.run import compare, results, stages
 from tools.run.plan import make_plan
 
 CURVE = [(1.5 / epoch, 760 + epoch, 1000) for epoch in range(1, 31)]
@@ -168,7 +168,8 @@ def test_what_was_not_compared_is_said(compared):
 
 
 def test_a_picture_has_losses_percentages_and_distances():
-    figure = plots.plot({"01_cpu": CURVE[:2], "03_dp": changed(2, loss=1.5)[:2]})
+    pair = {"01_cpu": CURVE[:2], "03_dp": changed(2, loss=1.5)[:2]}
+    figure = compare.draw(pair, ["03_dp"])
     drawn = [[list(line.get_ydata()) for line in axes.lines] for axes in figure.axes]
     losses, accuracy, distances = drawn
     assert losses == [[1.5, 0.75], [1.5, 1.125]]
@@ -177,3 +178,14 @@ def test_a_picture_has_losses_percentages_and_distances():
     right = figure.axes[2]
     low, _ = right.get_ylim()
     assert low < 0 < right.transData.transform((1, 0))[1]  # 0 has a place, and is seen
+    bands = [patch.get_data() for patch in right.patches]
+    assert [list(band.values) for band in bands] == [[1e-5, 2e-4]] * 2
+    assert [band.baseline < 0 for band in bands] == [True, False]  # below, and above
+    assert figure.get_suptitle() == "Not one curve: look at 03_dp"
+
+
+def test_a_picture_of_one_curve_says_so():
+    figure = compare.draw(dict.fromkeys(["13_gpt", "14_data_parallel"], CURVE[:2]), [])
+    assert figure.get_suptitle() == "2 scripts, one loss curve"
+    (exact,) = {tuple(one.get_data().values) for one in figure.axes[2].patches}
+    assert exact == (compare.EXACT, compare.EXACT)

@@ -314,6 +314,8 @@ def test_the_chart_stays_on_a_phone_while_one_flips_switches(page):
     )
     box = page.locator("#charts svg").first.bounding_box()
     assert 0 <= box["y"] < 60
+    drawn = page.locator("#charts .steps polyline").first.bounding_box()
+    assert drawn["width"] > 250  # and has something in it
     assert box["y"] + box["height"] < page.locator("#all_reduce").bounding_box()["y"]
 
 
@@ -325,6 +327,6 @@ def test_it_can_be_used_by_keyboard_screen_reader_and_on_a_phone(page):
     assert page.url.endswith("#off=set_epoch&ranks=8&epochs=1")
     assert page.evaluate("document.documentElement.scrollWidth") == 390
     for scheme in "light", "dark":
-        page.emulate_media(color_scheme=scheme)
+        page.emulate_media(color_scheme=scheme, reduced_motion="reduce")  # at once
         found = Axe().run(page).response["violations"]
         assert [(one["id"], one["nodes"][0]["html"]) for one in found] == [], scheme

@@ -3,6 +3,7 @@
 It is built once, as `make site` does; other tests run the notebooks.
 """
 
+import itertools
 import re
 import threading
 from functools import partial
@@ -129,6 +130,13 @@ def test_nothing_serious_for_those_who_do_not_see_well(site, page, name, scheme)
     assert serious == []
 
 
+def in_rows(page, selector):
+    """Are there several of these, and does none stand on the one before it?"""
+    boxes = [one.bounding_box() for one in page.locator(selector).all()]
+    pairs = list(itertools.pairwise(boxes))
+    return pairs and all(a["x"] + a["width"] <= b["x"] + 1 for a, b in pairs)
+
+
 def test_a_stages_page_has_its_diff_idea_by_idea(site, page):
     wrong = wrong_with(page)
     for folder in "04_ddp", "beyond/12_sharded_checkpoint":
@@ -142,6 +150,10 @@ def test_a_stages_page_has_its_diff_idea_by_idea(site, page):
         ideas = page.locator(".head .lead li").all_inner_texts()
         assert ideas == [idea.title for idea, _ in diffs.by_idea(base, stage)]
         hrefs = "all => all.map(one => one.href.replace('file://', '').split('#')[0])"
+        folded = page.locator("article details .part")
+        assert 1 <= folded.count() < page.locator(".part").count()
+        assert not folded.first.is_visible()
+        assert in_rows(page, ".rail ol")
         files = page.eval_on_selector_all(".sbs a[href^='../']", hrefs)
         assert [name for name in files if not Path(name).exists()] == []
     assert wrong == []

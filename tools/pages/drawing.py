@@ -49,6 +49,21 @@ def assignments(maps):
     return made
 
 
+def operations(found):
+    """Draw the six longest operations of a step: {title: {operation: share of it}}."""
+    made, panels = figure(NARROW, 4.4, len(found), sharex=True)
+    for axis, (title, shares) in zip(panels, found.items(), strict=True):
+        names = sorted(shares, key=shares.get, reverse=True)[:6]
+        colors = [LIGHT["right" if "mm" in name else "line"] for name in names]
+        bars = axis.barh(names, [shares[name] for name in names], color=colors)
+        axis.bar_label(bars, [f"{shares[name]:.0%}" for name in names], padding=3)
+        axis.set_title(title, loc="left")
+        axis.invert_yaxis()
+        axis.tick_params(length=0)
+    panels[-1].set(xlim=(0, 1), xticks=[])
+    return made
+
+
 def gradients(before, after, whole):
     """Draw ten gradients of two ranks as bars, before and after the all-reduce.
 

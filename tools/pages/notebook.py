@@ -17,7 +17,7 @@ from IPython.display import HTML, display
 from markdown_it import MarkdownIt
 
 from tools.pages.reasons import reasons
-from tools.run import compare, data, diffs, palette, plots
+from tools.run import compare, data, diffs, palette
 from tools.run.stages import CPU_PROCESSES, ROOT, previous, script
 
 RUNS = Path("runs/notebooks")
@@ -118,7 +118,7 @@ def curve(*stages):
     curves = {stage: compare.read(RUNS / stage / "metrics.csv") for stage in stages}
     lines, differ = compare.make_table(curves)
     print("\n".join(lines))
-    plots.plot(curves)
+    compare.draw(curves, differ)
     plt.show()
     if differ:
         raise RuntimeError(f"not one curve: {', '.join(differ)}")

@@ -163,6 +163,20 @@ def by_curve(curves):
     return groups
 
 
+def draw(curves, differ):
+    """Return a figure of curves that belong together, of which those of `differ` part."""
+    first, reference = next(iter(curves.items()))
+    verdict = f"{len(curves)} scripts, one loss curve"
+    if len(curves) == 1:
+        verdict = f"The loss curve of {first}"
+    if differ:
+        verdict = f"Not one curve: look at {', '.join(differ)}"
+    is_second = stages.BY_NAME[first].room == "transformer"
+    lines = range(1, len(reference) + 1)
+    limits = [EXACT if is_second else allowed(line) for line in lines]
+    return plots.plot(curves, limits, verdict)
+
+
 def main():
     os.environ["MPLBACKEND"] = "agg"  # draws into files, without a display
     stages.end_at_a_closed_pipe()
@@ -177,7 +191,7 @@ def main():
         print("\n".join(lines))
         stages.refuse_unwritable(top, "name another folder, OUT=DIR")
         path = top / ("curves.png" if first == "01_cpu" else f"curves_{first}.png")
-        plots.plot(curves).savefig(path, dpi=130)
+        draw(curves, others).savefig(path, dpi=130)
         print(f"drawn in {path}")
     for wanted, of_curve in expected():
         absent = [stage for stage in wanted if stage not in {*found, *failures}]

@@ -3,17 +3,20 @@
 from tools.run import palette
 
 
-def plot(curves):
+def plot(curves, limits, verdict):
     """Return a figure of the losses, what is right, and the distance from the first.
 
-    `curves` maps stages to lists of (loss, correct, total).
+    `curves` maps stages to lists of (loss, correct, total). `limits` has, for each of
+    their lines, the distance up to which it is rounding; `verdict` is the title.
     """
     from matplotlib import pyplot as plt
 
     with plt.rc_context(palette.STYLE):
         figure, panels = plt.subplots(1, 3, figsize=(14, 4), layout="constrained")
         draw_curves(panels[:2], curves)
+        draw_bands(panels[2], limits)
         draw_distances(panels[2], curves)
+        figure.suptitle(verdict, x=0.01, ha="left", weight="bold", fontsize=13)
         for axes in panels:
             axes.set_xlabel("epoch, or line of metrics.csv")
             axes.xaxis.get_major_locator().set_params(integer=True)
@@ -43,6 +46,17 @@ def draw_curves(panels, curves):
     left.set_ylabel("training loss (cross entropy, nats)")
     right.set_ylabel("accuracy (%)")
     right.legend(title="wide to narrow", loc="lower right", borderpad=1, handlelength=1)
+
+
+def draw_bands(axes, limits):
+    """Draw what is rounding, green, and what is a bug, red, behind the distances."""
+    edges = [0.5 + line for line in range(len(limits) + 1)]
+    style = {"fill": True, "alpha": 0.12}
+    axes.stairs(limits, edges, baseline=-1e-10, color=palette.LIGHT["good"], **style)
+    axes.stairs(limits, edges, baseline=10, color=palette.LIGHT["bad"], **style)
+    place = {"x": 0.02, "transform": axes.transAxes, "weight": "bold"}
+    axes.text(y=0.94, s="a bug", color=palette.LIGHT["bad"], **place)
+    axes.text(y=0.03, s="rounding", color=palette.LIGHT["good"], **place)
 
 
 def draw_distances(axes, curves):

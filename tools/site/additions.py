@@ -77,6 +77,7 @@ PART = re.compile(
 INDEXED = re.compile(
     r'<section id="([^"]+)">(\s*(?:<span id="[^"]+"></span>)*?<span id=")(index-\d+)"'
 )
+FOLD = re.compile(r"<details>.*?</details>", re.DOTALL)
 NAME = re.compile(r"[A-Za-z]+_\w+|[A-Z][a-z]+[A-Z]\w+")  # set_epoch, DataParallel
 DESCRIPTION = 155  # letters, at most, that a search engine shows
 
@@ -178,6 +179,15 @@ def with_exercise(page, text):
     return "\n".join(parts)
 
 
+def with_folds(text):
+    """Return a page's text with bold titles in its folds: a heading would end them."""
+
+    def bold(fold):
+        return re.sub(r"^###+ (.+)$", r"**\1**", fold[0], flags=re.MULTILINE)
+
+    return FOLD.sub(bold, text)
+
+
 def with_targets(text):
     """Return a page's text with its HTML anchors as targets that Sphinx can link to."""
     return re.sub(r'<a id="([^"]+)"></a>', r"(\1)=", text)
@@ -187,7 +197,7 @@ def add(app, page, source):
     """Sphinx's event `source-read`: change the text of a page, source[0]."""
     if page.startswith("notebooks/"):
         return
-    text = with_targets(with_views(page, source[0]))
+    text = with_targets(with_views(page, with_folds(source[0])))
     if page == "README":  # whose picture is the page itself
         text = re.sub(r"\n!\[[^\]]*\]\([^)]*/hero\.svg\)\n", "", text) + contents()
     if page == "tools/site/playground":

@@ -55,12 +55,17 @@ function read(isScrolling = true) {
   if (!isSame) document.body.classList.remove("revealed");  // a switch leaves it
   update();
   for (const one of document.querySelectorAll(".rail .to")) {
-    one.closest(".rail").scrollLeft = one.offsetLeft - 160;  // it and the one before
+    const rail = one.closest(".rail");  // shows it, and the one before if both fit
+    const before = rail.querySelector(".from")?.offsetLeft || 0;
+    const room = rail.clientWidth - one.offsetWidth - 12;
+    rail.scrollLeft = Math.max(before - 12, one.offsetLeft - room);
   }
   const target = current();
   if (!isScrolling || !target) return;
+  target.closest("article details")?.setAttribute("open", "");  // a lesson's fold
   target.focus({ preventScroll: true });
-  target.scrollIntoView({ block: "start", behavior: "instant" });
+  const seen = place.isSlides ? target.closest(".body") : target;
+  seen.scrollIntoView({ block: "start", behavior: "instant" });
 }
 
 // ---- switches: each turns a mistake on, what is left out or common instead

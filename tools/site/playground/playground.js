@@ -120,7 +120,7 @@ function drawLosses() {
     epochLine(kind, run.rows, right),
   ];
   const isNarrow = matchMedia("(max-width: 60rem)").matches;
-  const width = by("charts").clientWidth / (isNarrow ? 1 : 2);
+  const width = isNarrow ? by("settings").clientWidth : by("charts").clientWidth / 2;
   by("charts").replaceChildren(chart(lines, [0, settings.epochs], width));
   const ours = { [`stage 4, ${settings.ranks} ranks`]: run.rows };
   by("table").replaceChildren(lossTable("stage 1", right, ours));

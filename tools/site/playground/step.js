@@ -169,7 +169,7 @@ class StepFigure {
     const top = before ? deckHeight + 2 * HEAD : HEAD;  // of this step's deck
     const lanes = top + deckHeight + 18;
     const barsTop = lanes + HEAD + Math.ceil(many / columns) * size + 6;
-    const middle = barsTop + BARS + 26;
+    const middle = barsTop + BARS + 34;
     this.at = { left, lane, size, columns, barsTop, middle, top, lanes, inDeck, width };
     this.table.replaceChildren();
     this.table.style.height = `${middle + BARS + 12}px`;
@@ -193,8 +193,9 @@ class StepFigure {
         lanes + HEAD + Math.floor(n / columns) * size];
       return { made, home, hands };
     }));
-    this.mean = this.add("div", "mean", (width - lane) / 2, middle - 20, "<b>the mean</b>");
-    Object.assign(this.mean.style, { width: `${lane}px`, height: `${BARS + 26}px` });
+    const wide = Math.min(width, Math.max(lane, 280));  // the verdict has room
+    this.mean = this.add("div", "mean", (width - wide) / 2, middle - 20, "<b>the mean</b>");
+    Object.assign(this.mean.style, { width: `${wide}px`, height: `${BARS + 26}px` });
     this.bars = step.before.map((own, rank) => this.layBars(own, rank));
     this.badge = this.add("p", "badge", 0, middle + 8, "");
   }
@@ -204,7 +205,7 @@ class StepFigure {
     const all = step.indices[rank];
     const more = all.length > hand.length ? `, ${hand.length} shown` : "";
     const made = this.add("div", "lane", left + rank * (lane + GAP), lanes - 4,
-      `<b>rank ${rank}</b> <span>${all.length} digits${more}${
+      `<b>${lane < 60 ? "" : "rank "}${rank}</b> <span>${all.length} digits${more}${
         isTwice ? ", the same" : ""}</span>`);
     made.style.setProperty("--rank", `var(--${color(rank)})`);
     Object.assign(made.style,
