@@ -322,6 +322,22 @@ def test_exercises_are_in_order_and_fold_what_they_break(site, page):
     assert change.is_visible()
 
 
+def test_each_notebook_has_its_picture(site, page):
+    show(page, site / "tools/site/notebooks.html")
+    names = [path.stem for path in sorted((ROOT / "notebooks").glob("*.ipynb"))]
+    links = page.locator(".gallery a").all()
+    hrefs = [Path(link.get_attribute("href")).stem for link in links]
+    assert hrefs == names
+    drawn = "one => one.complete && one.naturalWidth > 100"
+    without = [
+        n
+        for n, link in zip(names, links, strict=True)
+        if not link.locator("img").count()
+    ]
+    assert without == ["on_a_gpu"]  # which no machine here can run
+    assert page.eval_on_selector_all(".gallery img", f"all => all.every({drawn})")
+
+
 def test_what_one_looks_for_is_found(site, page):
     """The page that explains it first, whole words, and rows of the symptoms."""
     show(page, site / "SYMPTOMS.html", "?highlight=hang")

@@ -1,10 +1,12 @@
 """What the site adds to the pages while Sphinx reads them."""
 
+import json
 import re
 import shutil
 from pathlib import Path
 
 from docutils import nodes
+from markdown_it import MarkdownIt
 
 from tools.lab.exercise import along_the_path, find_exercise
 from tools.pages import essence, side_by_side
@@ -162,6 +164,23 @@ def with_step(page, text):
     return f"{text[: picture.start()]}{raw(page, body)}\n{text[picture.start() :]}"
 
 
+def gallery(page):
+    """Return the notebooks as links with a picture each, the last that it shows."""
+    links = ""
+    for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
+        cells = json.loads(path.read_text())["cells"]
+        title = "".join(cells[0]["source"]).partition("\n")[0].strip("# ")
+        outputs = [output for cell in cells for output in cell.get("outputs", [])]
+        found = [one.get("data", {}).get("image/png") for one in outputs]
+        picture = ""
+        if any(found):
+            data = next(filter(None, reversed(found))).replace("\n", "")
+            picture = f'<img src="data:image/png;base64,{data}" alt="">'
+        way = f"{up_from(page)}notebooks/{path.stem}.html"
+        links += f'<a href="{way}">{picture}{MarkdownIt().renderInline(title)}</a>'
+    return raw(page, f'<div class="gallery">{links}</div>')
+
+
 def with_exercise(page, text):
     """Return an exercise's page with its commands, and what it breaks in a fold."""
     exercise = find_exercise(Path(page).name.partition("_")[0])
@@ -206,6 +225,8 @@ def add(app, page, source):
     if page == "tools/site/side_by_side":
         pairs = side_by_side.part("full", side_by_side.pairs())
         text += raw(page, pairs) + raw(page, scripts(page, EVERY.values()))
+    if page == "tools/site/notebooks":
+        text += gallery(page)
     if page == "04_ddp/README":
         text = with_step(page, text)
     if page in LISTS:
