@@ -12,15 +12,16 @@ from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from matplotlib import pyplot
 
 from conftest import ROOT, call
 from parts import part
 from tools.lab.exercise import along_the_path
-from tools.pages import essence
+from tools.pages import essence, stored
 from tools.pages.switches import read_outcomes
 from tools.run import diffs
 from tools.run.stages import previous
-from tools.site import additions
+from tools.site import additions, card
 
 LOCAL = "file:", "data:", "blob:", "about:"
 VERDICTS = {"moves": "the curve moves", "crashes": "It crashes", "nothing": "No effect"}
@@ -388,6 +389,17 @@ def test_a_page_says_in_its_head_what_it_is_about(site, page):
     said = page.locator("meta[name=description]").get_attribute("content")
     assert 0 < len(said) <= additions.DESCRIPTION
     assert said in " ".join(page.locator("article").inner_text().split())
+
+
+def test_a_link_to_a_page_has_a_card_once_the_site_has_an_address(site, monkeypatch):
+    for address, expected in (stored.UNPUBLISHED, 0), ("https://github.com/a/b", 3):
+        monkeypatch.setattr(stored, "address", lambda address=address: address)
+        tags = card.tags('A "title"', "A text")
+        assert tags.count("<meta") == expected
+    assert 'og:title" content="A &quot;title&quot;"' in tags
+    assert 'og:image" content="https://a.github.io/b/_static/card.png"' in tags
+    height, width, _ = pyplot.imread(site / "_static" / "card.png").shape
+    assert (width, height) == (1200, 630)
 
 
 def test_nothing_published_has_a_path_of_this_machine(site, tmp_path):

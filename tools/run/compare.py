@@ -164,7 +164,7 @@ def by_curve(curves):
 
 
 def draw(curves, differ):
-    """Return a figure of curves that belong together, of which those of `differ` part."""
+    """Return a figure of curves that belong together; those of `differ` part."""
     first, reference = next(iter(curves.items()))
     verdict = f"{len(curves)} scripts, one loss curve"
     if len(curves) == 1:

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from html import escape
 from pathlib import Path
 
 from docutils import nodes
@@ -21,7 +22,7 @@ from tools.run.stages import (
     folder,
     previous,
 )
-from tools.site import playground
+from tools.site import card, playground
 
 
 def pages_of(stages):
@@ -52,7 +53,12 @@ CONTENTS = {  # caption -> the pages below it, in the table of contents
         "beyond/UPSTREAM",
         "SECURITY",
     ],
-    "Contribute": ["CONTRIBUTING", "exercises/AUTHORS", "data/sample/README"],
+    "Contribute": [
+        "CONTRIBUTING",
+        "CHANGELOG",
+        "exercises/AUTHORS",
+        "data/sample/README",
+    ],
 }
 MAIN = [  # at the top of the first page
     ("Stages", "01_cpu/README"),
@@ -242,8 +248,8 @@ def describe(app, page, template, context, doctree):
     if paragraph:
         text = " ".join(paragraph.astext().split())
         short = text[:DESCRIPTION].rpartition(" ")[0] if text[DESCRIPTION:] else text
-        short = short.replace("&", "&amp;").replace('"', "&quot;")
-        context["metatags"] += f'<meta name="description" content="{short}">'
+        context["metatags"] += f'<meta name="description" content="{escape(short)}">'
+        context["metatags"] += card.tags(context["title"], short)
 
 
 def mend(path):
@@ -262,4 +268,5 @@ def finish(app, error):
         for path in out.rglob("*.html"):
             mend(path)
         (out / "_static" / "digits.js").write_text(playground.digits())
+        card.draw(out / "_static" / "card.png")
         shutil.copy(out / "README.html", out / "index.html")
