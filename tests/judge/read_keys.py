@@ -5,6 +5,8 @@ some ten versions of each with one silent mistake, and a key for every version, 
 somebody who had not read the judge's rules, before any rule was changed for their sake.
 Five more kinds, with six versions each, were made so when the rules were there: clip,
 gan, lora, recsys and vit. Nobody changes a rule for their sake before they are graded.
+Five more were written when the rules were done, by somebody who had not seen them:
+detector, distill, ppo, speech and translate.
 A case is a folder of `cases/`: `train.py`, which is right, and `mistakes.diff`. There
 `-` is a text that the script has once, `+` is what stands there instead, and before
 them stand, one a line:
