@@ -125,7 +125,7 @@ def error_rate(net, data):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--masks", type=int, default=1)
     args = parser.parse_args()
     dist.init_process_group("gloo")
