@@ -1,14 +1,13 @@
-"""Promise: the stages beyond train as stage 01 does, each by its own mechanism."""
+"""Promise: the stages beyond train as stage 01 does.
 
-import json
+What each rank holds and sends, by its own mechanism, is in bench/test_held.py.
+"""
+
 import re
 from pathlib import Path
 
 import pytest
-import torch
-from torch.distributed.tensor import DTensor
 from torch.nn.modules.module import register_module_forward_pre_hook
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from conftest import OTHER, PARTIAL, ROOT, assert_close, rows, run
 from tools.run.sample import cut, write_part
@@ -107,103 +106,3 @@ def test_evaluation_is_exact_where_shards_differ(stage, many, tmp_path):
         assert max(sizes) <= 1000
         images += sum(sizes)
     assert images == count * CPU_PROCESSES[stage] // 2  # in stage 10, both of a pair
-
-
-class Messages(TorchDispatchMode):
-    """Notes each call that moves numbers between ranks, and how many go in."""
-
-    def __init__(self):
-        super().__init__()
-        self.seen = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if any(issubclass(kind, DTensor) for kind in types):
-            return NotImplemented  # it comes again, for the part of this rank
-        name = func._schema.name
-        if "c10d" in name and "wait" not in name and "wrap" not in name:
-            given = (
-                args[1] if "allgather" in name or "reduce_scatter" in name else args[0]
-            )
-            given = given[0] if isinstance(given, list) else given
-            self.seen.append([name.split("::")[1].strip("_"), given.numel()])
-        return func(*args, **(kwargs or {}))
-
-
-def spy(rank, folder):
-    """Write down what this rank holds, and what it moves from one step to the next."""
-    plain = torch.optim.SGD.step
-    messages = Messages()
-
-    def step(self, *args, **kwargs):
-        result = plain(self, *args, **kwargs)
-        self.steps = getattr(self, "steps", 0) + 1
-        if self.steps == 1:
-            messages.__enter__()
-        if self.steps == 2:
-            messages.__exit__(None, None, None)
-            (group,) = self.param_groups
-            held = 0
-            for weight in group["params"]:
-                own = weight.to_local() if isinstance(weight, DTensor) else weight
-                held += 0 if own.is_meta else own.nbytes
-            found = {"bytes": held, "moved": messages.seen}
-            (Path(folder) / f"rank{rank}").write_text(json.dumps(found))
-        return result
-
-    torch.optim.SGD.step = step
-
-
-def seen(stage, data, folder):
-    """Return what `spy` has written, a list with an entry of each rank."""
-    flags = ["--epochs", 1, "--lr", 0.1]
-    train(stage, data, folder / "out", *flags, prepare=(spy, folder))
-    files = [folder / f"rank{rank}" for rank in range(CPU_PROCESSES[stage])]
-    return [json.loads(file.read_text()) for file in files]
-
-
-def count(found):
-    """Return how often each message is sent in the step: {(name, numbers): times}."""
-    moved = [tuple(message) for message in found["moved"]]
-    return {message: moved.count(message) for message in moved}
-
-
-def test_fsdp_keeps_a_half_and_borrows_layer_by_layer(data, tmp_path):
-    first = 784 * 128 + 128
-    last = 128 * 10 + 10
-    for found in seen(FSDP, data((256, 64)), tmp_path):
-        assert found["bytes"] == 203_540 == (first + last) * 4 // 2
-        assert count(found) == {
-            ("allgather_base", first // 2): 2,  # for the way there, and the way back
-            ("allgather_base", last // 2): 2,
-            ("reduce_scatter_base", first): 1,
-            ("reduce_scatter_base", last): 1,
-        }
-
-
-def test_tensor_parallel_moves_640_activations(data, tmp_path):
-    for found in seen(TENSOR, data((256, 64)), tmp_path):
-        assert found["bytes"] == 203_560
-        assert count(found) == {("all_reduce", 640): 1}
-
-
-def test_pipeline_moves_micro_batches_there_and_back(data, tmp_path):
-    first, last = seen(PIPELINE, data((256, 64)), tmp_path)
-    assert (first["bytes"], last["bytes"]) == (401_920, 5_160)
-    there = [["send", 16 * 128]] * 4
-    back = [["recv", 16 * 128]] * 4
-    assert first["moved"] == there + back  # all are in flight before the first is back
-    assert last["moved"] == [["recv", 16 * 128]] * 4 + [["send", 16 * 128]] * 4
-
-
-def test_hybrid_does_both(data, tmp_path):
-    first = 784 * 64 + 64
-    last = 64 * 10 + 10
-    for found in seen(HYBRID, data((256, 64)), tmp_path):
-        assert found["bytes"] == 101_780
-        assert count(found) == {
-            ("allgather_base", first // 2): 2,
-            ("allgather_base", last // 2): 2,
-            ("reduce_scatter_base", first): 1,
-            ("reduce_scatter_base", last): 1,
-            ("all_reduce", 320): 1,  # of 32 images
-        }

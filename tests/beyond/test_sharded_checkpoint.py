@@ -2,9 +2,7 @@
 
 import functools
 import os
-import pickle
 import signal
-from contextlib import suppress
 
 import pytest
 from torch.distributed.checkpoint import FileSystemReader, FileSystemWriter
@@ -155,20 +153,3 @@ def test_ten_epochs_are_more_than_nine(data, tmp_path):
     printed = train(small, tmp_path, 11, "--resume")
     assert printed.count("epoch ") == 1
     assert len(rows(tmp_path)) == 11
-
-
-class Touch:
-    """An object whose pickle makes a file where it is read."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return os.mkdir, (self.path,)
-
-
-def test_a_checkpoint_can_run_code_as_its_page_says(tmp_path):
-    (tmp_path / ".metadata").write_bytes(pickle.dumps(Touch(str(tmp_path / "ran"))))
-    with suppress(AttributeError):  # it is no metadata
-        FileSystemReader(tmp_path).read_metadata()
-    assert (tmp_path / "ran").exists()

@@ -8,12 +8,11 @@ from markdown_it import MarkdownIt
 from mutants import copy
 from nbclient import NotebookClient
 
-from conftest import ENV, EVEN, ROOT, call
-from parts import part
+from conftest import ENV, ROOT, call
 from tools.pages import notebook as nb
 from tools.pages import stored
 from tools.pages.reasons import reasons
-from tools.run.stages import STAGES, previous, script
+from tools.run.stages import STAGES, previous
 
 FOLDER = ROOT / "notebooks"
 FREE_GPU = "on_a_gpu"
@@ -62,84 +61,6 @@ def test_a_notebook_is_what_its_source_says(name):
     assert notebook.metadata["sources"] == stored.digest(name), "run: make docs"
 
 
-@pytest.mark.parametrize("name", stored.OF_STAGES)
-def test_a_notebook_is_stored_as_it_ran(name):
-    """Without times and paths; what it says of a diff is what the page says now."""
-    notebook = read(name)
-    assert errors(notebook) == []
-    assert all(cell.execution_count for cell in code(notebook))
-    if name in STAGES:
-        assert f"\nsaved runs/notebooks/{name}/model.pth\n" in printed(notebook)
-    assert printed(notebook) == stored.without_times(printed(notebook))
-    assert str(ROOT) not in str(notebook)
-    assert "'image/png'" in str(notebook.cells)
-    shown = str(
-        [one for one in outputs(notebook) if "text/html" in one.get("data", {})]
-    )
-    for reason in reasons(previous(name), name) if previous(name) else []:
-        assert MarkdownIt().renderInline(reason.title) in shown
-
-
-def test_the_notebook_for_a_free_gpu_knows_its_repository(monkeypatch):
-    monkeypatch.setattr(stored, "address", lambda: "https://github.com/ada/curve")
-    first = code(stored.source(FREE_GPU))[0]
-    assert first.source.startswith('ADDRESS = "https://github.com/ada/curve"')
-
-
-FORKED = """
-import functools, os
-import tools.pages.notebook as nb
-from onecurve import ranks
-
-def stream(words, **environment):
-    words = [str(word) for word in words]
-    script = next(place for place, word in enumerate(words) if word.endswith(".py"))
-    processes = [word.partition("=")[2] for word in words[:script] if "=" in word]
-    result = ranks.run(words[script:], int(processes[0]) if processes else None)
-    print(result.stdout)
-    assert result.returncode == 0, result.stderr
-
-os.environ.update(RESULT=str(nb.RESULT), MNIST=str(nb.mnist()))
-nb.stream = stream
-nb.run = functools.cache(nb.run)
-"""
-
-
-def sources(stage):
-    """Return what the outputs of a notebook come from."""
-    own = FOLDER / "source" / f"{stage}.py"
-    tools = [ROOT / "tools/pages/notebook.py", ROOT / "tools/pages/drawing.py"]
-    stages = STAGES if stage in STAGES else [stage]
-    return [own, *tools, *(script(one) for one in stages)]
-
-
-RUN = part("notebooks", stored.OF_STAGES, 7, sources)
-
-
-@pytest.fixture(scope="module")
-def ran(data):
-    """Return {stage: its notebook with outputs}: those of RUN, run on few images.
-
-    One kernel runs one after the other, each with nothing of the one before, and what
-    they start is forked: processes of their own would import torch twenty times. The
-    first starts in the root of the repository, the others in their folder. No stage
-    runs twice.
-    """
-    together = nbformat.v4.new_notebook()
-    found = {stage: read(stage) for stage in RUN}
-    once = f"exec({FORKED!r}, {{}})"  # %reset takes no names away there
-    for stage, notebook in found.items():
-        folder = ROOT if stage == RUN[0] else FOLDER
-        begin = f"%reset -f\nimport os\nos.chdir({str(folder)!r})\n{once}\n%reset -f"
-        begin += "\n__spec__ = None"  # which multiprocessing reads
-        together.cells += [nbformat.v4.new_code_cell(begin), *notebook.cells]
-        once = ""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DATA", str(data(EVEN)))
-        execute(together, allow_errors=True)
-    return found
-
-
 def finds_whole_batch(text):
     """A wrong gradient or count raises no error: the cells print what they compare."""
     assert "same as the model on the whole batch: True\n" in text
@@ -185,29 +106,31 @@ FINDS = {
 }
 
 
-@pytest.mark.parametrize("stage", RUN)
-def test_a_notebook_runs(stage, ran):
-    notebook = ran[stage]
+@pytest.mark.parametrize("name", stored.OF_STAGES)
+def test_a_notebook_is_stored_as_it_ran(name):
+    """Without times and paths; what it says of a diff is what the page says now."""
+    notebook = read(name)
     assert errors(notebook) == []
     assert all(cell.execution_count for cell in code(notebook))
     warned = [o.text for o in outputs(notebook) if o.get("name") == "stderr"]
-    warned = [text for text in warned if "font cache" not in text]  # matplotlib's first
     assert warned == []
-    if stage in STAGES:
-        saved = f"\nsaved runs/notebooks/{stage}/model.pth\n"
+    if name in STAGES:
+        saved = f"\nsaved runs/notebooks/{name}/model.pth\n"
         assert printed(notebook).count(saved) == 1
-        train, test = EVEN  # those of DATA
-        assert f" {train} train, {test} test\n" in printed(notebook)
+    assert printed(notebook) == stored.without_times(printed(notebook))
+    assert str(ROOT) not in str(notebook)
     for cell in code(notebook):
         pictures = [o for o in cell.outputs if "image/png" in o.get("data", {})]
         draws = r"^drawing\.|^nb\.curve|plt\.subplots"
         asked = re.findall(draws, cell.source, re.MULTILINE)
         assert len(pictures) == len(asked)
-        if "nb.show_diff(" in cell.source:
-            assert "changed lines." in str(cell.outputs)
-            assert "<summary>why</summary>" in str(cell.outputs)
-    if stage in FINDS:
-        FINDS[stage](printed(notebook))
+    shown = str(
+        [one for one in outputs(notebook) if "text/html" in one.get("data", {})]
+    )
+    for reason in reasons(previous(name), name) if previous(name) else []:
+        assert MarkdownIt().renderInline(reason.title) in shown
+    if name in FINDS:
+        FINDS[name](printed(notebook))
 
 
 def test_the_notebook_for_a_free_gpu_ends_with_a_report(monkeypatch):

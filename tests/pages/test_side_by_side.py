@@ -8,7 +8,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 
 from conftest import ENV, ROOT, call
-from tools.pages import essence, side_by_side
+from tools.pages import columns, essence, side_by_side
 from tools.run import diffs
 from tools.run.stages import save_page
 
@@ -288,3 +288,8 @@ def test_everybody_can_read_it(page):
         paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
         darkest = max(map(int, re.findall(r"\d+", paper)))
         assert (darkest < 60) == (scheme == "dark")
+
+
+def test_another_indentation_is_no_changed_word():
+    assert columns.changed_words("loss = a", "    loss = b") == ([[7, 8]], [[11, 12]])
+    assert columns.changed_words("loss = a", "    loss = a") == ([], [])

@@ -161,13 +161,6 @@ def test_a_second_run_into_a_folder_is_refused(tmp_path):
     assert (tmp_path / "metrics.csv").exists()
 
 
-def test_a_lock_that_is_not_ours_is_refused(tmp_path):
-    (tmp_path / ".lock").mkdir()  # not to be written, even by root
-    result = call(["make", "cpu", f"OUT={tmp_path}"])
-    line = f"cannot write to {tmp_path}/.lock: name another folder, OUT=DIR\n"
-    assert result.stderr.startswith(line)
-
-
 def test_a_full_disk_is_refused_before_a_run(tmp_path):
     """Here no file may be larger than 512 KiB."""
     words = f"ulimit -f 512 && make cpu OUT={tmp_path}/x"

@@ -5,7 +5,6 @@ import re
 import shutil
 import sys
 import zipfile
-from types import SimpleNamespace
 
 import pytest
 
@@ -231,84 +230,6 @@ def test_a_wheelhouse_has_all_that_a_workshop_needs(monkeypatch, tmp_path, capsy
     assert " --index-url x " in torch and " --no-deps torch torchvision" in torch
     assert " matplotlib " in others and " jupyterlab" in others and " x " not in others
     assert capsys.readouterr().out.endswith(f"make setup WHEELHOUSE={tmp_path}\n")
-
-
-@pytest.mark.parametrize(("cuda", "needs"), [(False, "2.0"), (True, "6.2")])
-def test_too_little_room_is_said_before_anything_is_made(
-    cuda, needs, monkeypatch, tmp_path
-):
-    room = SimpleNamespace(free=(6 if cuda else 1.9) * 1e9)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: room)
-    monkeypatch.setattr(install, "find_torch", lambda uv: ([], cuda))
-    monkeypatch.setattr(install, "VENV", tmp_path / "none")
-    monkeypatch.setattr(install, "PYTHON", tmp_path / "none/bin/python")
-    monkeypatch.setattr(install, "make_venv", lambda: pytest.fail("it makes .venv"))
-    with pytest.raises(SystemExit, match=rf" GB free, and .venv needs {needs}$"):
-        install.setup("stages")
-
-
-def test_an_index_answers_or_not(tmp_path):
-    (tmp_path / "index").touch()
-    assert install.answers((tmp_path / "index").as_uri())
-    assert not install.answers(tmp_path.as_uri())
-    assert not install.answers("no address")
-
-
-# Logs what it is asked to do, and fails where it is the one that has to.
-STAND_IN = """#!/bin/sh
-[ "$1" = -c ] && exec {} "$@"
-echo "$(basename $0) $*${{GPUS:+ on $GPUS}}" >> asked
-[ "$(basename $0)" != "$FAILS" ]
-"""
-# Words for make, and what it then does. The smaller locks follow the largest.
-MADE = """
-all -> python -m tools.run.launch all; python -m tools.run.compare runs
-beyond OUT=o -> python -m tools.run.launch beyond; python -m tools.run.compare o
-compare -> python -m tools.run.compare runs
-inspect SCRIPT=a.py NPROC=3 -> python -m onecurve --pages= --ranks 3 a.py
-inspect SCRIPT=a.py ARGS='-x 1' -> python -m onecurve --pages= --ranks 2 a.py -x 1
-handouts TRACK=day -> python -m tools.pages.handouts day
-test -> python -m pytest -n 2 --dist loadgroup
-site -> sphinx-build -W --keep-going -q -c tools/site -d _doctrees . _site
-lint -> ruff check .; ruff format --check .; lint-imports --no-logo --no-cache
-lock U=--upgrade -> LOCK pyproject.toml --group pyproject.toml:dev \
--o requirements/dev.txt\
-; LOCK -c requirements/dev.txt pyproject.toml --group pyproject.toml:notebooks \
--o requirements/notebooks.txt\
-; LOCK -c requirements/dev.txt pyproject.toml -o requirements/stages.txt
-compat TORCH=1.0 PYTHON=.venv/bin/python -> python -m venv .venv-1.0\
-; pip install -q torch==1.0 torchvision\
-; python -m tools.run.active stages on cpu\
-; python -m tools.run.launch all on cpu\
-; python -m tools.run.compare runs/compat-1.0 on cpu\
-; python -m tools.run.launch beyond on cpu\
-; python -m tools.run.compare runs/compat-1.0 on cpu\
-; python -m tools.pages.upstream
-"""
-LOCK = "uv pip compile -q --upgrade --universal --python-version 3.10 --no-annotate "
-LOCK += "--custom-compile-command make lock"
-
-
-@pytest.mark.parametrize("row", MADE.replace("LOCK", LOCK).strip().splitlines())
-def test_what_make_does_and_that_a_failure_ends_it(row, checkout):
-    words, _, told = row.partition(" -> ")
-    lines = told.split("; ")
-    programs = [line.split()[0] for line in lines]
-    for name in ".venv/bin/uv", ".venv-1.0/bin/python", ".venv-1.0/bin/pip":
-        (checkout / name).parent.mkdir(parents=True, exist_ok=True)
-        (checkout / name).write_text(STAND_IN.format(sys.executable))
-        (checkout / name).chmod(0o755)
-    for name in "python", "ruff", "lint-imports", "sphinx-build":
-        shutil.copy(checkout / ".venv/bin/uv", checkout / ".venv/bin" / name)
-    for size in "stages", "notebooks", "dev":
-        (checkout / f".venv/{size}.ready").touch()
-    for fails in "", *set(programs):
-        (checkout / "asked").write_text("")
-        command = ["bash", "-c", f"make {words}"]
-        result = call(command, cwd=checkout, env={**ENV, "FAILS": fails})
-        done = programs.index(fails) + 1 if fails else len(lines)
-        assert (checkout / "asked").read_text().splitlines() == lines[:done]
-        assert (result.returncode != 0) == bool(fails), result.stderr
 
 
 def test_a_larger_size_holds_the_smaller(checkout):

@@ -167,7 +167,6 @@ def test_only_resume_goes_on_with_an_earlier_run(target, tmp_path):
         ("--lr 5", "", "the run in {} began with --lr 0.1, not 5.0: resume it with "),
         ("--hidden 9", "", "the run in {} began with --hidden 128, not 9: resume it"),
         ("", "metrics.csv", "{0}/checkpoints is there and {0}/metrics.csv is not: b"),
-        ("", "best", "{}/checkpoints/best is no epoch's checkpoint: move it"),
     ],
 )
 def test_what_cannot_be_resumed_is_refused(flags, odd, line, tmp_path):

@@ -3,11 +3,9 @@
 import socket
 import sys
 
-import pytest
 from torch.distributed import TCPStore
 
 from conftest import EVEN, ROOT, assert_close, call, start
-from tools.run.launch import refuse_taken_port
 from tools.run.plan import make_plan
 from tools.run.results import HEADS
 from tools.run.supervise import end
@@ -60,18 +58,6 @@ def test_only_node_0_makes_the_folder_ready(tmp_path):
     assert "RendezvousTimeoutError" in result.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["metrics.csv"]
     assert make_plan("04_ddp", {**given, "NODE_RANK": "0"}).writes
-
-
-@pytest.mark.parametrize("address", ["127.0.0.1:{}", "127.0.0.1:99999", "host:port"])
-def test_a_port_that_is_taken_is_refused(address):
-    """Else two runs that have one port and the same flags would be one run."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        number = taken.getsockname()[1]
-        with pytest.raises(SystemExit, match="MASTER_ADDR=.*:29500.*, say$"):
-            refuse_taken_port(address.format(number))
-    refuse_taken_port(f"127.0.0.1:{number}")
 
 
 def test_shell_scripts_pass_shellcheck():

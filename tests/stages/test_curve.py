@@ -1,7 +1,5 @@
 """Promise: six scripts, one loss curve."""
 
-import shutil
-
 import pytest
 import torch
 
@@ -55,18 +53,6 @@ def test_ranks_give_the_same_in_float64(trained, stage, processes, size, batch):
     assert_close(out, reference)
     assert {tensor.dtype for tensor in weights(out).values()} == {torch.float64}
     assert len(rows(out)) == 2
-
-
-def test_weights_that_are_no_numbers_are_never_close(trained, tmp_path):
-    """What the tests compare runs by is held here: NaN is larger than nothing."""
-    for name in "01_cpu", "06_model_parallel":
-        out = shutil.copytree(trained(name), tmp_path / name)
-    assert_identical(out, tmp_path / "01_cpu")
-    spoiled = weights(out)
-    spoiled["layers.3.bias"][0] = torch.nan
-    torch.save(spoiled, out / "model.pth")
-    with pytest.raises(AssertionError):
-        assert_close(out, tmp_path / "01_cpu", apart=1)
 
 
 @pytest.mark.parametrize("stage", STAGES)

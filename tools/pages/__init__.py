@@ -14,7 +14,7 @@ hangs            runs that hang, for 04_ddp/HANGS.md
 pictures         the pictures of the pages, in svg/; diagrams/ describes some of them
 moving           what the README opens with: a curve that draws itself
 side_by_side     each stage beside the one before it, in one HTML file; view/ has parts
-columns          its lines, side by side
+columns          its lines, side by side, and the words that changed
 notebook         what the notebooks import
 stored           runs them, and stores what they show
 drawing          what they draw

@@ -2,14 +2,13 @@
 
 stages      a row for each stage: what every tool has to know about it
 launch      `make ddp GPUS=0,1`: checks a plan and runs it
-results     the folder of a run: what an earlier run has left there is not lost
+results     the folder of a run: what an earlier run has left there is put aside
 plan        what a launch runs, made from make's variables without side effects
 gpus        which GPUs and cores there are, and those that GPUS= means
 supervise   runs a command, and ends with it all that it has started
 edit        replaces texts of a script, each there exactly once
 diffs       the diff between two stages, which a launch shows
 ideas       the ideas of a diff, as a stage's page explains them
-words       the words that changed in a line
 compare     are the curves equal? `plots` draws them, in the colors of `palette`
 data        fetches all of MNIST, and checks an MNIST root
 sample      cuts small MNIST roots from data/sample

@@ -3,10 +3,13 @@
 import ast
 import difflib
 import os
-import re
 import sys
 import textwrap
 from typing import NamedTuple
+
+from pygments import highlight
+from pygments.formatters import TerminalFormatter
+from pygments.lexers import DiffLexer
 
 from tools.run.ideas import Idea, ideas, step_of
 from tools.run.stages import (
@@ -21,10 +24,6 @@ from tools.run.stages import (
 # The diffs that the pages explain, hunk by hunk.
 EXPLAINED = [(previous(stage), stage) for stage in EVERY.values() if previous(stage)]
 
-# What a terminal is told: the view's colors.
-ORANGE = "\033[38;5;166m"
-BLUE = "\033[38;5;32m"
-RESET = "\033[0m"
 COLUMNS = 80  # of a terminal
 ROOM = 20  # lines, so that the run fits below them
 
@@ -114,21 +113,11 @@ def by_idea(a, b):
     return found
 
 
-def has_colors():
-    """Return whether stdout is a terminal that wants colors.
-
-    NO_COLOR and TERM=dumb ask for none: https://no-color.org
-    """
-    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-    return sys.stdout.isatty() and not plain
-
-
 def color(text):
-    """Return a unified diff in the view's orange and blue, where there are colors."""
-    if not has_colors():
+    """Return a unified diff in colors, where stdout is a terminal that wants some."""
+    if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
         return text
-    removed = re.sub(r"(?m)^-(?!-- ).*", rf"{ORANGE}\g<0>{RESET}", text)
-    return re.sub(r"(?m)^\+(?!\+\+ ).*", rf"{BLUE}\g<0>{RESET}", removed)
+    return highlight(text, DiffLexer(stripnl=False), TerminalFormatter()).rstrip("\n")
 
 
 def show(a, b):

@@ -8,7 +8,6 @@ line is for the instructor. It has parts, with ` | ` between them: who, and `rea
 import os
 import platform
 import re
-import shutil
 import subprocess
 import sys
 from importlib import metadata
@@ -83,13 +82,6 @@ def processes():
     return OK, f"{found}, on {count_cpus()} cores"
 
 
-def disk():
-    free = shutil.disk_usage(ROOT).free / 2**30
-    if free < 0.25:
-        return WARNING, f"{free:.1f} GiB free: MNIST and the runs need 0.2"
-    return OK, f"{free:.0f} GiB free"
-
-
 def mnist():
     counts = data.check(data.SAMPLE)
     found = f"data/sample, {sum(counts)} images"
@@ -115,7 +107,7 @@ def main(who=""):
     end_at_a_closed_pipe()
     os.chdir(ROOT)
     failed = []
-    for check in packages, gpus, processes, disk, mnist:
+    for check in packages, gpus, processes, mnist:
         name = check.__name__
         print(f"{name:10} ", end="", flush=True)  # the processes take seconds
         try:

@@ -135,9 +135,6 @@ def setup(size):
         torch, cuda = find_torch(uv)
         others = []
     if HALF_MADE.exists() or not PYTHON.exists():
-        free = shutil.disk_usage(ROOT).free / 1e9
-        if free < DISK[cuda]:
-            refuse(f"{ROOT} has {free:.1f} GB free, and .venv needs {DISK[cuda]}")
         make_venv()
     command = [PYTHON, "-m", "pip", "install"]
     if uv:

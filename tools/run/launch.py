@@ -8,7 +8,6 @@ import fcntl
 import os
 import shutil
 import signal
-import socket
 import sys
 from contextlib import contextmanager
 from pathlib import Path
@@ -44,8 +43,6 @@ def main():
     else:
         plans = plan_several(target, os.environ)
     check(plans)
-    if os.environ.get("NODE_RANK") == "0":
-        refuse_taken_port(os.environ["MASTER_ADDR"])
     base = BY_NAME[plans[0].stage].base
     if is_one and base:
         diffs.show_essential(base, plans[0].stage)
@@ -105,21 +102,6 @@ def check(plans):
             results.refuse_foreign(plan.args.out)
 
 
-def refuse_taken_port(address):
-    """End the program where node 0 cannot open the port at which the nodes meet."""
-    host, _, port = address.partition(":")
-    port = port or "29400"
-    if not port.isdecimal():
-        refuse(f"MASTER_ADDR={address}: HOST, or HOST:29500, say")
-    with socket.socket() as found:
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            found.bind(("", int(port)))
-        except (OSError, OverflowError) as error:
-            why = f"port {port} cannot be opened ({error}), by another run perhaps"
-            refuse(f"{why}: MASTER_ADDR={host}:29500 on every node, say")
-
-
 def run(plan):
     """Run a plan, and return its exit status."""
     if not plan.writes:
@@ -143,11 +125,7 @@ def start(plan):
 def run_lock(folder):
     """Make a folder, and refuse a second run into it until the first has ended."""
     folder.mkdir(parents=True, exist_ok=True)
-    try:
-        lock = open(folder / ".lock", "a")  # noqa: SIM115
-    except OSError as error:  # it may be somebody else's
-        refuse(f"cannot write to {error.filename}: name another folder, OUT=DIR")
-    with lock:
+    with open(folder / ".lock", "a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -69,9 +69,6 @@ def refuse_resume(plan, state):
     anew = "or begin anew, without --resume"
     if not (out / CURVE).exists():
         refuse(f"{state} is there and {out / CURVE} is not: bring it back, {anew}")
-    for path in state.glob("*/.metadata"):
-        if not path.parent.name.isdecimal():
-            refuse(f"{path.parent} is no epoch's checkpoint: move it elsewhere")
     try:
         flags = read_flags(out)
     except ValueError as error:
