@@ -1,4 +1,4 @@
-"""`make handouts` writes what a workshop needs on paper: TRACK=half_day, or day.
+"""`make handouts` writes what a workshop needs on paper: TRACK=half_day, or another.
 
 runs/handouts_half_day.html has two cards, "the lines that do the work" and "which rank
 waits", and a sheet for each exercise: its task and commands on the front, what matters
