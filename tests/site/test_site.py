@@ -16,6 +16,7 @@ from matplotlib import pyplot
 
 from conftest import ROOT, call
 from parts import part
+from tools.bench import planned
 from tools.lab.exercise import along_the_path
 from tools.pages import essence, stored
 from tools.pages.switches import read_outcomes
@@ -321,6 +322,26 @@ def test_exercises_are_in_order_and_fold_what_they_break(site, page):
     assert not change.is_visible()
     page.get_by_text("This gives the mistake away").click()
     assert change.is_visible()
+
+
+def test_scalings_calculator_says_what_its_page_derives(site, page):
+    show(page, site / "SCALING.html")
+    headings, *rows = planned.cut_rows()
+    choices = [("1", "two, with one card each, s"), ("8", "two machines, s")]
+    for cards, heading in choices:
+        page.get_by_label("Network cards of each").select_option(cards)
+        for row in rows:
+            expected = row[headings.index(heading)].split(" to ")
+            cells = page.locator(".calculator tbody tr", has_text=row[0]).locator("td")
+            told = cells.nth(0).inner_text().split(" to ")
+            assert [float(one) for one in told] == pytest.approx(
+                [float(one) for one in expected], abs=0.05
+            )
+    state = page.locator(".calculator tr", has_text="DDP").locator("td").nth(3)
+    assert state.first.inner_text().split(", ")[0] == "107"
+    page.get_by_label("Parameters").select_option("65 billion")
+    cut = page.locator(".calculator .fits-no th").all_inner_texts()
+    assert cut == ["DDP", "HSDP", "context", "experts"]
 
 
 def test_each_notebook_has_its_picture(site, page):

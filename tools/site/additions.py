@@ -22,7 +22,7 @@ from tools.run.stages import (
     folder,
     previous,
 )
-from tools.site import card, playground
+from tools.site import calculator, card, playground
 
 
 def pages_of(stages):
@@ -86,6 +86,11 @@ INDEXED = re.compile(
     r'<section id="([^"]+)">(\s*(?:<span id="[^"]+"></span>)*?<span id=")(index-\d+)"'
 )
 FOLD = re.compile(r"<details>.*?</details>", re.DOTALL)
+CALCULATED = """
+Choose, and see for each way to cut how long a step takes, the share of it in which GPUs
+compute (from no overlap to full), and what fills a GPU: state (blue), the activations
+that checkpointing keeps, and all of them (gray). The red line is at 141 GB.
+"""
 NAME = re.compile(r"[A-Za-z]+_\w+|[A-Z][a-z]+[A-Z]\w+")  # set_epoch, DataParallel
 DESCRIPTION = 155  # letters, at most, that a search engine shows
 
@@ -231,6 +236,9 @@ def add(app, page, source):
     if page == "tools/site/side_by_side":
         pairs = side_by_side.part("full", side_by_side.pairs())
         text += raw(page, pairs) + raw(page, scripts(page, EVERY.values()))
+    if page == "SCALING":
+        body = raw(page, calculator.draw("_static/"))
+        text = text.replace("\n## ", f"{CALCULATED}{body}\n## ", 1)
     if page == "tools/site/notebooks":
         text += gallery(page)
     if page == "04_ddp/README":

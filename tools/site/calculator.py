@@ -1,0 +1,62 @@
+"""SCALING's calculator: each choice is computed here, by the formulas of the page."""
+
+import itertools
+import json
+from pathlib import Path
+
+from jinja2 import FileSystemLoader
+from markupsafe import Markup
+
+from tools.bench import scaling
+from tools.bench.scaling import MEMORY, SEVEN, Cluster, Model
+from tools.pages.side_by_side import TEMPLATES
+
+MODELS = {
+    "1.3 billion": Model(blocks=24, width=2048, vocabulary=32_000, length=4096),
+    "6.7 billion": SEVEN,
+    "65 billion": Model(blocks=80, width=8192, vocabulary=32_000, length=4096),
+}
+CONTROLS = [  # name, label, choices, the one at first
+    ("model", "Parameters", MODELS, "6.7 billion"),
+    ("sequences", "Sequences a step", [64, 256, 1024], 64),
+    ("machines", "Machines of eight H200s", [1, 2, 4, 8], 2),
+    ("cards", "Network cards of each", [1, 8], 1),
+]
+
+
+def plan(model, sequences, machines, cards):
+    """Return what a choice comes to: of each cut, and what activations take.
+
+    A cut has the bytes of its state, and the seconds of a step at best and at worst.
+    Activations are in bytes on a GPU: all of them, and with checkpointing.
+    """
+    cluster = Cluster(machines, cards)
+    tokens = sequences * model.length
+    own = tokens / cluster.ranks
+    kept = [scaling.saved(model, own), scaling.saved(model, own, checkpointing=True)]
+    cuts = {}
+    for cut in scaling.thresholds(model, cluster):
+        computing, *band = scaling.step(model, cut, cluster, tokens)
+        cuts[cut] = [scaling.state(model, cut, cluster.ranks), *band]
+    return {"computing": computing, "kept": kept, "cuts": cuts}
+
+
+def plans():
+    """Return {a choice of each control, in their order, in words: its plan}."""
+    found = {}
+    for name, *numbers in itertools.product(*(row[2] for row in CONTROLS)):
+        key = " | ".join(map(str, [name, *numbers]))
+        found[key] = plan(MODELS[name], *numbers)
+    return found
+
+
+def draw(source):
+    """Return the calculator as HTML; `source` is the folder of its script."""
+    rounded = json.loads(
+        json.dumps(plans()), parse_float=lambda text: float(f"{float(text):.4g}")
+    )
+    data = {"memory": MEMORY, "plans": rounded}
+    templates = TEMPLATES.overlay(loader=FileSystemLoader(Path(__file__).parent))
+    return templates.get_template("calculator.html").render(
+        controls=CONTROLS, source=source, data=Markup(json.dumps(data))
+    )
