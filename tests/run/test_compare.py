@@ -67,19 +67,6 @@ def test_a_line_that_a_kill_has_cut_does_not_count(tmp_path):
         assert compare.read(path) == CURVE[:epochs]
 
 
-def test_other_flags_are_the_reason_of_another_curve():
-    bug = changed(1, loss=2)
-    curves = {"01_cpu": CURVE, "03_dp": bug, "04_ddp": bug}
-    usual = {"epochs": "3", "lr": "0.1", "hidden": "128", "data": "data/sample"}
-    other = {**usual, "hidden": "2048", "epochs": "5", "out": "elsewhere"}
-    flags = {"01_cpu": usual, "03_dp": other, "04_ddp": usual}
-    lines, _ = compare.make_table(curves, flags)
-    assert lines[2].endswith("   DIFFERENT: run with hidden=2048")
-    assert lines[3].endswith("   DIFFERENT: a loss is off by 1.0e+00")
-    lines, _ = compare.make_table({"01_cpu": CURVE, "03_dp": CURVE}, flags)
-    assert lines[2].endswith("   equal")
-
-
 DAMAGED = "03_dp: {}/03_dp/flags.json is damaged: run it again"
 UNREADABLE = "03_dp: {}/03_dp/metrics.csv has no epoch that can be read: run it again"
 FAILED = "{}: its last run failed, was stopped or still runs"

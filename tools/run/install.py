@@ -90,18 +90,11 @@ def is_installed(size):
 
 
 def make_venv():
-    """Make .venv. If that fails, remove it, but only if it was not there before."""
-    was_there = VENV.exists()
+    """Make .venv; where that fails, the mark stays in it, and it is made again."""
     print(f"Making .venv with {sys.executable}", flush=True)
     VENV.mkdir(exist_ok=True)
     HALF_MADE.touch()
-    try:
-        made = succeeds(sys.executable, "-m", "venv", VENV)
-    except KeyboardInterrupt:
-        made = False
-    if not made:
-        if not was_there:
-            shutil.rmtree(VENV, ignore_errors=True)
+    if not succeeds(sys.executable, "-m", "venv", VENV):
         refuse(f"{sys.executable} could not make .venv: see above")
     HALF_MADE.unlink()
 
