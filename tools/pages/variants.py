@@ -180,9 +180,10 @@ def variants(*words):
         with tempfile.TemporaryDirectory() as runs:
             train(name, changed, processes, runs, *flags)
             curves[name] = losses(runs, name)
-    rows = [row(name, curve) for name, curve in curves.items()]
+    width = max(map(len, curves))
+    rows = [row(name.ljust(width), curve) for name, curve in curves.items()]
     heading = SECOND if is_second else HEADING
-    return console(heading.format(""), *rows)
+    return console(heading.format(" " * width), *rows)
 
 
 def held_by_variants(*names):
