@@ -215,7 +215,6 @@ docs:
 	@$(PY) -m tools.pages.stored
 outcomes:
 	@$(PY) -m tools.pages.outcomes
-	@$(PY) -m tools.pages.cliff
 lock:
 	@for size in dev notebooks stages; do $(UV) pip compile -q $$U --universal --python-version 3.10 --no-annotate \
 	  --custom-compile-command "make lock" $${constraint:-} pyproject.toml \

@@ -33,7 +33,8 @@ def words(text):
 def sources(name):
     """Return what pictures come from: data, who draws them, and what is measured."""
     found = [*sorted((ROOT / "tools/bench").iterdir()), script("04_ddp")]
-    names = "pictures.py", "drawing.py", "sketches.py", "outcomes.json", "cliff.json"
+    names = "pictures.py", "drawing.py", "sketches.py", "outcomes.json"
+    found += [script("13_gpt"), script("17_context_parallel")]
     for one in (
         *names,
         "cuts.py",
@@ -132,7 +133,7 @@ def test_the_page_of_fsdp_names_the_peaks_that_its_picture_shows():
 
 def test_the_losses_of_the_cliff_are_those_whose_means_are_recorded():
     recorded = outcomes.read_outcomes()
-    (curves,) = pictures.cliff()
+    (curves,) = json.loads(words(svg("cliff"))[0])
     assert len(curves) == 4
     for name, losses in curves.items():
         right = recorded["right"]["14_data_parallel"]["2"]

@@ -19,7 +19,6 @@ notebook         what the notebooks import
 stored           runs them, and stores what they show
 drawing          what they draw
 sketches         what only pages show; `sheet` is boxes and arrows, `cuts` of them
-cliff            records the losses of each step of the second curve
 
 It imports every other room, and none of them imports it.
 """

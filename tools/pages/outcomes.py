@@ -40,7 +40,8 @@ def run(stage, text, processes, fake="", limit=LIMIT):
     A stage that can resume is stopped after the first epoch, and resumed.
     """
     if stage in TRANSFORMER.values():
-        return run_letters(stage, text, processes)
+        curve = run_letters(stage, text, processes, "--steps", 90)
+        return {"kind": "", "curve": curve}
     setting = Setting(
         processes=processes if processes > 1 else 0,
         batch=64 - 64 % processes,  # what the ranks can share
@@ -76,18 +77,17 @@ def step_losses(record):
     return [float(f"{mean:.6g}") for mean in means]
 
 
-def run_letters(stage, text, processes):
-    """Do what `run` does for a script of the second curve, which has to end well."""
+def run_letters(stage, text, processes, *flags):
+    """Return the curve of a script of the second curve, which has to end well."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / stage / "gpt.py"
         path.parent.mkdir()
         path.write_text(text)
-        words = [path, "--steps", 90, "--out", path.parent]
+        words = [path, "--out", path.parent, *flags]
         result = ranks.run(words, processes if stage in CPU_PROCESSES else 0)
         if result.returncode:
             refuse(f"{stage} with a mistake fails: {result.stderr[-2000:]}")
-        curve = compare.read(path.parent / "metrics.csv")
-    return {"kind": "", "curve": [list(row) for row in curve]}
+        return [list(row) for row in compare.read(path.parent / "metrics.csv")]
 
 
 def lane(record, rank):

@@ -17,6 +17,7 @@ from onecurve import ranks
 from tools.bench import figures
 from tools.bench.tables import published
 from tools.pages import cuts, drawing, moving, outcomes, sheet, sketches
+from tools.pages.switches import SWITCHES, edited
 from tools.run import palette
 from tools.run.data import SAMPLE, tensors
 from tools.run.stages import ROOT, load
@@ -113,8 +114,21 @@ def memory():
 
 
 def cliff():
-    """Return the losses of each step of the second curve, right and with mistakes."""
-    return [json.loads((ROOT / "tools/pages/cliff.json").read_text())]
+    """Return the losses of each step of the second curve, right and with mistakes.
+
+    {"": those of one process, mistake in stage 17: those of two ranks}.
+    """
+    ring = "17_context_parallel"
+    edits = {one["name"]: one["edits"] for one in SWITCHES if one["stage"] == ring}
+    texts = {"": edited("13_gpt", {})}
+    for name in "no ring", "gradients not sent back", "no offset of the places":
+        texts[name] = edited(ring, edits[name])
+    found = {}
+    for name, text in texts.items():
+        stage = ring if name else "13_gpt"
+        curve = outcomes.run_letters(stage, text, 2, "--every", 1)
+        found[name] = [round(loss, 5) for loss, *_ in curve]
+    return [found]
 
 
 def ring():
