@@ -68,7 +68,7 @@ function drawing({ title, lines, ends, width, place, down, ticks, bands, rows })
   for (const { kind, points } of lines) {
     const known = points.filter(point => Number.isFinite(point[place]));
     const places = known.map(point => [x(point[0]), y(point[place])]);
-    const dots = places.map(([left, top]) =>
+    const dots = (kind.endsWith("steps") ? [] : places).map(([left, top]) =>
       `<circle cx="${left}" cy="${top}" r="2.5"/>`);
     parts.push(`<g class="${kind}"><polyline points="${places.join(" ")}"/>${
       dots.join("")}</g>`);

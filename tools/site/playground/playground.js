@@ -91,11 +91,11 @@ function judge(rows, others) {
 
 let asked;
 function drawSoon() {
-  cancelAnimationFrame(asked);
-  asked = requestAnimationFrame(draw);
+  asked ||= setTimeout(draw, 100);  // and what comes meanwhile is drawn with it
 }
 
 function draw() {
+  asked = 0;
   const verdict = run.rows.length ? judge(run.rows, reference.rows) : "";
   const done = run.rows.length === settings.epochs;
   by("curve").dataset.done = done;
