@@ -5,7 +5,8 @@ script's folder out of CLONES/OWNER/REPOSITORY, edits the copy, and runs the jud
 each version. It prints keys and answers, for a person to compare, who writes a grade
 into `public.json`, where what was found is kept; the answers stay in
 `runs/public/NAME/`. `--torchrun` runs the scripts alone, and `--held-back` also takes
-the versions that nobody looks at while the rules are changed.
+the versions that nobody looks at while the rules are changed: their first grade stays
+as `first`, whatever is found later.
 
 No line of a public script is kept here. An edit is a place and our text, which gets the
 indentation of that place: `"7"` or `"7-9"` is replaced (by nothing: deleted), `"7+"`
@@ -16,6 +17,7 @@ wrong with it as it is, so that each version has one mistake.
 """
 
 import argparse
+import ast
 import hashlib
 import json
 import os
@@ -62,36 +64,63 @@ def try_version(name, case, version, args):
     """Run a version, keep what it says, and print that beside its key."""
     out = ROOT / "runs" / "public" / name / f"{version['name'].replace(' ', '_')}.txt"
     out.parent.mkdir(parents=True, exist_ok=True)
+    lines = []
     with tempfile.TemporaryDirectory() as folder:
         script, places = write(case, version, args.clones, Path(folder))
+        for line in version.get("lines", []):
+            lines += places[line]
+        whole = statements(lines, script.parent)
         status = start(script, case, args.torchrun, out)
     if not args.torchrun:
-        keep(name, version["name"], out.read_text())
+        keep(name, version["name"], out.read_text(), whole)
     print(f"\n{name}, {version['name']}: exit status {status}, {out}")
     for key in ("mistake", "cause", "accept", "not_ok"):
         if key in version:
             print(f"  {key}: {version[key]}")
-    if "lines" in version:
-        print("  lines:", *[now for line in version["lines"] for now in places[line]])
+    if lines:
+        print("  lines:", *lines)
     for fact in case.get("known", []) if version["name"] == "as it is" else []:
         print(f"  known, line {fact['lines']}: {fact['what']}")
     print(textwrap.indent(out.read_text()[-2500:], "  | "), flush=True)
 
 
-def keep(name, version, report):
-    """Write into the record what a report found, and whether it asked for exchange.
+def statements(places, folder):
+    """Return the lines of all simple statements that have a line in `places`.
 
-    A grade stays only where what was found is what was graded.
+    A finding names the first line of a statement, and a key any of them. In what is
+    returned a file has no folder, as in what the judge says.
+    """
+    found = set()
+    for file in {place.rpartition(":")[0] for place in places}:
+        name = Path(file).name
+        mine = {place.rpartition(":")[2] for place in places if f"{file}:" in place}
+        for node in ast.walk(ast.parse((folder / file).read_text())):
+            if isinstance(node, ast.stmt) and not hasattr(node, "body"):
+                whole = {str(n) for n in range(node.lineno, node.end_lineno + 1)}
+                mine |= whole if whole & mine else set()
+        found |= {f"{name}:{number}" for number in mine}
+    return found
+
+
+def keep(name, version, report, lines):
+    """Write into the record what a report found, where, and if it asked for exchange.
+
+    `lines` are those of the key's statements. A grade stays only where what was found
+    is what was graded; the first of a version that was held back always does.
     """
     record = json.loads(RECORD.read_text()) if RECORD.exists() else {}
-    lines = [line for line in report.splitlines() if line.startswith(LEVELS)]
-    fresh = {"found": [" ".join(line.split()) for line in lines]}
+    found = [line for line in report.splitlines() if line.startswith(LEVELS)]
+    fresh = {"found": [" ".join(line.split()) for line in found]}
+    if lines:
+        fresh["at a line"] = any(line.split()[-1] in lines for line in found)
     not_given = "the optimizer is not given" in report
     fresh["exchange looked at"] = EXCHANGED in report or not_given
     versions = record.setdefault(name, {})
     before = versions.get(version, {})
     if before.get("found") == fresh["found"] and "grade" in before:
         fresh["grade"] = before["grade"]
+    if "first" in before:
+        fresh["first"] = before["first"]
     versions[version] = fresh
     RECORD.write_text(json.dumps(record, indent=1) + "\n")
 

@@ -1,4 +1,4 @@
-"""Write the tables of the page on public scripts, from their keys and the record."""
+"""Write what the pages say of public scripts, from their keys and the record."""
 
 import json
 from collections import Counter
@@ -13,6 +13,13 @@ from tools.run.stages import ROOT
 
 FOLDER = ROOT / "tests" / "judge" / "public"
 GRADES = ["right", "vague", "missed", "false ok"]
+SHOWN = "evaluation", "printed", "saved"  # what a mistake affects beside the training
+SETS = {
+    "open": "open: rules were changed by them",
+    "first": "held back, graded by the rules before anybody opened them",
+    "now": "the same, by the rules as they are",
+}
+HEADINGS = ["versions", "right cause", "at a line of the key", *GRADES[1:]]
 
 
 def read():
@@ -55,26 +62,74 @@ def known():
     for name, (case, _) in read().items():
         for fact in case.get("known", []):
             since = fact.get("since", "–")
-            rows.append([f"`{name}`", fact["lines"], fact["what"], since])
-    return table("llll", ["name", "line", "what", "known since"], rows)
+            told = [fact["lines"], fact["affects"], fact["what"], since]
+            rows.append([f"`{name}`", *told])
+    return table("lllll", ["name", "line", "affects", "what", "known since"], rows)
+
+
+def count():
+    """Return in how many scripts something is wrong in silence, as a sentence."""
+    affected = []
+    for case, _ in read().values():
+        affected.append({fact["affects"] for fact in case.get("known", [])})
+    training = sum("training" in one for one in affected)
+    silent = sum(not one.isdisjoint(["training", *SHOWN]) for one in affected)
+    return (
+        f"Such mistakes are not rare. Of {len(affected)} public training scripts that "
+        f"many have copied, {training} have one in the training\n"
+        f"itself, and {silent - training} more in what they evaluate, print or save: "
+        "[which, and how you see it](beyond/own_script/PUBLIC.md)."
+    )
+
+
+def graded():
+    """Return {set: [(script, what is graded of a version)]}."""
+    found = {which: [] for which in SETS}
+    for name, (case, versions) in read().items():
+        for version in case.get("version", []):
+            one = versions.get(version["name"], {})
+            if "first" in one:
+                found["first"].append((name, one["first"]))
+            if "grade" in one:
+                which = "now" if version.get("held_back") else "open"
+                found[which].append((name, one))
+    return found
 
 
 def rates():
-    """Return the table of how many open versions of each script got which grade."""
+    """Return the table of how many versions got which grade, by set."""
     rows = []
-    total = Counter()
-    for name, (_, versions) in read().items():
-        marks = Counter(one["grade"] for one in versions.values() if "grade" in one)
-        total.update(marks)
-        if marks:
-            rows.append([f"`{name}`", *[marks[grade] for grade in GRADES]])
-    rows.append(["all", *[total[grade] for grade in GRADES]])
-    return table("lrrrr", ["name", *GRADES], rows)
+    for which, pairs in graded().items():
+        marks = Counter(one["grade"] for _, one in pairs)
+        right = [one for _, one in pairs if one["grade"] == "right"]
+        line = sum(one["at a line"] for one in right)
+        rest = [marks[grade] for grade in GRADES[1:]]
+        rows.append([SETS[which], len(pairs), len(right), line, *rest])
+    return table("lrrrrrr", ["", *HEADINGS], rows)
 
 
-PARTS = {"scripts": scripts, "known": known, "rates": rates}
+def by_script():
+    """Return the table of how many versions of each script have a right cause."""
+    sets = graded().values()
+    rows = []
+    for name in sorted({name for pairs in sets for name, _ in pairs}):
+        row = [f"`{name}`"]
+        for pairs in sets:
+            grades = [one["grade"] for script, one in pairs if script == name]
+            row.append(f"{grades.count('right')} of {len(grades)}")
+        rows.append(row)
+    return table("lrrr", ["name", "open", "held back, at first", "now"], rows)
+
+
+PARTS = {
+    "scripts": scripts,
+    "known": known,
+    "count": count,
+    "rates": rates,
+    "by_script": by_script,
+}
 
 
 def public(name):
-    """Return one of the three tables by its name."""
+    """Return one of the parts by its name."""
     return PARTS[name]()
