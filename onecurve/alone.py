@@ -10,10 +10,10 @@ from itertools import pairwise
 
 import torch
 
-from onecurve import exchange
-from onecurve.exchange import LAST, given_to
-from onecurve.findings import finding, some
-from onecurve.gradients import close, differing, read_steps
+from onecurve import rounding
+from onecurve.exchange import given_to, reduced
+from onecurve.findings import LAST, finding, some
+from onecurve.gradients import differing, read_steps
 
 CLOSE = {torch.float64: 1e-5}  # of weights; right scripts are 1e-9 apart
 ROUGH = 2e-3  # in shorter types
@@ -56,7 +56,7 @@ def judge(ranks, others):
 
     `ranks` has what each of several ranks wrote, `others` what each wrote alone.
     """
-    same = exchange.close if ranks[0]["short"] else close
+    same = rounding.nearly if ranks[0]["short"] else rounding.close
     raise_where_weights_differ(ranks[0]["weights"], others, same)
     share = share_of_one(ranks, others)
     given, parts = columns(ranks, others)
@@ -74,7 +74,7 @@ def judge(ranks, others):
     if all(fits(name, given, parts, weights, same) for name in best):
         found = by_weights(ranks, others, weights / share)
     found = found or finding("gradient", ranks[0]["line"], details, ranks=len(ranks))
-    found.details += exchange.reduced(ranks[0])
+    found.details += reduced(ranks[0])
     found.details.append(f"{len(best)} of {len(given)} parameters: {some(best)}")
     return found
 
@@ -156,9 +156,8 @@ def by_weights(ranks, others, weights):
     of_passes = weights.sum(0)
     if is_about(of_passes.min(), 0) and not is_about(of_passes.max(), 0):
         number = int(of_passes.argmin()) + 1
-        told = (
-            f"the gradients of backward pass {number} of {len(of_passes)} are not in it"
-        )
+        which = f"backward pass {number} of {len(of_passes)}"
+        told = f"the gradients of {which} are not in it"
         return finding("exchange", line, [told], repair=LAST)
     if not is_about(weights.max(1).values, weights.min(1).values):
         raise Unclear("the backward passes of a step do not count alike")
@@ -170,11 +169,9 @@ def by_weights(ranks, others, weights):
     if is_about(total, 1):
         return by_counts(ranks, others, of_ranks)
     if is_about(total, count):
-        return finding("added", line, exchange.reduced(ranks[0]), ranks=count)
-    told = f"direction equal, length {total:.6f}"
-    if is_about(total * count, 1):
-        told += f": a factor of {count}, the world size, is missing"
-    return finding("gradient", line, [told, *exchange.reduced(ranks[0])], ranks=count)
+        return finding("added", line, reduced(ranks[0]), ranks=count)
+    told = [rounding.told(float(total), count), *reduced(ranks[0])]
+    return finding("gradient", line, told, ranks=count)
 
 
 def by_counts(ranks, others, weights):

@@ -2,9 +2,7 @@
 
 import math
 
-from onecurve.findings import finding, of_each_rank
-
-LAST = "exchange in the last backward() of a step: set_requires_gradient_sync(True)"
+from onecurve.findings import LAST, finding, of_each_rank
 
 
 def no_gradients(seen):
@@ -43,38 +41,20 @@ def exchanges(seen):
     modules = len(seen.of("ddp")) or len(seen.of("shard"))
     if len(seen.of("ddp")) > 1:
         return  # each may be of another optimizer
-    counts = []
-    line = None
-    count = 0
-    for event in seen.events[0]:
-        if event["kind"] == "backward":
-            line = line or event["line"]
-        elif event["kind"] == "collective_call":
-            count += event["name"] == "backward" or "reduce_scatter" in event["name"]
-        elif event["kind"] == "step":
-            counts.append(count)
-            count = 0
+    counts = [sum(exchanged) for _, exchanged in seen.exchanges()]
     often = [count for count in counts if modules and count > modules]
     if len(often) > len(counts) / 2:
+        line = seen.of("backward")[0]["line"]
         yield finding("exchanged", line, times=often[0] // modules)
 
 
 def last_not_exchanged(seen):
     """Steps under FSDP whose last backward pass exchanges nothing, and another does."""
-    counts = []
-    line = None
-    for event in seen.events[0] if seen.of("shard") else []:
-        if event["kind"] == "backward":
-            counts.append(0)
-            line = event["line"]
-        elif event["kind"] == "collective_call" and counts:
-            counts[-1] += "reduce_scatter" in event["name"]
-        elif event["kind"] == "step":
-            if any(counts) and not counts[-1]:
-                told = f"{len(counts)} backward passes, and the last is not exchanged"
-                yield finding("exchange", line, [told], repair=LAST)
-                return
-            counts = []
+    for line, counts in seen.exchanges() if seen.of("shard") else []:
+        if any(counts) and not counts[-1]:
+            told = f"{len(counts)} backward passes, and the last is not exchanged"
+            yield finding("exchange", line, [told], repair=LAST)
+            return
 
 
 def clipped_alone(seen):
@@ -84,10 +64,3 @@ def clipped_alone(seen):
         if max(norms) - min(norms) > 1e-4 * max(norms):
             yield finding("clip", clips[0]["line"], of_each_rank(norms))
             return
-
-
-def clipped_scaled(seen):
-    """Gradients that are clipped while they are those of a scaled loss."""
-    for event in seen.of("clip_scaled")[:1]:
-        details = [f"the loss is scaled at {event['scaled']}"]
-        yield finding("scaled", event["line"], details)

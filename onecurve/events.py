@@ -36,9 +36,14 @@ class Log:
         event = {"kind": kind, "time": self.clock(), **facts}
         self.file.write(json.dumps(event) + "\n")
 
-    def frame(self):
-        """Return the innermost frame of the script that is being executed, or None."""
-        frame = sys._getframe(1)
+    def found(self, row, *details, line=None, **facts):
+        """Write what is a finding by itself, as `findings.finding` is to get it."""
+        told = {"row": row, "details": details, "facts": facts}
+        self.write("found", line=line or self.line(), **told)
+
+    def frame(self, frame=None):
+        """Return the innermost frame of the script, below a frame or now, or None."""
+        frame = frame or sys._getframe(1)
         while frame and not self.is_script(frame):
             frame = frame.f_back
         return frame

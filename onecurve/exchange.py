@@ -9,13 +9,10 @@ from functools import partial
 
 import torch
 
-from onecurve.findings import finding, some
+from onecurve.findings import LAST, finding, some
+from onecurve.rounding import FACTOR, nearly, relation
 
-CLOSE = 1e-6  # relative; right scripts are 1e-14 apart
-ROUNDED = 5e-3  # of a factor, and CURVED of 1 - cosine: an exchange in short numbers
-CURVED = 1e-4
 THAWED = "wrap the model when each parameter that is to train requires it"
-LAST = "no_sync() for each backward() of a step but the last"
 
 
 class OwnGradients:
@@ -83,13 +80,13 @@ def compare(steps):
         factor, off = best_factor(ranks)
         if off:
             return count, describe(ranks, off)
-        if abs(factor / len(ranks) - 1) < ROUNDED:
+        if abs(factor / len(ranks) - 1) < FACTOR:
             details = reduced(ranks[0])
             found = finding("added", ranks[0]["line"], details, ranks=len(ranks))
             return count, found
         # what a script scales afterwards was exchanged; shards are not known here
         whole = set(ranks[0]["given"]) <= set(names_of(ranks))
-        count += whole and abs(factor - 1) < ROUNDED
+        count += whole and abs(factor - 1) < FACTOR
     return count, None
 
 
@@ -141,7 +138,7 @@ def parted(ranks, factor):
     for name in names_of(ranks):
         mean = factor * mean_of(ranks, name)
         given = [given_to(rank, name) for rank in ranks]
-        if not all(one is None or close(one, mean) for one in given):
+        if not all(one is None or nearly(one, mean) for one in given):
             names.append(name)
     return names
 
@@ -152,22 +149,6 @@ def names_of(ranks):
     for rank in ranks:
         names |= dict.fromkeys(rank["own"])
     return list(names)
-
-
-def close(ours, theirs):
-    """Return whether two tensors are equal but for rounding, and for short numbers."""
-    off = (ours - theirs).norm()
-    if off <= CLOSE * theirs.norm() + 1e-12:
-        return True
-    factor, cosine = relation(ours, theirs)
-    return abs(factor - 1) < ROUNDED and 1 - cosine < CURVED
-
-
-def relation(ours, theirs):
-    """Return (quotient of the lengths, cosine of the angle) of two tensors."""
-    lengths = float(ours.norm()), float(theirs.norm()) + 1e-300
-    product = float(ours.flatten() @ theirs.flatten())
-    return lengths[0] / lengths[1], product / (lengths[0] * lengths[1] + 1e-300)
 
 
 def describe(ranks, names):
@@ -202,17 +183,13 @@ def is_alone(rank, name):
     """Return whether a rank is given what it computed by itself."""
     given = given_to(rank, name)
     own = rank["own"].get(name)
-    return given is not None and own is not None and close(given, own)
+    return given is not None and own is not None and nearly(given, own)
 
 
 def are_given_alike(ranks, names):
     """Return whether the ranks take a step by equal gradients: exchanged at last."""
-    first = ranks[0]["given"]
-    for rank in ranks[1:]:
-        for name in names:
-            if not close(rank["given"][name], first[name]):
-                return False
-    return True
+    given = [rank["given"] for rank in ranks]
+    return all(nearly(one[name], given[0][name]) for one in given for name in names)
 
 
 def cause_of(rank, names, alone):

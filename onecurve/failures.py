@@ -89,20 +89,25 @@ def call_at(call):
     return f"{call['name']}{numbers} at line {line_number(call['line'])}"
 
 
-def error(result, text, seen):
-    """Return in words why a run failed: an error and its line, or a status.
+def own_error(result):
+    """Return (rank, text, line) of the error that has ended a run, or None.
 
-    An error that only says that another rank has ended is left to `whereabouts`.
+    One that only says that another rank has ended is none. A rank that has ended by
+    itself comes before those that were ended meanwhile.
     """
-    statuses = result.statuses
-    own = {}
+    own = []
     for rank, (told, line) in result.errors.items():
         if not is_of_others_end(told):
-            own[rank] = told, line
+            own.append((not result.statuses[rank], rank, told, line))
+    return min(own)[1:] if own else None
+
+
+def error(result, text, seen):
+    """Return in words why a run failed: an error and its line, or a status."""
+    statuses = result.statuses
+    own = own_error(result)
     if own:
-        # one that ended by itself, before those that were ended meanwhile
-        rank = min(own, key=lambda rank: (not statuses[rank], rank))
-        told, line = own[rank]
+        rank, told, line = own
         lines = re.sub(NOISE, "", told).splitlines()
         what = lines[0][:300] if lines else ""
         if not what:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SHOWN = 3  # of names
+LAST = "no_sync(), or set_requires_gradient_sync(False), but for the last backward()"
 PATH = Path(__file__).parent / "findings.csv"
 
 # What follows from a mistake is none of its own; and what two rules find is one.
@@ -20,7 +21,7 @@ FOLLOWS = {
     "evaluated_weights": {"by_world"},
 }
 UNSAID = {"evaluated_weights", "by_world"}  # the cause says as much
-SAME = {"clip"}
+SAME = {"clip", "exchange"}
 
 
 def read_table():

@@ -4,11 +4,9 @@ from itertools import count
 
 import torch
 
-from onecurve import exchange
+from onecurve import exchange, rounding
 from onecurve.findings import finding
 
-CLOSE = {torch.float64: 1e-6, torch.float32: 1e-4}  # relative, as rounding is not
-ROUGH = 2e-2  # in shorter types
 PARALLEL = 1e-6  # of 1 - cosine
 
 
@@ -49,7 +47,7 @@ def compare(several, one, ranks):
         # clipping hides a factor: what was clipped tells more
         before = before_clipping(ours), before_clipping(theirs)
         after = ours["given"], theirs["given"]
-        same = exchange.close if ours["short"] else close
+        same = rounding.nearly if ours["short"] else rounding.close
         for pair in before, after:
             names = differing(*pair, same)
             if names:
@@ -107,14 +105,6 @@ def differing(ours, theirs, same):
     return names
 
 
-def close(ours, theirs):
-    """Return whether two tensors are equal but for rounding."""
-    if ours.shape != theirs.shape:
-        return False
-    limit = CLOSE.get(ours.dtype, ROUGH)
-    return (ours - theirs).norm() <= limit * theirs.norm() + 1e-12
-
-
 def difference(ours, theirs, names, ranks):
     """Return in lines how the gradients of some names differ."""
     both = [name for name in names if name in ours and name in theirs]
@@ -122,15 +112,11 @@ def difference(ours, theirs, names, ranks):
         return [f"a gradient is missing in one of them: {names[0]}"]
     a = torch.cat([ours[name] for name in names])
     b = torch.cat([theirs[name] for name in names])
-    ratio, cosine = exchange.relation(a, b)
-    told = f"cosine {cosine:.6f}, length {ratio:.6f}"
+    ratio, cosine = rounding.relation(a, b)
     if 1 - cosine < PARALLEL:
-        told = f"direction equal, length {ratio:.6f}"
-        if abs(ratio * ranks - 1) < 1e-3:
-            told += f": a factor of {ranks}, the world size, is missing"
-        elif abs(ratio / ranks - 1) < 1e-3:
-            told += ": they are added up, not averaged"
-    details = [told]
+        details = [rounding.told(ratio, ranks)]
+    else:
+        details = [f"cosine {cosine:.6f}, length {ratio:.6f}"]
     if len(names) < len(ours):
         details.append(f"{len(names)} of {len(ours)} parameters: {names[0]} ...")
     return details

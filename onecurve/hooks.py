@@ -9,12 +9,15 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from onecurve.events import digest, has_gaps, is_finite, tensors_in
+from onecurve.findings import some
 from onecurve.optimizers import Optimizers
 from onecurve.origins import origin
 from onecurve.pretend import UnsyncedBatchNorm
 from onecurve.replace import replace
 from onecurve.samples import changed, generator_states, rows
 from onecurve.sharded import Sharded
+
+CUT = "on one rank neither: the gradients of 1 and more ranks agree"
 
 
 class Hooks(Optimizers):
@@ -51,8 +54,9 @@ class Hooks(Optimizers):
         result = original(module, state_dict, *args, **options)
         names = {name for name, _ in module.named_parameters()}
         if names and names <= set(result.missing_keys):
-            found = min(state_dict, default="none at all")
-            self.log.write("loaded_nothing", line=self.line(), name=found)
+            self.log.found(
+                "loaded", f"such as {min(state_dict, default='none at all')}"
+            )
         return result
 
     def join(self, original, *args, **options):
@@ -110,7 +114,7 @@ class Hooks(Optimizers):
         now = types_of(wrapper)  # of those added since, DDP knows nothing
         moved = any(now.get(name, kind) != kind for name, kind in wrapped.items())
         if moved and torch.is_grad_enabled():
-            self.log.write("other_type", line=self.line())
+            self.log.found("other_type")
         return super().wrapper_forward(original, wrapper, *args, **kwargs)
 
     def network_call(self, original, network, *args, **kwargs):
@@ -197,7 +201,9 @@ class Hooks(Optimizers):
                 if parameter.requires_grad:
                     trained[name.removeprefix("module.")] = id(parameter)
             left = [name for name in trained if trained[name] not in self.optimized]
-            self.log.write("left", names=left, count=len(trained))
+            if 0 < len(left) < len(trained):
+                counts = {"left": len(left), "count": len(trained)}
+                self.log.found("left", some(left), line=self.optimizer_line, **counts)
         super().finish()
 
     def backward(self, original, loss, *args, **options):
@@ -229,13 +235,13 @@ class Hooks(Optimizers):
         """Write the event for a collective, and one where it cuts off a gradient."""
         super().write_call(name, given)
         if any(has_gaps(one) for one in tensors_in(list(given.values()))):
-            self.log.write("gaps", name=name, line=self.line())
+            self.log.found("gaps", name=name)
         tensor = given.get("tensor", given.get("input_tensor"))
         is_number = isinstance(tensor, torch.Tensor) and tensor.numel() == 1
         self.gives = tensor.detach().item() if is_number else None
         has_gradient = getattr(tensor, "requires_grad", False) and tensor.numel() > 1
         if name.startswith("all_gather") and has_gradient and torch.is_grad_enabled():
-            self.log.write("cut", name=name, line=self.line())
+            self.log.found("cut", CUT, name=name)
 
 
 def is_one_of(number, others):

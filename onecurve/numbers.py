@@ -130,23 +130,26 @@ class Numbers:
         Their logger has a higher level, say, or a handler that does nothing.
         """
         where = self.log.line()
-        with contextlib.suppress(
-            TypeError, ValueError
-        ):  # which logging tells by itself
-            self.times[where] += 1
+        # TypeError and ValueError: logging tells them by itself
+        with contextlib.suppress(TypeError, ValueError):
             told = told_in(str(message) % args if args else str(message))
-            heard = any(
-                type(one) is not logging.NullHandler for one in handlers(logger)
-            )
-            facts = {
-                "branch": f"{where} log",
-                "times": self.times[where],
-                "changes": {},
-            }
-            facts["taken"] = heard and logger.isEnabledFor(logging.INFO)
-            lines = dict.fromkeys(told, where)
-            self.log.write("numbers", **facts, numbers=told, lines=lines)
+            kinds = {type(one) for one in handlers(logger)} - {logging.NullHandler}
+            taken = bool(kinds) and logger.isEnabledFor(logging.INFO)
+            self.times[where] += 1
+            self.write(where, "log", taken, told, dict.fromkeys(told, where))
         return original(logger, message, *args, **options)
+
+    def write(self, where, condition, taken, numbers, lines, changes=None):
+        """Write down a branch: its numbers, their lines, and what it changes."""
+        self.log.write(
+            "decides" if condition == DECIDES else "numbers",
+            branch=f"{where} {condition}",
+            times=self.times[where],
+            taken=taken,
+            numbers=numbers,
+            lines=lines,
+            changes=changes or {},
+        )
 
     def call(self, frame, event, argument):
         """When a function of the script begins: watch its lines."""
@@ -193,7 +196,8 @@ class Numbers:
                 lines |= dict.fromkeys(found, f"{file}:{line}")
                 if text in (*given.args, given.varargs):  # of a function that prints
                     told = told_in(value)
-                    lines |= dict.fromkeys(told, self.caller(frame))
+                    caller = self.log.frame(frame.f_back) or frame
+                    lines |= dict.fromkeys(told, place(caller))
                     found |= told
                 numbers |= found
         changes = {}
@@ -201,19 +205,4 @@ class Numbers:
             with contextlib.suppress(Exception):
                 for one in held_by(eval(text, *variables)):
                     changes.setdefault(one, f"{file}:{line}")
-        self.log.write(
-            "decides" if condition == DECIDES else "numbers",
-            changes=changes,
-            branch=f"{where} {condition}",
-            times=self.times[where],
-            taken=taken,
-            numbers=numbers,
-            lines=lines,
-        )
-
-    def caller(self, frame):
-        """Return the line of the script from which a function of it was called."""
-        before = frame.f_back
-        while before and not self.log.is_script(before):
-            before = before.f_back
-        return place(before or frame)
+        self.write(where, condition, taken, numbers, lines, changes)

@@ -75,6 +75,7 @@ class Optimizers(Loaders):
     def __init__(self, log, end=None):
         super().__init__(log, end)
         self.optimized = set()  # ids of the parameters that optimizers have
+        self.optimizer_line = None  # that has made the latest one
         self.stepping = 0  # an optimizer may call the step of another
         self.evaluations = 0  # passes of networks without gradients
         self.scaled = None  # line that has scaled a loss, until gradients no more are
@@ -89,7 +90,7 @@ class Optimizers(Loaders):
         replace(f"{schedulers}:LRScheduler.__init__", self.made)
         replace("torch.optim:Optimizer.__init__", self.made)
         replace(f"{schedulers}:LRScheduler.step", self.schedule)
-        replace(f"{schedulers}:ReduceLROnPlateau.step", self.schedule_by)
+        replace(f"{schedulers}:ReduceLROnPlateau.step", self.schedule)
         replace("torch.amp:GradScaler.__init__", self.scaler_init)
         replace("torch.amp:GradScaler.scale", self.scale)
         replace("torch.amp:GradScaler.unscale_", self.unscale)
@@ -129,7 +130,7 @@ class Optimizers(Loaders):
     def clip(self, original, *args, **options):
         """Around the clipping of gradients."""
         if self.scaled:
-            self.log.write("clip_scaled", line=self.line(), scaled=self.scaled)
+            self.log.found("scaled", f"the loss is scaled at {self.scaled}")
         norm = original(*args, **options)
         if type(norm) is torch.Tensor:  # not a DTensor
             self.log.write("clip", line=self.line(), norm=float(norm))
@@ -141,6 +142,7 @@ class Optimizers(Loaders):
         schedules = not isinstance(one, torch.optim.Optimizer)
         if not schedules:
             self.learn_optimized(one)
+            self.optimizer_line = self.line()
         facts = {"schedules": schedules, "length": schedules and length_of(one)}
         self.log.write("made", line=self.line(), **facts)
 
@@ -150,16 +152,12 @@ class Optimizers(Loaders):
             self.optimized.update(id(one) for one in group["params"])
 
     def schedule(self, original, scheduler, *args, **options):
-        """Around the step of a scheduler."""
+        """Around the step of a scheduler, which may go by a number."""
         self.has_state.add("scheduler")
-        self.log.write("schedule", line=self.line(), metric=None)
+        given = signature(original).bind(scheduler, *args, **options).arguments
+        metric = float(given["metrics"]) if "metrics" in given else None
+        self.log.write("schedule", line=self.line(), metric=metric)
         return original(scheduler, *args, **options)
-
-    def schedule_by(self, original, scheduler, metrics, *args, **options):
-        """Around the step of a scheduler that goes by a number."""
-        self.has_state.add("scheduler")
-        self.log.write("schedule", line=self.line(), metric=float(metrics))
-        return original(scheduler, metrics, *args, **options)
 
     def before_step(self, optimizer, args, kwargs):
         """Before a step of an optimizer."""

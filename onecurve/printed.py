@@ -1,5 +1,6 @@
 """Rules: numbers that are printed, that decide, or that are averaged."""
 
+import math
 import re
 
 from onecurve.findings import finding, of_each_rank
@@ -13,8 +14,8 @@ ROUNDED = 2e-3  # and so those in a text
 QUOTED = '"'  # begins what is said of a number in a text, which is rounded
 
 
-def printed_numbers(seen, rank):
-    """Return {(branch, which time): event} of the branches of a rank that print.
+def numbers_of(seen, rank, kind="numbers"):
+    """Return {(branch, which time): event} of the numbers in branches of a rank.
 
     Each says besides whether it is in the midst of an epoch of training.
     """
@@ -25,35 +26,40 @@ def printed_numbers(seen, rank):
         steps += event["kind"] == "step"
         if event["kind"] in ("before_step", "read"):
             training = event["kind"] == "before_step"
-        if event["kind"] == "numbers":
+        if event["kind"] == kind:
             place = event["branch"], event["times"]
             level = "LOOK" if training else None
             table[place] = {**event, "level": level, "steps": steps}
     return table
 
 
+def differing_by_rank(seen, kind):
+    """Yield (events of all ranks, text, values) of numbers that differ in a branch."""
+    tables = [numbers_of(seen, rank, kind) for rank in seen.ranks]
+    for place in sorted(set.intersection(*map(set, tables))):
+        events = [table[place] for table in tables]
+        for text, values in differing(events):
+            yield events, text, values
+
+
 def numbers_of_rank_0(seen):
     """Numbers that some ranks print though the others have others."""
-    tables = [printed_numbers(seen, rank) for rank in seen.ranks]
     calls = [call["name"] for call in seen.of("collective_call")]
     takers = seen.takers_of_branches()
     told = set()
-    for place in sorted(set.intersection(*(set(table) for table in tables))):
-        branch, _ = place
-        events = [table[place] for table in tables]
+    for events, text, values in differing_by_rank(seen, "numbers"):
+        branch = events[0]["branch"]
         if len(takers[branch]) in (0, len(seen.ranks)):
             continue  # none takes it, or each: together, or in turn
-        for text, values in differing([event["numbers"] for event in events]):
-            line = events[0]["lines"][text]
-            # what a list or a dict holds, only where the branch has no other
-            held = "[" in text and branch in told
-            if (line, text) not in told and not held:
-                told |= {(line, text), branch}
-                details = of_each_rank(f"{value:.6f}" for value in values)
-                # after dist.reduce one rank has the sum, and may print it
-                unsure = "reduce" in calls or text.startswith(QUOTED)
-                level = "LOOK" if unsure else events[0]["level"]
-                yield finding("printed", line, details, level, text=text)
+        line = events[0]["lines"][text]
+        # what a list or a dict holds, only where the branch has no other
+        held = "[" in text and branch in told
+        if (line, text) not in told and not held:
+            told |= {(line, text), branch}
+            # after dist.reduce one rank has the sum, and may print it
+            unsure = "reduce" in calls or text.startswith(QUOTED)
+            level = "LOOK" if unsure else events[0]["level"]
+            yield finding("printed", line, each_told(values), level, text=text)
 
 
 def numbers_by_world(several, others, steps):
@@ -66,16 +72,15 @@ def numbers_by_world(several, others, steps):
     lengths = [[one["length"] for one in seen.of("length")] for seen in runs]
     if any(one != lengths[0] for one in lengths):
         return  # what is divided by them differs, and is right
-    ranks = [printed_numbers(several, rank) for rank in several.ranks]
-    alone = [printed_numbers(seen, 0) for seen in others]
+    ranks = [numbers_of(several, rank) for rank in several.ranks]
+    alone = [numbers_of(seen, 0) for seen in others]
     told = set()
-    for place in ranks[0]:
-        tables = [table.get(place) for table in ranks + alone]
-        if None in tables or tables[0]["steps"] > steps or not tables[0]["taken"]:
+    for place, first in ranks[0].items():
+        events = [table.get(place) for table in ranks + alone]
+        if None in events or first["steps"] > steps or not first["taken"]:
             continue
-        numbers = [table["numbers"] for table in tables]
-        own = {text for text, _ in differing(numbers[: len(ranks)])}
-        for text, values in differing([numbers[0], *numbers[len(ranks) :]]):
+        own = {text for text, _ in differing(events[: len(ranks)])}
+        for text, values in differing([first, *events[len(ranks) :]]):
             ours, *theirs = values
             known = close(min(theirs), max(theirs)) and text not in own | told
             known = known and not text.startswith(QUOTED)
@@ -84,26 +89,20 @@ def numbers_by_world(several, others, steps):
             same = is_sum or close(ours, theirs[0])
             if known and ours != int(ours) and not same:
                 told.add(text)
-                line = tables[0]["lines"][text]
+                line = first["lines"][text]
                 details = [f"{len(ranks)} ranks: {ours:.6f}", f"one: {theirs[0]:.6f}"]
                 yield finding("by_world", line, details, text=text)
 
 
 def decisions(seen):
     """Numbers by which each rank decides for itself what all should do alike."""
-    tables = []
-    for each in seen.on_all("decides"):
-        tables.append({(one["branch"], one["times"]): one for one in each})
     told = set()
-    for place in sorted(set.intersection(*(set(table) for table in tables))):
-        events = [table[place] for table in tables]
-        for text, values in differing([event["numbers"] for event in events]):
-            line = events[0]["lines"][text]
-            fresh = not told & {line, text}
-            if fresh and all(values):  # 0 is where another rank evaluates
-                told |= {line, text}
-                details = of_each_rank(f"{value:.6f}" for value in values)
-                yield finding("decides", line, details, text=text)
+    for events, text, values in differing_by_rank(seen, "decides"):
+        line = events[0]["lines"][text]
+        # 0 is where another rank evaluates
+        if not told & {line, text} and all(values):
+            told |= {line, text}
+            yield finding("decides", line, each_told(values), text=text)
 
 
 def means_of_means(seen):
@@ -137,13 +136,19 @@ def means_of_means(seen):
             return
 
 
-def close(ours, theirs, limit=SMALL):
+def close(ours, theirs):
     """Return whether two numbers are equal but for rounding."""
-    return abs(ours - theirs) <= limit * max(abs(ours), abs(theirs))
+    return math.isclose(ours, theirs, rel_tol=SMALL)
 
 
-def differing(tables):
-    """Yield (text, values) of expressions whose numbers differ between ranks."""
+def each_told(values):
+    """Return a line for each rank: its number."""
+    return of_each_rank(f"{value:.6f}" for value in values)
+
+
+def differing(events):
+    """Yield (text, values) of expressions whose numbers differ between events."""
+    tables = [event["numbers"] for event in events]
     for text in tables[0]:
         words = set(re.findall("[a-z]+", text.lower()))
         values = [table.get(text) for table in tables]
@@ -151,5 +156,5 @@ def differing(tables):
             continue
         limit = ROUNDED if text.startswith(QUOTED) else SMALL
         low, high = min(values), max(values)
-        if low < high and not close(low, high, limit):
+        if low < high and not math.isclose(low, high, rel_tol=limit):
             yield text, values

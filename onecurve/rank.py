@@ -4,7 +4,6 @@ import os
 import sys
 import tempfile
 import time
-from pathlib import Path
 
 from onecurve import equal, exact, files, hooks, merged, numbers, plain, pretend, replay
 from onecurve.events import Log
@@ -17,35 +16,35 @@ def prepare(rank, task):
 
     Returns what is to be called once the script has come to its end, or None.
     """
-    folder = Path(task.folder)
-    script = Path(task.path)
-    os.chdir(task.working)
-    tempfile.tempdir = task.scratch
-    sys.path.insert(0, task.working if task.module else str(script.parent))
-    log = Log(folder / f"rank{rank}", {str(script.parent), task.working})
-    pretend.install(task.patience)
-    end = Ending(folder, rank, task.ranks)
-    if task.kind == "watch":
+    command, kind, folder, working, scratch, patience = task
+    parent = command.path.parent
+    os.chdir(working)
+    tempfile.tempdir = scratch
+    sys.path.insert(0, str(working if command.module else parent))
+    log = Log(folder / f"rank{rank}", {str(parent), str(working)})
+    pretend.install(patience)
+    end = Ending(folder, rank, command.ranks)
+    if kind == "watch":
         recorder = hooks.Hooks(log, end)
         recorder.install()
     else:
         own = folder / f"steps{rank}"
         own.mkdir()
         sources = sorted(folder.parent.glob("several/steps*"))
-        if task.kind == "several":
-            steps = equal.Steps(log, end, own, sources)
-        elif task.kind == "one":
-            steps = merged.Merged(log, end, own, sources)
+        if kind == "several":
+            recorder = equal.Steps(log, end, own, sources)
+        elif kind == "one":
+            recorder = merged.Merged(log, end, own, sources)
         else:  # whole, or such as "alone1" and "split1"
-            number = rank if task.kind == "whole" else int(task.kind[5:])
-            steps = replay.Alone(log, end, own, [sources[number]])
-        steps.install()
-        exact.install(steps.drawn, task.double)
-        if task.kind != "several" and not task.kind.startswith("split"):
+            number = rank if kind == "whole" else int(kind[5:])
+            recorder = replay.Alone(log, end, own, [sources[number]])
+        recorder.install()
+        exact.install(recorder.drawn, command.double)
+        if kind != "several" and not kind.startswith("split"):
             plain.install()
     numbers.Numbers(log).install()
     files.Files(folder / "files", log).install()
-    return recorder.script_ends if task.kind == "watch" else None
+    return recorder.script_ends if kind == "watch" else None
 
 
 class Ending:

@@ -23,18 +23,13 @@ def collectives_differ(seen):
         yield finding("parted", line, details, number=number)
 
 
-def gradient_cut(seen):
-    """Gathered features through which no gradient flows back."""
-    for event in seen.of("cut"):
-        details = ["on one rank neither: the gradients of 1 and more ranks agree"]
-        yield finding("cut", event["line"], details, name=event["name"])
-        return
-
-
-def gaps(seen):
-    """Collectives that are given tensors with gaps, which gloo fills or ignores."""
-    for event in seen.of("gaps")[:1]:
-        yield finding("gaps", event["line"], name=event["name"])
+def told_at_once(seen):
+    """What an event of rank 0 is by itself: the first of each kind."""
+    first = {}
+    for event in seen.of("found"):
+        first.setdefault(event["row"], event)
+    for row, event in first.items():
+        yield finding(row, event["line"], event["details"], **event["facts"])
 
 
 def one_file(seen):
@@ -47,13 +42,6 @@ def one_file(seen):
         if len(lines) > 1:
             ranks = sorted(lines)
             yield finding("file", lines[ranks[0]], ranks=ranks, path=path)
-
-
-def nothing_loaded(seen):
-    """A file of which not one name is the model's."""
-    for event in seen.of("loaded_nothing"):
-        yield finding("loaded", event["line"], [f"such as {event['name']}"])
-        return
 
 
 def other_batches(seen):
@@ -91,72 +79,48 @@ def same_inputs(seen):
 
 def evaluated_by_hand(seen):
     """Evaluations that each rank makes of the same samples, without a DataLoader."""
-    passes = []
-    for each in seen.on_all("pass"):
-        passes.append([one for one in each if not one["grad"] and not one["reading"]])
-    pairs = list(zip(*passes, strict=False))
-    if pairs and pairs[0][0]["rows"] and shares.same_rows(pairs):
-        first = pairs[0][0]
+    by_hand = seen.together("pass", lambda one: not (one["grad"] or one["reading"]))
+    passes = list(by_hand)
+    if passes and passes[0][0]["rows"] and shares.same_rows(passes):
+        first = passes[0][0]
         yield finding("evaluated", first["line"], size=len(first["rows"]))
 
 
-RULES = [
-    steps.weights_differ,
-    steps.parts_of_models,
-    steps.parts_saved,
-    computed.no_gradients,
-    computed.gradients_zero,
-    steps.left_out,
-    steps.modes,
-    computed.not_finite,
-    steps.evaluated_in_training,
-    computed.clipped_scaled,
-    steps.saved_without,
-    steps.other_type,
-    steps.schedules_differ,
-    shares.samples_shared,
-    shares.other_samples_shared,
-    other_batches,
-    shares.numbers_of_batches,
-    shares.same_order,
-    shares.same_stream,
-    shares.same_random_numbers,
-    computed.exchanges,
-    computed.last_not_exchanged,
-    computed.clipped_alone,
-    same_inputs,
-    shares.evaluated_twice,
-    evaluated_by_hand,
-    steps.evaluated_network,
-    collectives_differ,
-    gradient_cut,
-    gaps,
-    one_file,
-    nothing_loaded,
-    printed.decisions,
-    printed.means_of_means,
-    printed.numbers_of_rank_0,
-]
-OF_TAKERS = [  # of the ranks that take batches of their own
-    shares.samples_shared,
-    shares.other_samples_shared,
-    shares.numbers_of_batches,
-    shares.same_random_numbers,
-    same_inputs,
-    shares.evaluated_twice,
-    evaluated_by_hand,
-]
-OF_ONE = [  # one rank tells these
-    computed.no_gradients,
-    computed.not_finite,
-    steps.evaluated_in_training,
-    computed.clipped_scaled,
-    steps.saved_without,
-    shares.same_order,
-    shares.same_stream,
-    gradient_cut,
-    nothing_loaded,
-]
+EACH = "each"  # rule of the ranks beside each other
+TAKERS = "takers"  # of those that take batches of their own
+ONE = "one"  # that one rank tells
+RULES = {
+    steps.weights_differ: EACH,
+    steps.parts_of_models: EACH,
+    steps.parts_saved: EACH,
+    computed.no_gradients: ONE,
+    computed.gradients_zero: EACH,
+    told_at_once: ONE,
+    steps.modes: EACH,
+    computed.not_finite: ONE,
+    steps.evaluated_in_training: ONE,
+    steps.saved_without: ONE,
+    steps.schedules_differ: EACH,
+    shares.samples_shared: TAKERS,
+    shares.other_samples_shared: TAKERS,
+    other_batches: EACH,
+    shares.numbers_of_batches: TAKERS,
+    shares.same_order: ONE,
+    shares.same_stream: ONE,
+    shares.same_random_numbers: TAKERS,
+    computed.exchanges: EACH,
+    computed.last_not_exchanged: EACH,
+    computed.clipped_alone: EACH,
+    same_inputs: TAKERS,
+    shares.evaluated_twice: TAKERS,
+    evaluated_by_hand: TAKERS,
+    steps.evaluated_network: EACH,
+    collectives_differ: EACH,
+    one_file: EACH,
+    printed.decisions: EACH,
+    printed.means_of_means: EACH,
+    printed.numbers_of_rank_0: EACH,
+}
 
 
 def findings(seen):
@@ -166,8 +130,8 @@ def findings(seen):
         return [finding("apart", seen.of("step")[0]["line"])]
     takers = seen.takers()
     found = []
-    for rule in RULES:
-        looked_at = takers if rule in OF_TAKERS else seen
-        if len(looked_at.ranks) > 1 or rule in OF_ONE:
+    for rule, whose in RULES.items():
+        looked_at = takers if whose == TAKERS else seen
+        if len(looked_at.ranks) > 1 or whose == ONE:
             found += rule(looked_at)
     return found

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from onecurve import printed, ranks, rules, steps
-from onecurve.collectives import is_of_others_end
+from onecurve.failures import own_error
 from onecurve.findings import finding, name_what_follows, of_each_rank
-from onecurve.seen import Seen, read_events
+from onecurve.seen import Seen, read_ranks
 
 MOST_SECONDS = 240  # of a run
 PATIENCE = 60  # seconds that a collective waits for the other ranks
@@ -29,22 +29,18 @@ class Command(NamedTuple):
     flags: list  # of the script
     ranks: int  # at least 2
     module: str | None = None  # its name, where it is to run as by `python -m`
-    double: bool = True  # whether gradients are compared in float64
+    double: bool = True  # whether gradients are compared in float64, or as they are
 
 
-@dataclass(frozen=True)
-class Task:
+class Task(NamedTuple):
     """How a script is looked at; the same on all ranks."""
 
-    path: str  # of the script, absolute
-    module: str | None
-    working: str  # the folder in which it runs
-    folder: str  # where the ranks write what they see
-    ranks: int
+    command: Command  # with the number of ranks of this run
     kind: str  # watch, several, one, whole, or alone or split and a rank
+    folder: Path  # where the ranks write what they see
+    working: Path  # the folder in which the script runs
     scratch: str  # for temporary files
     patience: float  # seconds that a collective waits for the other ranks
-    double: bool  # whether gradients are compared in float64, or as the script has them
 
 
 @dataclass
@@ -77,26 +73,19 @@ class Inspection:
         return 2 if self.stopped else 0
 
 
-def read_seen(folder, count):
-    """Return the Seen of a run of so many ranks, by what they wrote to a folder."""
-    return Seen([read_events(folder / f"rank{rank}") for rank in range(count)])
-
-
 def run_kind(command, kind, folder):
     """Run the script once; return what ranks.run does, and a Seen."""
-    path, flags, count, module, double = command
     if kind not in ("watch", "several", "whole"):
-        count = 1
+        command = command._replace(ranks=1)
+    path, flags, count, module, double = command
     place = folder / kind
     place.mkdir()
     here = Path.cwd()
-    working = str(here if module or path.is_relative_to(here) else path.parent)
+    working = here if module or path.is_relative_to(here) else path.parent
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
-        script = str(path), module, working
-        task = Task(*script, str(place), count, kind, scratch, PATIENCE, double)
-        in_double = double and kind != "watch"
-        options = {"float64": in_double, "prepare": (PREPARE, task)}
-        options["module"] = module
+        task = Task(command, kind, place, working, scratch, PATIENCE)
+        options = {"module": module, "prepare": (PREPARE, task)}
+        options["float64"] = double and kind != "watch"
         try:
             result = ranks.run([path, *flags], count, timeout=MOST_SECONDS, **options)
         except ranks.TimedOut as error:
@@ -104,7 +93,7 @@ def run_kind(command, kind, folder):
             result.returncode = TOO_SLOW
     (place / "stdout").write_text(result.stdout, encoding="utf-8")
     (place / "stderr").write_text(result.stderr, encoding="utf-8")
-    return result, read_seen(place, count)
+    return result, Seen(read_ranks(place, count))
 
 
 def failure(result, name):
@@ -116,11 +105,12 @@ def failure(result, name):
         ended = [rank for rank, status in enumerate(result.statuses) if status]
         told = [last_line(result.stderr)]
         return finding("fails", None, told, rank=min(ended, default=0), error=error)
-    for rank, (error, line) in sorted(result.errors.items()):
-        if not is_of_others_end(error):
-            where = f"{name}:{line}" if line else None
-            error = error or last_line(result.stderrs[rank])  # of argparse, say
-            return finding("fails", where, rank=rank, error=error[:300])
+    own = own_error(result)
+    if own:
+        rank, error, line = own
+        where = f"{name}:{line}" if line else None
+        error = error or last_line(result.stderrs[rank])  # of argparse, say
+        return finding("fails", where, rank=rank, error=error[:300])
     places = []
     for rank, status in enumerate(result.statuses):
         _, line = result.errors.get(rank, (None, result.places.get(rank)))
@@ -209,11 +199,11 @@ def compare_alone(command, folder, several, told):
     return differ
 
 
-def inspect(command, folder, compare=True):
+def inspect(command, folder):
     """Run a command, of what a Command has, and return an Inspection.
 
-    `folder` is made anew, for what the ranks write. Unless it is to `compare`
-    gradients, the script runs once only, as it is.
+    `folder` is made anew, for what the ranks write. One rank has none to be compared
+    with: its script runs once only, as it is.
     """
     command = Command(*command)
     shutil.rmtree(folder, ignore_errors=True)
@@ -231,16 +221,23 @@ def inspect(command, folder, compare=True):
         count = len(seen.of("step"))
         told = f"{count} steps took {MOST_SECONDS} s: give it smaller sizes"
         return Inspection(seen, found, stopped=told)
-    if not compare:
+    if command.ranks == 1:
         return Inspection(seen, found)
     told = compare_gradients(command, folder, seen)
-    several = read_seen(folder / "several", command.ranks)
-    one = read_seen(folder / "one", 1)
-    found += steps.rates_by_world(several, one)
-    names = [f"alone{rank}" for rank in range(command.ranks)]
-    alone = [read_seen(folder / name, 1) for name in names]
-    found += steps.length_by_world(several, [one, *alone])
-    others = [one] if told.equal else alone
+    found += differ_by_world(command, folder, told)
+    return Inspection(seen, name_what_follows(told.findings + found), told)
+
+
+def differ_by_world(command, folder, told):
+    """Return Findings of what depends on the number of ranks, beside a Comparison."""
+    several = Seen(read_ranks(folder / "several", command.ranks))
+    one = Seen(read_ranks(folder / "one", 1))
+    others = [one]
+    if not told.equal:  # then each rank's work was done by one process
+        names = [f"alone{rank}" for rank in range(command.ranks)]
+        others = [Seen(read_ranks(folder / name, 1)) for name in names]
+    found = [*steps.rates_by_world(several, one)]
+    found += steps.length_by_world(several, [one, *others])
     known = told.equal or (0 if told.of_whole else told.alone)
     found += printed.numbers_by_world(several, others, known) if known else []
-    return Inspection(seen, name_what_follows(told.findings + found), told)
+    return found

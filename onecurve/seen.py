@@ -16,6 +16,11 @@ def read_events(path):
     return found
 
 
+def read_ranks(folder, count):
+    """Return a list of events for each rank, by what they wrote to a folder."""
+    return [read_events(folder / f"rank{rank}") for rank in range(count)]
+
+
 class Seen:
     """What the ranks of a run have written down; `events` has a list for each rank."""
 
@@ -101,9 +106,10 @@ class Seen:
         """Return a list of the events of a kind for each rank."""
         return [self.of(kind, rank) for rank in self.ranks]
 
-    def together(self, kind):
-        """Yield tuples: the n-th event of a kind on each rank."""
-        yield from zip(*self.on_all(kind), strict=False)
+    def together(self, kind, wanted=lambda event: True):
+        """Yield tuples: the n-th event of a kind that is wanted, on each rank."""
+        events = [filter(wanted, each) for each in self.on_all(kind)]
+        yield from zip(*events, strict=False)
 
     def readings(self, rank, trained):
         """Return the epochs of loaders that trained, or that did not, as events."""
@@ -173,10 +179,25 @@ class Seen:
 
     def training_passes(self):
         """Yield tuples: the n-th pass through the network for training on each rank."""
-        passes = []
-        for each in self.on_all("pass"):
-            passes.append([one for one in each if one["grad"]])
-        yield from zip(*passes, strict=False)
+        yield from self.together("pass", lambda one: one["grad"])
+
+    def exchanges(self):
+        """Yield (line of the last, exchanges in each) of rank 0's passes for a step.
+
+        They are backward passes, in which DDP or FSDP exchanges gradients.
+        """
+        counts = []
+        line = None
+        for event in self.events[0]:
+            if event["kind"] == "backward":
+                counts.append(0)
+                line = event["line"]
+            elif event["kind"] == "collective_call" and counts:
+                name = event["name"]
+                counts[-1] += name == "backward" or "reduce_scatter" in name
+            elif event["kind"] == "step":
+                yield line, counts
+                counts = []
 
 
 def first_split(dicts, own=()):

@@ -1,6 +1,6 @@
 """Rules: weights, gradients, learning rates and buffers."""
 
-from onecurve.findings import finding, of_each_rank, some
+from onecurve.findings import finding, of_each_rank
 from onecurve.seen import first_split
 
 RATES = "set the same learning rate on every rank, in each step"
@@ -136,18 +136,6 @@ def saved_without(seen):
             return
 
 
-def left_out(seen):
-    """Parameters of a model of which optimizers have others."""
-    made = seen.lines_of("made", schedules=False)
-    for event in seen.of("left"):
-        names = event["names"]
-        if 0 < len(names) < event["count"]:
-            facts = {"left": len(names), "count": event["count"]}
-            line = made[-1] if made else None
-            yield finding("left", line, [some(names)], **facts)
-            return
-
-
 def modes(seen):
     """Ranks that do not all train in train(), or do so at first only."""
     table = [modes_of(seen, rank) for rank in seen.ranks]
@@ -178,12 +166,6 @@ def modes_of(seen, rank):
             training = None
         step += event["kind"] == "step"
     return found
-
-
-def other_type(seen):
-    """A model that was moved to another type after DDP had wrapped it."""
-    for event in seen.of("other_type")[:1]:
-        yield finding("other_type", event["line"])
 
 
 def schedules_differ(seen):
@@ -224,10 +206,7 @@ def is_broadcast(seen, rank):
 
 def evaluated_network(seen):
     """Ranks that evaluate networks with different weights, or buffers: statistics."""
-    passes = []
-    for each in seen.on_all("pass"):
-        passes.append([one for one in each if not one["training"] and not one["grad"]])
-    for each in zip(*passes, strict=False):
+    for each in seen.together("pass", lambda one: not (one["training"] or one["grad"])):
         first = each[0]
         if any(one["line"] != first["line"] for one in each):
             return  # the ranks evaluate other networks, or one rank more of them

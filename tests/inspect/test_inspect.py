@@ -8,7 +8,7 @@ import torch
 
 from conftest import ROOT, call
 from inspecting import MISTAKES, RIGHT, inspect, read_cases, script_of
-from onecurve import alone, exchange, pretend, ranks, rules
+from onecurve import alone, pretend, ranks, rounding, rules
 from onecurve.findings import TABLE
 from onecurve.report import fine
 from onecurve.runs import Inspection
@@ -226,9 +226,9 @@ def test_what_a_script_says_to_its_gpu_does_not_fail_without_one(tmp_path):
 def test_an_exchange_in_short_numbers_is_one():
     mean = torch.linspace(-1, 1, 999, dtype=torch.float64).exp()
     for short in torch.float16, torch.bfloat16:
-        assert exchange.close(mean.to(short).double(), mean)
-    assert not exchange.close(1.01 * mean, mean)
-    assert not exchange.close(mean + mean.flip(0) / 10, mean)
+        assert rounding.nearly(mean.to(short).double(), mean)
+    assert not rounding.nearly(1.01 * mean, mean)
+    assert not rounding.nearly(mean + mean.flip(0) / 10, mean)
 
 
 def test_a_process_with_other_weights_than_the_ranks_is_not_compared():

@@ -1,0 +1,45 @@
+"""Are two tensors equal but for rounding?"""
+
+import torch
+
+CLOSE = {torch.float64: 1e-6, torch.float32: 1e-4}  # relative; right ones are 1e-14
+ROUGH = 2e-2  # in shorter types
+FACTOR = 5e-3  # of lengths, and CURVED of 1 - cosine: an exchange in short numbers
+CURVED = 1e-4
+
+
+def close(ours, theirs):
+    """Return whether two tensors are equal but for rounding."""
+    if ours.shape != theirs.shape:
+        return False
+    limit = CLOSE.get(ours.dtype, ROUGH)
+    return bool((ours - theirs).norm() <= limit * theirs.norm() + 1e-12)
+
+
+def nearly(ours, theirs):
+    """Return whether tensors may be equal that were exchanged in short numbers."""
+    if ours.shape != theirs.shape:
+        return False
+    factor, cosine = relation(ours, theirs)
+    is_alike = abs(factor - 1) < FACTOR and 1 - cosine < CURVED
+    return is_alike or close(ours, theirs)
+
+
+def relation(ours, theirs):
+    """Return (quotient of the lengths, cosine of the angle) of two tensors."""
+    lengths = float(ours.norm()), float(theirs.norm()) + 1e-300
+    product = float(ours.flatten() @ theirs.flatten())
+    return lengths[0] / lengths[1], product / (lengths[0] * lengths[1] + 1e-300)
+
+
+def told(factor, count):
+    """Return in words what a length tells, where the direction is equal.
+
+    `factor` is how often the right one it is, `count` the number of ranks.
+    """
+    text = f"direction equal, length {factor:.6f}"
+    if abs(factor * count - 1) < 1e-3:
+        text += f": a factor of {count}, the world size, is missing"
+    elif abs(factor / count - 1) < 1e-3:
+        text += ": they are added up, not averaged"
+    return text
