@@ -142,6 +142,8 @@ class Hooks(Optimizers):
             return original(network, *args, **kwargs)
         finally:
             after = generator_states()
+            given = rows([*args, *kwargs.values()])
+            self.samples += len(given) * torch.is_grad_enabled()
             self.log.write(
                 "pass",
                 line=self.line(),
@@ -150,7 +152,7 @@ class Hooks(Optimizers):
                 inside=any(network is one for one in self.wrapped),
                 drawn=changed(before, after),
                 before=drawn,
-                rows=rows([*args, *kwargs.values()]),
+                rows=given,
                 made=origin(network),
                 id=id(network),
                 reading=list(self.open)[-1:],

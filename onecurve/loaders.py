@@ -49,6 +49,7 @@ class Loaders(Recorder):
         self.steps = 0  # of optimizers
         self.backwards = 0
         self.passes = 0  # of the network
+        self.samples = 0  # of its passes for the next step
         self.loader_line = None  # of the loader that is being read
         self.batch = []  # loader, epoch and number of the latest batch
         self.states = None  # of the generators, after a batch, a pass or a step
@@ -110,10 +111,7 @@ class Loaders(Recorder):
             reading.steps = 1  # so that the script comes to its end
         reading.grad = torch.is_grad_enabled()
         reading.before = self.steps, self.backwards, self.passes
-        reading.facts = {
-            "line": loader.line,
-            "number": self.readings[loader.line],
-        }
+        reading.facts = {"line": loader.line, "number": self.readings[loader.line]}
         self.open[loader.line] = reading
         return reading
 

@@ -77,6 +77,7 @@ class Optimizers(Loaders):
         self.optimized = set()  # ids of the parameters that optimizers have
         self.optimizer_line = None  # that has made the latest one
         self.stepping = 0  # an optimizer may call the step of another
+        self.scheduled = 0  # steps of schedulers
         self.evaluations = 0  # passes of networks without gradients
         self.scaled = None  # line that has scaled a loss, until gradients no more are
         self.has_state = set()  # of "optimizer" and "scheduler": what a run goes on by
@@ -154,6 +155,7 @@ class Optimizers(Loaders):
     def schedule(self, original, scheduler, *args, **options):
         """Around the step of a scheduler, which may go by a number."""
         self.has_state.add("scheduler")
+        self.scheduled += 1
         given = signature(original).bind(scheduler, *args, **options).arguments
         metric = float(given["metrics"]) if "metrics" in given else None
         self.log.write("schedule", line=self.line(), metric=metric)
@@ -183,6 +185,10 @@ class Optimizers(Loaders):
         if self.stepping == 0:
             self.step_ends(optimizer)
 
+    def step_facts(self):
+        """Return what else is to be written down of a step, as a dict."""
+        return {}
+
     def step_ends(self, optimizer):
         """After the step of an optimizer that no other one calls."""
         self.steps += 1
@@ -193,7 +199,9 @@ class Optimizers(Loaders):
         rates = [float(group["lr"]) for group in groups]
         bases = [float(group.get("initial_lr", group["lr"])) for group in groups]
         facts = {"rates": rates, "bases": bases, "id": id(optimizer)}
-        self.log.write("step", line=self.line(), **facts)
+        facts |= {"scheduled": self.scheduled, "samples": self.samples}
+        self.log.write("step", line=self.line(), **facts, **self.step_facts())
+        self.samples = 0
         self.states = generator_states()
         most = MOST_STEPS if self.evaluations else FURTHEST
         if self.end and self.steps >= most:

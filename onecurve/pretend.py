@@ -16,6 +16,7 @@ LEFT_OUT += ["torch.cuda:manual_seed", "torch.cuda:manual_seed_all"]
 LEFT_OUT += ["torch.cuda:reset_peak_memory_stats", "torch.accelerator:synchronize"]
 LEFT_OUT += ["torch.cuda:set_stream", "torch.accelerator:set_stream"]
 LEFT_OUT += ["torch:Tensor.record_stream", "torch.accelerator:set_device_index"]
+LEFT_OUT += ["torch.cuda:init", "torch.cuda:set_rng_state"]
 AS_IT_IS = ["torch:Tensor.cuda", "torch:Tensor.pin_memory", "torch.nn:Module.cuda"]
 
 
@@ -62,9 +63,16 @@ def compiled(original, model=None, *args, **options):
     return model if model is not None else lambda function: function
 
 
-def statistics(original, *args, **options):
-    """In place of torch.cuda.memory_stats."""
-    return defaultdict(int)
+class OfCpu(torch.Generator):
+    """In place of a generator of a GPU: one of the CPU."""
+
+    def __new__(cls, device=None):
+        return super().__new__(cls)
+
+
+def answers(answer):
+    """Return a function in place of one of torch.cuda's, which answers so."""
+    return lambda original, *args, **options: answer()
 
 
 class Done:
@@ -93,13 +101,8 @@ class Done:
     record = synchronize = wait = wait_event = wait_stream = __init__
 
 
-def done(original, *args, **options):
-    """In place of the current stream, and of the default one."""
-    return Done()
-
-
-def properties(original, *args, **options):
-    """In place of torch.cuda.get_device_properties."""
+def properties():
+    """Return what is said of a GPU."""
     return SimpleNamespace(name="CPU", total_memory=1, major=0, minor=0)
 
 
@@ -113,14 +116,30 @@ def for_script(answer):
     return substitute
 
 
-def local_rank(original):
-    """In place of the number of the current GPU."""
+def local_rank():
+    """Return the number of the current GPU."""
     return int(os.environ["LOCAL_RANK"])
 
 
-def local_world_size(original=None):
-    """In place of torch.cuda.device_count."""
+def local_world_size():
+    """Return how many GPUs this machine has."""
     return int(os.environ["LOCAL_WORLD_SIZE"])
+
+
+ANSWERS = {  # of torch's functions: each rank has a GPU
+    "cuda:current_stream": Done,
+    "cuda:default_stream": Done,
+    "cuda:current_device": local_rank,
+    "cuda:device_count": local_world_size,
+    "cuda:get_device_properties": properties,
+    "cuda:memory_stats": lambda: defaultdict(int),
+    "cuda:memory_summary": str,
+    "cuda:mem_get_info": lambda: (1, 1),
+    "cuda:initial_seed": torch.initial_seed,
+    "cuda:get_rng_state": torch.get_rng_state,
+    "accelerator:current_stream": Done,
+    "accelerator:current_device_index": local_rank,
+}
 
 
 def joined_within(seconds):
@@ -178,17 +197,9 @@ def install(patience):
         replace(f"torch:{name}", Done)
         replace(f"torch.cuda:{name}", Done)
     replace("torch.cuda:device", Done)
-    for name in (
-        "cuda:current_stream",
-        "cuda:default_stream",
-        "accelerator:current_stream",
-    ):
-        replace(f"torch.{name}", done)
-    replace("torch.cuda:memory_stats", statistics)
-    replace("torch.cuda:get_device_properties", properties)
-    replace("torch.cuda:current_device", local_rank)
-    replace("torch.accelerator:current_device_index", local_rank)
-    replace("torch.cuda:device_count", local_world_size)
+    replace("torch:Generator", OfCpu)
+    for name, answer in ANSWERS.items():
+        replace(f"torch.{name}", answers(answer))
     replace("torch.distributed:init_process_group", joined_within(patience))
     replace("torch.distributed:new_group", new_group)
     replace("torch.distributed:init_device_mesh", init_device_mesh)

@@ -41,16 +41,6 @@ class Seen:
         events = [one for one in self.of(kind) if facts.items() <= one.items()]
         return [event["line"] for event in events]
 
-    def scheduled(self, number):
-        """Return how often rank 0 has stepped schedulers before a step, from 1 on."""
-        count = 0
-        for event in self.events[0]:
-            count += event["kind"] == "schedule"
-            number -= event["kind"] == "step"
-            if not number:
-                break
-        return count
-
     def takers_of_branches(self):
         """Return {branch: ranks that take it} of the conditions that name a rank."""
         found = {}

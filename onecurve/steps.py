@@ -81,7 +81,7 @@ def rates_by_world(several, one):
             ranks = f"{ours['rates']} on {len(several.ranks)} ranks"
             told = f"step {number}: {ranks}, {theirs['rates']} on 1, by {what}"
             made = several.lines_of("made", schedules=of_schedule)
-            if several.scheduled(number) != one.scheduled(number):
+            if ours["scheduled"] != theirs["scheduled"]:
                 made = several.lines_of("schedule")  # more often for a step
             yield finding("rates", (made or [ours["line"]])[-1], [told])
             return

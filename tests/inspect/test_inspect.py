@@ -205,7 +205,13 @@ with torch.cuda.device(rank), torch.cuda.stream(stream):
     event.record(stream)
 while not event.query() or not stream.record_event().query():
     pass
+torch.cuda.init()
 torch.cuda.set_stream(torch.Stream("cuda"))
+torch.cuda.set_rng_state(torch.cuda.get_rng_state())
+assert torch.cuda.initial_seed() == torch.initial_seed()
+assert torch.rand(2, device="cuda", generator=torch.Generator("cuda")).sum() > 0
+free, total = torch.cuda.mem_get_info()
+assert free <= total and type(torch.cuda.memory_summary()) is str
 assert batch.to(device="cuda", dtype=torch.float64).dtype == torch.float64
 assert batch.to("cpu", copy=True) is not batch
 """

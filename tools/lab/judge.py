@@ -17,7 +17,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from onecurve import ranks
-from onecurve.seen import read_events
+from onecurve.seen import read_ranks
 from tools.lab import expectations, recorder
 from tools.lab.record import Limit, Record, Wrong
 from tools.lab.setting import Setting, of_check
@@ -118,16 +118,16 @@ class Runs:
 
         `options` are those of the learner's run.
         """
-        if name == "stage":
-            return self.original(**options), f"stage {int(self.exercise.stage[:2])}"
         if name == "one":
             alone = options | {"processes": 1, "resume": 0, "fake": ""}
             return self.solution(**alone), "one process"
-        return self.solution(**options), "a right script"
+        stage = f"stage {int(self.exercise.stage[:2])}"
+        words = {"stage": stage, "solution": "a right script"}
+        return self.right(name, **options), words[name]
 
     def right(self, name, **options):
         """Run a script of the exercise that is right."""
-        options = {**options, "flags": tuple(options.get("flags", ()))}
+        options["flags"] = tuple(options.get("flags", ()))
         text = self.exercise.script(name)
         record = run_once(text, self.exercise.stage, **options)
         try:
@@ -162,8 +162,7 @@ def record_run(text, stage, setting, limit):
             words += ["--data", cut(folder / "data", setting.train, setting.test)]
         commands = setting.command_lines(*words)
         result = run_until_one_fails(commands, setting, limit, prepare)
-        count = setting.processes or 1
-        events = [read_events(folder / f"rank{rank}") for rank in range(count)]
+        events = read_ranks(folder, setting.processes or 1)
         return Record(events, result, out, text, setting)
 
 

@@ -24,6 +24,12 @@ DUE_TO_LAB = r"NVIDIA|CUDA-enabled|Torch not compiled with|File too large|fake G
 DUE_TO_LAB += "|daemonic|CUDA driver"
 
 
+LOST_SUM = (
+    " dist.reduce gives the sum to one rank only, which was not rank 0. What the "
+    "others have then is undefined: here, -1."
+)
+
+
 class Wrong(Exception):
     """The script is still wrong: says what was seen, and what was expected."""
 
@@ -32,18 +38,22 @@ class Limit(Wrong):
     """The lab cannot judge this script, which may be right: says why."""
 
 
-def epochs(path):
-    """Return the numbers of epochs, or steps, in metrics.csv, as texts, or None."""
+def read_curve(path):
+    """Return (number of the epoch or step, a text, row) for each line of metrics.csv.
+
+    A row has (loss, correct, total).
+    """
     with open(path, newline="") as file:
-        return [row.get("epoch", row.get("step")) for row in csv.DictReader(file)]
+        names = [row.get("epoch", row.get("step")) for row in csv.DictReader(file)]
+    return list(zip(names, compare.read(path), strict=False))
 
 
 class Record(Seen):
     """What the ranks of a run have written down, and what the script has saved.
 
-    `rows` has (loss, correct, total) for each epoch in metrics.csv, `epochs` what the
-    file calls them, `weights` what model.pth holds, or None, and `locations` where its
-    tensors were; `why` says which of these files could not be read.
+    `curve` is what `read_curve` returns, and `rows` its rows; `weights` is what
+    model.pth holds, or None, and `locations` where its tensors were; `why` says which
+    of these files could not be read.
     """
 
     def __init__(self, events, result, out, text, setting):
@@ -60,13 +70,9 @@ class Record(Seen):
         self.status = 1 if self.hangs else result.returncode
         self.locations = []
         self.why = {}
-        self.rows = self.read("metrics.csv", compare.read) or []
-        self.epochs = self.read("metrics.csv", epochs) or []
+        self.curve = self.read("metrics.csv", read_curve) or []
+        self.rows = [row for _, row in self.curve]
         self.weights = self.read("model.pth", torch.load, map_location=self.to_cpu)
-
-    def curve(self):
-        """Return (epoch, row) for each of the rows."""
-        return list(zip(self.epochs, self.rows, strict=False))
 
     def to_cpu(self, storage, location):
         """Take a storage of model.pth, which says where it was, to the CPU."""
@@ -90,9 +96,8 @@ class Record(Seen):
         seconds = f"{self.result.timeout:g} seconds"
         told = f"hangs: for {seconds} no rank has got on"
         if self.result.why == STOPPED:
-            told = (
-                f"was stopped: a rank has computed for {seconds}, a right one for few"
-            )
+            told = f"was stopped: a rank has computed for {seconds}, a right one for "
+            told += "few"
         return told + failures.whereabouts(self.result, self.text, self)
 
     def error(self):
@@ -181,12 +186,7 @@ class Record(Seen):
 
     def lost_sum(self):
         """Return a sentence where rank 0, which writes, may use what reduce left."""
-        if not self.of("undefined"):
-            return ""
-        return (
-            " dist.reduce gives the sum to one rank only, which was not rank 0. What "
-            "the others have then is undefined: here, -1."
-        )
+        return LOST_SUM if self.of("undefined") else ""
 
     def parting(self, right, what):
         """Return in words where the training parts from a right run on as many ranks.
@@ -198,43 +198,27 @@ class Record(Seen):
             return ""
         for rank in self.ranks:
             if self.initial_weights(rank) != right.initial_weights(rank):
-                return (
-                    f"\nBefore the first step, the weights of rank {rank} are not "
-                    f"those of {what}."
-                )
+                told = f"\nBefore the first step, the weights of rank {rank} are not "
+                return f"{told}those of {what}."
         pairs = zip(self.steps(), right.steps(), strict=False)
         for step, (ours, theirs) in enumerate(pairs, start=1):
             for fact, number in ours.items():
                 other = theirs[fact]
                 if not math.isclose(number, other, rel_tol=self.close):
-                    found = f"{number:.{self.digits}g}"
-                    told = f"\nIn step {step} {fact} {found}; in {what}, "
-                    return f"{told}{other:.{self.digits}g}."
+                    told = f"\nIn step {step} {fact} {number:.{self.digits}g}; in "
+                    return f"{told}{what}, {other:.{self.digits}g}."
         return ""
 
     def steps(self):
         """Yield {what it is, in words: number} for each step of the optimizer."""
         samples = "texts" if self.setting.steps else "images"
-        for shares in zip(*map(self.steps_of, self.ranks), strict=False):
+        for each in self.together("step"):
             facts = {}
-            for rank, (images, _) in enumerate(shares):
-                facts[f"the number of {samples} on rank {rank} is"] = images
-            norm = math.sqrt(sum(squares for _, squares in shares))
+            for rank, step in enumerate(each):
+                facts[f"the number of {samples} on rank {rank} is"] = step["samples"]
+            norm = math.sqrt(sum(step["squares"] for step in each))
             facts["the norm of the whole gradient is"] = norm
             yield facts
-
-    def steps_of(self, rank):
-        """Yield the images of each step of a rank, and its gradient's squares."""
-        images = 0
-        squares = 0
-        for event in self.events[rank]:
-            if event["kind"] == "pass" and event["grad"]:
-                images += len(event["rows"])
-            elif event["kind"] == "state":
-                squares = event.get("squares", squares)
-            elif event["kind"] == "step":
-                yield images, squares
-                images = 0
 
     def expect_weights(self, expected, what="one process"):
         """Raise Wrong unless model.pth has the tensors of another run, in any order."""

@@ -50,6 +50,7 @@ class Recorder(Hooks):
         super().__init__(log)
         self.rank = rank
         self.pending = {}  # asynchronous collectives that nobody has waited for
+        self.squares = 0  # of whole gradients on rank 0, of sharded ones on all
 
     def install(self):
         """Put the methods below in place."""
@@ -66,14 +67,17 @@ class Recorder(Hooks):
 
     def before_step(self, optimizer, args, kwargs):
         """Before a step of an optimizer, also of one that another one calls."""
-        squares = 0  # of whole gradients on rank 0, and of all parts of sharded ones
+        self.squares = 0
         for parameter in self.parameters(optimizer).values():
             counts = self.rank == 0 or not is_replicated(parameter)
             if counts and parameter.grad is not None:
-                squares += squares_of(parameter.grad)
-        numbers = state_of(optimizer)
-        self.log.write("state", numbers=numbers, stepped=False, squares=squares)
+                self.squares += squares_of(parameter.grad)
+        self.log.write("state", numbers=state_of(optimizer), stepped=False)
         super().before_step(optimizer, args, kwargs)
+
+    def step_facts(self):
+        """Return of what length the gradient of a step is, squared."""
+        return {"squares": self.squares}
 
     def after_step(self, optimizer, args, kwargs):
         """After a step of an optimizer, also of one that another one calls."""

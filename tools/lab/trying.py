@@ -119,5 +119,5 @@ def run_both(exercise, setting, path):
     own = record_run(script_text(path), exercise.stage, setting, LIMIT)
     show_run("Yours prints:", own)
     if right.rows:
-        show_curves(own.curve(), right.curve(), setting.steps > 0)
+        show_curves(own.curve, right.curve, setting.steps > 0)
     show_facts(own, right)

@@ -12,11 +12,13 @@ from typing import Any
 
 import torch
 
+from onecurve.pretend import Done
 from onecurve.replace import CLOCKS, replace
 
 CALL = 0.05  # ms that a call takes, whatever it asks for
 MATMUL = 2.4  # ms of the device; a step of the scripts has five
 WAIT = 2.0  # ms that a wait adds: the GPU has nothing to do until the next call
+MEMORY = 80 * 2**30  # bytes of a GPU
 
 
 @dataclass
@@ -45,7 +47,7 @@ class State:
 STATE = State()
 
 
-class Event:
+class Event(Done):
     """torch.cuda.Event, and torch.Event: when the work before it is done."""
 
     done = 0.0  # ms
@@ -74,7 +76,7 @@ class Event:
         return end.done - self.done
 
 
-class Stream:
+class Stream(Done):
     """torch.cuda.Stream. A GPU does one thing after the other, whatever the stream.
 
     So a script computes right, here alone, that has a stream not wait for another.
@@ -83,19 +85,8 @@ class Stream:
     def __init__(self, device=None, **_):
         device_name(device)  # raises where there is no such one
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        pass
-
     def synchronize(self):
         STATE.wait(STATE.free)
-
-    def wait_stream(self, other):
-        """Wait for another stream: the GPU does anyway."""
-
-    wait_event = wait_stream
 
     def record_event(self, event=None):
         event = event or Event()
@@ -111,6 +102,23 @@ class Datetime(datetime):
         return cls.fromtimestamp(STATE.now / 1000, tz)
 
     today = utcnow = now
+
+
+class Generator(torch.Generator):
+    """torch.Generator, which may be that of a GPU; the CPU draws, so by other numbers.
+
+    A generator of the CPU is refused where a GPU's tensor is made, and the other way.
+    """
+
+    def __new__(cls, device="cpu"):
+        return super().__new__(cls)
+
+    def __init__(self, device="cpu"):
+        self.place = torch.device(device_name(device))
+
+    @property
+    def device(self):
+        return self.place
 
 
 def device_name(device=None):
@@ -174,6 +182,11 @@ NAMES = {  # in torch.cuda, torch.accelerator or both: what is there instead
     "set_device_index": set_device,
     "get_device_name": lambda device=None: f"a fake {device_name(device)}",
     "get_device_capability": lambda device=None: (8, 0),
+    "mem_get_info": lambda device=None: (MEMORY, MEMORY),  # free, and in all
+    "memory_summary": lambda device=None, abbreviated=False: "the fake GPU is empty",
+    "initial_seed": torch.initial_seed,
+    "get_rng_state": lambda device=None: torch.get_rng_state(),
+    "init": lambda: None,
     "current_accelerator": lambda check_available=False: torch.device("cuda"),
 }
 REFUSED = ["torch.cuda:_lazy_init", "torch.cuda:CUDAGraph"]
@@ -188,6 +201,7 @@ def install():
                 setattr(module, name, answer)
     replace("torch:Stream", Stream)
     replace("torch:Event", Event)
+    replace("torch:Generator", Generator)
     replace("torch:Tensor.record_stream", lambda *_: None)
     for name in REFUSED:
         replace(name, refuse)

@@ -22,7 +22,7 @@ INDEXING = {"aten::index", "aten::index_put_"}
 MATMULS = {"aten::mm", "aten::addmm"}
 READS = {"aten::_local_scalar_dense", "aten::equal"}  # the CPU waits for the GPU
 MODES = "/torch/|/fake_cuda/|/onecurve/exact.py"  # between the script and PyTorch
-GENERATOR = "Expected a 'cuda' device type for generator but found 'cpu'"
+GENERATOR = "Expected a '{}' device type for generator but found '{}'"
 SAME = "Expected all tensors to be on the same device, but"
 
 
@@ -121,11 +121,18 @@ class Calls(TorchFunctionMode):
             elif get_place(made) is None:
                 is_like = func is torch.Tensor.new_tensor
                 set_place(made, get_place(args[0]) if is_like else "cpu")
-            if kwargs.get("generator") and get_place(made) != "cpu":
-                raise RuntimeError(GENERATOR)
+            if kwargs.get("generator"):
+                check_generator(kwargs["generator"], get_place(made))
         if func is nn.functional.linear:
             log_layer(result)
         return result
+
+
+def check_generator(generator, place):
+    """Raise RuntimeError where CUDA would: it is of another kind of device."""
+    kinds = place.partition(":")[0], generator.device.type
+    if kinds[0] != kinds[1]:
+        raise RuntimeError(GENERATOR.format(*kinds))
 
 
 def log_layer(result):
