@@ -13,7 +13,7 @@ import torch
 from onecurve import rounding
 from onecurve.exchange import given_to, reduced
 from onecurve.findings import LAST, finding, some
-from onecurve.gradients import differing, read_steps
+from onecurve.gradients import read_steps
 
 CLOSE = {torch.float64: 1e-5}  # of weights; right scripts are 1e-9 apart
 ROUGH = 2e-3  # in shorter types
@@ -213,11 +213,9 @@ def raise_where_weights_differ(weights, others, same):
     may be the same: a layer that is multiplied by 0 has no part in it.
     """
     for other in others:
-        both = weights.keys() & other["weights"].keys()
-        ours = {name: weights[name] for name in both}
-        theirs = {name: other["weights"][name] for name in both}
-        if differing(ours, theirs, same):
-            raise Unclear("one process has not all of the ranks' weights")
+        for name in weights.keys() & other["weights"].keys():
+            if not same(weights[name], other["weights"][name]):
+                raise Unclear("one process has not all of the ranks' weights")
 
 
 def raise_where_losses_differ(ranks, others):

@@ -33,6 +33,7 @@ class Steps(Hooks):
         self.known = set()  # ids of the parameters whose gradients DDP exchanges
         self.since = {}  # the latest step: "past", "unsynced", "clipped" ...: lines
         self.losses = []  # of the backward passes since the latest step
+        self.after_pass = []  # what gradients were before and after each, if kept
         self.sums = []  # of the losses of all samples, or tokens, since then
         self.in_loss = False
         self.stepped = []  # the parameters of the latest step
@@ -187,7 +188,7 @@ class Steps(Hooks):
             "short": self.short,
             "rates": [group["lr"] for group in optimizer.param_groups],
             "kept": self.own.step_begins(parameters.values()) or self.shards_left,
-            **self.more_facts(),
+            "after_pass": self.after_pass,
             "weights": weights,
             "taken": self.taken,
             "lost": self.lost or bool(changed(self.states or {}, generator_states())),
@@ -195,10 +196,6 @@ class Steps(Hooks):
         }
         self.keep(f"gradients{self.steps}.pt", facts)
         self.stepped = list(parameters.values())
-
-    def more_facts(self):
-        """Return what else is kept of a step, as a dict."""
-        return {}
 
     def own_sums(self):
         """Return what this rank computed by itself, {name of a parameter: tensor}."""

@@ -1,23 +1,17 @@
 """How a failure is told: an error and its line, or where each rank was.
 
-`result` is what ranks.run returned, or the TimedOut that it raised; `text` is the
-script's, and `seen` has the events of its ranks.
+`result` is what ranks.run returned; `text` is the script's, and `seen` has the events
+of its ranks.
 """
 
 import re
 import signal
-import subprocess
 import traceback
 
 from onecurve.collectives import first_difference, is_of_others_end
 
 # PyTorch puts its own file, and what(), before a message from C++.
 NOISE = r"\[[^\]]*/[^\]]*\] *|what\(\): *"
-
-
-def is_late(result):
-    """Return whether a run took too long."""
-    return isinstance(result, subprocess.TimeoutExpired)
 
 
 def line_number(place):

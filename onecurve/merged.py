@@ -20,8 +20,7 @@ class Merged(Steps):
         reading.batches -= 1
         with as_read():
             kept = [torch.load(p, weights_only=False) for p in paths if p.exists()]
-        if not kept and reading.batches == 0:
-            with as_read():
+            if not kept and reading.batches == 0:
                 return super().next_batch(original, reading)  # they have no such loader
         if not kept:
             self.reading_ends(reading)

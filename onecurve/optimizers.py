@@ -6,6 +6,10 @@ import re
 from inspect import signature
 
 import torch
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
 
 from onecurve.events import digest, is_zero, tensors_in
 from onecurve.loaders import Loaders
@@ -85,6 +89,8 @@ class Optimizers(Loaders):
     def install(self):
         """Put the methods below in place."""
         super().install()
+        register_optimizer_step_pre_hook(self.before_step)
+        register_optimizer_step_post_hook(self.after_step)
         for name in "clip_grad_norm_", "clip_grad_value_":
             replace(f"torch.nn.utils:{name}", self.clip)
         schedulers = "torch.optim.lr_scheduler"

@@ -1,6 +1,7 @@
 """Where the script makes its networks and samplers, and where it sets seeds."""
 
 import sys
+from functools import partial
 
 import torch
 
@@ -37,7 +38,7 @@ class Origins:
         if "numpy" in sys.modules:
             seeds["numpy"] = "numpy.random:seed"
         for generator, name in seeds.items():
-            replace(name, self.seed_of(generator))
+            replace(name, partial(self.seed, generator))
 
     def module(self, original, module, *args, **options):
         """Around the constructor of a module: who calls the outermost one counts."""
@@ -57,16 +58,11 @@ class Origins:
             copied.__dict__[MADE] = self.caller(object)
         return copied
 
-    def seed_of(self, generator):
-        """Return what is put around the function that seeds a generator."""
-
-        def seed(original, *args, **options):
-            told = repr([*args, *options.values()])
-            line = self.log.line()
-            self.log.write("seeded", generator=generator, seed=told, line=line)
-            return original(*args, **options)
-
-        return seed
+    def seed(self, generator, original, *args, **options):
+        """Around the function that seeds a generator."""
+        told = repr([*args, *options.values()])
+        self.log.write("seeded", generator=generator, seed=told, line=self.log.line())
+        return original(*args, **options)
 
     def caller(self, kind):
         """Return the line that called the script's constructors of a kind, or None."""

@@ -4,6 +4,7 @@ import os
 import sys
 from collections import defaultdict
 from datetime import timedelta
+from functools import partial
 from types import SimpleNamespace
 
 import torch
@@ -11,6 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 from onecurve.replace import replace
 
+GPU = torch.device("cuda")
 LEFT_OUT = ["torch.cuda:set_device", "torch.cuda:synchronize", "torch.cuda:empty_cache"]
 LEFT_OUT += ["torch.cuda:manual_seed", "torch.cuda:manual_seed_all"]
 LEFT_OUT += ["torch.cuda:reset_peak_memory_stats", "torch.accelerator:synchronize"]
@@ -70,9 +72,9 @@ class OfCpu(torch.Generator):
         return super().__new__(cls)
 
 
-def answers(answer):
-    """Return a function in place of one of torch.cuda's, which answers so."""
-    return lambda original, *args, **options: answer()
+def to_all(answer, original, *args, **options):
+    """In place of a function that answers so."""
+    return answer()
 
 
 class Done:
@@ -106,14 +108,10 @@ def properties():
     return SimpleNamespace(name="CPU", total_memory=1, major=0, minor=0)
 
 
-def for_script(answer):
-    """Return a substitute that answers the script so; PyTorch gets the truth."""
-
-    def substitute(original, *args, **options):
-        asker = sys._getframe(2).f_code.co_filename
-        return original(*args, **options) if "site-packages" in asker else answer()
-
-    return substitute
+def to_script(answer, original, *args, **options):
+    """In place of a function that answers the script so; PyTorch gets the truth."""
+    asker = sys._getframe(2).f_code.co_filename
+    return original(*args, **options) if "site-packages" in asker else answer()
 
 
 def local_rank():
@@ -126,7 +124,12 @@ def local_world_size():
     return int(os.environ["LOCAL_WORLD_SIZE"])
 
 
-ANSWERS = {  # of torch's functions: each rank has a GPU
+TO_SCRIPT = {  # answers of torch's functions: each rank has a GPU
+    "accelerator:is_available": lambda: True,
+    "accelerator:device_count": local_world_size,
+    "accelerator:current_accelerator": lambda: GPU,
+}
+TO_ALL = {
     "cuda:current_stream": Done,
     "cuda:default_stream": Done,
     "cuda:current_device": local_rank,
@@ -142,15 +145,10 @@ ANSWERS = {  # of torch's functions: each rank has a GPU
 }
 
 
-def joined_within(seconds):
-    """Return a function to put around init_process_group: gloo, and a time limit."""
-
-    def join(original, backend=None, init_method=None, timeout=None, *args, **options):
-        options.pop("device_id", None)
-        limit = timedelta(seconds=seconds)
-        return original("gloo", init_method, limit, *args, **options)
-
-    return join
+def join(limit, original, backend=None, init_method=None, timeout=None, *more, **how):
+    """Around init_process_group: gloo, and a limit of time."""
+    how.pop("device_id", None)
+    return original("gloo", init_method, limit, *more, **how)
 
 
 def new_group(original, ranks=None, timeout=None, backend=None, *args, **options):
@@ -189,18 +187,17 @@ def install(patience):
         replace(name, same)
     replace("torch.nn:Module.to", move)
     replace("torch:compile", compiled)
-    replace("torch.accelerator:is_available", for_script(lambda: True))
-    replace("torch.accelerator:device_count", for_script(local_world_size))
-    gpu = torch.device("cuda")
-    replace("torch.accelerator:current_accelerator", for_script(lambda: gpu))
+    for name, answer in TO_SCRIPT.items():
+        replace(f"torch.{name}", partial(to_script, answer))
     for name in "Event", "Stream":
         replace(f"torch:{name}", Done)
         replace(f"torch.cuda:{name}", Done)
     replace("torch.cuda:device", Done)
     replace("torch:Generator", OfCpu)
-    for name, answer in ANSWERS.items():
-        replace(f"torch.{name}", answers(answer))
-    replace("torch.distributed:init_process_group", joined_within(patience))
+    for name, answer in TO_ALL.items():
+        replace(f"torch.{name}", partial(to_all, answer))
+    limit = timedelta(seconds=patience)
+    replace("torch.distributed:init_process_group", partial(join, limit))
     replace("torch.distributed:new_group", new_group)
     replace("torch.distributed:init_device_mesh", init_device_mesh)
     replace("torch.distributed.device_mesh:init_device_mesh", init_device_mesh)

@@ -29,12 +29,15 @@ CONTEXT = multiprocessing.get_context("forkserver" if FORKS else "spawn")
 # What is not installed is left out.
 PRELOAD = ["torch", "torchvision", "torch.distributed.checkpoint.state_dict", "tqdm"]
 CONTEXT.set_forkserver_preload([*PRELOAD, "onecurve.ranks"])
+TOO_SLOW = 124  # in place of an exit status
 
 
-class TimedOut(subprocess.TimeoutExpired):
-    """A run took too long. It has the attributes of what `run` returns.
+class Result(subprocess.CompletedProcess):
+    """How a run went. It says besides: `late`, HANGS or STOPPED, or '' in time.
 
-    `why` is HANGS or STOPPED.
+    And of each rank: `statuses`, its exit status, None where it was ended;
+    `errors`, {rank: (text, line of the script or None)} of what it did not catch;
+    `places`, {rank: line or None} of where it was when it was ended; `stderrs`.
     """
 
 
@@ -78,8 +81,8 @@ def run(
     "package.module:function". `gpus` is a text for CUDA_VISIBLE_DEVICES, None for all.
     `module` is the script's name, where it is to run as by `python -m`; the first of
     `words` is its file all the same. As under torchrun, the first rank that fails
-    ends the others. Returns what `outcome` returns. Raises TimedOut, which has the same
-    attributes, when no rank computes for `timeout` seconds, or one has for as long.
+    ends the others; and all end when no rank computes for `timeout` seconds, or one has
+    for as long. Returns a Result.
     """
     words = [str(word) for word in words]
     start_server()
@@ -96,19 +99,11 @@ def run(
         finally:
             link.close()  # after an interrupt, the supervisor ends all
             supervisor.join()
-        result = outcome(job, statuses, late)
-    if late:
-        raise result
-    return result
+        return read_result(job, statuses, late)
 
 
-def outcome(job, statuses, late):
-    """Return a subprocess.CompletedProcess, or a TimedOut if it is `late`.
-
-    It says of each rank besides: `statuses`, its exit status, None where it was ended;
-    `errors`, {rank: (text, line of the script or None)} of what it did not catch;
-    `places`, {rank: line or None} of where it was when it was ended; `stderrs`.
-    """
+def read_result(job, statuses, late):
+    """Return the Result of a job, by what its ranks have written."""
 
     def text(name):
         path = job.folder / name
@@ -122,14 +117,10 @@ def outcome(job, statuses, late):
             errors[rank] = tuple(json.loads(text(f"error{rank}")))
         if status is None:
             places[rank] = place(text(f"stack{rank}"), job.words[0])
-    outputs = text("stdout"), "".join(stderrs)
-    if late:
-        result = TimedOut(job.words, job.timeout, *outputs)
-        result.why = late
-    else:
-        failed = [abs(status) for status in statuses if status is not None]
-        code = max(failed, default=1)
-        result = subprocess.CompletedProcess(job.words, code, *outputs)
+    failed = [abs(status) for status in statuses if status is not None]
+    code = TOO_SLOW if late else max(failed, default=1)
+    result = Result(job.words, code, text("stdout"), "".join(stderrs))
+    result.late = late
     result.statuses = statuses
     result.stderrs = stderrs
     result.errors = errors

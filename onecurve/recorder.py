@@ -4,10 +4,6 @@ import threading
 from inspect import signature
 
 import torch
-from torch.optim.optimizer import (
-    register_optimizer_step_post_hook,
-    register_optimizer_step_pre_hook,
-)
 
 from onecurve.replace import replace
 
@@ -50,8 +46,6 @@ class Recorder:
 
     def install(self):
         """Put the methods below in place."""
-        register_optimizer_step_pre_hook(self.before_step)
-        register_optimizer_step_post_hook(self.after_step)
         replace("torch.nn:Module.__call__", self.module_call)
         replace("torch:Tensor.backward", self.backward)
         ddp = "torch.nn.parallel:DistributedDataParallel"
@@ -63,12 +57,6 @@ class Recorder:
     def line(self):
         """Return where the script is."""
         return self.log.line()
-
-    def before_step(self, optimizer, args, kwargs):
-        """Before a step of an optimizer."""
-
-    def after_step(self, optimizer, args, kwargs):
-        """After a step of an optimizer."""
 
     def parameters(self, optimizer):
         """Return what an optimizer changes, {name in the network: parameter}."""

@@ -15,7 +15,6 @@ class Alone(Merged):
 
     def __init__(self, log, end, folder, sources):
         super().__init__(log, end, folder, sources)
-        self.after_pass = []  # what parameters' gradients were, before and after each
         self.prepared = []  # networks that have the several ranks' weights
 
     def network_call(self, original, network, *args, **kwargs):
@@ -75,10 +74,6 @@ class Alone(Merged):
             gradient = torch.zeros_like(parameter) if gradient is None else gradient
             found[self.name_of(key, str(key))] = thinned(gradient)
         return found
-
-    def more_facts(self):
-        """Return the gradients after each pass."""
-        return {"after_pass": self.after_pass}
 
     def step_begins(self, optimizer):
         """Before a step: it gets the gradients and rates of the several ranks."""

@@ -13,7 +13,6 @@ from onecurve.seen import Seen, read_ranks
 
 MOST_SECONDS = 240  # of a run
 PATIENCE = 60  # seconds that a collective waits for the other ranks
-TOO_SLOW = 124  # in place of an exit status
 # By name: they import PyTorch, which is for processes that have it.
 PREPARE = "onecurve.rank:prepare"
 EXCHANGED = "onecurve.gradients:exchanged"
@@ -86,11 +85,7 @@ def run_kind(command, kind, folder):
         task = Task(command, kind, place, working, scratch, PATIENCE)
         options = {"module": module, "prepare": (PREPARE, task)}
         options["float64"] = double and kind != "watch"
-        try:
-            result = ranks.run([path, *flags], count, timeout=MOST_SECONDS, **options)
-        except ranks.TimedOut as error:
-            result = error
-            result.returncode = TOO_SLOW
+        result = ranks.run([path, *flags], count, timeout=MOST_SECONDS, **options)
     (place / "stdout").write_text(result.stdout, encoding="utf-8")
     (place / "stderr").write_text(result.stderr, encoding="utf-8")
     return result, Seen(read_ranks(place, count))
@@ -98,7 +93,7 @@ def run_kind(command, kind, folder):
 
 def failure(result, name):
     """Return a Finding for a run of a script that did not end well, or None."""
-    if result.returncode in (0, TOO_SLOW):
+    if result.late or not result.returncode:
         return None
     if not result.errors:
         error = f"exit status {result.returncode}"
@@ -217,7 +212,7 @@ def inspect(command, folder):
         if problem.name == "fails":  # the other ranks were ended before their time
             found = [one for one in found if rules.NO_MORE not in str(one.details)]
         return Inspection(seen, [problem, *found], stopped="it does not come to an end")
-    if result.returncode == TOO_SLOW:
+    if result.late:
         count = len(seen.of("step"))
         told = f"{count} steps took {MOST_SECONDS} s: give it smaller sizes"
         return Inspection(seen, found, stopped=told)

@@ -160,20 +160,10 @@ def record_run(text, stage, setting, limit):
         words = [path, "--out", out]
         if not setting.steps:
             words += ["--data", cut(folder / "data", setting.train, setting.test)]
-        commands = setting.command_lines(*words)
-        result = run_until_one_fails(commands, setting, limit, prepare)
+        for line in setting.command_lines(*words):
+            how = setting.processes, setting.float64, limit, prepare
+            result = ranks.run(line, *how)
+            if result.returncode:
+                break
         events = read_ranks(folder, setting.processes or 1)
-        return Record(events, result, out, text, setting)
-
-
-def run_until_one_fails(commands, setting, limit, prepare):
-    """Run command lines in turn; return ranks.run's last result, or its TimedOut."""
-    how = setting.processes, setting.float64, limit, prepare
-    for words in commands:
-        try:
-            result = ranks.run(words, *how)
-        except ranks.TimedOut as error:
-            return error
-        if result.returncode:
-            break
-    return result
+        return Record(events, result, out, text, setting, limit)

@@ -56,18 +56,19 @@ class Record(Seen):
     of these files could not be read.
     """
 
-    def __init__(self, events, result, out, text, setting):
+    def __init__(self, events, result, out, text, setting, limit):
         super().__init__(events)
-        self.result = result  # what ranks.run returned, or the TimedOut that it raised
+        self.result = result  # of ranks.run
         self.out = out  # where the run was told to write
         self.text = text  # of the script
         self.setting = setting  # how the script was run
+        self.limit = limit  # seconds after which it hangs
         self.row = "report" if setting.steps else "epoch"  # of metrics.csv
         self.close = compare.EXACT if setting.steps else CLOSE
         self.digits = 9 if setting.steps else 6
-        self.hangs = failures.is_late(result)
+        self.hangs = bool(result.late)
         self.stdout = result.stdout
-        self.status = 1 if self.hangs else result.returncode
+        self.status = result.returncode
         self.locations = []
         self.why = {}
         self.curve = self.read("metrics.csv", read_curve) or []
@@ -93,11 +94,10 @@ class Record(Seen):
 
     def too_long(self):
         """Return in words that a run hangs, or was stopped, and where each rank was."""
-        seconds = f"{self.result.timeout:g} seconds"
-        told = f"hangs: for {seconds} no rank has got on"
-        if self.result.why == STOPPED:
-            told = f"was stopped: a rank has computed for {seconds}, a right one for "
-            told += "few"
+        told = f"hangs: for {self.limit:g} seconds no rank has got on"
+        if self.result.late == STOPPED:
+            told = f"was stopped: a rank has computed for {self.limit:g} seconds, a "
+            told += "right one for few"
         return told + failures.whereabouts(self.result, self.text, self)
 
     def error(self):

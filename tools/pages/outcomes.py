@@ -95,7 +95,7 @@ def lane(record, rank):
     setting = record.setting
     steps = math.ceil(setting.train / setting.batch)  # of an epoch
     epochs = len(record.of("step", rank)) // steps
-    if "--resume" in record.result.cmd:  # the record is of this second run alone
+    if "--resume" in record.result.args:  # the record is of this second run alone
         epochs += record.setting.resume
     line = record.result.places.get(rank)
     code = record.text.splitlines()[line - 1].strip() if line else None
