@@ -9,7 +9,6 @@ processes  ends what those have started
 failures   how a failure is told: an error and its line, or where each rank was
 recorder   what is written down of DDP and of collectives
 events     where it is written
-collectives  where two ranks part in their collectives
 replace    puts a function around an attribute of PyTorch or Python
 runs       three runs of the script, and what they show
 rank       what a rank does before the script begins

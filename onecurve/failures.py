@@ -8,10 +8,18 @@ import re
 import signal
 import traceback
 
-from onecurve.collectives import first_difference, is_of_others_end
-
+# What a rank says when another one has ended or never came: not the error to tell.
+OF_OTHERS_END = r"(?i)Connection (closed|reset)|preamble|Broken pipe|Socket|timed? ?out"
+OF_OTHERS_END += "|peer"
 # PyTorch puts its own file, and what(), before a message from C++.
 NOISE = r"\[[^\]]*/[^\]]*\] *|what\(\): *"
+
+
+def is_of_others_end(error):
+    """Return whether the text of an error is not this rank's own fault."""
+    if error.startswith("torch.distributed.Dist"):
+        return True
+    return error.startswith("RuntimeError") and bool(re.search(OF_OTHERS_END, error))
 
 
 def line_number(place):
@@ -65,14 +73,12 @@ def whereabouts(result, text, seen):
 
 def first_mismatched_collective(seen):
     """Return in words where two ranks first called different collectives, or ''."""
-    found = first_difference(seen.collective_calls())
+    found = seen.first_parting()
     if not found:
         return ""
     number, rank, first, other = found
-    return (
-        f"\nRank 0's collective call {number} is {call_at(first)}. "
-        f"Rank {rank}'s call {number} is {call_at(other)}."
-    )
+    told = f"\nRank 0's collective call {number} is {call_at(first)}. "
+    return f"{told}Rank {rank}'s call {number} is {call_at(other)}."
 
 
 def call_at(call):

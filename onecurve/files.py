@@ -19,8 +19,6 @@ from onecurve.replace import replace
 READ = ["os:stat", "os:listdir", "os:scandir", "torch:load"]
 CHANGED = ["os:mkdir", "os:remove", "os:unlink", "os:rmdir", "shutil:rmtree"]
 MOVED = ["os:rename", "os:replace"]
-
-
 # Folders of the machine, of which libraries keep files of their own.
 TEMPORARY = f"{tempfile.gettempdir()}/", f"{Path.home()}/.cache/"
 

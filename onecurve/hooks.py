@@ -54,9 +54,8 @@ class Hooks(Optimizers):
         result = original(module, state_dict, *args, **options)
         names = {name for name, _ in module.named_parameters()}
         if names and names <= set(result.missing_keys):
-            self.log.found(
-                "loaded", f"such as {min(state_dict, default='none at all')}"
-            )
+            found = min(state_dict, default="none at all")
+            self.log.found("loaded", f"such as {found}")
         return result
 
     def join(self, original, *args, **options):

@@ -4,7 +4,6 @@ A rule is a function of a Seen that yields Findings.
 """
 
 from onecurve import computed, printed, shares, steps
-from onecurve.collectives import first_difference
 from onecurve.findings import finding
 
 NO_MORE = "no more"  # of the collectives that others call
@@ -12,7 +11,7 @@ NO_MORE = "no more"  # of the collectives that others call
 
 def collectives_differ(seen):
     """Ranks that call different collectives, or in another order."""
-    difference = first_difference(seen.collective_calls())
+    difference = seen.first_parting()
     if difference and not seen.of("join"):  # in which ranks take part unseen
         number, rank, first, other = difference
         details = []

@@ -3,6 +3,9 @@
 import contextlib
 import json
 from collections import Counter
+from itertools import zip_longest
+
+CALL = "name", "numbers"  # what calls of a collective have to have in common
 
 
 def read_events(path):
@@ -74,6 +77,20 @@ class Seen:
             called = self.of("collective_call", rank)
             calls.append([call for call in called if call["whole"]])
         return calls
+
+    def first_parting(self):
+        """Return (number, rank, call of rank 0, call of that rank) where ranks part.
+
+        A call that a rank does not make is None. None where all ranks make the same
+        calls of collectives in the same order.
+        """
+        calls = self.collective_calls()
+        for rank in self.ranks[1:]:
+            pairs = zip_longest(calls[0], calls[rank])
+            for number, (first, other) in enumerate(pairs, start=1):
+                if not (first and other) or any(first[k] != other[k] for k in CALL):
+                    return number, rank, first, other
+        return None
 
     def groups(self):
         """Return lists of ranks that share layers, by tensor parallelism: and batches.

@@ -17,8 +17,7 @@ from textwrap import indent
 import torch
 
 from onecurve import ranks
-from onecurve.collectives import is_of_others_end
-from onecurve.failures import NOISE
+from onecurve.failures import NOISE, is_of_others_end
 from tools.lab.judge import record_run
 from tools.lab.setting import Setting
 from tools.pages.switches import STORED, SWITCHES, edited, key, read_outcomes
