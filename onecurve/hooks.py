@@ -182,9 +182,8 @@ class Hooks(Optimizers):
         which = [network is one for one in self.networks].index(True)
         made = origin(getattr(network, "module", network))
         place = [which, *batch]
-        finite = all(is_finite(one) for one in network.parameters())
         facts = {"steps": self.steps, "weights": weights, "made": made}
-        facts["finite"] = finite
+        facts["finite"] = all(is_finite(one) for one in network.parameters())
         self.log.write("weights", place=place, **facts)
 
     def script_ends(self):
@@ -281,8 +280,6 @@ def weights_of(network, wanted):
 
 def state_of(network):
     """Return digests of a network's weights and buffers, by names without a wrapper."""
-    buffers = {}
-    if not UnsyncedBatchNorm.used:
-        for name, buffer in network.named_buffers():
-            buffers[name.removeprefix("module.")] = digest(buffer)
+    named = [] if UnsyncedBatchNorm.used else network.named_buffers()
+    buffers = {name.removeprefix("module."): digest(buffer) for name, buffer in named}
     return {"weights": weights_of(network, lambda parameter: True), "buffers": buffers}

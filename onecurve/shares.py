@@ -75,9 +75,8 @@ def judge_shares(epochs, are_sliced):
     elif drawn_again and all(len(one) >= size for one in lists):
         yield finding("whole", line, details)
     elif twice >= len(lists) and not drawn_again:
-        details.append(
-            f"{twice} are taken by several ranks, {size - len(counts)} by none"
-        )
+        never = size - len(counts)
+        details.append(f"{twice} are taken by several ranks, {never} by none")
         yield finding("overlap", line, details)
 
 
@@ -169,8 +168,7 @@ def same_order(seen):
     for epochs in orders.values():
         lists = [epoch["indices"] for epoch in epochs]
         if len(lists) > 1 and lists[0] == lists[1]:
-            is_sorted = lists[0] == sorted(lists[0])
-            level = "LOOK" if is_sorted else None
+            level = "LOOK" if lists[0] == sorted(lists[0]) else None
             yield finding("order", epochs[0]["dealt"], level=level)
 
 
