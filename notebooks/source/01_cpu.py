@@ -110,6 +110,10 @@ drawing.images(images[worst], [f"{labels[index]}, not {guess[index]}\n{sure[inde
                                for index in worst])
 
 # %% [markdown]
+# **Change it:** train ten times as long, with `nb.run("01_cpu", "--epochs", 30)`, and run the cell
+# above again. How many mistakes are left, and is the network less sure of them?
+
+# %% [markdown]
 # ## Questions
 #
 # **Why is a batch of 64 faster than 64 batches of one?**

@@ -69,6 +69,10 @@ drawing.assignments({"with set_epoch(epoch)": who_and_when(True),
                      "without it, every epoch repeats the first": who_and_when(False)})
 
 # %% [markdown]
+# **Change it:** pass `shuffle=False` to the sampler. The colors alternate, and both pictures are the
+# same: without a shuffle, `set_epoch` has nothing to change.
+
+# %% [markdown]
 # ## Gradients before and after the all-reduce
 #
 # DDP averages the gradients by an *all-reduce*, which combines a tensor over all ranks and gives

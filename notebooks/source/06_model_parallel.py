@@ -123,6 +123,10 @@ for count, found in pieces.items():
           f"{whole / spent:.2f} times as fast as one batch")
 
 # %% [markdown]
+# **Change it:** give the second half two stacks, `nn.Sequential(stack(), stack())`, and see which
+# half waits now, however many micro-batches there are.
+
+# %% [markdown]
 # ## Questions
 #
 # **If both halves take equally long, how busy can they be with 1, 2 and 4 micro-batches?**
