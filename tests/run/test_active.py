@@ -1,11 +1,11 @@
 """Promise: VENV=none takes the active Python, says what it lacks, installs nothing."""
 
-import shutil
 import sys
 
 import pytest
+from mutants import copy
 
-from conftest import ENV, ROOT, call
+from conftest import ENV, call
 from tools.run.active import needed
 
 NAMES = needed("stages")
@@ -40,23 +40,13 @@ def test_a_python_that_will_not_do_is_refused(names, torch, line, tmp_path):
 
 def test_it_runs_and_makes_no_venv(tmp_path):
     """The active Python is the one that PATH finds."""
-    for name in (
-        "Makefile",
-        "pyproject.toml",
-        "onecurve",
-        "tools",
-        "01_cpu",
-        "data/sample",
-    ):
-        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
-        copy(ROOT / name, tmp_path / name)
-    (tmp_path / "bin").mkdir()
-    python = tmp_path / "bin" / "python3"
-    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
-    python.chmod(0o755)
+    clone = copy(tmp_path / "clone")
+    (clone / ".venv").unlink()
+    (tmp_path / "python3").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    (tmp_path / "python3").chmod(0o755)
     words = ["make", "cpu", "VENV=none", "EPOCHS=1", "GPUS=cpu"]
-    environment = {**ENV, "PATH": f"{tmp_path / 'bin'}:{ENV['PATH']}"}
-    result = call(words, cwd=tmp_path, env=environment, timeout=300)
+    environment = {**ENV, "PATH": f"{tmp_path}:{ENV['PATH']}"}
+    result = call(words, cwd=clone, env=environment, timeout=300)
     assert result.returncode == 0, result.stderr
     assert "epoch 1/1  loss 1.499912" in result.stdout  # of the sample
-    assert not (tmp_path / ".venv").exists()
+    assert not (clone / ".venv").exists()

@@ -1,53 +1,23 @@
 """Promise: a terminal shows one progress bar, of rank 0, that leaves no line behind."""
 
-import fcntl
-import os
-import pty
 import re
-import struct
-import termios
-import threading
+import shlex
+import subprocess
 
-from conftest import EVEN, run
+from conftest import ENV, EVEN, ROOT, command, run
 
-
-def attach(rank, terminal):
-    """Have this rank print into a terminal."""
-    os.dup2(os.open(terminal, os.O_WRONLY | os.O_NOCTTY), 1)
-    os.dup2(1, 2)
-
-
-def in_a_terminal(stage, *flags):
-    """Run a stage in a terminal of 100 columns; return all that it wrote there."""
-    reader, terminal = pty.openpty()
-    fcntl.ioctl(reader, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
-    written = []
-
-    def read():
-        try:
-            while part := os.read(reader, 4096):
-                written.append(part)
-        except OSError:  # what Linux says when the other end is closed
-            pass
-
-    reading = threading.Thread(target=read)
-    reading.start()
-    try:
-        result = run(stage, *flags, prepare=(attach, os.ttyname(terminal)))
-    finally:
-        os.close(terminal)
-        reading.join()
-        os.close(reader)
-    assert result.returncode == 0
-    return b"".join(written).decode()
+SECONDS = re.compile(r"\d+\.\d\d s")
 
 
 def test_progress_bar(data, tmp_path):
+    """The command `script` starts another one in a terminal."""
     flags = ["--data", data(EVEN), "--out", tmp_path, "--epochs", 2]
-    written = in_a_terminal("04_ddp", *flags)
-    starts = written.count("  0%|")
-    assert starts == 2  # one for each epoch, on one rank
+    shell = f"stty rows 40 columns 100; {shlex.join(command('04_ddp', *flags))}"
+    words = ["script", "--quiet", "--return", "--command", shell, "/dev/null"]
+    result = subprocess.run(words, cwd=ROOT, env=ENV, stdout=subprocess.PIPE)
+    assert result.returncode == 0
+    written = result.stdout.decode()
+    assert written.count("  0%|") == 2  # one for each epoch, on one rank
     left = [line.rstrip("\r").rpartition("\r")[2] for line in written.split("\n")]
     expected = run("04_ddp", *flags).stdout
-    seconds = re.compile(r"\d+\.\d\d s")
-    assert seconds.sub("", "\n".join(left)) == seconds.sub("", expected)
+    assert SECONDS.sub("", "\n".join(left)) == SECONDS.sub("", expected)
