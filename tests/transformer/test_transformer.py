@@ -2,14 +2,16 @@
 
 import csv
 import os
+import re
 
 import pytest
 
 from conftest import edited, run
+from tools.lab import fake_cuda
 from tools.pages.switches import VARIANTS, variant_text
 from tools.pages.variants import variant_stage
 from tools.run import compare
-from tools.run.stages import BY_NAME, TRANSFORMER, script
+from tools.run.stages import BY_NAME, CPU_PROCESSES, TRANSFORMER, script
 
 # Two reports, of which the second is of fewer steps; an uneven batch, where it may be.
 FLAGS = ["--steps", 5, "--every", 3, "--seed", 1, "--lr", 0.01]
@@ -38,6 +40,17 @@ SIDE_DOORS = [  # variant, ranks, texts
     ("recomputed", 2, 7),
     ("recomputed", 4, 7),
 ]
+
+
+ON_FAKE_GPUS = [  # DTensors and PyTorch's schedules have no fake
+    "13_gpt",
+    "14_data_parallel",
+    "17_context_parallel",
+    "18_moe",
+    "19_expert_parallel",
+]
+# What puts something on a GPU; a single number may stay on the CPU.
+PLACES = r"(?<!inf), device=DEVICE|\.to\(DEVICE\)"
 
 
 def train(stage, out, *flags, processes=None, **options):
@@ -122,6 +135,45 @@ def test_float32_differs_where_float64_does_not(stage, reference, tmp_path):
     flags = ["--batch-size", 7]
     rows = train(stage, tmp_path, *flags, "--dtype", "float32")
     assert 1e-9 < off(rows, reference("13_gpt", flags)) < 1e-5
+
+
+def fake(rank, folder, count):
+    """Have this rank believe in GPUs; write down on which of them its layers work."""
+    events = open(folder / f"rank{rank}", "a", buffering=1)  # noqa: SIM115
+
+    def note(kind, device=None, **_):
+        if kind == "backward":
+            print(device, file=events)
+
+    fake_cuda.gpus(count, note)
+
+
+@pytest.mark.parametrize("stage", ON_FAKE_GPUS)
+def test_each_rank_has_a_gpu_of_its_own_where_there_are_some(
+    stage, reference, tmp_path
+):
+    count = CPU_PROCESSES.get(stage, 1)
+    prepare = fake, tmp_path, count
+    rows = train(stage, tmp_path / "out", "--batch-size", 7, prepare=prepare)
+    assert 0 <= off(rows, reference(BY_NAME[stage].curve, ["--batch-size", 7])) <= 1e-12
+    for rank in range(count):
+        used = (tmp_path / f"rank{rank}").read_text().split()
+        assert set(used) == {f"cuda:{rank}"}
+
+
+@pytest.mark.parametrize("stage", ["17_context_parallel", "19_expert_parallel"])
+def test_a_line_that_places_something_is_needed(stage, tmp_path):
+    text = script(stage).read_text()
+    path = tmp_path / "gpt.py"
+    places = list(re.finditer(PLACES, text))
+    assert len(places) >= 5
+    for place in places:
+        path.write_text(text[: place.start()] + text[place.end() :])
+        words = [*FLAGS, "--out", tmp_path / "out"]
+        result = run(stage, *words, path=path, prepare=(fake, tmp_path, 2), timeout=60)
+        wrong = "on the same device|indices should be|No backend type associated with"
+        line = text[: place.start()].count("\n") + 1
+        assert re.search(wrong, result.stderr), f"line {line} is not needed"
 
 
 def alone(rank, world_size):

@@ -88,6 +88,9 @@ class Stream(Done):
     def synchronize(self):
         STATE.wait(STATE.free)
 
+    def is_capturing(self):
+        return False
+
     def record_event(self, event=None):
         event = event or Event()
         event.record()
