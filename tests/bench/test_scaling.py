@@ -6,6 +6,7 @@ import re
 import pytest
 import torch
 import torch.distributed as dist
+from test_held import MEASURED
 from torch.utils.checkpoint import checkpoint
 
 from conftest import ROOT
@@ -17,21 +18,6 @@ PAGE = (ROOT / "SCALING.md").read_text()
 SMALL = scaling.Model(blocks=2, width=32, vocabulary=16, length=32)
 TOKENS = 32 * 32  # of a batch
 A = 4 * TOKENS * SMALL.width  # bytes of activations between two blocks
-
-
-def measured():
-    """Return {stage: [ranks, weights, optimizer, saved, sent]} of `make memory`."""
-    page = (ROOT / "transformer/README.md").read_text()
-    table = page.partition("<!-- generated: held -->")[2].partition("<!-- end -->")[0]
-    rows = re.findall(r"^\| `(\w+)` \| ((?:[\d,]+ \| ){5})", table, re.MULTILINE)
-    found = {}
-    for stage, cells in rows:
-        found[stage] = [int(cell.replace(",", "")) for cell in cells.split(" | ")[:5]]
-    assert len(found) == 8
-    return found
-
-
-MEASURED = measured()
 
 
 def sent(*words, **options):
