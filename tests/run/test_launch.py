@@ -129,6 +129,7 @@ def test_only_resume_goes_on_with_an_earlier_run(target, tmp_path):
     stage = EVERY[target]
     made = make_plan(stage, given)
     assert "--resume" in made.command  # after a restart, from this run's own state
+    assert made.environment["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] == "1"
     for number in "1", "2":  # what the first has put aside, the second's replaces
         (state / number).mkdir(parents=True)
         metrics.touch()

@@ -68,19 +68,6 @@ def test_what_runs_where(plan, stage, count, settings, visible, processes):
     assert ("--backend" in made.words) == bool(shares)
 
 
-@pytest.mark.parametrize(
-    ("stage", "settings", "environment"),
-    [
-        ("04_ddp", {"OMP_NUM_THREADS": "4"}, {}),
-        ("10_hybrid", {}, {"TORCH_LOGS": "-torch.distributed.tensor._redistribute"}),
-        ("11_resume", {"RESTARTS": "1"}, {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}),
-    ],
-)
-def test_what_else_a_command_needs(plan, stage, settings, environment):
-    threads = {} if "OMP_NUM_THREADS" in settings else {"OMP_NUM_THREADS": "1"}
-    assert plan(stage, **settings).environment == threads | environment
-
-
 def test_what_is_given_reaches_the_command_and_args_win(plan):
     words = "--epochs 5 --backend mpi"
     made = plan("04_ddp", 1, **TWO_NODES, NPROC="2", WAIT="7", EPOCHS="2", ARGS=words)
@@ -88,6 +75,7 @@ def test_what_is_given_reaches_the_command_and_args_win(plan):
     assert made.words.count("--backend") == 2  # gloo, since two share a GPU
     assert made.words[-2:] == ["--backend", "mpi"]
     assert made.args.epochs == 5
+    assert "OMP_NUM_THREADS" not in plan("04_ddp", OMP_NUM_THREADS="4").environment
 
 
 @pytest.mark.parametrize("room", [MNIST, TRANSFORMER])
