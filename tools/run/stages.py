@@ -22,8 +22,7 @@ class Stage:
 
     name: str  # of its folder
     base: str | None  # the stage that its diff starts from
-    room: str = ""  # the folder that its folder is in; "" is the root
-    curve: str = "01_cpu"  # the first of the stages whose losses it has to print
+    has_own_curve: bool = False  # it prints other losses than the stage before it
     cpu_processes: int = 0  # ranks without a GPU; 0 where torchrun does not start it
     oldest: tuple = (2, 4)  # the oldest PyTorch with which it is right
     shares_gpus: bool = False  # two of its ranks may use the same GPU
@@ -32,6 +31,20 @@ class Stage:
     together: int | None = 1  # ranks that train on the same images; None: all ranks
     state: str | None = None  # what --resume reads in --out; None: it has no --resume
     quiet: str | None = None  # a module of PyTorch whose warnings help nobody here
+
+    @property
+    def room(self):
+        """The folder that its folder is in; "" is the root."""
+        if self.name < "07":
+            return ""
+        return "beyond" if self.name < "13" else "transformer"
+
+    @property
+    def curve(self):
+        """The first of the stages whose losses it has to print."""
+        if self.has_own_curve or not self.base:
+            return self.name
+        return BY_NAME[self.base].curve
 
     @property
     def target(self):
@@ -51,19 +64,13 @@ TABLE = [
     Stage("04_ddp", "03_dp", cpu_processes=2, shares_gpus=True),
     Stage("05_ddp_inference", "04_ddp", cpu_processes=2, shares_gpus=True),
     Stage("06_model_parallel", "02_single_gpu"),
-    Stage("07_fsdp", "05_ddp_inference", "beyond", cpu_processes=2, oldest=FSDP),
+    Stage("07_fsdp", "05_ddp_inference", cpu_processes=2, oldest=FSDP),
     Stage(
-        "08_tensor_parallel",
-        "07_fsdp",
-        "beyond",
-        cpu_processes=2,
-        oldest=(2, 6),
-        together=None,
+        "08_tensor_parallel", "07_fsdp", cpu_processes=2, oldest=(2, 6), together=None
     ),
     Stage(
         "09_pipeline",
         "08_tensor_parallel",
-        "beyond",
         cpu_processes=2,
         oldest=(2, 6),
         only_processes=2,
@@ -72,7 +79,6 @@ TABLE = [
     Stage(
         "10_hybrid",
         "07_fsdp",
-        "beyond",
         cpu_processes=4,
         oldest=FSDP,
         together=2,
@@ -82,7 +88,6 @@ TABLE = [
     Stage(
         "11_resume",
         "05_ddp_inference",
-        "beyond",
         cpu_processes=2,
         shares_gpus=True,
         state="state.pth",
@@ -90,25 +95,15 @@ TABLE = [
     Stage(
         "12_sharded_checkpoint",
         "07_fsdp",
-        "beyond",
         cpu_processes=2,
         oldest=FSDP,
         state="checkpoints",
     ),
-    Stage("13_gpt", None, "transformer", "13_gpt"),
-    Stage(
-        "14_data_parallel",
-        "13_gpt",
-        "transformer",
-        "13_gpt",
-        cpu_processes=2,
-        shares_gpus=True,
-    ),
+    Stage("13_gpt", None),
+    Stage("14_data_parallel", "13_gpt", cpu_processes=2, shares_gpus=True),
     Stage(
         "15_sequence_parallel",
         "14_data_parallel",
-        "transformer",
-        "13_gpt",
         cpu_processes=2,
         oldest=TRIED,
         parts=4,  # heads
@@ -117,8 +112,6 @@ TABLE = [
     Stage(
         "16_pipeline_1f1b",
         "14_data_parallel",
-        "transformer",
-        "13_gpt",
         cpu_processes=2,
         oldest=TRIED,
         parts="blocks",
@@ -127,30 +120,13 @@ TABLE = [
     Stage(
         "17_context_parallel",
         "14_data_parallel",
-        "transformer",
-        "13_gpt",
         cpu_processes=2,
         parts=32,  # letters
         together=None,
     ),
-    Stage("18_moe", "13_gpt", "transformer", "18_moe"),
-    Stage(
-        "19_expert_parallel",
-        "18_moe",
-        "transformer",
-        "18_moe",
-        cpu_processes=2,
-        parts=4,  # experts
-    ),
-    Stage(
-        "20_grid",
-        "17_context_parallel",
-        "transformer",
-        "13_gpt",
-        cpu_processes=4,
-        oldest=FSDP,
-        together=2,
-    ),
+    Stage("18_moe", "13_gpt", has_own_curve=True),
+    Stage("19_expert_parallel", "18_moe", cpu_processes=2, parts=4),  # experts
+    Stage("20_grid", "17_context_parallel", cpu_processes=4, oldest=FSDP, together=2),
 ]
 
 BY_NAME = {stage.name: stage for stage in TABLE}
