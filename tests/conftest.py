@@ -138,6 +138,13 @@ def edited(stage, folder, *changes):
     return path
 
 
+def run_edited(stage, data, out, changes, *flags, **options):
+    """Run a stage's script with changes into `out`, and return what came of it."""
+    path = edited(stage, out / "script", *changes)
+    words = ["--data", data, "--out", out, *flags]
+    return run(stage, *words, path=path, **options)
+
+
 def running(word):
     """Return the processes whose command line has `word` in it."""
     found = []

@@ -12,7 +12,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from conftest import call
 from onecurve import ranks
-from tools.bench import benchmark, figures, runs, tables
+from tools.bench import benchmark, figures, tables
 
 
 def test_each_number_of_processes_is_measured_twice_in_turns():
@@ -109,15 +109,6 @@ def test_make_bench_measures_up_to_as_many_processes_as_there_are_cores(
     assert f"Measured on {cpus} CPUs (" in said
     assert written in said.splitlines()[-1]
     assert (tmp_path / "bench_speedup.png").exists() == (cpus > 1)
-
-
-def test_processes_that_fail_are_no_measurement(monkeypatch):
-    """A flag of ARGS counts more than one of the tool's own."""
-    with pytest.raises(SystemExit, match="(?s)^1 processes failed:.*narrow"):
-        benchmark.start(1, {"narrow": [64]}, 1, "")
-    monkeypatch.setenv("ARGS", "--lr -1")
-    with pytest.raises(SystemExit, match="^01_cpu: .*learning rate: -1"):
-        runs.run_stage("01_cpu", (64, 10), "--batch-size 64", None)
 
 
 @pytest.mark.parametrize(

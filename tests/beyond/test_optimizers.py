@@ -7,7 +7,7 @@ import functools
 
 import pytest
 
-from conftest import ADAMW, PARTIAL, assert_close, edited, run, weights
+from conftest import ADAMW, PARTIAL, assert_close, edited, run_edited, weights
 from tools.run.stages import BEYOND, load_file
 
 RATE = "--lr", 0.001  # for AdamW
@@ -21,12 +21,10 @@ BUFFERS = {"norm.running_mean", "norm.running_var", "norm.num_batches_tracked"}
 
 
 def train(stage, data, out, changes, *flags):
-    """Train a changed script in float64; return its path."""
-    path = edited(stage, out / "script", *changes)
-    words = ["--data", data, "--out", out, "--epochs", 2, "--batch-size", 96, *flags]
-    result = run(stage, *words, path=path, float64=True)
+    """Train a changed script in float64."""
+    words = ["--epochs", 2, "--batch-size", 96, *flags]
+    result = run_edited(stage, data, out, changes, *words, float64=True)
     assert result.returncode == 0, result.stderr
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +49,7 @@ def test_adamw(stage, reference, data, tmp_path):
 @pytest.mark.parametrize("stage", ["07_fsdp", "10_hybrid"])
 def test_buffers_are_saved(stage, reference, data, tmp_path):
     """Each rank, or pair, has its own, as in stage 05: those of rank 0 are saved."""
-    path = train(stage, data(PARTIAL), tmp_path, NORM)
+    train(stage, data(PARTIAL), tmp_path, NORM)
     found = weights(tmp_path)
     assert set(found) > BUFFERS
     steps = 2 * -(-PARTIAL[0] // 96)
@@ -60,6 +58,7 @@ def test_buffers_are_saved(stage, reference, data, tmp_path):
     for tensor_name, tensor in found.items():
         difference = (tensor - expected[tensor_name]).abs().max()
         assert difference <= 1e-12, tensor_name
+    path = edited(stage, tmp_path / "script", *NORM)
     model = load_file("changed", path).Net(hidden=128)
     model.load_state_dict(found, strict=True)
 

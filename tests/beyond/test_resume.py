@@ -14,9 +14,8 @@ from conftest import (
     MOMENTUM,
     assert_close,
     assert_identical,
-    edited,
     rows,
-    run,
+    run_edited,
 )
 
 STAGE = "11_resume"
@@ -29,9 +28,8 @@ CASES = [(*PLAIN, 0), ("adamw", 4, True, 1e-12)]  # and how far it may be off
 def begin(data, out, epochs, *flags, name="momentum", changes=(), **options):
     """Run the stage with another optimizer, changed; return how that went."""
     optimizer, rate = OPTIMIZERS[name]
-    path = edited(STAGE, out / "script", optimizer, *changes)
-    words = ["--data", data, "--out", out, "--epochs", epochs, "--lr", rate]
-    return run(STAGE, *words, *flags, path=path, **options)
+    words = ["--epochs", epochs, "--lr", rate, *flags]
+    return run_edited(STAGE, data, out, [optimizer, *changes], *words, **options)
 
 
 def train(*words, **options):

@@ -7,12 +7,11 @@ import signal
 import pytest
 from torch.distributed.checkpoint import FileSystemReader, FileSystemWriter
 
-from conftest import ADAMW, MOMENTUM, assert_close, edited, rows, run
+from conftest import ADAMW, MOMENTUM, assert_close, rows, run_edited
 from tools.run.sample import cut
 
 STAGE = "12_sharded_checkpoint"
 SIZE = 1020, 997  # 510 images on two ranks and 340 on three, the last batch of 30
-FLAGS = ["--batch-size", 66]
 EPOCHS = 3
 OPTIMIZERS = {"momentum": (MOMENTUM, 0.05), "adamw": (ADAMW, 0.001)}
 
@@ -22,9 +21,9 @@ def begin(
 ):
     """Run a stage in float64 with another optimizer, changed; return how that went."""
     optimizer, rate = OPTIMIZERS[name]
-    path = edited(stage, out / "script", optimizer, *changes)
-    words = ["--data", data, "--out", out, "--epochs", epochs, "--lr", rate, *FLAGS]
-    return run(stage, *words, *flags, path=path, float64=True, **options)
+    words = ["--epochs", epochs, "--lr", rate, "--batch-size", 66, *flags]
+    options["float64"] = True
+    return run_edited(stage, data, out, [optimizer, *changes], *words, **options)
 
 
 def train(*words, **options):

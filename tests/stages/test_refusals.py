@@ -6,7 +6,7 @@ import re
 import pytest
 import torch
 
-from conftest import EVEN, edited, run, weights
+from conftest import EVEN, run, weights
 from tools.run.stages import CPU_PROCESSES, MNIST, script
 
 SHARED_BY = {  # how many ranks there are said to be, and who shares a batch of 64
@@ -60,18 +60,6 @@ def test_a_batch_that_cannot_be_shared(stage, data, tmp_path):
     result = run(stage, *flags, processes=0, prepare=prepare, timeout=60)
     refused(result, f"--batch-size must be a multiple of 3 ({sharers})")
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize("stage", ["01_cpu", "04_ddp"])
-def test_a_learners_assert_shows_its_line(stage, data, tmp_path):
-    wrong = "assert images.shape == (64, 1, 28, 28)"
-    line = "        loss = nn.functional.cross_entropy(model(images), labels)\n"
-    path = edited(stage, tmp_path, (line, f"        {wrong}\n{line}"))
-    result = run(stage, "--data", data(EVEN), "--out", tmp_path, path=path)
-    assert result.returncode != 0
-    assert "Traceback" in result.stderr
-    assert f"    {wrong}\n" in result.stderr
-    assert "AssertionError" in result.stderr
 
 
 def test_foreign_checkpoints(trained, data, tmp_path):
