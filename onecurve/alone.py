@@ -67,7 +67,7 @@ def judge(ranks, others):
             return by_weights(ranks, others, weights / share)
         best = min(best, off, key=len)
     if len(best) == len(given):
-        raise_where_losses_differ(ranks, others)
+        raise_where_losses_differ(ranks, others, share)
     weights = fitted({name: given[name] for name in best}, parts)
     details = ["it is no sum of what each rank computes alone"]
     found = None
@@ -218,9 +218,13 @@ def raise_where_weights_differ(weights, others, same):
                 raise Unclear("one process has not all of the ranks' weights")
 
 
-def raise_where_losses_differ(ranks, others):
-    """Raise Unclear where a rank alone computes another loss, so another gradient."""
+def raise_where_losses_differ(ranks, others, share):
+    """Raise Unclear where a rank alone computes another loss, so another gradient.
+
+    That of a pass, of which there are `share` times as many, may be divided by more.
+    """
     for rank, (own, other) in enumerate(zip(ranks, others, strict=True)):
         for ours, alone in zip(own["losses"], other["losses"], strict=False):
-            if abs(ours - alone) > 1e-5 * abs(ours):
+            off = min(abs(ours - alone), abs(ours - share * alone))
+            if off > 1e-5 * abs(ours):
                 raise Unclear(OTHER.format(rank=rank, alone=alone, ours=ours))

@@ -34,6 +34,7 @@ class Steps(Hooks):
         self.since = {}  # the latest step: "past", "unsynced", "clipped" ...: lines
         self.losses = []  # of the backward passes since the latest step
         self.after_pass = []  # what gradients were before and after each, if kept
+        self.forwards = 0  # passes for training since then
         self.sums = []  # of the losses of all samples, or tokens, since then
         self.in_loss = False
         self.stepped = []  # the parameters of the latest step
@@ -119,7 +120,15 @@ class Steps(Hooks):
         self.own.watch(network.parameters())
         if torch.is_grad_enabled() and any(network is one for one in self.wrapped):
             self.since["past"] = self.line()
-        return super().network_call(original, network, *args, **kwargs)
+        result = super().network_call(original, network, *args, **kwargs)
+        if torch.is_grad_enabled() and not self.in_backward:
+            self.forwards += 1
+            self.forward_ends(f"forward{self.steps}-{self.forwards}.pt")
+        return result
+
+    def forward_ends(self, name):
+        """After a pass for training: the script may draw its next batch now."""
+        self.keep(name, generators())
 
     def write_call(self, name, given):
         """Remember where the script exchanges gradients by itself."""
@@ -212,6 +221,7 @@ class Steps(Hooks):
         self.unclipped = {}
         self.since = {}
         self.losses = []
+        self.forwards = 0
         self.sums = []
         self.keep(f"generators{self.steps}.pt", generators())
         if self.steps >= STEPS:

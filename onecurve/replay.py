@@ -16,6 +16,7 @@ class Alone(Merged):
     def __init__(self, log, end, folder, sources):
         super().__init__(log, end, folder, sources)
         self.prepared = []  # networks that have the several ranks' weights
+        self.latest = BEGIN  # of the rank's generators after a pass for training
 
     def network_call(self, original, network, *args, **kwargs):
         """Around a call of the network: it begins with the several ranks' weights."""
@@ -50,6 +51,15 @@ class Alone(Merged):
         path = self.sources[0] / name
         if path.exists():
             set_generators(torch.load(path, weights_only=False))
+
+    def forward_ends(self, name):
+        """After a pass for training: the generators go on as the rank's did.
+
+        Of more passes than the rank's, the last ones go on from where its last ended.
+        """
+        if (self.sources[0] / name).exists():
+            self.latest = name
+        self.go_on_from(self.latest)
 
     def together(self, kept):
         """Return the rank's batch; its generators go on from there."""
