@@ -1,6 +1,7 @@
 """One process without what splits a model: FSDP and tensor parallelism leave it whole.
 
-What FSDP adds to a module is there, and does nothing.
+What FSDP adds to a module is there, and does nothing. Where a script joins no process
+group alone, it is told that it is the only process of one.
 """
 
 import torch
@@ -32,6 +33,17 @@ def itself(tensor, *args, **options):
     return tensor
 
 
+def of_one(answer):
+    """Return a substitute that gives this answer where there is no process group."""
+
+    def substitute(original, *args, **options):
+        if torch.distributed.is_initialized():
+            return original(*args, **options)
+        return answer
+
+    return substitute
+
+
 def install():
     """Put the functions above in place; a DTensor keeps its own."""
     torch.Tensor.full_tensor = itself
@@ -40,3 +52,5 @@ def install():
         replace("torch.distributed.fsdp:fully_shard", whole)
         parallel = "torch.distributed.tensor.parallel"
         replace(f"{parallel}:parallelize_module", whole)
+        replace("torch.distributed:get_world_size", of_one(1))
+        replace("torch.distributed:get_rank", of_one(0))

@@ -8,6 +8,7 @@ FEW = 6  # samples of a stream that may be equal by chance
 SHARED = 0.1  # of a stream
 SPARE = 64  # samples that dealing leaves over, or adds
 ONCE = "a sampler for all of the data, or a part of it for each rank, not both"
+SEEDED = "a generator seeded with seed + rank draws them"
 ALIKE = "order the data set alike on all ranks, by a generator with one seed"
 
 
@@ -89,11 +90,28 @@ def other_samples_shared(seen):
         yield from judge_streams(seen, [epochs[0] for epochs in streams])
         return
     passes = list(seen.training_passes())
+    if not same_rows(passes):
+        yield from batches_shared(passes)
     drawn = any(one["drawn"] for one in seen.of("pass"))
     if not passes or not seen.of("step") or (losses_differ(seen) and not drawn):
         return
     if same_rows(passes):
         yield finding("samples", seen.of("pass")[0]["line"])
+
+
+def batches_shared(passes):
+    """Batches that several ranks draw, in other steps, by generators with one seed.
+
+    Of samples that are drawn again and again, some come to several ranks by chance.
+    """
+    counts = Counter()
+    for of_rank in zip(*passes, strict=True):
+        counts.update({tuple(one["rows"]) for one in of_rank if len(one["rows"]) > 1})
+    twice = sum(count > 1 for count in counts.values())
+    if twice > max(1, SHARED * len(passes)):
+        details = [f"{twice} of {len(passes)} batches are drawn by several ranks"]
+        line = passes[0][0]["line"]
+        yield finding("overlap", line, details, level="LOOK", repair=SEEDED)
 
 
 def judge_streams(seen, epochs):
