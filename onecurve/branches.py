@@ -14,6 +14,7 @@ ALLOWED += ast.Compare, ast.cmpop, ast.BoolOp, ast.boolop, ast.Call, ast.expr_co
 # Decorators of functions for one rank, and the condition under which they are called.
 KEPT = "rank_?(zero|0)|(main|master|primary)_?(process|only|rank)|on_?(main|master)"
 OF_ONE = "0 == rank"
+PRINTS = re.compile(r"(accelerator|fabric)\.print$")  # a library's: on one rank
 DECIDES = "decides"  # in place of a condition, where numbers are compared
 READS = "eval", "train", "state_dict"  # methods that change no weights
 ACTS = "save|step|stop|checkpoint"  # in what is called by a decision
@@ -108,7 +109,9 @@ def parts_of(statement, rest, of_one):
     `rest` is what follows it, and `of_one` are the names of one rank's functions.
     """
     if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
-        return [(OF_ONE, [statement])] if called(statement.value) in of_one else []
+        prints = PRINTS.search(ast.unparse(statement.value.func))
+        kept = prints or called(statement.value) in of_one
+        return [(OF_ONE, [statement])] if kept else []
     if not isinstance(statement, ast.If) or not harmless(statement.test):
         return []
     condition = ast.unparse(statement.test)
