@@ -28,7 +28,7 @@ class Hooks(Optimizers):
         self.wrapped = []  # the modules that DDP wraps
         self.types = {}  # id of a wrapper -> the types of what it wrapped
         self.networks = []  # that were called for training
-        self.sharded = Sharded(log)
+        self.sharded = Sharded(log, self.networks)
         self.gives = None  # what this rank gives to a collective, if it is one number
         self.bent = {}  # results since the latest pass of what is not linear -> names
 

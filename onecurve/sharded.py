@@ -1,4 +1,4 @@
-"""What FSDP shards: the whole weights before, and who saves parts of them."""
+"""What FSDP shards: the whole weights before; and who saves parts of weights."""
 
 from onecurve.events import digest, local_part, tensors_in
 from onecurve.origins import origin
@@ -8,8 +8,9 @@ from onecurve.replace import replace
 class Sharded:
     """Writes the events `shard`, `sharded` and `saved_part` to a log."""
 
-    def __init__(self, log):
+    def __init__(self, log, networks):
         self.log = log
+        self.networks = networks  # that were called for training
         self.parts = {}  # name -> (digest of the whole, parameter, digest of the part)
         self.made = None  # line that has made the latest module
 
@@ -44,18 +45,26 @@ class Sharded:
 
     def save(self, original, obj, *args, **options):
         """Around torch.save."""
-        if self.parts and any(self.is_part(one) for one in tensors_in(obj)):
+        places = self.places()
+        if any(is_part(one, places) for one in tensors_in(obj)):
             self.log.write("saved_part", line=self.log.line())
         return original(obj, *args, **options)
 
-    def is_part(self, tensor):
-        """Return whether a tensor is a part, or the memory of one."""
-        if any(one.is_shard() for one in getattr(tensor, "placements", [])):
-            return True
-        place = tensor.untyped_storage().data_ptr()
-        for _, parameter, _ in self.parts.values():
+    def places(self):
+        """Return where in memory this rank has parts of parameters."""
+        parameters = [parameter for _, parameter, _ in self.parts.values()]
+        for network in self.networks:
+            parameters += network.parameters()
+        places = set()
+        for parameter in parameters:
             own = local_part(parameter)
-            whole = own.numel() == parameter.numel()
-            if place and not whole and own.untyped_storage().data_ptr() == place:
-                return True
-        return False
+            if own.numel() < parameter.numel():
+                places.add(own.untyped_storage().data_ptr())
+        return places - {0}  # of an empty one
+
+
+def is_part(tensor, places):
+    """Return whether a tensor is a part, or is in the memory of one."""
+    if any(one.is_shard() for one in getattr(tensor, "placements", [])):
+        return True
+    return tensor.untyped_storage().data_ptr() in places
