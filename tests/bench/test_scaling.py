@@ -24,18 +24,6 @@ def sent(*words, **options):
     return sum(scaling.sent(*words, **options).values())
 
 
-@pytest.mark.parametrize("number", [2, 3, 4, 8])
-def test_a_ring_sends_what_its_messages_are(number):
-    """Counted message by message: N ranks, N parts, each once round and once more."""
-    size = 0
-    parts = [{rank} for rank in range(number)]  # whose share of part 0 a rank has
-    for _ in range(2 * (number - 1)):
-        size += 2 * SMALL.parameters / number
-        parts = [parts[rank] | parts[rank - 1] for rank in range(number)]
-    assert all(part == set(range(number)) for part in parts)
-    assert sent(SMALL, "DDP", number, TOKENS) == pytest.approx(size)
-
-
 @pytest.mark.parametrize(
     ("stage", "cut", "of_the_formula"),
     [

@@ -94,15 +94,6 @@ def test_two_ranks_have_the_curve_of_one_process(name, exact):
     assert right["printed"].count(f"/{SIZE[1]}\n") == 2
 
 
-@pytest.mark.parametrize("name", ["after_ddp", "after_fsdp"])
-def test_a_batch_that_cannot_be_shared_is_refused(name, data, tmp_path):
-    result, _ = train(name, data, tmp_path / "out", "--accumulate", 3)
-    assert result.returncode != 0
-    assert result.stdout == ""
-    assert set(result.stderr.splitlines()) == {"--batch-size must be a multiple of 6"}
-    assert not (tmp_path / "out").exists()
-
-
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_step_is_that_of_one_whole_batch(name, exact, data):
     """The last step of an epoch too, which has one piece where the others have two."""

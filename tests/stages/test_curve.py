@@ -48,6 +48,7 @@ def test_whole_batches_at_once_give_identical_metrics_and_weights(
 @pytest.mark.parametrize("processes", [2, 4])
 @pytest.mark.parametrize("stage", DISTRIBUTED)
 def test_ranks_give_the_same_in_float64(trained, stage, processes, size, batch):
+    """Of 997 test images, a prime, a sampler that pads would count up to 1,000."""
     out = trained(stage, size, batch, processes, float64=True)
     reference = trained("01_cpu", size, batch, float64=True)
     assert_close(out, reference)

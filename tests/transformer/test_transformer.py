@@ -210,7 +210,7 @@ def test_compare_holds_the_second_curve_to_more_than_rounding_of_float32():
     wrong = {
         "a loss is off by 5.0e-05": [right[0], (0.022173 * (1 - 5e-5), *right[1][1:])],
         "a loss is off by 1.0e-06; float32": [(2.804564 * (1 + 1e-6), 1130, 16320)],
-        "a loss is off by nan": [(float("nan"), 1130, 16320)],
+        "a loss is not a number": [(float("nan"), 1130, 16320)],
         "1 more or fewer letters": [(2.804564, 1131, 16320)],
         "another number of letters": [(2.804564, 1130, 16321)],
     }

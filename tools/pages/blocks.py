@@ -22,23 +22,20 @@ from tools.pages.symptoms import symptoms_by_kind
 from tools.run import diffs
 from tools.run.stages import (
     BEYOND,
-    EVERY,
     OWN,
     ROOT,
     TARGETS,
     TRANSFORMER,
-    folder,
     previous,
     refuse,
     script,
 )
 
-PAGES = ["README.md", "SCALING.md", "SYMPTOMS.md", "exercises/README.md"]
-PAGES += ["transformer/README.md", "beyond/README.md", "beyond/UPSTREAM.md"]
-PAGES += ["beyond/own_script/README.md", "beyond/own_script/PUBLIC.md"]
-PAGES += ["beyond/own_script/DETAILS.md", "beyond/own_script/INSPECT.md"]
-PAGES += ["03_dp/DETAILS.md", "04_ddp/DETAILS.md", "beyond/07_fsdp/DETAILS.md"]
-PAGES += [f"{folder(stage).relative_to(ROOT)}/README.md" for stage in EVERY.values()]
+ROOMS = "", "exercises/", "[0-9]*/", "beyond/**/", "transformer/**/"  # of pages
+PAGES = []
+for room in ROOMS:
+    for page in sorted(ROOT.glob(f"{room}*.md")):
+        PAGES.append(str(page.relative_to(ROOT)))
 PART = re.compile(r"<!-- generated: (.+?) -->\n(.*?)<!-- end -->", re.DOTALL)
 NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e-\d+)?")
 

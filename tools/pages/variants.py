@@ -162,13 +162,14 @@ def variant_stage(name):
 def variants(*words):
     """Return the losses of variants, and before them those of the stages they change.
 
-    A word is a variant, or one with its number of processes: `hsdp=4`.
+    A word is a variant, or one with its number of processes: `hsdp=4`. All are of one
+    curve.
     """
+    is_second = variant_stage(words[0].partition("=")[0]) in TRANSFORMER.values()
     curves = {}
     for word in words:
         name, _, number = word.partition("=")
         stage = variant_stage(name)
-        is_second = stage in TRANSFORMER.values()
         flags = ["--steps", 90] if is_second else []
         processes = CPU_PROCESSES.get(stage)
         if stage not in curves:

@@ -51,39 +51,26 @@ def judge(curve, reference, is_second=False):
     `allowed` returns, and a count may differ by COUNTS of the test images; in the
     second curve, EXACT and no letter.
     """
-    if is_second:
-        return judge_exactly(curve, reference)
     pairs = list(zip(curve, reference, strict=False))
+    counted = "letters" if is_second else "test images"
     if not all(math.isfinite(loss) for loss, _, _ in curve):
         return "DIFFERENT: a loss is not a number", False
     if any(one[2] != other[2] for one, other in pairs):
-        return "DIFFERENT: another number of test images", False
+        return f"DIFFERENT: another number of {counted}", False
     if all(one == other for one, other in pairs):
         return "equal", True
     error = max(abs(one[0] - other[0]) / (abs(other[0]) or 1) for one, other in pairs)
-    images = max(abs(one[1] - other[1]) for one, other in pairs)
+    apart = max(abs(one[1] - other[1]) for one, other in pairs)
     for epoch, (one, other) in enumerate(pairs, start=1):
-        if not math.isclose(one[0], other[0], rel_tol=allowed(epoch)):
+        rounding = EXACT if is_second else allowed(epoch)
+        if not math.isclose(one[0], other[0], rel_tol=rounding):
             text = f"DIFFERENT: a loss is off by {error:.1e}"
+            if is_second:
+                return f"{text}; float32 can do that" if error < 1e-5 else text, False
             return f"{text}; {CAUSES}" if error < SMALL else text, False
-        if abs(one[1] - other[1]) > COUNTS * one[2]:
-            return f"DIFFERENT: {images} more or fewer images are right", False
+        if abs(one[1] - other[1]) > (0 if is_second else COUNTS * one[2]):
+            return f"DIFFERENT: {apart} more or fewer {counted} are right", False
     return f"equal to rounding ({error:.0e})", True
-
-
-def judge_exactly(curve, reference):
-    """Do what `judge` does, for two curves of the transformer."""
-    pairs = list(zip(curve, reference, strict=False))
-    if any(one[2] != other[2] for one, other in pairs):
-        return "DIFFERENT: another number of letters", False
-    error = max(abs(one[0] / other[0] - 1) for one, other in pairs)
-    if not error <= EXACT:  # nor a number
-        text = f"DIFFERENT: a loss is off by {error:.1e}"
-        return f"{text}; float32 can do that" if error < 1e-5 else text, False
-    letters = max(abs(one[1] - other[1]) for one, other in pairs)
-    if letters:
-        return f"DIFFERENT: {letters} more or fewer letters are right", False
-    return f"equal to rounding ({error:.0e})" if error else "equal", True
 
 
 def other_flags(given, expected):
