@@ -86,12 +86,9 @@ def test_a_picture_has_the_speed_up_of_the_most_processes_and_its_range():
     assert (least, most) == (pytest.approx(0.2), pytest.approx(4.5))
 
 
-@pytest.mark.parametrize(
-    ("cpus", "counts", "written"),
-    [(1, [1], "no picture: on one GPU or CPU"), (5, [1, 2, 4], "written: ")],
-)
+@pytest.mark.parametrize(("cpus", "counts"), [(1, [1]), (5, [1, 2, 4])])
 def test_make_bench_measures_up_to_as_many_processes_as_there_are_cores(
-    cpus, counts, written, monkeypatch, tmp_path, capsys
+    cpus, counts, monkeypatch, tmp_path, capsys
 ):
     asked = []
     monkeypatch.setenv("OUT", str(tmp_path))
@@ -105,10 +102,7 @@ def test_make_bench_measures_up_to_as_many_processes_as_there_are_cores(
     result = json.loads((tmp_path / "bench.json").read_text())
     assert result["scaling"] == made_up_cases()
     assert result["machine"]["cpus"] == cpus
-    said = capsys.readouterr().out
-    assert f"Measured on {cpus} CPUs (" in said
-    assert written in said.splitlines()[-1]
-    assert (tmp_path / "bench_speedup.png").exists() == (cpus > 1)
+    assert f"Measured on {cpus} CPUs (" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

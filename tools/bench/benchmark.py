@@ -1,8 +1,8 @@
-"""Measure how fast training is on this machine, and draw it: `make bench`.
+"""Measure how fast training is on this machine: `make bench`.
 
-One thread per process; tables show medians and their spread. Writes runs/bench.json
-with every sample, and runs/bench_speedup.png, or to OUT. GPUS=0,1 or cpu says on what;
-QUICK=1 makes few and short rounds, to try it out.
+One thread per process; the table shows medians and their spread. Writes every sample to
+runs/bench.json, or to OUT. GPUS=0,1 or cpu says on what; QUICK=1 makes few and short
+rounds, to try it out.
 """
 
 import json
@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from onecurve import ranks
-from tools.bench import figures, runs, tables
+from tools.bench import runs, tables
 from tools.run import gpus
 from tools.run.data import shown
 from tools.run.stages import ROOT, refuse
@@ -88,13 +88,6 @@ def main():
     (out / "bench.json").write_text(json.dumps(result, indent=1))
     print(f"\n{tables.measured_on(about)}\n\n{tables.aligned(tables.steps(result))}")
     print(f"\nwritten: {shown(out / 'bench.json')}")
-    if most == 1:
-        print("no picture: on one GPU or CPU, several processes wait for each other")
-        return
-    title = f"{counts[-1]} processes: median and range; below 1 they are slower"
-    picture = out / "bench_speedup.png"
-    figures.draw_speedups(figures.speedups(result), title).savefig(picture, dpi=120)
-    print(f"written: {shown(picture)}")
 
 
 if __name__ == "__main__":
