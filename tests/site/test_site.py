@@ -122,14 +122,14 @@ def test_every_page_fits_a_phone_and_loads_nothing_from_elsewhere(site, page):
 
 
 @pytest.mark.parametrize("name, scheme", part("pages by axe", LOOKED_AT, 3))
-def test_nothing_serious_for_those_who_do_not_see_well(site, page, name, scheme):
+def test_nothing_bars_those_who_do_not_see_well(site, page, name, scheme):
     page.emulate_media(color_scheme=scheme)
     show(page, site / name)
-    serious = []
+    wrong = []
     for found in Axe().run(page).response["violations"]:
-        if found["impact"] in ("serious", "critical"):
-            serious.append((found["id"], found["nodes"][0]["html"]))
-    assert serious == []
+        if found["impact"] != "minor":
+            wrong.append((found["id"], found["nodes"][0]["html"]))
+    assert wrong == []
 
 
 def in_rows(page, selector):

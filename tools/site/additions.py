@@ -91,6 +91,8 @@ Choose, and see for each way to cut how long a step takes, the share of it in wh
 compute (from no overlap to full), and what fills a GPU: state (blue), the activations
 that checkpointing keeps, and all of them (gray). The red line is at 141 GB.
 """
+ASIDES = {"sidebar-drawer": "Pages", "toc-drawer": "On this page"}
+SKIP = re.compile(r'<a class="skip-to-content.*?</a>', re.DOTALL)
 NAME = re.compile(r"[A-Za-z]+_\w+|[A-Z][a-z]+[A-Z]\w+")  # set_epoch, DataParallel
 DESCRIPTION = 155  # letters, at most, that a search engine shows
 
@@ -264,6 +266,15 @@ def mend(path):
     """Mend a page for a keyboard, a screen reader and a search; show no local path."""
     text = path.read_text()
     text = text.replace('role="heading">', 'role="heading" aria-level="2">')
+    for name, label in ASIDES.items():
+        text = text.replace(
+            f'<aside class="{name}', f'<aside aria-label="{label}" class="{name}'
+        )
+    skip = SKIP.search(text)
+    if skip and '<nav class="top"' in text:  # the first page's, which comes first
+        text = text.replace(skip[0], "").replace(
+            '<nav class="top"', f'{skip[0]}<nav class="top"'
+        )
     text = INDEXED.sub(r'<section id="\3">\2\1"', text)
     text = text.replace(f"{ROOT}/", "").replace(str(ROOT), "(where you cloned it)")
     path.write_text(text.replace("<pre>", '<pre tabindex="0">'))  # it may scroll
