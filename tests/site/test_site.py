@@ -205,6 +205,31 @@ def losses_of(run):
     return losses + ["–"] * (3 - len(losses))
 
 
+SEEN = """() => {
+  const { x, y, height } = document.activeElement.getBoundingClientRect();
+  const top = document.elementFromPoint(x + 8, y + height / 2);
+  return document.activeElement.contains(top) || top?.contains(document.activeElement);
+}"""
+
+
+@pytest.mark.parametrize(
+    "name, width", [("index.html", 1024), ("tools/site/playground.html", 390)]
+)
+def test_what_sticks_does_not_cover_what_has_the_focus(site, page, name, width):
+    page.set_viewport_size({"width": width, "height": 760})
+    show(page, site / name)
+    page.add_style_tag(content="html { scroll-behavior: auto !important; }")
+    page.locator(":is(.hero, .play) [role=switch]").last.focus()
+    switches = 0
+    for _ in range(30):
+        page.keyboard.press("Shift+Tab")
+        page.wait_for_timeout(20)
+        if page.evaluate("document.activeElement.role === 'switch'"):
+            switches += 1
+            assert page.evaluate(SEEN), page.evaluate("document.activeElement.value")
+    assert switches >= 6
+
+
 @pytest.mark.parametrize("motion", ["reduce", "no-preference"])
 def test_the_front_pages_curve_is_what_the_last_switch_did(site, page, motion):
     """Whichever was flipped before. With reduced motion it is there at once."""
