@@ -84,7 +84,7 @@ function judge(rows, others) {
       return `DIFFERENT: a loss is off by ${number(error, 1)}` +
         (error < data.small ? `; ${data.causes}` : "");
     if (images[n] > data.counts * TESTED)
-      return `DIFFERENT: ${many} more or fewer images are right`;
+      return `DIFFERENT: ${many} more or fewer test images are right`;
   }
   return `equal to rounding (${number(error, 0)})`;
 }
