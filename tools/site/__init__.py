@@ -7,5 +7,5 @@ card        what is shown beside a link to a page
 playground  the page on which stage 4 trains in the browser: `make playground`
 learn, notebooks, playground, side_by_side  four pages that only the site needs
 
-It imports from pages, lab and run.
+It imports from pages, bench, lab and run.
 """
