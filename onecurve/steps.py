@@ -206,7 +206,7 @@ def is_broadcast(seen, rank):
 
 def evaluated_network(seen):
     """Ranks that evaluate networks with different weights, or buffers: statistics."""
-    for each in seen.together("pass", lambda one: not (one["training"] or one["grad"])):
+    for each in evaluated_together(seen):
         first = each[0]
         if any(one["line"] != first["line"] for one in each):
             return  # the ranks evaluate other networks, or one rank more of them
@@ -219,6 +219,28 @@ def evaluated_network(seen):
             yield finding("buffers", first["line"], name=buffers)
         if weights or buffers:
             return
+
+
+def evaluated_together(seen):
+    """Yield tuples: passes of the same evaluation, one of each rank.
+
+    Between two evaluations ranks take steps or call collectives. A rank may have more
+    samples than another in one, and so more passes: of those, the first is looked at.
+    """
+    evaluations = []
+    for events in seen.events:
+        passes = {}
+        before = 0
+        for event in events:
+            before += event["kind"] == "step" or event.get("whole", False)
+            if event["kind"] == "pass" and not (event["training"] or event["grad"]):
+                passes.setdefault(before, []).append(event)
+        evaluations.append(passes)
+    for before in sorted(set.intersection(*map(set, evaluations))):
+        together = [passes[before] for passes in evaluations]
+        if len({len(passes) for passes in together}) > 1:
+            together = [passes[:1] for passes in together]
+        yield from zip(*together, strict=True)
 
 
 def differing(seen, kind, passes):
