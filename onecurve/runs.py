@@ -19,6 +19,7 @@ EXCHANGED = "onecurve.gradients:exchanged"
 COMPARE = "onecurve.gradients:compare"
 COMPARE_ALONE = "onecurve.alone:compare"
 IN_DOUBLE = "in float64"
+NOTHING = Seen([[]])  # of one rank
 
 
 class Command(NamedTuple):
@@ -53,6 +54,7 @@ class Comparison:
     of_whole: bool = False  # so, on several ranks, whose models are not split
     why: str | None = None  # they could not be compared with one rank's, or no more
     findings: list = field(default_factory=list)
+    runs: dict = field(default_factory=dict)  # {kind: Seen} of those in float64
 
 
 @dataclass
@@ -119,9 +121,13 @@ def last_line(text):
     return (text.strip().splitlines() or [""])[-1]
 
 
-def run_exactly(command, kind, folder):
-    """Run the script in float64; return why that tells nothing, or None."""
+def run_exactly(command, kind, folder, told):
+    """Run the script in float64; return why that tells nothing, or None.
+
+    A Comparison is `told` what was seen.
+    """
     result, seen = run_kind(command, kind, folder)
+    told.runs[kind] = seen
     for event in seen.of("cannot_tell"):
         return event["why"]
     errors = [error for error, _ in result.errors.values()]
@@ -141,13 +147,13 @@ def compare_gradients(command, folder, seen):
     `seen` is the Seen of the run as it is.
     """
     told = Comparison()
-    told.why = run_exactly(command, "several", folder)
+    told.why = run_exactly(command, "several", folder, told)
     if told.why and told.why.startswith(IN_DOUBLE):
         # a library asks for a type of its own: compare roughly
         told.rough = told.why
         command = command._replace(double=False)
         shutil.rmtree(folder / "several")
-        told.why = run_exactly(command, "several", folder)
+        told.why = run_exactly(command, "several", folder, told)
     if told.why:
         return told
     own = sorted((folder / "several").glob("steps*"))
@@ -159,7 +165,7 @@ def compare_gradients(command, folder, seen):
         told.why = "they are not exchanged"
         return told
     differ = None
-    told.why = run_exactly(command, "one", folder)
+    told.why = run_exactly(command, "one", folder, told)
     if not told.why:
         one = folder / "one" / "steps0"
         told.equal, differ, told.why = ranks.call(COMPARE, own[0], one, command.ranks)
@@ -185,7 +191,7 @@ def compare_alone(command, folder, several, told):
     numbers = range(command.ranks)
     for kind in "alone", "split", "whole":  # the latter where one rank alone fails
         kinds = ["whole"] if kind == "whole" else [f"{kind}{one}" for one in numbers]
-        if not any(run_exactly(command, one, folder) for one in kinds):
+        if not any(run_exactly(command, one, folder, told) for one in kinds):
             break
     else:
         return None
@@ -222,20 +228,19 @@ def inspect(command, folder):
     if command.ranks == 1:
         return Inspection(seen, found)
     told = compare_gradients(command, folder, seen)
-    found += differ_by_world(command, folder, told)
+    found += differ_by_world(told)
     return Inspection(seen, name_what_follows(told.findings + found), told)
 
 
-def differ_by_world(command, folder, told):
-    """Return Findings of what depends on the number of ranks, beside a Comparison."""
-    several = Seen(read_ranks(folder / "several", command.ranks))
-    one = Seen(read_ranks(folder / "one", 1))
-    others = [one]
-    if not told.equal:  # then each rank's work was done by one process
-        names = [f"alone{rank}" for rank in range(command.ranks)]
-        others = [Seen(read_ranks(folder / name, 1)) for name in names]
+def differ_by_world(told):
+    """Return Findings of what depends on the number of ranks, by a Comparison."""
+    several = told.runs["several"]
+    one = told.runs.get("one", NOTHING)
+    alone = [seen for kind, seen in told.runs.items() if kind.startswith("alone")]
     found = [*steps.rates_by_world(several, one)]
-    found += steps.length_by_world(several, [one, *others])
-    known = told.equal or (0 if told.of_whole else told.alone)
-    found += printed.numbers_by_world(several, others, known) if known else []
+    found += steps.length_by_world(several, [one, *alone])
+    if told.equal:
+        found += printed.numbers_by_world(several, [one], told.equal)
+    elif told.alone and not told.of_whole and len(alone) == len(several.ranks):
+        found += printed.numbers_by_world(several, alone, told.alone)
     return found
