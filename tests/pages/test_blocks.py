@@ -15,7 +15,6 @@ from tools.run import diffs, ideas
 from tools.run.stages import EVERY, OWN, STAGES, TRANSFORMER, script
 
 PAIRS = [*diffs.EXPLAINED, *pairwise(OWN)]  # the diffs that pages explain
-PIPELINES = "06_model_parallel", "09_pipeline"
 
 
 def parts():
@@ -165,16 +164,3 @@ def test_stale_parts_are_noticed():
     assert not blocks.same(start + "loss 0.436164", start + "loss 0.446164")
     assert not blocks.same(start + "test 876/1000", start + "test 896/1000")
     assert not blocks.same(start, start.replace("3", "4"))
-
-
-def test_the_page_of_the_pipeline_compares_lines_of_both_scripts():
-    page = (ROOT / "beyond/09_pipeline/README.md").read_text()
-    table = page.partition("| stage 6 | here |")[2].partition("\n\n")[0]
-    compared = 0
-    for row in table.splitlines()[2:]:
-        columns = row.split("|")[1:3]
-        for stage, column in zip(PIPELINES, columns, strict=True):
-            for code in re.findall("`(.+?)`", column):
-                assert code in script(stage).read_text(), (stage, code)
-                compared += 1
-    assert compared == 10
