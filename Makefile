@@ -206,6 +206,7 @@ lint docs outcomes lock mutants compat: $(DEV)  ## see CONTRIBUTING.md
 lint:
 	@$(BIN)ruff check . && $(BIN)ruff format --check .
 	@$(BIN)lint-imports --no-logo --no-cache
+	@$(BIN)shellcheck tools/run/slurm.sh tests/cluster/up.sh .ci/run
 docs:
 	@for script in 0*/mnist.py beyond/[01]*/mnist.py transformer/*/gpt.py; do \
 	  echo "$$(basename $$(dirname $$script)) $$(git hash-object $$script)"; \
