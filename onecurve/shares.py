@@ -1,6 +1,6 @@
 """Rules: which samples a rank takes, in which order, and which random numbers."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 
 from onecurve.findings import finding
 
@@ -102,14 +102,21 @@ def other_samples_shared(seen):
 def batches_shared(passes):
     """Batches that several ranks draw, in other steps, by generators with one seed.
 
-    Of samples that are drawn again and again, some come to several ranks by chance.
+    In the same step they may be meant, where ranks share a model. Of samples that are
+    drawn again and again, some come to several ranks by chance.
     """
-    counts = Counter()
-    for of_rank in zip(*passes, strict=True):
-        counts.update({tuple(one["rows"]) for one in of_rank if len(one["rows"]) > 1})
-    twice = sum(count > 1 for count in counts.values())
+    places = defaultdict(set)
+    for step, each in enumerate(passes):
+        for rank, one in enumerate(each):
+            if len(one["rows"]) > 1:
+                places[tuple(one["rows"])].add((rank, step))
+    twice = 0
+    for found in places.values():
+        ranks, steps = map(set, zip(*found, strict=True))
+        twice += len(ranks) > 1 and len(steps) > 1
     if twice > max(1, SHARED * len(passes)):
-        details = [f"{twice} of {len(passes)} batches are drawn by several ranks"]
+        told = f"{twice} of {len(passes)} batches are drawn by several ranks"
+        details = [f"{told}, each in a step of its own"]
         line = passes[0][0]["line"]
         yield finding("overlap", line, details, level="LOOK", repair=SEEDED)
 
