@@ -3,7 +3,7 @@
     python tests/judge/rate.py REPORTS [CASE...] [--held-back]
 
 Writes the report on each script into the folder REPORTS, below its key; those that are
-there already stay. Somebody reads them, and writes into graded.json what the report
+there already stay. Somebody reads them, and writes into a graded*.json what the report
 says: `right` if a finding has a line of the key and states a cause that it accepts, as
 a LOOK may, `vague` if it only points to it, `missed`, or `false ok` if it calls ok what
 the key says that it must not.

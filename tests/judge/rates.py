@@ -1,8 +1,8 @@
 """Print how much of its cases the judge names, by what is graded: a Markdown table.
 
 The cases of graded.json are graded again whenever a rule changes. Those of
-graded_new.json were graded once, by the rules as they were before anybody had seen
-what is said of them.
+graded_new.json and graded_unseen.json were graded once, by the rules as they were
+before anybody had seen what is said of them.
 """
 
 import json
@@ -20,6 +20,7 @@ SETS = {  # what is graded, which of it, and what the table calls it
         True: "the same six, mistakes that were looked at last",
     },
     "graded_new.json": {True: "five kinds that came after the rules, graded once"},
+    "graded_unseen.json": {True: "unseen: five more kinds, later still, graded once"},
 }
 HEADINGS = ["", "versions", "right cause", "at a line of the key", *GRADES[1:]]
 

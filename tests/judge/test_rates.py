@@ -13,8 +13,11 @@ from rate import found_in, report_on
 from rates import GRADES, at_its_line, graded
 from read_keys import CASES, read
 
-GRADED = graded("graded.json")
-NEW = sorted(graded("graded_new.json"))
+FIRST = graded("graded.json")
+UNSEEN = graded("graded_unseen.json")
+GRADED = {**FIRST, **UNSEEN}
+LATER = sorted([*graded("graded_new.json"), *UNSEEN])
+LATER.remove("distill")  # its average has other buffers on each rank, as was found
 SCRIPTS = {}
 for case in sorted(GRADED):
     SCRIPTS[f"{case}: right"] = (CASES / case / "train.py").read_text()
@@ -32,9 +35,8 @@ def sources(name):
     return [SCRIPTS[name], json.dumps(noted(name)), ROOT / "onecurve"]
 
 
-@pytest.mark.parametrize("grades", [GRADED, graded("graded_new.json")])
-def test_each_version_of_a_case_is_graded(grades):
-    for case, facts in grades.items():
+def test_each_version_of_a_case_is_graded():
+    for case, facts in {**GRADED, **graded("graded_new.json")}.items():
         mistakes = [version.mistake for version in read(case)]
         assert list(facts) == ["right", *mistakes]
         assert {facts[mistake]["grade"] for mistake in mistakes} <= set(GRADES)
@@ -53,17 +55,30 @@ def test_a_finding_is_at_a_line_of_the_key_or_is_not():
     assert not at_its_line(version, ["ERROR y train.py:1", "LOOK z"])
 
 
+def without_line(found):
+    """Return a finding without its last word, the line."""
+    return found.rpartition(" ")[0]
+
+
 @pytest.mark.parametrize("name", part("cases of the judge", SCRIPTS, 34, sources))
 def test_the_judge_says_what_was_graded(name):
-    assert found_in(report_on(SCRIPTS[name])) == noted(name)["found"]
+    found = found_in(report_on(SCRIPTS[name]))
+    case, _, _ = name.partition(": ")
+    if case in FIRST:
+        assert found == noted(name)["found"]
+        return
+    # graded once: what was wrongly said, of the right script too, may be mended since
+    said_of_right = [without_line(one) for one in GRADED[case]["right"]["found"]]
+    for one in noted(name)["found"]:
+        assert one in found or without_line(one) in said_of_right
 
 
-@pytest.mark.parametrize("name", part("right scripts of later cases", NEW, 3))
+@pytest.mark.parametrize("name", part("right scripts of later cases", LATER, 3))
 def test_a_right_script_of_the_later_cases_has_no_error(name):
     report = report_on((CASES / name / "train.py").read_text())
     assert report.endswith("exit status 0\n"), report
 
 
 def test_no_right_script_of_the_first_six_has_an_error():
-    found = [line for facts in GRADED.values() for line in facts["right"]["found"]]
+    found = [line for facts in FIRST.values() for line in facts["right"]["found"]]
     assert [line for line in found if line.startswith("ERROR")] == []
