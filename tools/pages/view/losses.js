@@ -88,7 +88,7 @@ function chart(lines, ends, width = 300, rows = EPOCHS) {
   const above = drawing({ ...shared, title: "the loss", place: 1,
     down: loss => 1 - loss / most, ticks: LOSSES.filter(loss => loss < most) });
   const range = Math.log(TOP / FLOOR);
-  const below = drawing({ ...shared, title: "how far it is off", place: 2,
+  const below = drawing({ ...shared, title: "its distance", place: 2,
     down: off => Math.log(TOP / Math.max(off, FLOOR)) / range, ticks: DISTANCES,
     bands: true });
   return element("div", "chart", above + below);
