@@ -234,8 +234,9 @@ class Hooks(Optimizers):
     def write_call(self, name, given):
         """Write the event for a collective, and one where it cuts off a gradient."""
         super().write_call(name, given)
-        if any(has_gaps(one) for one in tensors_in(list(given.values()))):
-            self.log.found("gaps", name=name)
+        tensors = tensors_in(list(given.values()))
+        if "object" not in name and any(has_gaps(one) for one in tensors):
+            self.log.found("gaps", name=name)  # objects are pickled, gaps and all
         tensor = given.get("tensor", given.get("input_tensor"))
         is_number = isinstance(tensor, torch.Tensor) and tensor.numel() == 1
         self.gives = tensor.detach().item() if is_number else None
