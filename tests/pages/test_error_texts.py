@@ -21,7 +21,7 @@ from conftest import ROOT
 PAGES = "*.md", "0*/*.md", "beyond/**/*.md", "exercises/*.md"
 UNWRITTEN = r"(?ms)^(<!-- generated: | *```).*?^(<!-- end -->| *```$)"
 COMMAND = re.compile(
-    r"[-.<]|(make|python|sudo|sbatch|scontrol|ps|py-spy|diff) |[A-Z_]+="
+    r"[-.<]|(make|time|python|sudo|sbatch|scontrol|ps|py-spy|diff) |[A-Z_]+="
 )
 PREFIX = re.compile(r"^(\w+Error|error|CUDA error): ")
 PLACEHOLDER = re.compile(
