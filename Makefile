@@ -78,7 +78,7 @@ help-variables:
 #: ROSTER=FILE  for room: all names, one a line, to see who is silent
 #: LAST=1       for try: the run that the last check has judged, once more
 #: SCRIPT=train.py  for inspect; NPROC=3 ranks, ARGS="..." its flags
-#: TRACK=half_day  or day, transformer: for exercise, then its next ones; handouts
+#: TRACK=half_day  or day, transformer: for exercise, then the next; handouts
 #: WHO=Ada      for check, doctor, exercises: your name for the instructor
 #: OMP_NUM_THREADS=4  threads of each process; not given: 1
 #: PYTHON=...   the Python to make .venv with, 3.10 or newer
