@@ -15,6 +15,7 @@ FOLLOWS = {
     "other_type": {"weights", "clip", "evaluated_weights", "by_world"},
     "exchange": {"weights", "clip", "gradient", "buffers", "evaluated_weights"},
     "weights": {"gradient", "evaluated_weights"},
+    "clip": {"gradient"},
     "gradient": {"added"},
     "evaluated": {"by_world"},
     "means": {"by_world"},

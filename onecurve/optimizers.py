@@ -91,7 +91,7 @@ class Optimizers(Loaders):
         super().install()
         register_optimizer_step_pre_hook(self.before_step)
         register_optimizer_step_post_hook(self.after_step)
-        for name in "clip_grad_norm_", "clip_grad_value_":
+        for name in "clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_":
             replace(f"torch.nn.utils:{name}", self.clip)
         schedulers = "torch.optim.lr_scheduler"
         replace(f"{schedulers}:LRScheduler.__init__", self.made)
@@ -138,10 +138,12 @@ class Optimizers(Loaders):
         """Around the clipping of gradients."""
         if self.scaled:
             self.log.found("scaled", f"the loss is scaled at {self.scaled}")
-        norm = original(*args, **options)
-        if type(norm) is torch.Tensor:  # not a DTensor
+        result = original(*args, **options)
+        given = signature(original).bind(*args, **options).arguments
+        norm = given.get("total_norm", result)
+        if type(norm) in (torch.Tensor, float):  # a DTensor's is that of all ranks
             self.log.write("clip", line=self.line(), norm=float(norm))
-        return norm
+        return result
 
     def made(self, original, one, *args, **options):
         """Around the constructor of an optimizer or a scheduler."""

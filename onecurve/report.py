@@ -113,7 +113,9 @@ def samples(seen, names):
         taken = sum(len(epoch["indices"]) for epoch in epochs)
         count = len(set().union(*(epoch["indices"] for epoch in epochs)))
         twice = taken - count or "none"
-        lines.append(f"{count} samples an epoch, {twice} of them twice")
+        size = epochs[0]["size"]
+        some = f"{count} of {size}" if count < size else count
+        lines.append(f"{some} samples an epoch, {twice} of them twice")
     orders = {}
     for epoch in seen.readings(0, True):
         if epoch["indices"]:
