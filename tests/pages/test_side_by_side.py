@@ -141,7 +141,7 @@ def test_a_switch_asks_first_then_shows_what_happened(page):
     told = page.locator(".outcome").inner_text()
     for words in "it crashes", "the curve moves", *LOSSES, "make exercise E=06":
         assert words in told
-    assert "how far it is off" in page.locator(".outcome .chart").inner_html()
+    assert "its distance" in page.locator(".outcome .chart").inner_html()
     assert page.evaluate("location.hash") == "#04_ddp.8&off=set_epoch"
     page.reload()
     assert LOSSES[1] in page.locator(".outcome").inner_text()  # the link has it all
