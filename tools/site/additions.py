@@ -275,6 +275,8 @@ def mend(path):
         text = text.replace(skip[0], "").replace(
             '<nav class="top"', f'{skip[0]}<nav class="top"'
         )
+    found = '<div id="search-results">'
+    text = text.replace(found, f"<h1>Search</h1>{found}")
     text = INDEXED.sub(r'<section id="\3">\2\1"', text)
     text = text.replace(f"{ROOT}/", "").replace(str(ROOT), "(where you cloned it)")
     path.write_text(text.replace("<pre>", '<pre tabindex="0">'))  # it may scroll
