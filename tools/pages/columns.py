@@ -131,7 +131,8 @@ def colored(signs):
 def cell(side, kind, row, index, line, marks):
     """Return the Cell of a script's line `index`, from 0."""
     indent = len(line) - len(line.lstrip())
-    return Cell(side, kind, row, index + 1, indent + 2, marked(line, marks))
+    text = marked(line, marks).replace("(", Markup("(<wbr>"))  # may break there
+    return Cell(side, kind, row, index + 1, indent + 2, text)
 
 
 def cells(old, new, opcodes):
