@@ -39,6 +39,7 @@ LOOKED_AT = [  # one page of each kind
     ("tools/site/side_by_side.html", "dark"),
     ("SCALING.html", "light"),
     ("transformer/README.html", "dark"),
+    ("search.html", "light"),
 ]
 
 
@@ -187,6 +188,24 @@ def test_the_first_screen_has_lines_switches_and_the_curve(site, page, width, he
         assert (top, bottom - top <= 120) == (0, True)
 
 
+OVER = """y => {  // what stands where the curve should, but for it
+  scrollTo({ top: y, behavior: "instant" });
+  const { bottom } = document.querySelector(".hero .curve").getBoundingClientRect();
+  const rows = Array.from({ length: bottom }, (_, n) => n);
+  const shown = rows.map(row => document.elementFromPoint(40, row));
+  return shown.filter(one => !one.closest(".curve")).map(one => one.textContent);
+}"""
+
+
+@pytest.mark.parametrize("width, height", SIZES[1:])
+def test_nothing_shows_in_a_slit_above_what_sticks(site, page, width, height):
+    page.set_viewport_size({"width": width, "height": height})
+    show(page, site / "index.html")
+    top, bottom = page.locator(".hero .block").evaluate(BOX)
+    for at in range(int(top), int(bottom) - 150, 7):
+        assert page.evaluate(OVER, at) == []
+
+
 def test_one_guesses_first_and_the_focus_stays_on_what_is_told(site, page):
     show(page, site / "index.html")
     curve = page.locator("aside.curve")
@@ -271,6 +290,9 @@ def test_a_run_that_hangs_ends_where_it_ended(site, page):
     page.evaluate("fillHero(hero, DIFFS.switches['04_ddp/barrier'])")
     assert page.inner_text(".hero .title") == "It hangs in epoch 2"
     assert page.locator(".hero .end").count() == 1
+    name = "04_ddp/init_process_group on rank 0"  # no step of it was recorded
+    page.evaluate("name => fillHero(hero, DIFFS.switches[name])", name)
+    assert page.inner_text(".hero .title") == "It crashes before epoch 1"
 
 
 def test_the_tools_look_as_the_site_and_have_its_theme(site, page):

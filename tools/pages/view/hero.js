@@ -59,8 +59,8 @@ function lossChart(box, run, points) {
     `<g class="${kind}"><polyline points="${path(points)}"/></g>`);
   if (run.kind === "crashes" || run.kind === "hangs") {
     const [at, loss] = points.at(-1) || [0, ghost[0][1]];
-    parts.push(`<g class="end" transform="translate(${x(at)} ${y(loss)})">
-      <circle r="10"/><path d="${run.kind === "crashes" ? "M-4-4L4 4M4-4L-4 4"
+    parts.push(`<g class="end" transform="translate(${x(at)} ${y(loss)}) scale(${
+      box.isSmall ? .6 : 1})"><circle r="10"/><path d="${run.kind === "crashes" ? "M-4-4L4 4M4-4L-4 4"
       : "M-3-5V5M3-5V5"}"/></g>`);
   }
   if (!box.isSmall) parts.push(...legend(box, run), ...lens(box, ghost, points, kind));
@@ -80,19 +80,19 @@ function legend(box, run) {
 
 // The first third of the last epoch, larger.
 function lens(box, ghost, points, kind) {
-  const from = LAST - 1, to = from + 1 / 3, low = .2, high = .8;
+  const from = LAST - 1, to = from + 1 / 3;
   const [width, height, top] = [200, 62, 46];
   const left = box.width - width;
-  const part = all => all.filter(([at]) => at > from && at <= to)
-    .map(([at, loss]) => {
-      const down = (high - Math.min(Math.max(loss, low), high)) / (high - low);
-      return `${left + 6 + (width - 12) * (at - from) / (to - from)},${
-        top + 5 + (height - 10) * down}`;
-    }).join(" ");
+  const near = all => all.filter(([at]) => at > from && at <= to);
+  const losses = near([...ghost, ...points]).map(([, loss]) => loss);
+  const low = Math.min(...losses), high = Math.max(...losses);
+  const part = all => near(all).map(([at, loss]) =>
+    `${left + 6 + (width - 12) * (at - from) / (to - from)},${
+      top + 5 + (height - 10) * (high - loss) / (high - low)}`).join(" ");
   return [`<rect class="lens" x="${left}" y="${top}" width="${width}"
     height="${height}" rx="5"/>`,
     text("soft scale", left - 8, top + 26, "epoch 3,"),
-    text("soft scale", left - 8, top + 42, "its first 21 steps"),
+    text("soft scale", left - 8, top + 42, "its first third"),
     `<g class="ghost"><polyline points="${part(ghost)}"/></g>
     <g class="${kind}"><polyline points="${part(points)}"/></g>`];
 }
@@ -106,7 +106,7 @@ function distanceChart(box, run, offs) {
   const parts = [
     `<path class="bug" d="${start}${edge}V0H${x(0)}Z"/>`,
     `<path class="rounding" d="${start}${edge}V${box.height}H${x(0)}Z"/>`,
-    text("bad", x(0) + 8, 15, box.isSmall ? "bug" : "a bug"),
+    text("bad", box.isSmall ? x(.5) + 5 : x(0) + 8, 15, box.isSmall ? "bug" : "a bug"),
     text("good", x(0) + 8, box.height - 6, box.isSmall ? "" : "rounding")];
   if (box.left) {
     parts.push(text("title", 0, 12, "distance"), text("soft", 0, 27, "from the"),
@@ -125,7 +125,7 @@ function distanceChart(box, run, offs) {
     const times = Math.round(distance(run.curve[n][0],
       DIFFS.right["01_cpu"]["1"][n][0]) / allowed(n + 1));
     if (isFar && !box.isSmall) parts.push(text("bad", at + 9, y(off) + 4,
-      `${times.toLocaleString("en")} × too far`));
+      `${times.toLocaleString("en")} ×${n < LAST - 1 ? " too far" : ""}`));
   }
   return drawn(box, "how far each epoch is from the right loss", parts.join("") );
 }
@@ -165,9 +165,9 @@ function fillHero(hero, one) {
   const runs = runsOf(one), run = runs["2"];
   const title = one ? verdictOf(one, run.kind) : "One curve";
   const isEarly = run.kind === "crashes" || run.kind === "hangs";
-  const where = isEarly ? ` in epoch ${run.curve.length + 1}` : "";
+  const where = run.steps.length ? `in epoch ${run.curve.length + 1}` : "before epoch 1";
   const head = hero.querySelector(".title");
-  head.textContent = title + where;
+  head.textContent = isEarly ? `${title} ${where}` : title;
   head.className = `title ${run.kind}`;
   const figure = hero.querySelector(".figure");
   const [from, to] = [shown.points, pointsOf(run)];
