@@ -131,8 +131,8 @@ class Hooks(Optimizers):
         self.learn_names(network)
         if torch.is_grad_enabled():
             self.training_begins(network)
-        else:
-            self.evaluations += 1
+        elif self.end:
+            self.end.note_evaluation()
         before = generator_states()
         drawn = changed(self.states or before, before)
         if drawn and torch.is_grad_enabled():

@@ -82,7 +82,6 @@ class Optimizers(Loaders):
         self.optimizer_line = None  # that has made the latest one
         self.stepping = 0  # an optimizer may call the step of another
         self.scheduled = 0  # steps of schedulers
-        self.evaluations = 0  # passes of networks without gradients
         self.scaled = None  # line that has scaled a loss, until gradients no more are
         self.has_state = set()  # of "optimizer" and "scheduler": what a run goes on by
 
@@ -211,6 +210,7 @@ class Optimizers(Loaders):
         self.log.write("step", line=self.line(), **facts, **self.step_facts())
         self.samples = 0
         self.states = generator_states()
-        most = MOST_STEPS if self.evaluations else FURTHEST
-        if self.end and self.steps >= most:
-            self.finish()
+        if self.end:
+            most = MOST_STEPS if self.end.has_evaluated() else FURTHEST
+            if self.steps >= most:
+                self.finish()

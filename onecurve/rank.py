@@ -58,6 +58,14 @@ class Ending:
         self.rank = rank
         self.ranks = ranks
 
+    def note_evaluation(self):
+        """Let all ranks know that one has evaluated; mostly rank 0 does it alone."""
+        (self.folder / "evaluated").mkdir(exist_ok=True)
+
+    def has_evaluated(self):
+        """Return whether a rank has evaluated, so that all end after the same step."""
+        return (self.folder / "evaluated").exists()
+
     def __call__(self):
         """End this process; the script is not asked."""
         (self.folder / f"enough{self.rank}").mkdir(exist_ok=True)
