@@ -15,6 +15,10 @@ for (const block of document.querySelectorAll(".highlight pre")) {
   block.parentElement.append(button);
 }
 
+// What scrolls sideways does so by keys, too.
+const wide = document.querySelectorAll("article :is(table, .table-wrapper)");
+for (const one of wide) if (one.scrollWidth > one.clientWidth) one.tabIndex = 0;
+
 if (location.pathname.endsWith("/SYMPTOMS.html")) {
   const rows = [...document.querySelectorAll("article tbody tr")];
   const label = document.createElement("label");
