@@ -11,6 +11,7 @@ import pytest
 
 from conftest import EVEN, ROOT, call, rows, running, start, wait_for
 from tools.run.launch import run_lock
+from tools.run.results import HEADS
 from tools.run.stages import script
 
 LONG = 5000  # epochs: more than a test waits for
@@ -145,7 +146,7 @@ def test_the_ranks_end_with_what_started_them(names, how, family, tmp_path):
 
 
 def test_a_second_run_into_a_folder_is_refused(tmp_path):
-    (tmp_path / "metrics.csv").touch()
+    (tmp_path / "metrics.csv").write_text(HEADS[0])
     with run_lock(tmp_path):
         result = call(["make", "cpu", "EPOCHS=1", f"OUT={tmp_path}"])
     line = f"another run writes to {tmp_path}: name another folder, OUT=DIR\n"

@@ -108,6 +108,26 @@ def test_what_an_earlier_run_has_left_is_put_aside(tmp_path):
         assert (out / "before" / name).read_bytes() == first[name]
 
 
+FOREIGN = {
+    "cpu": "model.pth",
+    "ddp": "metrics.csv",
+    "sharded_checkpoint": "checkpoints",
+}
+
+
+@pytest.mark.parametrize("target", FOREIGN)
+def test_files_of_others_are_refused(target, tmp_path):
+    path = tmp_path / FOREIGN[target]
+    path.write_text("precious")
+    plan = make_plan(EVERY[target], {"OUT": str(tmp_path)})
+    line = f"^{path} is of no run, which would replace it: name another folder, OUT="
+    with pytest.raises(SystemExit, match=line):
+        launch.check([plan])
+    assert [path.name for path in tmp_path.iterdir()] == [FOREIGN[target]]
+    (tmp_path / "metrics.csv").write_text(results.HEADS[0])  # a script's, run by hand
+    launch.check([plan])
+
+
 def test_a_full_disk_is_the_reason(monkeypatch, tmp_path):
     plan = make_plan("01_cpu", {"OUT": str(tmp_path)})
     assert launch.reason(plan) == ""
@@ -158,7 +178,7 @@ def test_what_cannot_be_resumed_is_refused(flags, odd, line, tmp_path):
         (tmp_path / "checkpoints" / name).mkdir(parents=True, exist_ok=True)
         (tmp_path / "checkpoints" / name / ".metadata").touch()
     if odd != "metrics.csv":
-        (tmp_path / "metrics.csv").touch()
+        (tmp_path / "metrics.csv").write_text(results.HEADS[0])
     (tmp_path / "unfinished").unlink()
     written = (tmp_path / "flags.json").read_text()
     resumed = {**given, "ARGS": f"--epochs 9 --resume {flags}"}

@@ -98,6 +98,8 @@ def check(plans):
         if checkpoint and not checkpoint.is_file():
             refuse(f"there is no checkpoint {checkpoint}: a stage saves one in runs/")
         refuse_unwritable(plan.args.out, "name another folder, OUT=DIR")
+        if not checkpoint:
+            results.refuse_foreign(plan.args.out)
 
 
 def run(plan):

@@ -9,6 +9,7 @@ import shutil
 from tools.run.stages import BY_NAME, TABLE, refuse
 
 CURVE = "metrics.csv"
+HEADS = "epoch,loss,correct,total,seconds\n", "step,loss,correct,total,seconds\n"
 MODEL = "model.pth"
 STATES = [row.state for row in TABLE if row.state]
 FLAGS = "flags.json"  # of the run: {name: text}
@@ -17,6 +18,19 @@ MARK = "unfinished"  # until a run ends well
 NAMES = [MODEL, *STATES, FLAGS, MARK, CURVE]
 # The flags that move the curve, of either.
 SHARED = "batch_size", "lr", "hidden", "seed", "data", "blocks", "dtype", "every"
+
+
+def refuse_foreign(folder):
+    """End the program where a run would replace files that no run has written."""
+    curve = folder / CURVE
+    is_ours = (folder / FLAGS).exists()
+    if not is_ours and curve.is_file():  # of a script that was started by hand
+        with open(curve, errors="replace") as file:
+            is_ours = file.readline() in HEADS
+    for name in NAMES:
+        if not is_ours and name != MARK and (folder / name).exists():
+            why = f"{folder / name} is of no run, which would replace it"
+            refuse(f"{why}: name another folder, OUT=DIR, or move the file")
 
 
 def read_flags(folder):
