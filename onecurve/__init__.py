@@ -26,8 +26,8 @@ equal      what several ranks compute in each step, and keep
 merged     what one computes of their batches, merged
 replay     what one computes that does again the work of one of them
 plain      one process without what splits a model
-rounding  whether two tensors are equal but for rounding
-exact    float64, no dropout, fixed statistics: for `equal`
+rounding   whether two tensors are equal but for rounding
+exact      float64, no dropout, fixed statistics: for `equal`
 exchange   whether what each rank computed alone was exchanged
 gradients  whether several ranks and one have the same gradients
 alone      whether their gradients are made of what each would compute alone

@@ -188,8 +188,8 @@ def is_alone(rank, name):
 
 def are_given_alike(ranks, names):
     """Return whether the ranks take a step by equal gradients: exchanged at last."""
-    given = [rank["given"] for rank in ranks]
-    return all(nearly(one[name], given[0][name]) for one in given for name in names)
+    first, *others = [rank["given"] for rank in ranks]
+    return all(nearly(one[name], first[name]) for one in others for name in names)
 
 
 def cause_of(rank, names, alone):

@@ -210,7 +210,11 @@ class Optimizers(Loaders):
         self.log.write("step", line=self.line(), **facts, **self.step_facts())
         self.samples = 0
         self.states = generator_states()
-        if self.end:
-            most = MOST_STEPS if self.end.has_evaluated() else FURTHEST
-            if self.steps >= most:
-                self.finish()
+        if self.end and self.has_enough():
+            self.finish()
+
+    def has_enough(self):
+        """Return whether a script without epochs has taken enough steps."""
+        if self.steps < MOST_STEPS:
+            return False
+        return self.steps >= FURTHEST or self.end.has_evaluated()

@@ -4,6 +4,8 @@ What FSDP adds to a module is there, and does nothing. Where a script joins no p
 group alone, it is told that it is the only process of one.
 """
 
+from functools import partial
+
 import torch
 
 from onecurve.replace import replace
@@ -33,15 +35,11 @@ def itself(tensor, *args, **options):
     return tensor
 
 
-def of_one(answer):
-    """Return a substitute that gives this answer where there is no process group."""
-
-    def substitute(original, *args, **options):
-        if torch.distributed.is_initialized():
-            return original(*args, **options)
-        return answer
-
-    return substitute
+def of_one(answer, original, *args, **options):
+    """In place of a function that answers so where there is no process group."""
+    if torch.distributed.is_initialized():
+        return original(*args, **options)
+    return answer
 
 
 def install():
@@ -52,5 +50,5 @@ def install():
         replace("torch.distributed.fsdp:fully_shard", whole)
         parallel = "torch.distributed.tensor.parallel"
         replace(f"{parallel}:parallelize_module", whole)
-        replace("torch.distributed:get_world_size", of_one(1))
-        replace("torch.distributed:get_rank", of_one(0))
+        replace("torch.distributed:get_world_size", partial(of_one, 1))
+        replace("torch.distributed:get_rank", partial(of_one, 0))
