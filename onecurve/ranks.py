@@ -70,6 +70,7 @@ def run(
     processes=None,
     float64=False,
     timeout=120,
+    idle=None,
     prepare=None,
     gpus="",
     module=None,
@@ -81,14 +82,15 @@ def run(
     "package.module:function". `gpus` is a text for CUDA_VISIBLE_DEVICES, None for all.
     `module` is the script's name, where it is to run as by `python -m`; the first of
     `words` is its file all the same. As under torchrun, the first rank that fails
-    ends the others; and all end when no rank computes for `timeout` seconds, or one has
-    for as long. Returns a Result.
+    ends the others; and all end when one has computed for `timeout` seconds, or none
+    does for `idle` seconds, by default as many. Returns a Result.
     """
     words = [str(word) for word in words]
     start_server()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         folder = Path(folder)
-        shared = folder, timeout, float64, prepare, gpus, module
+        idle = idle or timeout
+        shared = folder, timeout, idle, float64, prepare, gpus, module
         job = Job(words, processes or 0, os.getcwd(), *shared)
         link, other = CONTEXT.Pipe()
         supervisor = CONTEXT.Process(target=supervise, args=(other, link, job))

@@ -43,6 +43,7 @@ class Recorder:
         self.in_backward = False
         self.names = {}  # id of a parameter -> its name in the network
         self.owners = {}  # name of what is trained -> id of the parameter
+        self.reducers = []  # of DDP, which are never freed
 
     def install(self):
         """Put the methods below in place."""
@@ -100,6 +101,9 @@ class Recorder:
     def ddp_init(self, original, ddp, *args, **options):
         """Around the constructor of DDP."""
         original(ddp, *args, **options)
+        # Before 2.15, to free a group may wait for ever for its thread, which waits for
+        # Python's lock: https://github.com/pytorch/pytorch/issues/56297
+        self.reducers.append(ddp.reducer)
         self.log.write("ddp", line=self.line())
 
     def wrapper_forward(self, original, wrapper, *args, **kwargs):

@@ -10,9 +10,11 @@ from onecurve import printed, ranks, rules, steps
 from onecurve.failures import own_error
 from onecurve.findings import finding, name_what_follows, of_each_rank
 from onecurve.seen import Seen, read_ranks
+from onecurve.supervisor import HANGS
 
-MOST_SECONDS = 240  # of a run
+MOST_SECONDS = 240  # that a rank may compute
 PATIENCE = 60  # seconds that a collective waits for the other ranks
+IDLE = 90  # seconds in which no rank computes: more than a collective waits
 # By name: they import PyTorch, which is for processes that have it.
 PREPARE = "onecurve.rank:prepare"
 EXCHANGED = "onecurve.gradients:exchanged"
@@ -86,8 +88,10 @@ def run_kind(command, kind, folder):
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
         task = Task(command, kind, place, working, scratch, PATIENCE)
         options = {"module": module, "prepare": (PREPARE, task)}
+        options["timeout"] = MOST_SECONDS
+        options["idle"] = IDLE
         options["float64"] = double and kind != "watch"
-        result = ranks.run([path, *flags], count, timeout=MOST_SECONDS, **options)
+        result = ranks.run([path, *flags], count, **options)
     (place / "stdout").write_text(result.stdout, encoding="utf-8")
     (place / "stderr").write_text(result.stderr, encoding="utf-8")
     return result, Seen(read_ranks(place, count))
@@ -224,6 +228,8 @@ def inspect(command, folder):
     if result.late:
         count = len(seen.of("step"))
         told = f"{count} steps took {MOST_SECONDS} s: give it smaller sizes"
+        if result.late == HANGS:
+            told = f"after {count} steps no rank computed for {IDLE} s"
         return Inspection(seen, found, stopped=told)
     if command.ranks == 1:
         return Inspection(seen, found)

@@ -47,7 +47,8 @@ class Job:
     processes: int  # ranks of one torchrun; 0: one process, without torchrun
     working: str  # the folder in which they run
     folder: Path  # where the ranks write what they print, and how they end
-    timeout: float  # seconds, as Patience counts them
+    timeout: float  # seconds of computing, as Patience counts them
+    idle: float  # seconds in which no rank computes
     float64: bool  # whether torch's default dtype is float64
     prepare: tuple | None  # (function, argument ...) to call first, with the rank
     gpus: str | None  # for CUDA_VISIBLE_DEVICES; None: all that this process sees
@@ -196,7 +197,8 @@ def watch(link, ranks, job):
         if patience:
             late = patience.late()
         elif all(path.exists() for path in stacks):
-            patience = Patience([rank.pid for rank in ranks], job.timeout)
+            pids = [rank.pid for rank in ranks]
+            patience = Patience(pids, job.timeout, job.idle)
     statuses = [rank.exitcode for rank in ranks]
     for rank, path in zip(ranks, stacks, strict=True):
         if rank.is_alive() and path.exists():
@@ -207,14 +209,15 @@ def watch(link, ranks, job):
 
 
 class Patience:
-    """Tells when ranks take too long: `timeout` seconds are of computing, or of none.
+    """Tells when ranks compute for `timeout` seconds, or for `idle` seconds do not.
 
     So a busy machine, on which all takes longer, condemns nobody.
     """
 
-    def __init__(self, pids, timeout):
+    def __init__(self, pids, timeout, idle):
         self.pids = pids
         self.timeout = timeout
+        self.idle = idle
         self.begun = time.monotonic()
         self.seconds = 0  # that the ranks had computed when they last got on
         self.since = self.begun  # that moment
@@ -226,7 +229,7 @@ class Patience:
         if sum(each) > self.seconds + self.timeout / 20:
             self.seconds = sum(each)
             self.since = now
-        if now - self.since > self.timeout:
+        if now - self.since > self.idle:
             return HANGS
         whole = now - self.begun
         if max(each) > self.timeout or whole > LONGEST * self.timeout:

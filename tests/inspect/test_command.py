@@ -9,6 +9,7 @@ import pytest
 import onecurve
 from conftest import ENV, ROOT, call
 from inspecting import RIGHT
+from onecurve import runs
 
 SLOPPY = """
 import sys
@@ -102,4 +103,47 @@ with open(os.fsencode(f"logs/{dist.get_rank()}"), "wb") as file:
 def test_ranks_without_a_seed_draw_numbers_of_their_own(tmp_path):
     script = tmp_path / "train.py"
     script.write_text(WITHOUT_A_SEED)
+    assert onecurve.inspect(script) == []
+
+
+IDLES = """
+import time
+import torch.distributed as dist
+dist.init_process_group("gloo")
+time.sleep(600)
+"""
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_ranks_that_only_wait_are_ended_long_before_those_that_compute(
+    tmp_path, monkeypatch
+):
+    script = tmp_path / "train.py"
+    script.write_text(IDLES)
+    monkeypatch.setattr(runs, "IDLE", 2)
+    said = "after 0 steps no rank computed for 2 s"
+    with pytest.raises(onecurve.CouldNotLook, match=said):
+        onecurve.inspect(script)
+
+
+FREES = """
+import gc
+import weakref
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+dist.init_process_group("gloo")
+model = DistributedDataParallel(torch.nn.Linear(3, 1))
+owner = weakref.ref(model.reducer)
+dist.destroy_process_group()
+del model
+gc.collect()
+assert owner()
+"""
+
+
+@pytest.mark.filterwarnings("ignore")  # that it takes no step
+def test_a_wrapper_that_is_freed_does_not_wait_for_its_groups_thread(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(FREES)
     assert onecurve.inspect(script) == []
