@@ -7,15 +7,13 @@ It needs the standard library alone: it runs before there is a .venv.
 """
 
 import os
-import re
 import shutil
 import subprocess
 import sys
 import urllib.request
-from importlib import metadata
 from pathlib import Path
 
-from tools.run.active import is_there, needed
+from tools.run.active import needed
 from tools.run.stages import ROOT, refuse
 
 VENV = Path(".venv")
@@ -60,33 +58,12 @@ def find_torch(uv):
     return ([], True) if has_driver else (["--index-url", PYTORCH], False)
 
 
-def pinned(size):
-    """Return the versions that requirements/ pins for a size: {package: {version}}.
-
-    A package may have a version for each Python.
-    """
-    versions = {}
-    text = (ROOT / "requirements" / f"{size}.txt").read_text()
-    for name, version in re.findall(r"(?m)^([\w.-]+)==([\w.]+)", text):
-        versions.setdefault(name, set()).add(version)
-    return versions
-
-
 def is_installed(size):
-    """Return whether .venv has a size; this Python may be another, and cannot tell.
-
-    A package that is pinned and not needed here is not missed: it may be for a GPU.
-    """
-    if Path(sys.prefix).resolve() != VENV.resolve() or HALF_MADE.exists():
-        return False
-    for name, versions in pinned(size).items():
-        try:
-            found = metadata.version(name).partition("+")[0]  # torch: 2.9.1+cpu
-        except metadata.PackageNotFoundError:
-            continue
-        if found not in versions:
-            return False
-    return all(is_there(name) for name in needed(size))
+    """Return whether .venv has a size as pinned: pip then needs no index."""
+    words = [PYTHON, "-m", "pip", "install", "--no-index"]
+    words += ["--constraint", f"requirements/{size}.txt", *needed(size)]
+    is_made = PYTHON.exists() and not HALF_MADE.exists()
+    return is_made and subprocess.run(words, capture_output=True).returncode == 0
 
 
 def make_venv():
