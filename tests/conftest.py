@@ -17,6 +17,7 @@ import pytest
 import torch
 
 from onecurve import ranks
+from tools.lab import fake_cuda
 from tools.run import compare
 from tools.run.edit import edit
 from tools.run.sample import cut
@@ -143,6 +144,22 @@ def run_edited(stage, data, out, changes, *flags, **options):
     path = edited(stage, out / "script", *changes)
     words = ["--data", data, "--out", out, *flags]
     return run(stage, *words, path=path, **options)
+
+
+def believe_in_gpus(rank, folder, count):
+    """Have a rank see fake GPUs; write down on which of them its layers work."""
+    events = open(folder / f"rank{rank}", "w", buffering=1)  # noqa: SIM115
+
+    def note(kind, device=None, **_):
+        if kind == "backward":  # evaluation is not meant
+            print(device, file=events)
+
+    fake_cuda.gpus(count, note)
+
+
+def used_gpus(folder):
+    """Return the devices on which each rank has worked, as a set of their names."""
+    return [set(path.read_text().split()) for path in sorted(folder.glob("rank*"))]
 
 
 def running(word):
