@@ -146,6 +146,11 @@ def run_edited(stage, data, out, changes, *flags, **options):
     return run(stage, *words, path=path, **options)
 
 
+def alone(rank, world_size):
+    """Be the first of several ranks, of which the others are not there."""
+    os.environ |= {"RANK": "0", "WORLD_SIZE": str(world_size)}
+
+
 def believe_in_gpus(rank, folder, count):
     """Have a rank see fake GPUs; write down on which of them its layers work."""
     events = open(folder / f"rank{rank}", "w", buffering=1)  # noqa: SIM115

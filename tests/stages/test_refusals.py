@@ -1,12 +1,11 @@
 """Promise: a mistake is refused in a line that says what to do, or shows itself."""
 
-import os
 import re
 
 import pytest
 import torch
 
-from conftest import EVEN, run, weights
+from conftest import EVEN, alone, run, weights
 from tools.run.stages import CPU_PROCESSES, MNIST, script
 
 SHARED_BY = {  # how many ranks there are said to be, and who shares a batch of 64
@@ -24,11 +23,6 @@ def refused(result, line):
     assert result.returncode != 0
     assert result.stderr == f"{line}\n"
     assert result.stdout == ""
-
-
-def alone(rank, world_size):
-    """Be the first of several ranks, of which the others are not there."""
-    os.environ |= {"RANK": "0", "WORLD_SIZE": str(world_size)}
 
 
 @pytest.mark.parametrize("stage", MNIST.values())

@@ -1,17 +1,14 @@
 """Promise: however the transformer is cut, it trains as one process does, to 1e-12."""
 
 import csv
-import os
-import re
 
 import pytest
 
-from conftest import edited, run
-from tools.lab import fake_cuda
+from conftest import alone, believe_in_gpus, run, used_gpus
 from tools.pages.switches import VARIANTS, variant_text
 from tools.pages.variants import variant_stage
 from tools.run import compare
-from tools.run.stages import BY_NAME, CPU_PROCESSES, TRANSFORMER, script
+from tools.run.stages import BY_NAME, CPU_PROCESSES, TRANSFORMER, load, script
 
 # Two reports, of which the second is of fewer steps; an uneven batch, where it may be.
 FLAGS = ["--steps", 5, "--every", 3, "--seed", 1, "--lr", 0.01]
@@ -49,8 +46,6 @@ ON_FAKE_GPUS = [  # DTensors and PyTorch's schedules have no fake
     "18_moe",
     "19_expert_parallel",
 ]
-# What puts something on a GPU; a single number may stay on the CPU.
-PLACES = r"(?<!inf), device=DEVICE|\.to\(DEVICE\)"
 
 
 def train(stage, out, *flags, processes=None, **options):
@@ -111,21 +106,17 @@ def test_every_cut_is_among_the_cases():
     assert {name for name, *_ in SIDE_DOORS} == of_second
 
 
-def test_a_text_is_its_half_twice_and_every_step_has_its_own(reference, tmp_path):
+def test_a_text_is_its_half_twice_and_every_step_has_its_own(reference):
     """The loss is that of a copied letter, and of nothing else."""
-    line = "    return texts, targets\n"
-    check = [
-        "    assert (texts[:, :16] == texts[:, 16:]).all()",
-        "    assert (targets[:, :15] == -100).all()",
-        "    assert (targets[:, 15:31] == texts[:, :16]).all()",
-        "    assert (targets[:, 31] == texts[:, 0]).all()",
-        "    assert (texts != draw_batch.__dict__.get('last', -1)).any()",
-        "    draw_batch.last = texts",
-    ]
-    path = edited("13_gpt", tmp_path, (line, "\n".join([*check, line])))
-    flags = ["--batch-size", 7]
-    rows = train("13_gpt", tmp_path / "out", *flags, path=path)
-    assert off(rows, reference("13_gpt", flags)) == 0
+    draw_batch = load("13_gpt").draw_batch
+    texts, targets = draw_batch(7, seed=1)
+    assert texts.shape == targets.shape == (7, 32)
+    assert (texts[:, :16] == texts[:, 16:]).all()
+    assert (targets[:, :15] == -100).all()
+    assert (targets[:, 15:31] == texts[:, :16]).all()
+    assert (targets[:, 31] == texts[:, 0]).all()
+    assert (texts != draw_batch(7, seed=2)[0]).any()
+    rows = reference("13_gpt", ["--batch-size", 7])
     assert [row["total"] for row in rows] == [str(3 * 7 * 17), str(2 * 7 * 17)]
 
 
@@ -137,48 +128,15 @@ def test_float32_differs_where_float64_does_not(stage, reference, tmp_path):
     assert 1e-9 < off(rows, reference("13_gpt", flags)) < 1e-5
 
 
-def fake(rank, folder, count):
-    """Have this rank believe in GPUs; write down on which of them its layers work."""
-    events = open(folder / f"rank{rank}", "a", buffering=1)  # noqa: SIM115
-
-    def note(kind, device=None, **_):
-        if kind == "backward":
-            print(device, file=events)
-
-    fake_cuda.gpus(count, note)
-
-
 @pytest.mark.parametrize("stage", ON_FAKE_GPUS)
 def test_each_rank_has_a_gpu_of_its_own_where_there_are_some(
     stage, reference, tmp_path
 ):
     count = CPU_PROCESSES.get(stage, 1)
-    prepare = fake, tmp_path, count
+    prepare = believe_in_gpus, tmp_path, count
     rows = train(stage, tmp_path / "out", "--batch-size", 7, prepare=prepare)
     assert 0 <= off(rows, reference(BY_NAME[stage].curve, ["--batch-size", 7])) <= 1e-12
-    for rank in range(count):
-        used = (tmp_path / f"rank{rank}").read_text().split()
-        assert set(used) == {f"cuda:{rank}"}
-
-
-@pytest.mark.parametrize("stage", ["17_context_parallel", "19_expert_parallel"])
-def test_a_line_that_places_something_is_needed(stage, tmp_path):
-    text = script(stage).read_text()
-    path = tmp_path / "gpt.py"
-    places = list(re.finditer(PLACES, text))
-    assert len(places) >= 5
-    for place in places:
-        path.write_text(text[: place.start()] + text[place.end() :])
-        words = [*FLAGS, "--out", tmp_path / "out"]
-        result = run(stage, *words, path=path, prepare=(fake, tmp_path, 2), timeout=60)
-        wrong = "on the same device|indices should be|No backend type associated with"
-        line = text[: place.start()].count("\n") + 1
-        assert re.search(wrong, result.stderr), f"line {line} is not needed"
-
-
-def alone(rank, world_size):
-    """Be the first of several ranks, of which the others are not there."""
-    os.environ |= {"RANK": "0", "WORLD_SIZE": str(world_size)}
+    assert used_gpus(tmp_path) == [{f"cuda:{rank}"} for rank in range(count)]
 
 
 @pytest.mark.parametrize(
