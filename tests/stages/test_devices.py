@@ -100,7 +100,7 @@ def test_stages_beyond(hold, stage):
 @pytest.mark.parametrize(
     ("old", "new", "gpus", "said"),
     [
-        ("torch.cuda.set_device(", "(", 2, "is bound to device cuda:1 but an operation"),
+        ("torch.cuda.set_device(", "(", 2, "is bound to device cuda:1 but"),
         ("(args.backend)", '("nccl")', 1, "Multiple Ranks are using the same GPU"),
         ("(totals)", "(totals.cpu())", 2, "No backend type associated with"),
     ],
