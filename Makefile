@@ -149,10 +149,7 @@ check:
 watch:
 	@$(PY) -m tools.lab.watch "$$E"
 hint solution: $(STAGES)  ## the next hint; the diff that solves it: E=05
-hint:
-	@$(PY) -m tools.lab.commands hint "$$E"
-solution:
-	@$(PY) -m tools.lab.commands solution "$$E"
+	@$(PY) -m tools.lab.commands $@ "$$E"
 reset restore: $(STAGES)  ## drop your version of an exercise, E=05; of a stage, S=4
 reset:
 	@$(PY) -m tools.lab.commands reset "$$E"
@@ -246,14 +243,7 @@ active.%:
 	@touch $@ $(HOLDS_$*)
 .ASKED:
 
-TARGETS := help help-variables all cpu single_gpu dp ddp ddp_inference model_parallel diff \
-  beyond fsdp tensor_parallel pipeline hybrid resume sharded_checkpoint \
-  transformer gpt data_parallel sequence_parallel pipeline_1f1b \
-  context_parallel moe expert_parallel grid \
-  side_by_side playground notebooks exercises exercise try check watch room handouts hint solution reset restore \
-  compare data \
-  bench trace memory inspect \
-  doctor setup wheelhouse test compat mutants lint docs outcomes lock site
+TARGETS := $(shell grep -oE '^[a-z][a-z0-9_ -]*:' Makefile | tr -d :)
 .PHONY: $(TARGETS)
 
 # `make 04_ddp` would find that folder, and have nothing to do.

@@ -189,35 +189,40 @@ class Record(Seen):
         return LOST_SUM if self.of("undefined") else ""
 
     def parting(self, right, what):
-        """Return in words where the training parts from a right run on as many ranks.
+        """Return in words where the training parts from a right run.
 
-        Before the first step, or in the number of images of a rank or the norm of the
-        gradient in a step.
+        Before the first step, or in what `steps` has of one: of a run on another number
+        of ranks that is the learning rate alone.
         """
-        if len(self.ranks) != len(right.ranks):
-            return ""
-        for rank in self.ranks:
+        if self.setting.resume != right.setting.resume:
+            return ""  # they begin with different epochs
+        alike = len(self.ranks) == len(right.ranks)
+        for rank in self.ranks if alike else []:
             if self.initial_weights(rank) != right.initial_weights(rank):
                 told = f"\nBefore the first step, the weights of rank {rank} are not "
                 return f"{told}those of {what}."
-        pairs = zip(self.steps(), right.steps(), strict=False)
+        pairs = zip(self.steps(alike), right.steps(alike), strict=False)
         for step, (ours, theirs) in enumerate(pairs, start=1):
             for fact, number in ours.items():
-                other = theirs[fact]
+                other = theirs.get(fact, number)
                 if not math.isclose(number, other, rel_tol=self.close):
                     told = f"\nIn step {step} {fact} {number:.{self.digits}g}; in "
                     return f"{told}{what}, {other:.{self.digits}g}."
         return ""
 
-    def steps(self):
+    def steps(self, of_ranks):
         """Yield {what it is, in words: number} for each step of the optimizer."""
         samples = "texts" if self.setting.steps else "images"
         for each in self.together("step"):
             facts = {}
-            for rank, step in enumerate(each):
-                facts[f"the number of {samples} on rank {rank} is"] = step["samples"]
-            norm = math.sqrt(sum(step["squares"] for step in each))
-            facts["the norm of the whole gradient is"] = norm
+            if of_ranks:
+                for rank, step in enumerate(each):
+                    what = f"the number of {samples} on rank {rank} is"
+                    facts[what] = step["samples"]
+                norm = math.sqrt(sum(step["squares"] for step in each))
+                facts["the norm of the gradient that the optimizer gets is"] = norm
+            if len(each[0]["rates"]) == 1:
+                facts["the learning rate is"] = each[0]["rates"][0]
             yield facts
 
     def expect_weights(self, expected, what="one process"):

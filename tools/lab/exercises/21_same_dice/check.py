@@ -15,8 +15,8 @@ def check(run):
             )
         if not drawn(record, rank):
             raise Wrong(
-                f"In training, rank {rank} drops no units: it draws no random numbers "
-                "in the forward pass."
+                f"In training, rank {rank}'s forward pass draws no random numbers "
+                "from PyTorch's own generator, as nn.Dropout does."
             )
     record.expect_learning()
     states = []
