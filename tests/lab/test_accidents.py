@@ -44,6 +44,7 @@ KILL_ONE = "if rank == '1': os.kill(os.getpid(), 9)"
 SAVE_ALL = "torch.save(model, args.out / 'model.pth')"
 ODD_METRICS = "print('a,b\\n1,2', file=open(args.out / 'metrics.csv', 'w'))"
 NAN = edit(STAGE, ("(loss_sum / count)", "(loss_sum / count * torch.nan)"))
+NOT_SAVED = edit(STAGE, (SAVED, "        pass"))
 NAN_SAVED = edit(STAGE, (WRITE, SPOIL + WRITE))
 ACCIDENTS = {  # what it is -> the script, and what is said; "" where it passes
     "syntax": ("def main(:\n", r"SyntaxError: .*\n  at line 1: def main\(:"),
@@ -58,6 +59,7 @@ ACCIDENTS = {  # what it is -> the script, and what is said; "" where it passes
     "a child": (before(f"subprocess.Popen({SLEEP})"), ""),
     "a daemon": (before(f"subprocess.Popen({SLEEP}, start_new_session=True)"), ""),
     "whole model": (after(SAVE_ALL), "model.pth cannot be read as a state_dict"),
+    "no model": (NOT_SAVED, "There is no model.pth that holds a state_dict"),
     "odd metrics": (after(ODD_METRICS), "metrics.csv cannot be read"),
     "no number": (NAN, "The loss of epoch 1 is nan; that of stage 1 is 2.2"),
     "no weights": (NAN_SAVED, "layers.3.bias in model.pth is off by nan"),

@@ -155,7 +155,8 @@ class Record(Seen):
             )
         if len(self.rows) != count:
             found = len(self.rows)
-            raise Wrong(f"metrics.csv has {found} {self.row}s, expected {count}.")
+            rows = f"metrics.csv has a row for {found} {self.row}"
+            raise Wrong(f"{rows}{'s' * (found != 1)}, expected {count}.")
 
     def expect_learning(self):
         """Raise Wrong unless a run has all epochs, the loss falls, and it has saved."""
