@@ -161,8 +161,13 @@ def record_run(text, stage, setting, limit):
         if not setting.steps:
             words += ["--data", cut(folder / "data", setting.train, setting.test)]
         for line in setting.command_lines(*words):
-            how = setting.processes, setting.float64, limit, prepare
-            result = ranks.run(line, *how)
+            result = ranks.run(
+                line,
+                setting.processes,
+                setting.float64,
+                timeout=limit,
+                prepare=prepare,
+            )
             if result.returncode:
                 break
         events = read_ranks(folder, setting.processes or 1)
