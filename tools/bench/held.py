@@ -12,6 +12,7 @@ import json
 import os
 import tempfile
 from pathlib import Path
+from weakref import WeakSet
 
 import torch
 import torch.distributed as dist
@@ -64,33 +65,27 @@ class Saved:
     """Counts the bytes of what is saved for the backward pass, and their maximum."""
 
     def __init__(self):
-        self.users = {}  # of a storage, by what identifies it
-        self.now = self.most = 0
+        self.kept = WeakSet()  # what nobody needs any more is no longer in it
+        self.most = 0
 
     def pack(self, tensor):
         """Count a tensor that is saved; return what stands for it."""
-        return Kept(self, tensor)
+        kept = Kept(tensor)
+        self.kept.add(kept)
+        sizes = {one.number: one.size for one in self.kept}  # a storage counts once
+        self.most = max(self.most, sum(sizes.values()))
+        return kept
 
 
 class Kept:
-    """A saved tensor, which counts until nobody needs it any more."""
+    """A saved tensor, and the storage that it takes."""
 
-    def __init__(self, saved, tensor):
+    def __init__(self, tensor):
         local = tensor.to_local() if isinstance(tensor, DTensor) else tensor
         storage = local.untyped_storage()
-        self.saved, self.tensor = saved, tensor
-        self.number, self.size = storage._cdata, storage.nbytes()
-        self.change(1)
-
-    def change(self, by):
-        users = self.saved.users.get(self.number, 0)
-        if users + by == 0 or users == 0:
-            self.saved.now += by * self.size
-            self.saved.most = max(self.saved.most, self.saved.now)
-        self.saved.users[self.number] = users + by
-
-    def __del__(self):
-        self.change(-1)
+        self.tensor = tensor
+        self.number = storage._cdata
+        self.size = storage.nbytes()
 
 
 class Sent(TorchDispatchMode):
@@ -146,16 +141,11 @@ def sent_by(schema, args):
 
 
 def averages(optimizer, weights):
-    """Return Adam's averages of an optimizer, or those that Adam would have."""
-    state = getattr(optimizer, "optim", optimizer).state  # in that of ZeRO
-    if not state:
-        adam = torch.optim.Adam(weights)
-        adam.step()
-        state = adam.state
+    """Return the bytes of Adam's averages, also of those that Adam would have."""
     found = []
-    for one in state.values():
-        found += [one["exp_avg"], one["exp_avg_sq"]]
-    return found
+    for state in getattr(optimizer, "optim", optimizer).state.values():  # of ZeRO, too
+        found += [state["exp_avg"], state["exp_avg_sq"]]
+    return local_bytes(found) or 2 * local_bytes(weights)
 
 
 def measure_two_steps(rank, folder):
@@ -187,7 +177,7 @@ def measure_two_steps(rank, folder):
         weights = [weight for weight in weights if weight.grad is not None]
         found = {
             "weights": local_bytes(weights),
-            "optimizer": local_bytes(averages(optimizer, weights)),
+            "optimizer": averages(optimizer, weights),
             "layer": max(layers),
             "saved": saved.most,
             "sent": sent.bytes,
