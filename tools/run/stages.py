@@ -14,6 +14,8 @@ FSDP = (2, 9)
 # Nobody has tried these with an older one.
 TRIED = (2, 15)
 SAVED = 2**20  # bytes that a stage saves in OUT, rounded up
+# It warns of stage 10, which gathers weights along one dimension after the other.
+REDISTRIBUTE = "torch.distributed.tensor._redistribute"
 
 
 @dataclass(frozen=True)
@@ -22,9 +24,9 @@ class Stage:
 
     name: str  # of its folder
     base: str | None  # the stage that its diff starts from
-    has_own_curve: bool = False  # it prints other losses than the stage before it
     cpu_processes: int = 0  # ranks without a GPU; 0 where torchrun does not start it
     oldest: tuple = (2, 4)  # the oldest PyTorch with which it is right
+    has_own_curve: bool = False  # it prints other losses than the stage before it
     shares_gpus: bool = False  # two of its ranks may use the same GPU
     only_processes: int | None = None  # the only number of ranks it runs on; None: any
     parts: int | str | None = None  # its ranks share so many; a text is a flag's name
@@ -61,72 +63,28 @@ TABLE = [
     Stage("01_cpu", None),
     Stage("02_single_gpu", "01_cpu"),
     Stage("03_dp", "02_single_gpu"),
-    Stage("04_ddp", "03_dp", cpu_processes=2, shares_gpus=True),
-    Stage("05_ddp_inference", "04_ddp", cpu_processes=2, shares_gpus=True),
+    Stage("04_ddp", "03_dp", 2, shares_gpus=True),
+    Stage("05_ddp_inference", "04_ddp", 2, shares_gpus=True),
     Stage("06_model_parallel", "02_single_gpu"),
-    Stage("07_fsdp", "05_ddp_inference", cpu_processes=2, oldest=FSDP),
+    Stage("07_fsdp", "05_ddp_inference", 2, FSDP),
+    Stage("08_tensor_parallel", "07_fsdp", 2, (2, 6), together=None),
     Stage(
-        "08_tensor_parallel", "07_fsdp", cpu_processes=2, oldest=(2, 6), together=None
+        "09_pipeline", "08_tensor_parallel", 2, (2, 6), only_processes=2, together=None
     ),
-    Stage(
-        "09_pipeline",
-        "08_tensor_parallel",
-        cpu_processes=2,
-        oldest=(2, 6),
-        only_processes=2,
-        together=None,
-    ),
-    Stage(
-        "10_hybrid",
-        "07_fsdp",
-        cpu_processes=4,
-        oldest=FSDP,
-        together=2,
-        # It gathers the weights along one dimension of the mesh after the other.
-        quiet="torch.distributed.tensor._redistribute",
-    ),
-    Stage(
-        "11_resume",
-        "05_ddp_inference",
-        cpu_processes=2,
-        shares_gpus=True,
-        state="state.pth",
-    ),
-    Stage(
-        "12_sharded_checkpoint",
-        "07_fsdp",
-        cpu_processes=2,
-        oldest=FSDP,
-        state="checkpoints",
-    ),
+    Stage("10_hybrid", "07_fsdp", 4, FSDP, together=2, quiet=REDISTRIBUTE),
+    Stage("11_resume", "05_ddp_inference", 2, shares_gpus=True, state="state.pth"),
+    Stage("12_sharded_checkpoint", "07_fsdp", 2, FSDP, state="checkpoints"),
     Stage("13_gpt", None),
-    Stage("14_data_parallel", "13_gpt", cpu_processes=2, shares_gpus=True),
+    Stage("14_data_parallel", "13_gpt", 2, shares_gpus=True),
+    # Ranks share four heads, the blocks, 32 letters, four experts.
+    Stage("15_sequence_parallel", "14_data_parallel", 2, TRIED, parts=4, together=None),
     Stage(
-        "15_sequence_parallel",
-        "14_data_parallel",
-        cpu_processes=2,
-        oldest=TRIED,
-        parts=4,  # heads
-        together=None,
+        "16_pipeline_1f1b", "14_data_parallel", 2, TRIED, parts="blocks", together=None
     ),
-    Stage(
-        "16_pipeline_1f1b",
-        "14_data_parallel",
-        cpu_processes=2,
-        oldest=TRIED,
-        parts="blocks",
-        together=None,
-    ),
-    Stage(
-        "17_context_parallel",
-        "14_data_parallel",
-        cpu_processes=2,
-        parts=32,  # letters
-        together=None,
-    ),
+    Stage("17_context_parallel", "14_data_parallel", 2, parts=32, together=None),
     Stage("18_moe", "13_gpt", has_own_curve=True),
-    Stage("19_expert_parallel", "18_moe", cpu_processes=2, parts=4),  # experts
-    Stage("20_grid", "17_context_parallel", cpu_processes=4, oldest=FSDP, together=2),
+    Stage("19_expert_parallel", "18_moe", 2, parts=4),
+    Stage("20_grid", "17_context_parallel", 4, FSDP, together=2),
 ]
 
 BY_NAME = {stage.name: stage for stage in TABLE}
