@@ -1,6 +1,5 @@
 """Promise: no diff, table or output in the pages is typed by hand, none is stale."""
 
-import json
 import re
 import shutil
 from itertools import pairwise
@@ -38,14 +37,8 @@ def assert_same(old, new, name):
     assert blocks.same(old, new), f"{name} is stale, run: make docs"
 
 
-RUN = {
-    "held",
-    "printed",
-    "verdict",
-    "program",
-    "variants",
-    "inspected",
-}  # what a run prints
+# What a run prints.
+RUN = {"held", "printed", "verdict", "program", "variants", "inspected", "own_curves"}
 
 
 def sources(case):
@@ -62,6 +55,8 @@ def sources(case):
     elif kind == "verdict":
         found += [script(stage) for stage in STAGES]
         found += [ROOT / "tools/run/compare.py"]
+    elif kind == "own_curves":
+        found += [script(name) for name in OWN]
     elif kind == "program":
         found += [ROOT / words[0], ROOT / "tools/lab/fake_cuda"]
     elif kind == "inspected":
@@ -79,7 +74,7 @@ def test_generated_parts_that_need_no_run_are_fresh():
     for (page, name), text in parts().items():
         kind = name.split()[0]
         kinds.add(kind)
-        if kind not in RUN | {"own_curves"}:
+        if kind not in RUN:
             assert_same(text, blocks.make(name), f"{page}: {name}")
     assert kinds == blocks.BLOCKS.keys()
     assert texts("printed").keys() == {f"printed {stage}" for stage in EVERY.values()}
@@ -100,23 +95,6 @@ def test_the_output_of_a_run_is_fresh(name):
     assert len(shown) >= 1
     for text in shown:
         assert_same(text, made, name)
-
-
-OWN_CURVES = [(name, title) for title in variants.SETTINGS for name in OWN]
-
-
-def own_sources(case):
-    """Return what a curve of an own script comes from."""
-    return [script(case[0]), json.dumps(variants.SETTINGS[case[1]])]
-
-
-@pytest.mark.parametrize("name, title", part("own curves", OWN_CURVES, 9, own_sources))
-def test_the_curve_of_an_own_script_is_fresh(name, title):
-    shown = texts("own_curves")["own_curves"]
-    assert len(re.findall(r"test \d", shown)) == len(OWN_CURVES) == 9
-    old = re.search(rf"{name} .*", shown[shown.index(title) :])[0]
-    new = variants.own_curve(name, title)
-    assert_same(f"```console\n{old}", f"```console\n{new}", f"own_curves: {name}")
 
 
 def test_every_variant_is_shown_with_its_diff_and_its_curve():

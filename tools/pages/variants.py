@@ -226,20 +226,16 @@ def inspected():
     return console("$ make inspect SCRIPT=train.py", text)
 
 
-def own_curve(name, title):
-    """Return a line with the losses of an own script in a setting, in float64."""
-    with tempfile.TemporaryDirectory() as out:
-        words = [script(name), "--out", out, *SETTINGS[title]]
-        printed = run(name, words, PROCESSES[name], float64=True).stdout
-    found = re.findall(r"loss (\S+)", printed)
-    count = re.findall(r"test (\S+)", printed)[-1]
-    return "  ".join([f"{name:38}", *found, f"test {count}"])
-
-
 def own_curves():
-    """Return the losses of each own script in each setting."""
+    """Return the losses of each own script in each setting, in float64."""
     rows = []
-    for title in SETTINGS:
+    for title, flags in SETTINGS.items():
         rows.append(f"{title:40}epoch 1   epoch 2   epoch 3")
-        rows += [own_curve(name, title) for name in OWN]
+        for name in OWN:
+            with tempfile.TemporaryDirectory() as out:
+                words = [script(name), "--out", out, *flags]
+                printed = run(name, words, PROCESSES[name], float64=True).stdout
+            found = re.findall(r"loss (\S+)", printed)
+            count = re.findall(r"test (\S+)", printed)[-1]
+            rows.append("  ".join([f"{name:38}", *found, f"test {count}"]))
     return console(*rows)
