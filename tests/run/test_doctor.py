@@ -57,10 +57,7 @@ def test_a_warning_is_no_failure(monkeypatch, capsys):
     assert "\nAda: ready | " in capsys.readouterr().out
 
 
-def test_what_is_missing_or_damaged_is_no_ok(monkeypatch, tmp_path):
-    monkeypatch.setattr(doctor, "needed", lambda size: ["torch", "no-such", "nor-this"])
-    line = "no-such, nor-this not installed: rm -r .venv, make setup"
-    assert doctor.packages() == ("FAILURE", line)
+def test_what_is_damaged_or_slow_is_no_ok(monkeypatch, tmp_path):
     full = shutil.copytree(data.SAMPLE, tmp_path / "mnist")
     monkeypatch.setattr(data, "FULL", full)
     assert doctor.mnist() == ("OK", "data/sample, 5000 images; data/mnist, 5000")

@@ -13,7 +13,7 @@ import sys
 from importlib import metadata
 
 from tools.run import data
-from tools.run.active import is_there, needed
+from tools.run.active import is_there
 from tools.run.gpus import count_cpus, count_gpus
 from tools.run.stages import ROOT, end_at_a_closed_pipe, too_old
 from tools.run.supervise import running
@@ -27,9 +27,6 @@ LIMIT = 120  # seconds that it may take
 
 
 def packages():
-    missing = [name for name in needed("stages") if not is_there(name)]
-    if missing:
-        return FAILURE, f"{', '.join(missing)} not installed: {AGAIN}"
     import torch
     import torchvision
 
