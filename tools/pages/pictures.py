@@ -90,11 +90,6 @@ def bubble():
     return [found, "time"]
 
 
-def left_out():
-    """Return the losses of stage 4 without one line each, and with all of them."""
-    return [outcomes.left_out("04_ddp")]
-
-
 def trace():
     """Return the published timeline, a runs/trace_04_ddp.json, and a title."""
     spans, borders = json.loads((ROOT / "tools/bench/traced.json").read_text())
@@ -107,10 +102,10 @@ def speedups():
     return [figures.speedups(published()), title]
 
 
-def memory():
-    """Return what rank 0 of two stores in a step, under DDP and under FSDP."""
-    script = ROOT / "tools" / "bench" / "memory_step.py"
-    return [json.loads(ranks.run([script], 2).stdout)]
+def measured(name, processes):
+    """Return what a script of tools/bench prints as JSON, on so many ranks."""
+    script = ROOT / "tools" / "bench" / f"{name}.py"
+    return [json.loads(ranks.run([script], processes).stdout)]
 
 
 def cliff():
@@ -166,12 +161,6 @@ def experts():
     return [letters, choices.tolist()]
 
 
-def pipeline():
-    """Return what each of four ranks does in a step, under GPipe and under 1F1B."""
-    script = ROOT / "tools" / "bench" / "pipeline_step.py"
-    return [json.loads(ranks.run([script], 4).stdout)]
-
-
 def hero():
     """Return the losses of stage 4, right and without set_epoch, of each step."""
     found = outcomes.read_outcomes()
@@ -197,14 +186,14 @@ PICTURES = {  # name -> what returns the data, a list, and what draws a picture 
     "hero": (hero, moving.hero),
     "step": (first_step, cuts.step),
     "bubble": (bubble, drawing.schedules),
-    "left_out": (left_out, drawing.leaving),
+    "left_out": (lambda: [outcomes.left_out("04_ddp")], drawing.leaving),
     "trace": (trace, figures.draw_timeline),
-    "memory": (memory, sketches.memory),
+    "memory": (lambda: measured("memory_step", 2), sketches.memory),
     "speedup": (speedups, figures.draw_speedups),
     "cliff": (cliff, sketches.cliff),
     "ring": (ring, cuts.ring),
     "experts": (experts, cuts.experts),
-    "pipeline": (pipeline, cuts.pipeline),
+    "pipeline": (lambda: measured("pipeline_step", 4), cuts.pipeline),
 }
 for one in sorted((ROOT / "tools/pages/diagrams").glob("*.txt")):
     PICTURES[one.stem] = (lambda path=one: [path.read_text()], sheet.read)
