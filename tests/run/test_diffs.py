@@ -112,21 +112,37 @@ def test_ideas_show_each_changed_line_once_the_plumbing_last(pair, capsys):
     assert order == sorted(order)
 
 
-def test_a_run_shows_lines_of_ideas_on_a_screen(capsys):
-    """Of stage 4 those that the front page shows."""
-    for pair in diffs.EXPLAINED:
-        diffs.show_essential(*pair)
-        said, *shown = capsys.readouterr().out.splitlines()
-        assert len(shown) <= diffs.ROOM
-        ideas = diffs.by_idea(*pair)
-        titles = [idea.title for idea, _ in ideas if not idea.is_plumbing]
-        changed = [line for hunk in diffs.hunks(*pair) for line in hunk.changed()]
-        assert set(shown) <= {*titles, *changed}
-        assert shown[0] == titles[0]
-        assert said.startswith(f"{len(changed)} lines changed: make diff A={pair[0]} ")
-        if pair[1] == "04_ddp":
-            essential = [line for line in changed if step_of(line)]
-            assert sorted(set(shown) - set(titles)) == sorted(essential)
+@pytest.mark.parametrize("pair", diffs.EXPLAINED, ids="->".join)
+def test_a_run_shows_essential_lines_that_fit_a_screen(pair, capsys):
+    """Whole words of changed lines under titles of the page, and how many there are."""
+    diffs.show_essential(*pair)
+    said, *shown = capsys.readouterr().out.splitlines()
+    assert len(shown) <= diffs.ROOM
+    assert all(len(line) <= diffs.COLUMNS for line in shown)
+    titles = [idea.title for idea, _ in diffs.by_idea(*pair) if not idea.is_plumbing]
+    changed = [line for hunk in diffs.hunks(*pair) for line in hunk.changed()]
+    of_the_diff = {word for line in changed for word in line[1:].split()}
+    for line in shown:
+        words = line[1:].split()
+        assert line in titles or (line[0] in "+-" and of_the_diff.issuperset(words))
+    assert shown[0] == titles[0] and shown[-1] not in titles
+    assert said.startswith(f"{len(changed)} lines changed")
+    a, b = pair
+    assert said.endswith(f": make diff A={a} B={b} shows all") == ("," in said)
+
+
+def test_of_stage_4_a_run_shows_what_the_front_page_calls_essential(capsys):
+    diffs.show_essential("03_dp", "04_ddp")
+    printed = capsys.readouterr().out
+    hunks = diffs.hunks("03_dp", "04_ddp")
+    changed = [line for hunk in hunks for line in hunk.changed()]
+    essential = [line for line in changed if step_of(line)]
+    assert (
+        f"{len(changed)} lines changed, {len(essential)} of them essential" in printed
+    )
+    for line in essential:
+        assert line[1:].split()[-1] in printed
+    assert "parser.add_argument" not in printed
 
 
 def test_every_target_has_a_name_of_its_own():

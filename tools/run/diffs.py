@@ -4,6 +4,7 @@ import ast
 import difflib
 import os
 import sys
+import textwrap
 from typing import NamedTuple
 
 from pygments import highlight
@@ -23,6 +24,7 @@ from tools.run.stages import (
 # The diffs that the pages explain, hunk by hunk.
 EXPLAINED = [(previous(stage), stage) for stage in EVERY.values() if previous(stage)]
 
+COLUMNS = 80  # of a terminal
 ROOM = 20  # lines, so that the run fits below them
 
 
@@ -135,20 +137,63 @@ def show(a, b):
     )
 
 
-def show_essential(a, b):
-    """Print the diff by its ideas, without the plumbing, as much as fits a screen.
+def hanging(line):
+    """Return a line of a diff as lines of a terminal: what does not fit hangs."""
+    code = line[1:].lstrip()
+    hang = line[: len(line) - len(code)] + 4 * " "
+    unbroken = {"break_long_words": False, "break_on_hyphens": False}
+    return textwrap.wrap(line, COLUMNS, subsequent_indent=hang, **unbroken)
+
+
+def to_the_left(changed):
+    """Return changed lines without the indentation that they have in common."""
+    code = textwrap.dedent("\n".join(line[1:] for line in changed))
+    pairs = zip(changed, code.split("\n"), strict=True)
+    return [line[0] + text for line, text in pairs]
+
+
+def essential(a, b):
+    """Return [(title, changed lines)] of the ideas of the diff, without the plumbing.
 
     Of lines that stage 4 explains only those that the front page shows.
     """
-    shown = []
+    found = []
     for idea, numbered in by_idea(a, b):
         changed = [line for _, hunk in numbered for line in hunk.changed()]
         if idea.title and b == "04_ddp":
             changed = [line for line in changed if step_of(line)]
         if changed and not idea.is_plumbing:
-            shown += [idea.title, *changed] if idea.title else changed
-    print(f"{changed_lines(a, b)} lines changed: make diff A={a} B={b} shows all")
-    print(color("\n".join(shown[:ROOM])))
+            found.append((idea.title, to_the_left(changed)))
+    return found
+
+
+def fitting(parts):
+    """Return the lines of `essential` that fit a screen, and how many are changes."""
+    lines = []
+    count = 0
+    for title, changed in parts:
+        head = [title] if title else []
+        for line in changed:
+            more = head + hanging(line)
+            if len(lines) + len(more) > ROOM:
+                return lines, count
+            lines += more
+            head = []
+            count += 1
+    return lines, count
+
+
+def show_essential(a, b):
+    """Print the essential lines of the diff by their ideas, as many as fit a screen."""
+    parts = essential(a, b)
+    shown, count = fitting(parts)
+    everything = changed_lines(a, b)
+    said = f"{everything} lines changed"
+    if count < everything:
+        is_whole = count == sum(len(changed) for _, changed in parts)
+        which = "essential" if is_whole else "here"
+        said += f", {count} of them {which}: make diff A={a} B={b} shows all"
+    print(said, color("\n".join(shown)), sep="\n")
 
 
 def main():
