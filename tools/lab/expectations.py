@@ -3,6 +3,7 @@
 Each function gets a Record, and raises Wrong.
 """
 
+import math
 from itertools import chain
 
 from tools.lab.record import Wrong
@@ -43,6 +44,29 @@ def all_waited_for(record):
             raise Wrong(
                 f"On rank {rank} nobody waited for {event['name']}: the loss may be "
                 "printed before it is added up."
+            )
+
+
+def by_ddp(record):
+    """DistributedDataParallel exchanges the gradients, and not the script."""
+    passes = [one for one in record.of("pass") if one["grad"]]
+    if not record.of("ddp") or all(one["inside"] for one in passes):
+        raise Wrong(
+            "No pass for training goes through DistributedDataParallel: it exchanges "
+            "no gradients."
+        )
+
+
+def evaluates_shares(record):
+    """Each rank evaluates its share of the test images, and no more."""
+    share = math.ceil(record.setting.test / len(record.ranks))
+    for rank in record.ranks:
+        passes = [one for one in record.of("pass", rank) if not one["grad"]]
+        images = sum(len(one["rows"]) for one in passes) // record.setting.epochs
+        if images > share:
+            raise Wrong(
+                f"Rank {rank} evaluates {images} of {record.setting.test} test images; "
+                f"its share has {share} at most."
             )
 
 
@@ -111,6 +135,19 @@ def all_trained(record):
             f"{len(record.of('step'))} steps of the optimizer: no step updates what "
             "the network computes with."
         )
+
+
+def texts_cut(record):
+    """Each rank has a part of every text."""
+    batch = record.setting.batch
+    for passes in record.training_passes():
+        for rank, given in enumerate(passes):
+            texts = len(given["rows"])
+            if texts != batch:
+                raise Wrong(
+                    f"Rank {rank} gets {texts} of {batch} texts in a step, expected "
+                    "its part of every text: the texts stay cut."
+                )
 
 
 def recomputed(record):
