@@ -101,7 +101,8 @@ def expect_all(record, epoch, images):
 
 
 def quarters(record):
-    """No pass has more images than a quarter of the rank's batch."""
+    """No pass has more images than a quarter of the rank's batch; DDP is at work."""
+    by_ddp(record)
     share = record.setting.batch // len(record.ranks)  # of a rank
     largest = max(len(first["rows"]) for first, *_ in record.training_passes())
     if largest > share // 4:
