@@ -37,16 +37,6 @@ def full_steps(record):
             )
 
 
-def all_waited_for(record):
-    """Each rank waits for the collectives that it has begun."""
-    for rank in record.ranks:
-        for event in record.of("not_waited", rank):
-            raise Wrong(
-                f"On rank {rank} nobody waited for {event['name']}: the loss may be "
-                "printed before it is added up."
-            )
-
-
 def by_ddp(record):
     """DistributedDataParallel exchanges the gradients, and not the script."""
     passes = [one for one in record.of("pass") if one["grad"]]

@@ -49,14 +49,7 @@ class Recorder(Hooks):
     def __init__(self, rank, log):
         super().__init__(log)
         self.rank = rank
-        self.pending = {}  # asynchronous collectives that nobody has waited for
         self.squares = 0  # of whole gradients on rank 0, of sharded ones on all
-
-    def install(self):
-        """Put the methods below in place."""
-        super().install()
-        for name in "wait", "get_future", "is_completed":
-            replace(f"torch.distributed:Work.{name}", self.wait)
 
     def training_begins(self, network):
         """Before a pass for training: with which weights the first one begins."""
@@ -92,29 +85,11 @@ class Recorder(Hooks):
         super().loader_init(original, given.pop("self"), **given)
 
     def collective_ends(self, name, given, result):
-        """When a collective returns: an asynchronous one is not over."""
-        if isinstance(result, torch.distributed.Work):
-            # the result is kept, or another may get its id
-            self.pending[id(result)] = name, result
-        elif name == "reduce" and self.rank not in map(given.get, ("dst", "group_dst")):
+        """When a collective returns."""
+        is_other = self.rank not in map(given.get, ("dst", "group_dst"))
+        if name == "reduce" and is_other and result is None:  # not asynchronous
             given["tensor"].detach().fill_(-1)  # undefined: Gloo leaves partial sums
             self.log.write("undefined")
-
-    def wait(self, original, work, *args, **options):
-        """Around the ways to wait for an asynchronous collective.
-
-        To take its future, or to ask until it is completed, is to wait as well.
-        """
-        result = original(work, *args, **options)
-        if result:
-            self.pending.pop(id(work), None)
-        return result
-
-    def script_ends(self):
-        """When the script has come to its end."""
-        super().script_ends()
-        for name, _ in self.pending.values():
-            self.log.write("not_waited", name=name)
 
 
 def record(rank, folder, path, fake=""):
