@@ -1,31 +1,24 @@
 """Promise: what a switch tells of a mistake is what happened in the recorded runs."""
 
-import re
+from itertools import chain
 from urllib.parse import quote
 
 import pytest
 
 from tools.pages import side_by_side
 from tools.pages.switches import SWITCHES, key, read_outcomes, without
-from tools.run.stages import TRANSFORMER
 
 OUTCOMES = read_outcomes()
 IN_DIFFS = [one for one in SWITCHES if one["hunk"]]  # not those of the first stage
-VERDICTS = {
-    "moves": "No error, but the curve moves",
-    "crashes": "It crashes",
-    "hangs": "It hangs",
-    "nothing": "Nothing changes",
+SAID = {  # of some switches: the verdicts, and on how many ranks
+    "04_ddp/set_device": ["No effect on CPUs; not run on GPUs on 2 and 4 ranks"],
+    "04_ddp/set_epoch": ["No error, but the curve moves on 2 and 4 ranks"],
+    "04_ddp/barrier": ["It hangs on 2 and 4 ranks", "epoch 1", "line "],
+    "04_ddp/wrapper evaluated": ["It crashes on 2 and 4 ranks", "it finished: 2."],
+    "02_single_gpu/images.to": ["It crashes on one process", "it finished: 0."],
+    "05_ddp_inference/padded shards": ["Nothing changes on 2 ranks", "moves on 3 rank"],
+    "17_context_parallel/no ring": ["the curve moves on 2 ranks", "61–90"],
 }
-TOLD = """() => {
-  const card = document.activeElement;  // what an address leads to has the focus
-  const all = selector => [...card.querySelectorAll(selector)];
-  const texts = selector => all(selector).map(one => one.textContent.trim());
-  return { verdicts: texts(".verdict"), errors: texts(".outcome > pre"),
-    notes: texts(".outcome > .soft, .says").join(" "), lanes: texts(".lanes li"),
-    instead: texts(".instead pre"),
-    heads: texts(".losses thead th"), cells: texts(".losses td") };
-}"""
 
 
 @pytest.fixture(scope="module")
@@ -46,67 +39,30 @@ def show(page, link):
     page.evaluate("link => go(link)", f"#{link}")
 
 
-def on_ranks(ranks):
-    return "one process" if ranks == "1" else f"{ranks} ranks"
+def recorded(runs):
+    """Return texts that tell of runs; of those that end alike, of the first."""
+    found = {"nothing": []}
+    for run in runs.values():
+        texts = [f"{loss:.6f}" for loss, *_ in run["curve"][:3]]
+        if run["kind"] == "crashes":
+            texts = [run["error"].strip(), f"Exit status: {run['exit']}."]
+        if run["kind"] == "hangs":
+            texts = [lane["code"] for lane in run["lanes"]]
+        found.setdefault(run["kind"], texts)
+    return chain(*found.values())
 
 
 @pytest.mark.parametrize("stage", sorted({one["stage"] for one in IN_DIFFS}))
 def test_a_switch_tells_what_its_runs_did(page, stage):
     for one in [one for one in IN_DIFFS if one["stage"] == stage]:
         show(page, f"{stage}.{one['hunk']}&off={quote(one['name'], safe='')}")
-        told = page.evaluate(TOLD)
-        runs = OUTCOMES["switches"][key(one)]
-        by_kind = {kind: {} for kind in VERDICTS}
-        for ranks, run in runs.items():
-            by_kind[run["kind"]][ranks] = run
-        for kind, some in by_kind.items():
-            words = VERDICTS[kind]
-            if kind == "nothing" and one["gpus"]:
-                words = "No effect on CPUs; not run on GPUs"
-            said = [text for text in told["verdicts"] if text.startswith(words)]
-            assert bool(said) == bool(some)
-            assert all(ranks.replace("1", "one") in " ".join(said) for ranks in some)
-        for run in by_kind["crashes"].values():
-            without_numbers = [re.sub(r"\d+", "#", text) for text in told["errors"]]
-            assert re.sub(r"\d+", "#", run["error"].strip()) in without_numbers
-            finished = f"it finished: {len(run['curve'])}. Exit status: {run['exit']}."
-            assert finished in told["notes"]
-        check_lanes(told["lanes"], by_kind["hangs"])
-        rights = OUTCOMES["right"][stage]
-        is_second = stage in TRANSFORMER.values()
-        check_table(told, rights, by_kind["moves"], next(iter(runs)), is_second)
-        gone = without(stage, one["edits"])
-        assert told["instead"] == ([gone["instead"].strip()] if gone["instead"] else [])
+        card = page.evaluate("document.activeElement.innerText")  # which has the focus
+        expected = [*recorded(OUTCOMES["switches"][key(one)]), *SAID.get(key(one), [])]
         if one["exercise"]:
-            assert f"make exercise E={one['exercise']}" in told["notes"]
-
-
-def check_lanes(told, hanging):
-    """Assert that the lanes are those of the first run that hangs."""
-    expected = []
-    for run in [*hanging.values()][:1]:
-        for lane in run["lanes"]:
-            done = "".join(f"epoch {n + 1}" for n in range(lane["epochs"]))
-            waits = (
-                f"line {lane['line']}: {lane['code']}" if lane["code"] else "has ended"
-            )
-            expected.append(f"rank {lane['rank']}{done}{waits}")
-    assert told == expected
-
-
-def check_table(told, rights, moved, first, is_second):
-    """Assert that the table has the right curve, and those that moved."""
-    if not moved:
-        assert told["heads"] == told["cells"] == []
-        return
-    right = rights.get(first) or next(iter(rights.values()))
-    rows = "steps" if is_second else "epoch"
-    assert told["heads"] == [rows, "right", *map(on_ranks, moved)]
-    curves = [right, *[run["curve"] for run in moved.values()]]
-    cells = []
-    for row in zip(*curves, strict=False):
-        cells += [f"{loss:.6f} {correct}/{total}" for loss, correct, total in row]
-    assert told["cells"] == cells
+            expected.append(f"make exercise E={one['exercise']}")
+        expected.append(without(stage, one["edits"])["instead"])
+        for text in expected:
+            assert " ".join(text.split()) in " ".join(card.split()), key(one)
 
 
 def test_a_guess_is_judged(page):
