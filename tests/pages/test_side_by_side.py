@@ -186,48 +186,39 @@ def test_each_screen_of_the_workshop_shows_its_idea_alone(page):
     assert page.locator(".idea:visible").count() == 1
 
 
-def test_keys_stay_within_the_page_and_leave_the_browsers_own(page):
-    ends = [("ArrowLeft", "02_single_gpu"), ("ArrowRight", diffs.EXPLAINED[-1][1])]
-    for name, stage in ends:
-        show(page, stage)
+KEYS = [  # where one is, a key, and where it leads to
+    ("", "ArrowRight", "03_dp"),  # without a click before
+    ("03_dp", "n", "03_dp.1"),
+    ("03_dp.1", "n", "03_dp.2"),
+    ("03_dp.2", "p", "03_dp.1"),
+    ("03_dp.1", "ArrowRight", "04_ddp"),
+    ("02_single_gpu", "ArrowLeft", "02_single_gpu"),
+    (diffs.EXPLAINED[-1][1], "ArrowRight", diffs.EXPLAINED[-1][1]),
+    ("04_ddp", "Control+ArrowRight", "04_ddp"),  # the browser's own
+    ("04_ddp", "Alt+n", "04_ddp"),
+    ("04_ddp", "PageDown", "04_ddp"),
+    ("slides=04_ddp.7", "PageUp", "slides=04_ddp.6"),
+    ("slides=04_ddp.7", "ArrowLeft", "slides=04_ddp.6"),
+    ("slides=04_ddp.7", "p", "slides=04_ddp.6"),
+]
+
+
+def test_keys(page):
+    """And on slides the reason comes after its title, and then the next slide."""
+    for start, name, expected in KEYS:
+        show(page, start)
         page.keyboard.press(name)
-        assert page.evaluate("location.hash") == f"#{stage}"
+        assert page.evaluate("location.hash") == f"#{expected}", name
     show(page, "04_ddp")
-    for name in "Control+ArrowRight", "Alt+n", "x", "PageDown":
-        page.keyboard.press(name)
-        assert page.evaluate("location.hash") == "#04_ddp", name
     page.get_by_role("switch", name="Without set_epoch").focus()
     page.keyboard.press("ArrowRight")
     assert page.evaluate("location.hash") == "#05_ddp_inference"
-    ideas = page.locator("[data-pair='04_ddp'] .idea")
-    order = ideas.evaluate_all("all => all.map(one => one.dataset.numbers)")
-    order = [f"#slides=04_ddp.{numbers.split()[0]}" for numbers in order]
-    show(page, order[-1].removeprefix("#"))
-    for name, screen in zip(["PageUp", "ArrowLeft", "p"], order[-2::-1], strict=False):
-        page.keyboard.press(name)
-        assert page.evaluate("location.hash") == screen
-
-
-def test_keys_and_links(page):
-    """Without a click before; on slides the reason comes after its title."""
-    for name, expected in [
-        ("ArrowRight", "#03_dp"),
-        ("n", "#03_dp.1"),
-        ("n", "#03_dp.2"),
-        ("p", "#03_dp.1"),
-        ("ArrowRight", "#04_ddp"),
-        ("ArrowLeft", "#03_dp"),
-    ]:
-        page.keyboard.press(name)
-        assert page.evaluate("location.hash") == expected, name
     show(page, "slides=04_ddp.6")
-    assert page.locator(".idea:visible").count() == 1
-    assert not page.locator(".current .reason").is_visible()
-    page.keyboard.press("PageDown")
-    assert page.locator(".current .reason").is_visible()
-    page.keyboard.press("PageDown")
+    for name, shows_reason in ("PageDown", True), ("PageDown", False):
+        assert page.locator(".current .reason").is_visible() != shows_reason
+        page.keyboard.press(name)
+        assert page.locator(".current .reason").is_visible() == shows_reason
     assert page.evaluate("location.hash") == "#slides=04_ddp.7"
-    assert not page.locator(".current .reason").is_visible()
 
 
 def test_a_switch_on_a_slide_leaves_the_slide_as_it_is(page):
