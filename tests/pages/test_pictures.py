@@ -12,7 +12,7 @@ from test_markdown import pages
 
 from conftest import ROOT
 from parts import part
-from tools.pages import cuts, outcomes, pictures
+from tools.pages import cuts, drawing, outcomes, pictures
 from tools.run import palette
 from tools.run.stages import script
 
@@ -149,6 +149,6 @@ def test_a_pipeline_keeps_fewer_micro_batches_under_1f1b_in_the_same_time():
     most = {name: list(map(cuts.most_kept, orders)) for name, orders in found.items()}
     assert most == {"GPipe": [8, 8, 8, 8], "1F1B": [4, 3, 2, 1]}
     for orders in found.values():
-        pieces = cuts.timed(orders)
+        pieces = drawing.timed(orders, cuts.LENGTHS)
         assert len(pieces) == 4 * 2 * 8
-        assert max(start for _, start, kind, _ in pieces if kind == "backward") == 31
+        assert max(start for _, start, _, kind, _ in pieces if kind == "backward") == 31

@@ -2,10 +2,12 @@
 
 from tools.bench.figures import WORK
 from tools.pages import sheet
+from tools.pages.drawing import timed
 from tools.run.palette import LIGHT
 from tools.run.stages import ROOT
 
 FRAMES = ROOT / "tools" / "pages" / "diagrams" / "frames"
+LENGTHS = {"forward": [1] * 4, "backward": [2] * 4}  # of passes, on four ranks
 COLORS = {light: name for name, light in LIGHT.items()}
 
 
@@ -60,35 +62,6 @@ def experts(letters, choices):
     return made
 
 
-def timed(orders):
-    """Return [rank, start, kind, micro-batch] of all that is done, of lengths 1 and 2.
-
-    `orders` has what each rank does, in order. A piece starts as soon as its rank is
-    free and what it needs is there: the one before it forward, or after it backward.
-    """
-    ends = {}
-    pieces = []
-    waiting = [list(order) for order in orders]
-    free = [0] * len(orders)
-    while any(waiting):
-        for rank, order in enumerate(waiting):
-            if not order:
-                continue
-            kind, micro = order[0]
-            neighbor = rank - 1 if kind == "forward" else rank + 1
-            needed = (neighbor, kind, micro)
-            if not 0 <= neighbor < len(orders):
-                needed = None if kind == "forward" else (rank, "forward", micro)
-            if needed and needed not in ends:
-                continue
-            order.pop(0)
-            start = max(free[rank], ends[needed] if needed else 0)
-            free[rank] = start + (1 if kind == "forward" else 2)
-            ends[rank, kind, micro] = free[rank]
-            pieces.append([rank, start, kind, micro])
-    return pieces
-
-
 def most_kept(order):
     """Return how many micro-batches a rank keeps at most, until they come back."""
     kept = most = 0
@@ -104,9 +77,9 @@ def pipeline(found):
     unit = 13.5
     for number, orders in enumerate(found.values()):
         top = 34 + 166 * number
-        for rank, start, kind, micro in timed(orders):
+        for rank, start, length, kind, micro in timed(orders, LENGTHS):
             x, y = 62 + unit * start, top + 30 * rank
-            width = unit * (1 if kind == "forward" else 2) - 1
+            width = unit * length - 1
             made.box(x, y, width, 26, COLORS[WORK[kind]])
             ink = "page" if kind == "forward" else "ink"
             made.words(x + width / 2, y + 13, micro + 1, ink, bold=True, size=12)

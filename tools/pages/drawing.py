@@ -86,24 +86,47 @@ def gradients(before, after, whole):
     return made
 
 
-def schedule(parts, count):
-    """Return (half, start, length, kind, number) of each piece of a batch.
+def timed(orders, lengths):
+    """Return (rank, start, length, kind, micro-batch) of all that ranks do in a step.
 
-    There are `count` micro-batches. `parts` are the times of one: forward in the first
-    half and in the second, backward in the second and in the first. All forward passes
-    run before all backward passes, as in GPipe (arXiv:1811.06965). A piece starts as
-    soon as its half is free and its input is there.
+    `orders` has what each does, in order, and `lengths` how long it takes: {kind: a
+    length for each rank}. A piece starts as soon as its rank is free and what it needs
+    is there: the one before it forward, or after it backward.
     """
+    ends = {}
     pieces = []
-    free = [0.0, 0.0]  # when each half is free
-    ready = [0.0] * count  # when each micro-batch has what it needs next
-    kinds = "forward", "forward", "backward", "backward"
-    for half, length, kind in zip((0, 1, 1, 0), parts, kinds, strict=True):
-        for micro in range(count):
-            start = max(free[half], ready[micro])
-            pieces.append((half, start, length, kind, micro + 1))
-            free[half] = ready[micro] = start + length
+    waiting = [list(order) for order in orders]
+    free = [0] * len(orders)
+    while any(waiting):
+        for rank, order in enumerate(waiting):
+            if not order:
+                continue
+            kind, micro = order[0]
+            neighbor = rank - 1 if kind == "forward" else rank + 1
+            needed = (neighbor, kind, micro)
+            if not 0 <= neighbor < len(orders):
+                needed = None if kind == "forward" else (rank, "forward", micro)
+            if needed and needed not in ends:
+                continue
+            order.pop(0)
+            start = max(free[rank], ends[needed] if needed else 0)
+            length = lengths[kind][rank]
+            free[rank] = ends[rank, kind, micro] = start + length
+            pieces.append((rank, start, length, kind, micro))
     return pieces
+
+
+def schedule(parts, count):
+    """Return what `timed` does of two halves and `count` micro-batches, as in GPipe.
+
+    `parts` are the times of one: forward in the first half and in the second, backward
+    in the second and in the first (arXiv:1811.06965).
+    """
+    order = []
+    for kind in "forward", "backward":
+        order += [(kind, micro) for micro in range(count)]
+    lengths = {"forward": parts[:2], "backward": [parts[3], parts[2]]}
+    return timed([order, order], lengths)
 
 
 def schedules(found, unit):
@@ -114,7 +137,7 @@ def schedules(found, unit):
             style = {"color": WORK[kind], "edgecolor": LIGHT["page"]}
             bar = axis.barh(half, length, left=start, **style)
             inside = {"label_type": "center", "weight": "bold"}
-            axis.bar_label(bar, [micro], color=ON_WORK[kind], **inside)
+            axis.bar_label(bar, [micro + 1], color=ON_WORK[kind], **inside)
         end = max(start + length for _, start, length, *_ in pieces)
         busy = sum(length for _, _, length, *_ in pieces) / (2 * end)
         many = "micro-batches" if count > 1 else "micro-batch, as in stage 6"

@@ -7,14 +7,12 @@ import os
 import subprocess
 import sys
 import tempfile
-from html import escape
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import torch
 from IPython import get_ipython
-from IPython.display import HTML, display
-from markdown_it import MarkdownIt
+from IPython.display import Markdown, display
 
 from tools.pages.reasons import reasons
 from tools.run import compare, data, diffs, palette
@@ -29,7 +27,6 @@ TORCHRUN = ["-m", "torch.distributed.run", "--standalone"]
 # 60 processes did that left their group open, and still 2 of 25 runs of three ranks
 # that destroyed it.
 NO_SHUTDOWN = "\nimport os, sys\nsys.stdout.flush()\nos._exit(0)\n"
-BACKGROUND = {"-": "rgba(230, 130, 30, .22)", "+": "rgba(60, 140, 240, .22)"}
 
 
 def mnist():
@@ -60,21 +57,14 @@ def prepare():
 def show_diff(stage):
     """Show the hunks of the diff that the stage's page explains, each reason folded."""
     base = previous(stage)
-    found = diffs.hunks(base, stage)
+    hunks = diffs.hunks(base, stage)
     count = diffs.changed_lines(base, stage)
-    html = f"<p>From <b>{base}</b> to <b>{stage}</b>: {count} changed lines.</p>"
-    for hunk, reason in zip(found, reasons(base, stage), strict=True):
-        lines = ""
-        for line in hunk.text[1:]:
-            color = BACKGROUND.get(line[0], "none")
-            style = f"display: block; padding: 0 .5em; background: {color}"
-            lines += f'<span style="{style}">{escape(line)}</span>'
-        title = MarkdownIt().renderInline(reason.title)
-        html += f"""<p style="margin: .8em 0 .2em"><b>{title}</b></p>
-            <pre style="white-space: pre-wrap; margin: 0">{lines}</pre>
-            <details><summary>why</summary>{MarkdownIt().render(reason.text)}</details>
-            """
-    display(HTML(html))
+    shown = [f"From **{base}** to **{stage}**: {count} changed lines."]
+    for hunk, reason in zip(hunks, reasons(base, stage), strict=True):
+        lines = "\n".join(hunk.text[1:])
+        shown.append(f"**{reason.title}**\n```diff\n{lines}\n```")
+        shown.append(f"<details><summary>why</summary>\n\n{reason.text}\n\n</details>")
+    display(Markdown("\n\n".join(shown)))
 
 
 def stream(words, **environment):
