@@ -32,19 +32,11 @@ def words(text):
 
 def sources(name):
     """Return what pictures come from: data, who draws them, and what is measured."""
-    found = [*sorted((ROOT / "tools/bench").iterdir()), script("04_ddp")]
-    names = "pictures.py", "drawing.py", "sketches.py", "outcomes.json"
-    found += [script("13_gpt"), script("17_context_parallel")]
-    for one in (
-        *names,
-        "cuts.py",
-        "moving.py",
-        "sheet.py",
-        f"diagrams/{name}.txt",
-        "diagrams/frames",
-    ):
-        found.append(ROOT / "tools/pages" / one)
-    return found
+    pages = ROOT / "tools" / "pages"
+    found = [*sorted(pages.glob("*.py")), pages / "outcomes.json"]
+    found += [ROOT / "tools" / "bench", pages / "diagrams" / "frames"]
+    found += [script(stage) for stage in ("04_ddp", "13_gpt", "17_context_parallel")]
+    return [*found, pages / "diagrams" / f"{name}.txt"]
 
 
 @pytest.mark.parametrize("name", part("pictures", NAMES, 8, sources))

@@ -1,7 +1,6 @@
 """Promise: the page of `make side_by_side` shows every stage, alone, to everybody."""
 
 import re
-import resource
 from pathlib import Path
 
 import pytest
@@ -18,13 +17,10 @@ LOSSES = "1.499912", "1.505662"  # of stage 4's first epoch: right, without set_
 @pytest.fixture(scope="module")
 def path():
     """Return the path of the page, as `make side_by_side` prints it in a link."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     result = call(["make", "side_by_side"])
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert result.returncode == 0, result.stderr
     path = ROOT / "runs" / "side_by_side.html"
     assert result.stdout.strip() == path.as_uri()
-    assert after.ru_utime - before.ru_utime < 2  # seconds of CPU
     return path
 
 
