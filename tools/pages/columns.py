@@ -39,14 +39,6 @@ class Cell(NamedTuple):
     text: Markup
 
 
-def is_punctuation(text):
-    """Return whether a token has no letter and no digit.
-
-    A dot or a bracket in both lines does not make two stretches alike.
-    """
-    return not re.search(r"\w", text)
-
-
 def changed_words(old, new):
     """Return where two versions of a line differ: two lists of [start, end] columns.
 
@@ -56,8 +48,9 @@ def changed_words(old, new):
     new_tokens = list(WORD.finditer(new))
     old_words = [token[0] for token in old_tokens]
     new_words = [token[0] for token in new_tokens]
+    # A dot or a bracket in both lines does not make two stretches alike.
     matcher = difflib.SequenceMatcher(
-        is_punctuation, old_words, new_words, autojunk=False
+        lambda word: not re.search(r"\w", word), old_words, new_words, autojunk=False
     )
     old_marks = []
     new_marks = []

@@ -133,12 +133,6 @@ def read_runs(top):
     return curves, flags, failures
 
 
-def expected():
-    """Return pairs: the stages that should have run, if any of those has."""
-    second = stages.TRANSFORMER.values()
-    return [(stages.STAGES, stages.MNIST.values()), (second, second)]
-
-
 def by_curve(curves):
     """Return {the first stage of a curve: those of `curves` that have to have it}."""
     groups = {}
@@ -177,10 +171,11 @@ def main():
         path = top / ("curves.png" if first == "01_cpu" else f"curves_{first}.png")
         draw(curves, others).savefig(path, dpi=130)
         print(f"drawn in {path}")
-    for wanted, of_curve in expected():
-        absent = [stage for stage in wanted if stage not in {*found, *failures}]
-        is_begun = {*found, *failures} & {*of_curve}
-        if absent and is_begun:
+    begun = {*found, *failures}
+    second = stages.TRANSFORMER.values()
+    for wanted, of_curve in (stages.STAGES, stages.MNIST.values()), (second, second):
+        absent = [stage for stage in wanted if stage not in begun]
+        if absent and not begun.isdisjoint(of_curve):
             print(f"not run yet: {', '.join(absent)}")
     for stage, reason in failures.items():
         print(f"{stage}: {reason}")
