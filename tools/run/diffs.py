@@ -104,10 +104,12 @@ def by_idea(a, b):
     left = dict(enumerate(hunks(a, b), start=1))
     found = []
     for idea in ideas(a, b):
-        shown = [number for number in idea.numbers if number in left]
-        shown = [number for number in shown if idea.shows(number, left[number])]
+        shown = []
+        for number in idea.numbers:
+            if number in left and "\n".join(left[number].text[1:]) in idea.shown:
+                shown.append((number, left.pop(number)))
         if shown:
-            found.append((idea, [(number, left.pop(number)) for number in shown]))
+            found.append((idea, shown))
     if left:
         found.insert(0, (Idea("", list(left), "", "", False), list(left.items())))
     return found

@@ -35,10 +35,6 @@ class Idea(NamedTuple):
     text: str  # why they are there, Markdown
     is_plumbing: bool
 
-    def shows(self, number, hunk):
-        """Return whether the page shows a hunk under its number, line by line."""
-        return number in self.numbers and "\n".join(hunk.text[1:]) in self.shown
-
 
 def ideas(a, b):
     """Return the ideas of the diff from `a` to `b`, in the order of the page of `b`.
