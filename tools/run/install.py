@@ -18,7 +18,7 @@ from tools.run.stages import ROOT, refuse
 
 VENV = Path(".venv")
 PYTHON = VENV / "bin" / "python"
-HALF_MADE = VENV / "half-made"  # a mark, for whoever is killed meanwhile
+PIP = VENV / "bin" / "pip"  # made late: a .venv that is half made has none
 PYTORCH = "https://download.pytorch.org/whl/cpu"
 DISK = {True: 6.2, False: 2.0}  # GB that .venv takes with CUDA, and without
 
@@ -62,18 +62,7 @@ def is_installed(size):
     """Return whether .venv has a size as pinned: pip then needs no index."""
     words = [PYTHON, "-m", "pip", "install", "--no-index"]
     words += ["--constraint", f"requirements/{size}.txt", *needed(size)]
-    is_made = PYTHON.exists() and not HALF_MADE.exists()
-    return is_made and subprocess.run(words, capture_output=True).returncode == 0
-
-
-def make_venv():
-    """Make .venv; where that fails, the mark stays in it, and it is made again."""
-    print(f"Making .venv with {sys.executable}", flush=True)
-    VENV.mkdir(exist_ok=True)
-    HALF_MADE.touch()
-    if not succeeds(sys.executable, "-m", "venv", VENV):
-        refuse(f"{sys.executable} could not make .venv: see above")
-    HALF_MADE.unlink()
+    return PIP.exists() and subprocess.run(words, capture_output=True).returncode == 0
 
 
 def get(command, size, torch, others):
@@ -104,8 +93,10 @@ def setup(size):
     else:
         torch, cuda = find_torch(uv)
         others = []
-    if HALF_MADE.exists() or not PYTHON.exists():
-        make_venv()
+    if not PIP.exists():
+        print(f"Making .venv with {sys.executable}", flush=True)
+        if not succeeds(sys.executable, "-m", "venv", VENV):
+            refuse(f"{sys.executable} could not make .venv: see above")
     command = [PYTHON, "-m", "pip", "install"]
     if uv:
         command = [uv, "pip", "install", "--compile-bytecode", "--python", PYTHON]
