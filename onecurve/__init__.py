@@ -38,6 +38,7 @@ computed   rules: what backward passes compute, and what is exchanged
 printed    rules: numbers that are printed, that decide, or that are averaged
 rules      rules: all others, and the list of all
 findings   what a rule finds, by the table findings.csv
+sources    the lines of a script that make what is seen at another
 report     the findings, as text
 """
 

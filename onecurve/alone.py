@@ -11,7 +11,7 @@ from itertools import pairwise
 import torch
 
 from onecurve import rounding
-from onecurve.exchange import given_to, reduced
+from onecurve.exchange import given_to
 from onecurve.findings import LAST, finding, some
 from onecurve.gradients import read_steps
 
@@ -74,7 +74,6 @@ def judge(ranks, others):
     if all(fits(name, given, parts, weights, same) for name in best):
         found = by_weights(ranks, others, weights / share)
     found = found or finding("gradient", ranks[0]["line"], details, ranks=len(ranks))
-    found.details += reduced(ranks[0])
     found.details.append(f"{len(best)} of {len(given)} parameters: {some(best)}")
     return found
 
@@ -168,9 +167,10 @@ def by_weights(ranks, others, weights):
         return finding("exchange", line, [told])
     if is_about(total, 1):
         return by_counts(ranks, others, of_ranks)
+    line = ranks[0]["since"].get("reduced") or line
     if is_about(total, count):
-        return finding("added", line, reduced(ranks[0]), ranks=count)
-    told = [rounding.told(float(total), count), *reduced(ranks[0])]
+        return finding("added", line, ranks=count)
+    told = [rounding.told(float(total), count)]
     return finding("gradient", line, told, ranks=count)
 
 
@@ -192,11 +192,17 @@ def by_counts(ranks, others, weights):
 
 
 def divisor_of(step):
-    """Return by what a step's sum of losses was divided, None where it is not known."""
-    if len(step["losses"]) != 1 or len(step["sums"]) != 1 or not step["losses"][0]:
+    """Return by what a step's sums of losses were divided, None where it is not known.
+
+    Nor is it where its backward passes are divided by unlike numbers.
+    """
+    pairs = list(zip(step["sums"], step["losses"], strict=False))
+    if not pairs or len(step["sums"]) != len(step["losses"]) or not all(step["losses"]):
         return None
-    divisor = step["sums"][0] / step["losses"][0]
-    return divisor if abs(divisor - round(divisor)) < 1e-6 * divisor else None
+    divisors = [total / loss for total, loss in pairs]
+    divisor = divisors[0]
+    whole = abs(divisor - round(divisor)) < 1e-6 * divisor
+    return divisor if whole and is_about(torch.tensor(divisors) / divisor, 1) else None
 
 
 def is_about(ours, theirs):

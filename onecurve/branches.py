@@ -17,6 +17,7 @@ OF_ONE = "0 == rank"
 PRINTS = re.compile(r"(accelerator|fabric)\.print$")  # a library's: on one rank
 DECIDES = "decides"  # in place of a condition, where numbers are compared
 READS = "eval", "train", "state_dict"  # methods that change no weights
+NUMBERS = "item", "len", "float"  # calls that give one
 ACTS = "save|step|stop|checkpoint"  # in what is called by a decision
 KEEPS = "best|stop|patience"  # in names that hold one
 
@@ -28,7 +29,7 @@ def harmless(node):
             return False
         if isinstance(one, ast.Call):
             name = getattr(one.func, "id", getattr(one.func, "attr", ""))
-            if not any(word in name for word in ASKS):
+            if name not in NUMBERS and not any(word in name for word in ASKS):
                 return False
     return True
 
@@ -40,11 +41,16 @@ def values_in(body):
     """
     made = set()
     used = {}
+    parts = set()  # of a sum or a quotient, which counts as a whole
     for statement in body:
         for node in ast.walk(statement):
-            if isinstance(statement, ast.Return) or not isinstance(node, VALUES):
+            computes = isinstance(node, ast.BinOp) and harmless(node)
+            if computes:
+                parts.update(one for one in ast.walk(node) if one is not node)
+            is_value = computes or isinstance(node, VALUES)
+            if isinstance(statement, ast.Return) or not is_value or node in parts:
                 continue
-            if isinstance(node.ctx, ast.Store):
+            if isinstance(getattr(node, "ctx", None), ast.Store):
                 made.add(ast.unparse(node))
             elif harmless(node):
                 used.setdefault(ast.unparse(node), node.lineno)  # in their order
@@ -60,6 +66,7 @@ def changed_in(body):
     for statement in body:
         for node in ast.walk(statement):
             owners = []
+            line = getattr(node, "lineno", None)
             if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
                 called = node.value.func
                 if isinstance(called, ast.Attribute) and called.attr not in READS:
@@ -70,10 +77,11 @@ def changed_in(body):
                 owners = [node.target]
             elif isinstance(node, ast.For):
                 owners = [node.iter]
+                line = node.body[0].lineno
             for owner in owners:
                 for one in ast.walk(owner):
                     if isinstance(one, VALUES) and isinstance(one.ctx, ast.Load):
-                        found.setdefault(ast.unparse(one), one.lineno)
+                        found.setdefault(ast.unparse(one), line)
     return found
 
 

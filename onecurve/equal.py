@@ -31,6 +31,7 @@ class Steps(Hooks):
         self.unclipped = {}  # id of a parameter -> its gradient before clipping
         self.own = OwnGradients()
         self.known = set()  # ids of the parameters whose gradients DDP exchanges
+        self.wrapped_at = None  # line of the latest wrapper
         self.since = {}  # the latest step: "past", "unsynced", "clipped" ...: lines
         self.losses = []  # of the backward passes since the latest step
         self.after_pass = []  # what gradients were before and after each, if kept
@@ -104,6 +105,7 @@ class Steps(Hooks):
     def ddp_init(self, original, ddp, *args, **options):
         """Around the constructor of DDP: it exchanges what can be trained by then."""
         super().ddp_init(original, ddp, *args, **options)
+        self.wrapped_at = self.line()
         for one in ddp.parameters():
             if one.requires_grad:
                 self.known.add(id(one))
@@ -112,14 +114,14 @@ class Steps(Hooks):
         """Around the forward pass of a wrapper."""
         if torch.is_grad_enabled():
             synced = getattr(wrapper, "require_backward_grad_sync", True)
-            self.since["unsynced"] = None if synced else self.line()
+            self.since["unsynced"] = None if synced else self.log.giver(wrapper)
         return super().wrapper_forward(original, wrapper, *args, **kwargs)
 
     def network_call(self, original, network, *args, **kwargs):
         """Around a call of the network: what flows into its parameters is added up."""
         self.own.watch(network.parameters())
         if torch.is_grad_enabled() and any(network is one for one in self.wrapped):
-            self.since["past"] = self.line()
+            self.since["past"] = self.log.giver(network)
         result = super().network_call(original, network, *args, **kwargs)
         if torch.is_grad_enabled() and not self.in_backward:
             self.forwards += 1
@@ -191,7 +193,7 @@ class Steps(Hooks):
             "unclipped": unclipped,
             "own": self.own_sums(),
             "wrapped": {self.name_of(one, str(one)) for one in self.known},
-            "since": dict(self.since),
+            "since": {**self.since, "wrapped": self.wrapped_at},
             "losses": self.losses,
             "sums": self.sums,
             "short": self.short,

@@ -48,6 +48,17 @@ class Log:
             frame = frame.f_back
         return frame
 
+    def giver(self, thing):
+        """Return where the script calls a thing, or who gives that line the thing."""
+        frame = self.frame()
+        while frame:
+            code = frame.f_code
+            given = code.co_varnames[: code.co_argcount]
+            if not any(frame.f_locals.get(name) is thing for name in given):
+                return place(frame)
+            frame = self.frame(frame.f_back)
+        return None
+
     def called(self):
         """Return the name of the function that the script has called, or None."""
         frame = sys._getframe(1)

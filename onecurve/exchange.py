@@ -81,9 +81,8 @@ def compare(steps):
         if off:
             return count, describe(ranks, off)
         if abs(factor / len(ranks) - 1) < FACTOR:
-            details = reduced(ranks[0])
-            found = finding("added", ranks[0]["line"], details, ranks=len(ranks))
-            return count, found
+            line = ranks[0]["since"].get("reduced") or ranks[0]["line"]
+            return count, finding("added", line, ranks=len(ranks))
         # what a script scales afterwards was exchanged; shards are not known here
         whole = set(ranks[0]["given"]) <= set(names_of(ranks))
         count += whole and abs(factor - 1) < FACTOR
@@ -96,12 +95,6 @@ def kept_gradients(steps):
     if len(kept) > len(steps) / 2:
         return finding("kept", kept[0]["line"])
     return None
-
-
-def reduced(step):
-    """Return a line, or none, on where the script exchanges gradients by itself."""
-    line = step["since"].get("reduced")
-    return [f"they are exchanged at {line}"] if line else []
 
 
 def best_factor(ranks):
@@ -169,8 +162,10 @@ def describe(ranks, names):
     if since.get("early"):
         details.append("clipped before the last backward() of the step")
         return finding("clip", since["early"], details)
-    cause, repair = cause_of(first, names, alone)
-    line = since.get("reduced") or first["line"]
+    at, cause, repair = cause_of(first, names, alone)
+    if at and at != first["line"]:
+        details.append(f"backward() at {first['line']}")
+    line = at or first["line"]
     return finding("exchange", line, [*details, cause], repair=repair)
 
 
@@ -193,24 +188,27 @@ def are_given_alike(ranks, names):
 
 
 def cause_of(rank, names, alone):
-    """Return (why gradients are not exchanged, what repairs it), as far as is known.
+    """Return (line, why gradients are not exchanged, repair), as far as is known.
 
     `alone` is whether each rank got what it computed by itself.
     """
     since = rank["since"]
     unknown = [name for name in names if name not in rank["wrapped"]]
     if alone and since.get("reduced"):
-        return "what is exchanged here is not all", "exchange each gradient"
+        told = "what is exchanged here is not all"
+        return since["reduced"], told, "exchange each gradient"
     if alone and not rank["wrapped"]:
-        return "no module is wrapped in DDP", None
+        return None, "no module is wrapped in DDP", None
     if alone and unknown:
         told = f"DDP does not know {unknown[0]}: it was frozen when the model was"
-        return f"{told} wrapped, or is of another module", THAWED
+        return since["wrapped"], f"{told} wrapped, or is of another module", THAWED
     if alone and since.get("past"):
-        return f"the model is called past DDP at {since['past']}", "call the wrapper"
+        return since["past"], "the model is called past DDP", "call the wrapper"
     if since.get("unsynced"):
         told = "the last backward() of the step is in no_sync()"
-        return f"{told}: {since['unsynced']}", LAST
+        return since["unsynced"], told, LAST
     if alone:
-        return "DDP wraps the model, and did not exchange them", "call the wrapper"
-    return "some backward passes of the step are exchanged, others are not", None
+        told = "DDP wraps the model, and did not exchange them"
+        return None, told, "call the wrapper"
+    told = "some backward passes of the step are exchanged, others are not"
+    return since.get("reduced"), told, None

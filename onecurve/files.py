@@ -13,7 +13,7 @@ import tempfile
 import threading
 from pathlib import Path
 
-from onecurve.events import OWN, STANDARD
+from onecurve.events import OWN, STANDARD, place
 from onecurve.replace import replace
 
 READ = ["os:stat", "os:listdir", "os:scandir", "torch:load"]
@@ -95,7 +95,10 @@ class Files:
     def written(self, path, keep=False):
         """Do what `prepared` does, and write an event."""
         if self.twin(path):
-            self.log.write("file", path=os.fsdecode(path), line=self.log.line())
+            frame = self.log.frame()
+            outer = frame and self.log.frame(frame.f_back)
+            facts = {"line": self.log.line(), "by": outer and place(outer)}
+            self.log.write("file", path=os.fsdecode(path), **facts)
         return self.prepared(path, keep)
 
     def open(self, original, file, mode="r", *args, **options):

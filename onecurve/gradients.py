@@ -54,9 +54,10 @@ def compare(several, one, ranks):
                 why = why_not(ours, theirs, same)
                 if why:
                     return equal, None, why
-                details = difference(*pair, names, ranks) + exchange.reduced(ours)
+                details = difference(*pair, names, ranks)
                 clipped = ours["since"].get("clipped") if pair is after else None
-                line = clipped or ours["line"]
+                by_hand = "direction" in details[0] and ours["since"].get("reduced")
+                line = clipped or by_hand or ours["line"]
                 return 0, finding("gradient", line, details, ranks=ranks), None
         equal += 1
     return equal, None, None if equal else "on one rank, it takes no step"

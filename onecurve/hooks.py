@@ -3,6 +3,7 @@
 import contextlib
 import math
 import sys
+from collections import Counter
 
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -37,6 +38,7 @@ class Hooks(Optimizers):
         super().install()
         self.sharded.install()
         replace("torch.nn:Module.load_state_dict", self.load)
+        replace("torch.nn:Module.train", self.set_mode)
         replace("torch.distributed.algorithms.join:Join.__enter__", self.join)
         parallel = "torch.distributed.tensor.parallel"
         replace(f"{parallel}:parallelize_module", self.split_layers)
@@ -57,6 +59,12 @@ class Hooks(Optimizers):
             found = min(state_dict, default="none at all")
             self.log.found("loaded", f"such as {found}")
         return result
+
+    def set_mode(self, original, module, mode=True):
+        """Around train() and eval(), which call those of each part of a module."""
+        if any(module is getattr(one, "module", one) for one in self.networks):
+            self.log.write("mode", line=self.line())
+        return original(module, mode)
 
     def join(self, original, *args, **options):
         """Around the beginning of a Join: the ranks may have other numbers of steps."""
@@ -122,6 +130,8 @@ class Hooks(Optimizers):
         One in a backward pass is activation checkpointing's, and no pass of its own.
         """
         parameters = len(list(network.parameters()))
+        if not (parameters or self.in_backward):
+            self.write_statistics(network)
         if self.in_backward and parameters:
             self.log.write("recomputed", parameters=parameters)
         if self.in_backward or not parameters:
@@ -159,6 +169,13 @@ class Hooks(Optimizers):
             )
             self.states = after
 
+    def write_statistics(self, module):
+        """Write down the buffers of a module without parameters: means, say."""
+        buffers = {name: digest(buffer) for name, buffer in module.named_buffers()}
+        if buffers:
+            facts = {"steps": self.steps, "made": origin(module), "buffers": buffers}
+            self.log.write("statistics", line=self.line(), **facts)
+
     def evaluated(self, network):
         """Return what tells whether a network is evaluated alike, and as it should."""
         trained = any(id(one) in self.optimized for one in network.parameters())
@@ -180,9 +197,10 @@ class Hooks(Optimizers):
         """Write down the weights that all ranks have whole, at a batch or the end."""
         weights = weights_of(network, lambda parameter: parameter.requires_grad)
         which = [network is one for one in self.networks].index(True)
-        made = origin(getattr(network, "module", network))
+        bare = getattr(network, "module", network)
         place = [which, *batch]
-        facts = {"steps": self.steps, "weights": weights, "made": made}
+        facts = {"steps": self.steps, "weights": weights}
+        facts |= {"made": origin(bare), "id": id(bare)}
         facts["finite"] = all(is_finite(one) for one in network.parameters())
         self.log.write("weights", place=place, **facts)
 
@@ -224,12 +242,24 @@ class Hooks(Optimizers):
     def collective_ends(self, name, given, result):
         """After a collective: which number has it added up, or averaged?"""
         super().collective_ends(name, given, result)
+        gathered = given.get("object_list", given.get("object_gather_list"))
+        if "gather_object" in name and gathered:
+            self.write_collisions(gathered)
         if name == "all_reduce" and self.gives is not None and result is None:
             total = given["tensor"].detach().item()
             shares = 1, torch.distributed.get_world_size()  # of a mean, often
             given = [self.gives * share for share in shares]
             bent = [self.bent[one] for one in self.bent if is_one_of(one, given)]
             self.log.write("reduced", line=self.line(), all=total, bent=bent[:1])
+
+    def write_collisions(self, gathered):
+        """Write down whether samples of several ranks have the same whole numbers."""
+        dicts = [one for one in gathered if isinstance(one, dict)]
+        keys = Counter(key for one in dicts for key in one if type(key) is int)
+        twice = sum(count > 1 for count in keys.values())
+        plain = all(isinstance(v, int | float) for one in dicts for v in one.values())
+        if twice > max(1, len(keys) / 2) and not plain:  # counts are added up
+            self.log.found("collide", twice=twice, count=len(keys))
 
     def write_call(self, name, given):
         """Write the event for a collective, and one where it cuts off a gradient."""

@@ -112,6 +112,7 @@ class Loaders(Recorder):
         reading.grad = torch.is_grad_enabled()
         reading.before = self.steps, self.backwards, self.passes
         reading.facts = {"line": loader.line, "number": self.readings[loader.line]}
+        reading.begun = self.line()
         self.open[loader.line] = reading
         return reading
 
@@ -184,7 +185,7 @@ class Loaders(Recorder):
             trained = reading.grad
         self.trained[reading.facts["line"]] += trained
         facts = {**reading.facts, **reading.share, "dealt": reading.dealt}
-        facts["rows"] = reading.rows
+        facts |= {"rows": reading.rows, "begun": reading.begun}
         self.log.write("read", **facts, trained=trained)
 
     def fetch(self, original, fetcher, indices):

@@ -58,6 +58,7 @@ def held_by(value):
     if isinstance(value, types.ModuleType):
         return []
     held = [value, *getattr(value, "__dict__", {}).values()]
+    held += value.children() if isinstance(value, torch.nn.Module) else []
     return [id(one) for one in held if isinstance(one, TRAINED)]
 
 

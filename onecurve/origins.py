@@ -33,7 +33,8 @@ class Origins:
         """Put the methods below in place."""
         replace("torch.nn:Module.__init__", self.module)
         replace("torch.utils.data:Sampler.__new__", self.sampler)
-        replace("copy:deepcopy", self.copy)
+        for module in "copy", "torch.optim.swa_utils":
+            replace(f"{module}:deepcopy", self.copy)
         seeds = {"torch": "torch:manual_seed", "random": "random:seed"}
         if "numpy" in sys.modules:
             seeds["numpy"] = "numpy.random:seed"
@@ -67,10 +68,12 @@ class Origins:
     def caller(self, kind):
         """Return the line that called the script's constructors of a kind, or None."""
         frame = self.log.frame()
+        found = None
         while frame:
             code = frame.f_code.co_name
-            builds = code == "__init__" and isinstance(frame.f_locals.get("self"), kind)
-            if self.log.is_script(frame) and not builds and code not in INSIDE:
-                return place(frame)
-            frame = frame.f_back
-        return None
+            if code == "__init__" and isinstance(frame.f_locals.get("self"), kind):
+                found = None  # what was called by it made a part of the thing
+            elif code not in INSIDE:
+                found = found or place(frame)
+            frame = self.log.frame(frame.f_back) if frame.f_back else None
+        return found

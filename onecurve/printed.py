@@ -9,6 +9,7 @@ from onecurve.findings import finding, of_each_rank
 DIFFER = {"time", "seconds", "elapsed", "seed", "rank", "pid", "device", "gpu"}
 DIFFER |= {"sec", "speed", "throughput", "memory", "mem"}
 DIFFER |= {"lr", "rate"}  # of which the steps tell
+SIZE = r"len\([^)]*\)"  # of a rank's part, say
 SMALL = 1e-6  # relative: numbers that are closer are equal
 ROUNDED = 2e-3  # and so those in a text
 QUOTED = '"'  # begins what is said of a number in a text, which is rounded
@@ -84,10 +85,7 @@ def numbers_by_world(several, others, steps):
             ours, *theirs = values
             known = close(min(theirs), max(theirs)) and text not in own | told
             known = known and not text.startswith(QUOTED)
-            # a sum over the ranks, which may be divided where it is printed
-            is_sum = close(ours, len(ranks) * theirs[0])
-            same = is_sum or close(ours, theirs[0])
-            if known and ours != int(ours) and not same:
+            if known and ours != int(ours) and not close(ours, theirs[0]):
                 told.add(text)
                 line = first["lines"][text]
                 details = [f"{len(ranks)} ranks: {ours:.6f}", f"one: {theirs[0]:.6f}"]
@@ -150,9 +148,9 @@ def differing(events):
     """Yield (text, values) of expressions whose numbers differ between events."""
     tables = [event["numbers"] for event in events]
     for text in tables[0]:
-        words = set(re.findall("[a-z]+", text.lower()))
+        words = set(re.findall("[a-z]+", re.sub(SIZE, "", text.lower())))
         values = [table.get(text) for table in tables]
-        if None in values or words & DIFFER:
+        if None in values or words & DIFFER or not words:
             continue
         limit = ROUNDED if text.startswith(QUOTED) else SMALL
         low, high = min(values), max(values)

@@ -36,11 +36,13 @@ def one_file(seen):
     writers = {}
     for rank in seen.ranks:
         for event in seen.of("file", rank):
-            writers.setdefault(event["path"], {})[rank] = event["line"]
-    for path, lines in writers.items():
-        if len(lines) > 1:
-            ranks = sorted(lines)
-            yield finding("file", lines[ranks[0]], ranks=ranks, path=path)
+            writers.setdefault(event["path"], {})[rank] = event
+    for path, events in writers.items():
+        if len(events) > 1:
+            ranks = sorted(events)
+            first = events[ranks[0]]
+            told = [f"by the call at {first['by']}"] if first["by"] else []
+            yield finding("file", first["line"], told, ranks=ranks, path=path)
 
 
 def other_batches(seen):
@@ -102,6 +104,7 @@ RULES = {
     steps.schedules_differ: EACH,
     shares.samples_shared: TAKERS,
     shares.other_samples_shared: TAKERS,
+    shares.never_taken: TAKERS,
     other_batches: EACH,
     shares.numbers_of_batches: TAKERS,
     shares.same_order: ONE,
@@ -114,6 +117,7 @@ RULES = {
     shares.evaluated_twice: TAKERS,
     evaluated_by_hand: TAKERS,
     steps.evaluated_network: EACH,
+    steps.statistics: EACH,
     collectives_differ: EACH,
     one_file: EACH,
     printed.decisions: EACH,

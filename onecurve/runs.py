@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from onecurve import printed, ranks, rules, steps
+from onecurve import printed, ranks, rules, sources, steps
 from onecurve.failures import own_error
 from onecurve.findings import finding, name_what_follows, of_each_rank
 from onecurve.seen import Seen, read_ranks
@@ -235,7 +235,10 @@ def inspect(command, folder):
         return Inspection(seen, found)
     told = compare_gradients(command, folder, seen)
     found += differ_by_world(told)
-    return Inspection(seen, name_what_follows(told.findings + found), told)
+    found = name_what_follows(told.findings + found)
+    for one in found:
+        sources.point(one, command.path.parent)
+    return Inspection(seen, found, told)
 
 
 def differ_by_world(told):

@@ -117,6 +117,7 @@ def share_of(loader, taken):
         "indices": indices,
         "sizes": [len(flat(one)) for one in taken],
         "size": len(dataset),
+        "whole": dataset is loader.dataset,  # and no part of it
         "identity": identity(dataset),
         "contents": contents(dataset, indices[:MOST_CONTENTS]),
     }

@@ -1,6 +1,7 @@
 """Rules: which samples a rank takes, in which order, and which random numbers."""
 
 from collections import Counter, defaultdict
+from itertools import pairwise
 
 from onecurve.findings import finding
 
@@ -9,6 +10,7 @@ SHARED = 0.1  # of a stream
 SPARE = 64  # samples that dealing leaves over, or adds
 ONCE = "a sampler for all of the data, or a part of it for each rank, not both"
 SEEDED = "a generator seeded with seed + rank draws them"
+WORKERS = "in each worker, its share: get_worker_info() of torch.utils.data"
 ALIKE = "order the data set alike on all ranks, by a generator with one seed"
 
 
@@ -34,6 +36,22 @@ def samples_shared(seen):
         yield from found
         if found:
             return
+
+
+def never_taken(seen):
+    """Samples that no rank takes in any epoch, though they come in another order."""
+    epochs = [seen.first_epochs(number) for number in range(2)]
+    if not all(epochs):
+        return
+    lists = [[each["indices"] for each in one] for one in epochs]
+    first = epochs[0][0]
+    taken = [set().union(*one) for one in lists]
+    lacks = [first["size"] - len(one) for one in taken]
+    never = first["size"] - len(taken[0] | taken[1])
+    known = first["whole"] and len({each["identity"] for each in epochs[0]}) == 1
+    again = any(len(set(one)) < len(one) for one in lists[0])  # drawn with replacement
+    if known and not again and lists[0] != lists[1] and never > max(2, min(lacks) / 2):
+        yield finding("never", first["dealt"], count=never, size=first["size"])
 
 
 def own_data(epochs):
@@ -91,15 +109,26 @@ def other_samples_shared(seen):
         return
     passes = list(seen.training_passes())
     if not same_rows(passes):
-        yield from batches_shared(passes)
+        yield from batches_shared(seen, passes)
     drawn = any(one["drawn"] for one in seen.of("pass"))
     if not passes or not seen.of("step") or (losses_differ(seen) and not drawn):
         return
     if same_rows(passes):
-        yield finding("samples", seen.of("pass")[0]["line"])
+        yield finding("samples", *drawn_at(seen))
 
 
-def batches_shared(passes):
+def drawn_at(seen):
+    """Return (line, details) of batches that are drawn: the seed that all ranks set."""
+    line = seen.of("pass")[0]["line"]
+    seeded = seeds_set_alike(seen)
+    for one in seen.of("pass"):
+        for generator in one["before"]:
+            if generator in seeded:
+                return seeded[generator], [f"drawn for {line}"]
+    return line, []
+
+
+def batches_shared(seen, passes):
     """Batches that several ranks draw, in other steps, by generators with one seed.
 
     In the same step they may be meant, where ranks share a model. Of samples that are
@@ -116,8 +145,8 @@ def batches_shared(passes):
         twice += len(ranks) > 1 and len(steps) > 1
     if twice > max(1, SHARED * len(passes)):
         told = f"{twice} of {len(passes)} batches are drawn by several ranks"
-        details = [f"{told}, each in a step of its own"]
-        line = passes[0][0]["line"]
+        line, details = drawn_at(seen)
+        details = [f"{told}, each in a step of its own", *details]
         yield finding("overlap", line, details, level="LOOK", repair=SEEDED)
 
 
@@ -129,6 +158,12 @@ def judge_streams(seen, epochs):
     if all(one[:shortest] == lists[0][:shortest] for one in lists):
         if not sliced(seen, len(epochs[0]["rows"][0])):
             yield finding("samples", line)
+        return
+    batches = epochs[0]["rows"]
+    again = sum(one == other for one, other in pairwise(batches))
+    if SHARED * len(batches) < again < len(batches) - 1 and seen.workers(0) > 1:
+        told = f"{again} of {len(batches)} batches of rank 0 come again at once"
+        yield finding("overlap", line, [told], repair=WORKERS)
         return
     # until a rank has one again: a new pass, say, in which the others' come to it
     once = min(once_only(one) for one in lists)
@@ -194,7 +229,8 @@ def same_order(seen):
         lists = [epoch["indices"] for epoch in epochs]
         if len(lists) > 1 and lists[0] == lists[1]:
             level = "LOOK" if lists[0] == sorted(lists[0]) else None
-            yield finding("order", epochs[0]["dealt"], level=level)
+            told = [f"an epoch begins at {epochs[0]['begun']}"]
+            yield finding("order", epochs[0]["dealt"], told, level=level)
 
 
 def same_random_numbers(seen):

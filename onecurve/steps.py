@@ -4,6 +4,8 @@ from onecurve.findings import finding, of_each_rank
 from onecurve.seen import first_split
 
 RATES = "set the same learning rate on every rank, in each step"
+BY_HAND = "the script itself"
+ALIKE = "change the weights on every rank alike"
 PLANNED = "leave no layer out of the plan, or begin with one seed on all ranks"
 UNCHANGED = "change no weights between the wrapper and the first step"
 
@@ -49,8 +51,12 @@ def why_weights_differ(seen, by_rank, begun):
     if idle:
         return line, [f"ranks {idle} have taken no step"], None
     if all(one == rates[0] for one in rates):
-        return line, [], None
+        networks = {rank: event["id"] for rank, event in by_rank.items()}
+        alone, where = seen.done_by_some(networks)
+        return alone or line, where, ALIKE if alone else None
     told = [f"the learning rates differ: {rates}"]
+    if not seen.of("schedule"):
+        told[0] += f", by {BY_HAND}"
     alone, where = seen.done_by_some({rank: one["id"] for rank, one in latest.items()})
     return alone or line, told + where, RATES
 
@@ -72,12 +78,16 @@ def parts_saved(seen):
 
 
 def rates_by_world(several, one):
-    """Learning rates that depend on the number of ranks, by the Seens of two runs."""
-    pairs = zip(several.of("step"), one.of("step"), strict=False)
+    """Learning rates that depend on the number of ranks, by the Seens of two runs.
+
+    Or a schedule that does not, of as many steps, each with W times the samples: where
+    there are no epochs, in which its length would tell.
+    """
+    pairs = list(zip(several.of("step"), one.of("step"), strict=False))
     for number, (ours, theirs) in enumerate(pairs, start=1):
         if ours["rates"] != theirs["rates"]:
             of_schedule = ours["bases"] == theirs["bases"]
-            what = "the schedule" if of_schedule else "the optimizer"
+            what = "the schedule" if of_schedule else set_by(several)
             ranks = f"{ours['rates']} on {len(several.ranks)} ranks"
             told = f"step {number}: {ranks}, {theirs['rates']} on 1, by {what}"
             made = several.lines_of("made", schedules=of_schedule)
@@ -85,6 +95,18 @@ def rates_by_world(several, one):
                 made = several.lines_of("schedule")  # more often for a step
             yield finding("rates", (made or [ours["line"]])[-1], [told])
             return
+    varies = any(ours["rates"] != pairs[0][0]["rates"] for ours, _ in pairs)
+    alike = all(ours["samples"] == theirs["samples"] for ours, theirs in pairs)
+    if varies and alike and not several.readings(0, True):
+        facts = {"ranks": len(several.ranks)}
+        yield finding("updates", pairs[0][0]["line"], **facts)
+
+
+def set_by(seen):
+    """Return what sets the learning rates, where no scheduler does, in words."""
+    rates = [step["rates"] for step in seen.of("step")]
+    by_hand = rates[0] != rates[-1] and not seen.of("schedule")
+    return BY_HAND if by_hand else "the optimizer"
 
 
 def length_by_world(several, others):
@@ -140,29 +162,35 @@ def modes(seen):
     """Ranks that do not all train in train(), or do so at first only."""
     table = [modes_of(seen, rank) for rank in seen.ranks]
     for each in zip(*table, strict=False):
-        line = each[0][1]
-        names = ["train()" if training else "eval()" for _, _, training in each]
+        names = ["train()" if training else "eval()" for _, _, training, _ in each]
         if len(set(names)) > 1:
-            yield finding("modes", line, of_each_rank(names))
+            _, line, _, called = each[names.index("train()")]
+            yield finding("modes", called or line, of_each_rank(names))
             return
     trains = set()
-    for step, line, training in table[0]:
+    for step, line, training, called in table[0]:
         if not training and line in trains:
-            yield finding("eval", line, number=step)
+            yield finding("eval", called or line, [f"trained at {line}"], number=step)
             return
         trains |= {line} if training else set()
 
 
 def modes_of(seen, rank):
-    """Return [(number of the step, line, whether in train())] of backward passes."""
+    """Return [(number of the step, line, whether in train(), line that said so)].
+
+    One for each backward pass.
+    """
     found = []
     step = 1
     training = None
+    called = None
     for event in seen.events[rank]:
-        if event["kind"] == "pass":
+        if event["kind"] == "mode":
+            called = event["line"]
+        elif event["kind"] == "pass":
             training = event["training"] if event["grad"] else None
         elif event["kind"] == "backward" and training is not None:
-            found.append((step, event["line"], training))
+            found.append((step, event["line"], training, called))
             training = None
         step += event["kind"] == "step"
     return found
@@ -218,6 +246,17 @@ def evaluated_network(seen):
         elif buffers:
             yield finding("buffers", first["line"], name=buffers)
         if weights or buffers:
+            return
+
+
+def statistics(seen):
+    """Running means, say, in a module of buffers that no wrapper makes equal."""
+    for each in seen.together("statistics", lambda one: one["steps"]):
+        name = first_split([one["buffers"] for one in each])
+        if name:
+            first = each[0]
+            told = [f"used at {first['line']}"]
+            yield finding("statistics", first["made"] or first["line"], told, name=name)
             return
 
 

@@ -1,0 +1,88 @@
+"""Promise: a finding begins with the line where a value is made, not where it shows."""
+
+import pytest
+
+from onecurve.findings import LAST, finding
+from onecurve.sources import point
+from onecurve.steps import BY_HAND
+
+SCRIPT = """
+def counted(loader, world):
+    total = 0
+    for row in loader:
+        total += row
+    return total / world
+
+def schedule(optimizer, steps):
+    return Cosine(optimizer, T_max=steps)
+
+def main():
+    rank, world = read()
+    updates = EPOCHS * len(train) // 8
+    part = train[rank::world]
+    scheduler = schedule(optimizer, updates)
+    loader = DataLoader(part, 8)
+    wrapper.require_backward_grad_sync = world == 1
+    for step in range(updates):
+        rate = base * (1 - step / updates)
+        optimizer.param_groups[0]["lr"] = rate
+        loss = model(batch) / world
+        loss.backward()
+        (loss / 2).backward()
+        scheduler.step()
+    score = counted(loader, world)
+    if score > best:
+        best = score
+    state = {name: one.to_local() for name, one in parts}
+    torch.save(state, "model.pt")
+    print(score)
+"""
+HAND = f"[0.1] on 2 ranks, [0.2] on 1, by {BY_HAND}"
+
+
+def line(text):
+    """Return the place of the only line of SCRIPT that has a text."""
+    (number,) = [n for n, row in enumerate(SCRIPT.splitlines(), 1) if text in row]
+    return f"train.py:{number}"
+
+
+@pytest.mark.parametrize(
+    ("name", "seen", "made", "facts"),
+    [
+        ("printed", "print(score)", "return total", {"text": "score"}),
+        ("by_world", "print(score)", "return total", {"text": "score"}),
+        ("decides", "if score > best", "return total", {"text": "best"}),
+        ("gradient", "  loss.backward", "loss = model", {"ranks": 2}),
+        ("gradient", "(loss / 2).back", "(loss / 2).back", {"ranks": 2}),
+        ("rates", "return Cosine", "updates = EPOCHS", {}),
+        ("rates", "scheduler.step()", "scheduler.step()", {}),
+        ("rates", "if score > best", "rate = base", {"details": [HAND]}),
+        ("datasets", "loader = Data", "part = train[rank", {}),
+        ("parts_saved", "torch.save", "state = {", {}),
+        ("exchange", "  loss.backward", "require_backward", {"repair": LAST}),
+        ("exchange", "  loss.backward", "  loss.backward", {}),
+        ("printed", "print(score)", "print(score)", {"text": '"score"'}),
+    ],
+)
+def test_the_line_that_makes_a_value_comes_first(name, seen, made, facts, tmp_path):
+    (tmp_path / "train.py").write_text(SCRIPT)
+    found = finding(name, line(seen), **facts)
+    point(found, tmp_path)
+    assert found.line == line(made)
+    assert (f"seen at {line(seen)}" in found.details) == (seen != made)
+
+
+def test_the_lines_of_which_it_is_made_are_named_the_nearest_first(tmp_path):
+    (tmp_path / "train.py").write_text(SCRIPT)
+    found = finding("printed", line("print(score)"), text="score")
+    point(found, tmp_path)
+    told = ", ".join(line(text) for text in ("score = counted", "loader = Data"))
+    assert found.details[0].startswith(f"made of what is set at {told}")
+
+
+@pytest.mark.parametrize("place", [None, "other.py:3", "train.py:999"])
+def test_a_line_that_is_not_in_the_folder_stays(place, tmp_path):
+    (tmp_path / "train.py").write_text(SCRIPT)
+    found = finding("gradient", place, ranks=2)
+    point(found, tmp_path)
+    assert (found.line, found.details) == (place, [])
