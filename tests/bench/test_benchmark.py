@@ -108,7 +108,7 @@ def test_make_bench_measures_up_to_as_many_processes_as_there_are_cores(
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        ("bench OUT=README.md/x", r"cannot write to .*README.md/x \(.*\): name a fo"),
+        ("bench OUT=README.md/x", r"cannot write to .*README.md/x \(.*\): name anot"),
         ("bench NPROC=2", "make bench measures 1, 2, 4 and more processes: leave NPR"),
         ("memory GPUS=7", "GPUS=7: CUDA finds no GPU"),
         ("trace NPROC=3", "04_ddp: 3 processes cannot share 256 images a step: use "),

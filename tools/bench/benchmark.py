@@ -14,10 +14,10 @@ from pathlib import Path
 import torch
 
 from onecurve import ranks
-from tools.bench import runs, tables
+from tools.bench import tables
 from tools.run import gpus
 from tools.run.data import shown
-from tools.run.stages import ROOT, refuse
+from tools.run.stages import ROOT, make_folder, refuse
 
 BATCHES = {  # width of the hidden layer -> images per step of all processes
     128: [64, 256, 1024, 4096],
@@ -76,7 +76,7 @@ def measure(counts, batches, rounds, visible=""):
 
 def main():
     os.chdir(ROOT)
-    out = runs.make_folder()
+    out = make_folder()
     if os.environ.get("NPROC"):
         refuse("make bench measures 1, 2, 4 and more processes: leave NPROC out")
     visible, names = chosen_gpus()

@@ -11,15 +11,7 @@ from pathlib import Path
 from onecurve import ranks
 from tools.run.plan import make_plan
 from tools.run.sample import cut
-from tools.run.stages import refuse, refuse_unwritable
-
-
-def make_folder():
-    """Return the folder of OUT=, made; refuses one that cannot be written."""
-    out = Path(os.environ.get("OUT") or "runs").absolute()
-    refuse_unwritable(out, "name a folder, OUT=DIR")
-    out.mkdir(parents=True, exist_ok=True)
-    return out
+from tools.run.stages import refuse
 
 
 def run_stage(stage, images, flags, prepare, several=False, path=None):

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from tools.bench import figures, runs
 from tools.run.data import shown
-from tools.run.stages import ROOT, TRANSFORMER, find_stage
+from tools.run.stages import ROOT, TRANSFORMER, find_stage, make_folder
 
 INSTRUMENT = "tools.bench.timeline_rank:instrument"  # imports PyTorch, in the ranks
 STEPS = 3  # that are drawn
@@ -114,7 +114,7 @@ def trace(stage, out):
 
 def main():
     os.chdir(ROOT)
-    out = runs.make_folder()
+    out = make_folder()
     named = " ".join(sys.argv[1:]).split() or ["04_ddp", "05_ddp_inference"]
     for stage in [find_stage(name) for name in named]:
         written = ", ".join(str(shown(path)) for path in trace(stage, out))

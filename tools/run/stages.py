@@ -197,14 +197,17 @@ def refuse_unwritable(folder, advice):
         refuse(f"cannot write to {folder} ({error.strerror}): {advice}")
 
 
-def save_page(name, text):
-    """Save a page of HTML in OUT or runs/, whole or not at all; print its address.
+def make_folder():
+    """Return the folder of OUT=, or runs/, made; refuse one that cannot be written."""
+    out = Path(os.environ.get("OUT") or "runs").absolute()
+    refuse_unwritable(out, "name another folder, OUT=DIR")
+    out.mkdir(parents=True, exist_ok=True)
+    return out
 
-    Ends the program with one line where that folder is not to be written.
-    """
-    path = Path(os.environ.get("OUT") or "runs").absolute() / name
-    refuse_unwritable(path.parent, "name another folder, OUT=DIR")
-    path.parent.mkdir(parents=True, exist_ok=True)
+
+def save_page(name, text):
+    """Save a page of HTML in that folder, whole or not at all; print its address."""
+    path = make_folder() / name
     part = path.with_suffix(".part")
     part.write_text(text, encoding="utf-8")
     part.replace(path)
