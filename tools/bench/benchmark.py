@@ -13,8 +13,7 @@ from pathlib import Path
 
 import torch
 
-from onecurve import ranks
-from tools.bench import tables
+from tools.bench import runs, tables
 from tools.run import gpus
 from tools.run.data import shown
 from tools.run.stages import ROOT, make_folder, refuse
@@ -55,9 +54,7 @@ def start(processes, batches, rounds, visible):
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "samples.json"
         words = [PROGRAM, json.dumps(batches), rounds, file]
-        result = ranks.run(words, processes, timeout=1800, gpus=visible)
-        if result.returncode:
-            refuse(f"{processes} processes failed:\n{result.stderr[-2000:]}")
+        runs.run(f"{processes} processes", words, processes, 1800, gpus=visible)
         return json.loads(file.read_text())
 
 

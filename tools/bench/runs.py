@@ -14,6 +14,14 @@ from tools.run.sample import cut
 from tools.run.stages import refuse
 
 
+def run(name, words, processes, timeout=300, **options):
+    """Run a script as `ranks.run` does; end the program with a line if it fails."""
+    result = ranks.run(words, processes, timeout=timeout, **options)
+    if result.returncode:
+        refuse(f"{name} failed:\n{result.stderr[-2000:]}")
+    return result
+
+
 def run_stage(stage, images, flags, prepare, several=False, path=None):
     """Run a stage as make would, with `prepare` called first; return its processes.
 

@@ -16,8 +16,8 @@ from textwrap import indent
 
 import torch
 
-from onecurve import ranks
 from onecurve.failures import NOISE, is_of_others_end
+from tools.bench import runs
 from tools.lab.judge import record_run
 from tools.lab.setting import Setting
 from tools.pages.switches import STORED, SWITCHES, edited, key, read_outcomes
@@ -83,9 +83,7 @@ def run_letters(stage, text, processes, *flags):
         path.parent.mkdir()
         path.write_text(text)
         words = [path, "--out", path.parent, *flags]
-        result = ranks.run(words, processes if stage in CPU_PROCESSES else 0)
-        if result.returncode:
-            refuse(f"{stage} with a mistake fails: {result.stderr[-2000:]}")
+        runs.run(stage, words, processes if stage in CPU_PROCESSES else 0)
         return [list(row) for row in compare.read(path.parent / "metrics.csv")]
 
 

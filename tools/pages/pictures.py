@@ -13,8 +13,8 @@ import torch
 from torch import nn
 from torch.utils.data import DistributedSampler
 
-from onecurve import ranks
 from tools.bench import figures
+from tools.bench.runs import run
 from tools.bench.tables import published
 from tools.pages import cuts, drawing, moving, outcomes, sheet, sketches
 from tools.pages.switches import SWITCHES, edited
@@ -105,7 +105,7 @@ def speedups():
 def measured(name, processes):
     """Return what a script of tools/bench prints as JSON, on so many ranks."""
     script = ROOT / "tools" / "bench" / f"{name}.py"
-    return [json.loads(ranks.run([script], processes).stdout)]
+    return [json.loads(run(name, [script], processes).stdout)]
 
 
 def cliff():

@@ -8,8 +8,8 @@ import json
 
 import torch
 
-from onecurve import ranks
-from tools.run.stages import ROOT, refuse
+from tools.bench import runs
+from tools.run.stages import ROOT
 
 FOLDER = ROOT / "tests" / "upstream"
 PRINTED = FOLDER / "printed.json"
@@ -28,10 +28,7 @@ def stored():
 
 def run(name):
     """Return the lines that a script prints. Raises SystemExit where it fails."""
-    result = ranks.run([FOLDER / f"{name}.py"], 2, timeout=300)
-    if result.returncode:
-        refuse(f"{name} failed:\n{result.stderr}")
-    return result.stdout.splitlines()
+    return runs.run(name, [FOLDER / f"{name}.py"], 2).stdout.splitlines()
 
 
 def upstream(name):

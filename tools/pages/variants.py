@@ -7,8 +7,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from onecurve import ranks
 from tools.bench import held
+from tools.bench.runs import run
 from tools.bench.tables import table
 from tools.lab import fake_cuda
 from tools.lab.exercise import patched
@@ -48,14 +48,6 @@ SECOND = "{:18}  1-30      31-60     61-90"  # steps of the second curve
 def console(*lines):
     """Return lines of output as Markdown."""
     return "\n".join(["```console", *lines, "```"])
-
-
-def run(name, words, processes, **options):
-    """Run a script on the CPU; return its result. Raises SystemExit where it fails."""
-    result = ranks.run(words, processes, timeout=300, **options)
-    if result.returncode:
-        refuse(f"{name} failed, so its page cannot show it:\n{result.stderr}")
-    return result
 
 
 def train(name, text, processes, runs, *flags):
