@@ -37,27 +37,6 @@ def chosen_gpus():
     return visible, [torch.cuda.get_device_name(int(number)) for number in numbers]
 
 
-def machine(names):
-    """Return what the measurements depend on; `names` are those of the GPUs."""
-    return {
-        "processor": platform.processor() or platform.machine(),
-        "cpus": gpus.count_cpus(),
-        "gpus": names,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-    }
-
-
-def start(processes, batches, rounds, visible):
-    """Measure with so many processes; return a dict of each case, with its samples."""
-    print(f"steps on {processes} processes ...", flush=True)
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "samples.json"
-        words = [PROGRAM, json.dumps(batches), rounds, file]
-        runs.run(f"{processes} processes", words, processes, 1800, gpus=visible)
-        return json.loads(file.read_text())
-
-
 def measure(counts, batches, rounds, visible=""):
     """Return the cases of all counts of processes; `batches` is {hidden: sizes}.
 
@@ -67,7 +46,12 @@ def measure(counts, batches, rounds, visible=""):
     found = []
     for _ in range(2):
         for processes in counts:
-            found += start(processes, batches, rounds, visible)
+            print(f"steps on {processes} processes ...", flush=True)
+            with tempfile.TemporaryDirectory() as folder:
+                file = Path(folder) / "samples.json"
+                words = [PROGRAM, json.dumps(batches), rounds, file]
+                runs.run(f"{processes} processes", words, processes, 1800, gpus=visible)
+                found += json.loads(file.read_text())
     return found
 
 
@@ -77,7 +61,13 @@ def main():
     if os.environ.get("NPROC"):
         refuse("make bench measures 1, 2, 4 and more processes: leave NPROC out")
     visible, names = chosen_gpus()
-    about = machine(names)
+    about = {
+        "processor": platform.processor() or platform.machine(),
+        "cpus": gpus.count_cpus(),
+        "gpus": names,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+    }
     most = len(names) or about["cpus"]
     counts = [2**exponent for exponent in range(most.bit_length())]
     batches, rounds = (QUICK_BATCHES, 1) if os.environ.get("QUICK") else (BATCHES, 4)

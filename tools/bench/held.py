@@ -203,13 +203,6 @@ def measure(stage, path=None):
         return [json.loads(file.read_text()) for file in files]
 
 
-def row(name, stage, path=None):
-    """Return the row of a stage, or of a variant of it: what its rank 0 holds."""
-    ranks = measure(stage, path)
-    sizes = [f"{ranks[0][kind]:,}" for kind in SHOWN]
-    return [f"`{name}`", len(ranks), *sizes, FORMULAS.get(name, "")]
-
-
 def main():
     os.chdir(ROOT)
     print("bytes on each rank, in a step of every stage ...", flush=True)

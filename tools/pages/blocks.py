@@ -96,12 +96,6 @@ def formula(name):
     return table("l" + "r" * (len(headings) - 1), headings, rows)
 
 
-def mistakes(stage, *others):
-    """Return what mistakes do to a stage of the second curve, as a table."""
-    headings, *rows = outcomes.mistakes(stage, *others)
-    return table("lrrrrrl", headings, rows)
-
-
 def rates():
     """Return how much of its cases the judge names, a table of tests/judge/rates.py."""
     words = [sys.executable, ROOT / "tests/judge/rates.py"]
@@ -135,7 +129,7 @@ BLOCKS = {
     "program": variants.program,
     "essence": essence,
     "hunk": hunk,
-    "mistakes": mistakes,
+    "mistakes": outcomes.mistakes,
     "held": variants.held_by_variants,
     "piece": piece,
     "exercises": exercises,

@@ -86,11 +86,6 @@ def sheet(exercise):
     return f"{front}\n\n{block(commands)}", back
 
 
-def in_words(pattern):
-    """Return what the check says, from a pattern that is found in it."""
-    return re.sub(r"\\(.)", r"\1", DIFFERING.sub("…", pattern))
-
-
 def told(exercise):
     """Return what the instructor wants to know of an exercise, as Markdown."""
     start = exercise.script("start")
@@ -100,8 +95,10 @@ def told(exercise):
     wrong = [answer for answer in answers if answer.verdict == "wrong"]
     for answer in wrong[:3]:
         base = {"start": "script", "solution": "solution"}[answer.base]
-        says = f"*… {in_words(answer.says)} …*"
-        parts.append(f"Wrong, if this changes in the {base}. The check says: {says}")
+        # `says` is a pattern that is found in what the check says.
+        says = re.sub(r"\\(.)", r"\1", DIFFERING.sub("…", answer.says))
+        says = f"The check says: *… {says} …*"
+        parts.append(f"Wrong, if this changes in the {base}. {says}")
         old = exercise.script(answer.base)
         parts.append(block(difference(old, answer.script(exercise)), "diff"))
     parts += ["Where people met it:", exercise.chapter("Where people met it")]

@@ -18,6 +18,7 @@ import torch
 
 from onecurve.failures import NOISE, is_of_others_end
 from tools.bench import runs
+from tools.bench.tables import table
 from tools.lab.judge import record_run
 from tools.lab.setting import Setting
 from tools.pages.switches import STORED, SWITCHES, edited, key, read_outcomes
@@ -116,14 +117,6 @@ def first_error(record):
     return first
 
 
-def right_run(stage, processes):
-    """Return the OUTCOME of a script as it is. Refuses where it does not end."""
-    found = run(stage, script(stage).read_text(), processes)
-    if found["kind"]:
-        refuse(f"{stage} on {processes} ranks, with nothing left out: {found}")
-    return found
-
-
 def outcome(switch, processes, right, limit=LIMIT):
     """Return the OUTCOME of a switch; `right` is the curve of the script as it is."""
     stage = switch["stage"]
@@ -152,7 +145,9 @@ def record_all():
         for processes in switch["ranks"]:
             number = str(processes)
             if number not in right:
-                one = right_run(stage, processes)
+                one = run(stage, script(stage).read_text(), processes)
+                if one["kind"]:
+                    refuse(f"{stage} on {number} ranks, with nothing left out: {one}")
                 right[number] = one["curve"]
                 if stage in STEPWISE:
                     steps = found["steps"].setdefault(stage, {})
@@ -188,14 +183,15 @@ def left_out(stage):
 
 
 def mistakes(stage, *others):
-    """Return the rows of a table of what each mistake does to a stage, headings first.
+    """Return a table of what each mistake does to a stage of the second curve.
 
-    For the second curve: the ranks, the mean losses of each 30 steps, and how many
+    It has the ranks, the mean losses of each 30 steps, and how many
     letters are right in the last. `others` are keys of switches of one process, whose
     curve some of these changes should have.
     """
     stored = read_outcomes()
-    rows = [["change", "ranks", "1–30", "31–60", "61–90", "copied", "why"]]
+    headings = ["change", "ranks", "1–30", "31–60", "61–90", "copied", "why"]
+    rows = []
     for number, curve in stored["right"][stage].items():
         rows.append(["none", number, *cells(curve), ""])
     for switch in SWITCHES:
@@ -203,7 +199,7 @@ def mistakes(stage, *others):
             for number, found in stored["switches"][key(switch)].items():
                 curve = cells(found["curve"])
                 rows.append([switch["title"], number, *curve, switch["says"]])
-    return rows
+    return table("lrrrrrl", headings, rows)
 
 
 def cells(curve):

@@ -192,7 +192,10 @@ def held_by_variants(*names):
                 stage = variant_stage(name)
                 path = Path(folder) / f"{name}.py"
                 path.write_text(variant_text(name, stage))
-            found.append(held.row(name, stage, path))
+            ranks = held.measure(stage, path)
+            sizes = [f"{ranks[0][kind]:,}" for kind in held.SHOWN]
+            formula = held.FORMULAS.get(name, "")
+            found.append([f"`{name}`", len(ranks), *sizes, formula])
     return table("lrrrrrl", held.HEADINGS, found)
 
 

@@ -94,12 +94,6 @@ def sender(who=""):
     return (who or f"{user}@{platform.node()}").replace(" ", "_")
 
 
-def in_short(name, text):
-    """Return a failed check in a word or two, for the instructor."""
-    old = re.search(r"PyTorch ([\d.]+)\S* is too old", text)
-    return f"PyTorch {old[1]}" if old else name
-
-
 def main(who=""):
     end_at_a_closed_pipe()
     os.chdir(ROOT)
@@ -113,7 +107,8 @@ def main(who=""):
             verdict = FAILURE
             text = f"{type(error).__name__}: {error}".partition("\n")[0]
         if verdict == FAILURE:
-            failed.append(in_short(name, text))
+            old = re.search(r"PyTorch [\d.]+(?=\S* is too old)", text)
+            failed.append(old[0] if old else name)
         print(f"{verdict:8} {text}")
     verdict = f"not ready: {', '.join(failed)}" if failed else "ready"
     system = f"{platform.system()} {platform.machine()}"
