@@ -108,7 +108,6 @@ def test_a_check_imports_pytorch_in_another_process_alone(workshop):
         (["check"], "which exercise? E=05, say"),
         (["check", "E=99"], "there is no exercise '99': 'make exercises' lists them"),
         (["hint", "E=1"], "exercise 01 has not begun: 'make exercise E=01'"),
-        (["try", "E=1"], "exercise 01 has not begun"),
         (["restore"], "which stage? S=4, say"),
         (["room"], "which file has the lines? FROM=chat.txt, say"),
     ],
