@@ -27,14 +27,14 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PASSED = Path(__file__).with_name("passed.json")
-PARTS = {}  # from the name of a list to how many of its cases run, and of how many
+# From the name of a list to how many of its cases run, of how many, and their digests.
+PARTS = {}
 SCRIPTS = {  # a folder of tests -> the scripts that they hold
     "stages": ["0*/mnist.py"],
     "beyond": ["0*/mnist.py", "beyond/**/*.py"],
     "transformer": ["transformer/**/*.py"],
 }
 FEW = 4  # cases that have changed are all run
-DIGESTS = {}  # from the name of a list to the digest of each of its cases, by its text
 
 
 def part(name, cases, every=8, sources=None):
@@ -44,29 +44,25 @@ def part(name, cases, every=8, sources=None):
     returns what a case comes from: paths of files and folders, and texts.
     """
     whole = list(cases)
-    changed = []
-    if sources:
-        DIGESTS[name] = {str(case): digest(sources(case)) for case in whole}
-        passed = read_passed().get(name, {})
-        for case in whole:
-            if passed.get(str(case)) != DIGESTS[name][str(case)]:
-                changed.append(case)
+    digests = {str(case): digest(sources(case)) for case in whole} if sources else {}
     chosen = whole
     if not os.environ.get("ALL"):
+        passed = read_passed().get(name, {})
+        changed = [
+            case for case in whole if digests.get(str(case)) != passed.get(str(case))
+        ]
         number = int(os.environ["SAMPLE"])
-        some = whole[number % min(every, len(whole)) :: every]
         if len(changed) > FEW:
             changed = changed[number % FEW :: FEW]
+        some = whole[number % min(every, len(whole)) :: every]
         chosen = [case for case in whole if case in some or case in changed]
-    PARTS[name] = len(chosen), len(whole)
+    PARTS[name] = len(chosen), len(whole), digests
     return chosen
 
 
 def read_passed():
     """Return {list: {case: digest}} of the latest run of all its cases that passed."""
-    if not PASSED.exists():
-        return {}
-    return json.loads(PASSED.read_text(encoding="utf-8"))
+    return json.loads(PASSED.read_text()) if PASSED.exists() else {}
 
 
 def digest(sources):
@@ -107,11 +103,11 @@ def pytest_collection_modifyitems(config, items):
         for pattern in patterns:
             sources += sorted(ROOT.glob(pattern))
         name = f"tests in {folder}"
-        DIGESTS[name] = {folder: digest(sources)}
+        digests = {folder: digest(sources)}
         chosen = own
-        if read_passed().get(name) == DIGESTS[name] and not os.environ.get("ALL"):
+        if read_passed().get(name) == digests and not os.environ.get("ALL"):
             chosen = own[int(os.environ["SAMPLE"]) % FEW :: FEW]
-        PARTS[name] = len(chosen), len(own)
+        PARTS[name] = len(chosen), len(own), digests
         left_out |= set(own) - set(chosen)
     config.hook.pytest_deselected(items=list(left_out))
     items[:] = [item for item in items if item not in left_out]
@@ -121,34 +117,28 @@ def pytest_sessionfinish(session, exitstatus):
     """In a worker of xdist, hand over what was run; else note which lists passed."""
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["parts"] = PARTS
-        session.config.workeroutput["digests"] = DIGESTS
         return
     options = session.config.option
     limited = options.keyword or options.markexpr or options.collectonly
-    limited = limited or any("::" in word for word in session.config.args)
+    if limited or exitstatus or any("::" in word for word in session.config.args):
+        return
     passed = read_passed()
-    if not limited and exitstatus == 0:
-        for name, (some, whole) in PARTS.items():
-            if some == whole and name in DIGESTS:
-                passed[name] = DIGESTS[name]
+    for name, (some, whole, digests) in PARTS.items():
+        if some == whole and digests:
+            passed[name] = digests
     if passed != read_passed():
-        text = json.dumps(passed, indent=1, sort_keys=True)
-        PASSED.write_text(text + "\n", encoding="utf-8")
+        PASSED.write_text(json.dumps(passed, indent=1, sort_keys=True) + "\n")
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node):
     """Where the summary is printed: take what a worker has handed over."""
-    output = getattr(node, "workeroutput", {})
-    PARTS.update(output.get("parts", {}))
-    DIGESTS.update(output.get("digests", {}))
+    PARTS.update(getattr(node, "workeroutput", {}).get("parts", {}))
 
 
 def pytest_terminal_summary(terminalreporter):
     """Say which part of each list was run, and how to run the rest, or these again."""
     again = f"ALL=1 runs all; SAMPLE={os.environ['SAMPLE']} these again"
-    for name, (some, whole) in sorted(PARTS.items()):
-        told = f"{name}: all {whole}"
-        if some < whole:
-            told = f"{name}: {some} of {whole} ({again})"
-        terminalreporter.write_line(told)
+    for name, (some, whole, _) in sorted(PARTS.items()):
+        told = f"{some} of {whole} ({again})" if some < whole else f"all {whole}"
+        terminalreporter.write_line(f"{name}: {told}")

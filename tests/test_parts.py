@@ -1,4 +1,4 @@
-"""The part of a long list that a run of the tests makes, and what is said of it."""
+"""Promise: of a long list a run makes a part, and what has changed, and says which."""
 
 import shutil
 import sys
@@ -7,150 +7,115 @@ import pytest
 
 import parts
 from conftest import ENV, call
-from parts import PARTS, part
 
 TWENTY = list(range(20))
+TESTS = """
+import pathlib
+import pytest
+from parts import part
+HERE = pathlib.Path(__file__).parent
+@pytest.mark.parametrize("case", part("cases", "abcde", 5, lambda case: [HERE / case]))
+def test_case(case):
+    assert (HERE / case).read_text() == "right"
+"""
+OF_A_STAGE = """
+import pytest
+@pytest.mark.parametrize("case", range(20))
+def test_stage(case):
+    pass
+"""
 
 
-@pytest.fixture(autouse=True)
-def unchanged(monkeypatch):
-    """Keep this run's own part and summary."""
+@pytest.fixture
+def choose(monkeypatch):
+    """A function that returns a part of a list; this run's own summary is kept."""
     monkeypatch.delenv("ALL", raising=False)
-    kept = dict(PARTS)
-    yield
-    PARTS.clear()
-    PARTS.update(kept)
+    monkeypatch.setattr(parts, "PARTS", {})
+    monkeypatch.setattr(parts, "read_passed", dict)
+
+    def chosen(sample, *words):
+        monkeypatch.setenv("SAMPLE", str(sample))
+        return parts.part("cases", *words)
+
+    return chosen
 
 
-def test_eight_numbers_in_a_row_run_each_case_once(monkeypatch):
+def test_eight_numbers_in_a_row_run_each_case_once(choose):
     run = []
     for sample in range(413, 421):
-        monkeypatch.setenv("SAMPLE", str(sample))
-        chosen = part("cases", TWENTY)
-        assert PARTS["cases"] == (len(chosen), 20)
-        assert len(chosen) in (2, 3)
-        run += chosen
-        assert len(part("a short list", "abc")) == 1
+        some = choose(sample, TWENTY)
+        assert len(some) in (2, 3)
+        run += some
+        assert len(choose(sample, "abc")) == 1
     assert sorted(run) == TWENTY
 
 
 @pytest.mark.parametrize(("count", "run"), [(4, 4), (5, 2), (20, 5)])
-def test_of_many_cases_that_have_changed_four_numbers_in_a_row_run_each(
-    monkeypatch, count, run
-):
+def test_of_many_that_have_changed_four_numbers_in_a_row_run_each(choose, count, run):
     """Of few, each number runs all of them, beside the part."""
-    monkeypatch.setattr(parts, "read_passed", dict)
-    cases = list(range(count))
     seen = set()
     for sample in range(4):
-        monkeypatch.setenv("SAMPLE", str(sample))
-        chosen = part("cases", cases, 100, lambda case: [str(case)])
-        assert len(set(chosen) - {sample}) <= run
-        seen |= set(chosen)
-    assert seen == set(cases)
+        some = choose(sample, range(count), 100, lambda case: [str(case)])
+        assert len(set(some) - {sample}) <= run
+        seen |= set(some)
+    assert seen == set(range(count))
 
 
-FEW = """
-import pytest
-from parts import part
-@pytest.mark.parametrize("case", part("cases", range(20), every=4))
-def test_case(case):
-    pass
-"""
-KEYED = """
-import pathlib
-import pytest
-from parts import part
-def sources(case):
-    return [pathlib.Path(__file__).with_name(case)]
-@pytest.mark.parametrize("case", part("keyed", ["a", "b", "c", "d"], 4, sources))
-def test_case(case):
-    assert pathlib.Path(__file__).with_name(case).read_text() != "wrong"
-"""
-
-
-def run_tests(folder, text, *flags, paths=("tests",), **given):
-    """Run a file of tests in a folder, with a parts.py of its own; return the result.
+@pytest.fixture
+def told(tmp_path):
+    """A function that runs the tests of a small repository; returns what they say.
 
     `given` are ALL and SAMPLE.
     """
-    (folder / "pytest.ini").write_text("[pytest]\ntestpaths = tests\n")
-    (folder / "tests").mkdir(exist_ok=True)
-    shutil.copy(parts.__file__, folder / "tests")
-    (folder / "tests" / "test_few.py").write_text(text)
+    tests = tmp_path / "tests"
+    for path in "stages", "../01_cpu":
+        (tests / path).mkdir(parents=True)
+    for name in "abcde":
+        (tests / name).write_text("right")
+    for name, text in [("test_cases", TESTS), ("stages/test_stage", OF_A_STAGE)]:
+        (tests / f"{name}.py").write_text(text)
+    for empty in tests / "conftest.py", tmp_path / "01_cpu/mnist.py":
+        empty.touch()
+    (tmp_path / "pytest.ini").write_text("[pytest]\ntestpaths = tests\n")
+    shutil.copy(parts.__file__, tests)
     own = "ALL", "SAMPLE", "NOTHING_NAMED"
     env = {name: ENV[name] for name in ENV if name not in own}
-    env |= {"PYTHONPATH": folder / "tests", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    env |= {"PYTHONPATH": tests, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     words = [sys.executable, "-m", "pytest", "-p", "parts", "-p", "no:cacheprovider"]
-    done = call([*words, *flags, *paths], env=env | given, cwd=folder)
-    done.said = done.stdout + done.stderr
-    return done
+
+    def run(*flags, **given):
+        done = call([*words, *flags], env=env | given, cwd=tmp_path)
+        return done.stdout + done.stderr
+
+    return run
 
 
-@pytest.mark.parametrize(
-    ("given", "flags", "told"),
-    [
-        (
-            {},
-            ["-p", "xdist", "-n", 2],
-            ["cases: 5 of 20 (ALL=1 runs all; ", "5 passed"],
-        ),
-        ({"SAMPLE": "6"}, [], ["cases: 5 of 20", "SAMPLE=6 these again"]),
-        ({"ALL": "1"}, [], ["cases: all 20", "20 passed"]),
-    ],
-)
-def test_workers_run_the_same_part_and_the_summary_tells_which(
-    tmp_path, given, flags, told
-):
-    done = run_tests(tmp_path, FEW, *flags, **given)
-    assert done.returncode == 0, done.said
-    for text in told:
-        assert done.said.count(text) == 1, done.said
+def test_a_run_of_all_tests_makes_a_part_and_what_has_changed(told, tmp_path):
+    workers = "-p", "xdist", "-n", 2
+    case = tmp_path / "tests/c"
 
+    def assert_told(texts, *flags, **given):
+        said = told(*flags, **given)
+        for text in texts:
+            assert said.count(text) == 1, said
 
-def test_what_has_changed_since_all_passed_runs_beside_the_part(tmp_path):
-    """With SAMPLE=0, the part is the first of four."""
-
-    def told(*flags, **given):
-        return run_tests(tmp_path, KEYED, *flags, **given).said
-
-    (tmp_path / "tests").mkdir()
-    for name in "abcd":
-        (tmp_path / "tests" / name).write_text("right")
-    assert "keyed: all 4" in told("--collect-only")  # nothing is known to have passed
-    assert "keyed: all 4" in told("-k", "a", ALL="1")  # nor after this
-    (tmp_path / "tests" / "b").write_text("wrong")
-    assert "1 failed, 3 passed" in told(ALL="1")  # nor this
-    (tmp_path / "tests" / "b").write_text("right")
-    assert "4 passed" in told("-p", "xdist", "-n", 2, SAMPLE="0")
-    assert "keyed: 1 of 4" in told(SAMPLE="0")
-    assert "keyed: 1 of 4" in told(SAMPLE="0")  # which was noted by nobody
-    (tmp_path / "tests" / "c").write_text("wrong")
-    changed = told(SAMPLE="0")
-    assert "keyed: 2 of 4" in changed
-    assert "1 failed, 1 passed" in changed
-
-
-def test_of_the_tests_of_unchanged_scripts_a_quarter_runs(tmp_path):
-    """In a run of all tests, and not where files are named."""
-
-    def told(*flags, paths=(), **given):
-        return run_tests(tmp_path, FEW, *flags, paths=paths, **given).said
-
-    for path in "tests/stages", "01_cpu":
-        (tmp_path / path).mkdir(parents=True)
-    (tmp_path / "tests/conftest.py").touch()
-    script = tmp_path / "01_cpu/mnist.py"
-    script.write_text("as it was")
-    shutil.copy(parts.__file__, tmp_path / "tests")
-    tests = FEW.replace('part("cases", range(20), every=4)', "range(20)")
-    (tmp_path / "tests/stages/test_one.py").write_text(tests)
-    named = told(paths=["tests/stages"])
-    assert "20 passed" in named and "in stages" not in named
-    assert "tests in stages: all 20" in told()  # nothing is known to have passed
-    xdist = "-p", "xdist", "-n", 2
-    for flags in (), xdist:
-        assert "tests in stages: 5 of 20 (ALL=1" in told(*flags, SAMPLE="5")
-    assert "tests in stages: all 20" in told(ALL="1")
-    script.write_text("changed")
-    assert "tests in stages: all 20" in told()
+    # Nothing is known to have passed, nor by a run that looks, fails or is limited.
+    told("--collect-only", ALL="1")
+    told("-k", "test", ALL="1")
+    case.write_text("wrong")
+    assert_told(["1 failed, 24 passed"], ALL="1")
+    case.write_text("right")
+    for _ in range(2):  # nor by a part
+        assert_told(["cases: 2 of 5"], SAMPLE="0")
+    assert_told(["cases: all 5\n", "25 passed"], *workers, ALL="1")
+    # Now all is: with SAMPLE=0 the first of five cases runs, and 5 tests of 20.
+    again = "(ALL=1 runs all; SAMPLE=0 these again)\n"
+    some = f"cases: 1 of 5 {again}", f"tests in stages: 5 of 20 {again}", "6 passed"
+    assert_told(some, SAMPLE="0")
+    assert_told(some, *workers, SAMPLE="0")
+    assert_told(["tests in stages: 5 of 20 (ALL=1", "6 passed"], *workers)
+    assert_told(["20 passed"], "tests/stages")  # who names a file gets all of it
+    case.write_text("wrong")
+    assert_told(["cases: 2 of 5", "1 failed, 6 passed"], SAMPLE="0")
+    (tmp_path / "01_cpu/mnist.py").write_text("changed")
+    assert_told(["tests in stages: all 20", "1 failed, 21 passed"], SAMPLE="0")
