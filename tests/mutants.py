@@ -8,6 +8,7 @@ that begin so: `python tests/mutants.py 01_cpu beyond`.
 """
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -18,10 +19,9 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 SECONDS = 400  # that the tests of a mutant may take
-PASSED = 0  # pytest's exit status
-FAILED = 1
-TIMED_OUT = -1
-WORDS = {PASSED: "SURVIVED", FAILED: "caught", TIMED_OUT: "timed out"}  # so a bug ...
+FILE = re.compile(r"(?m)^=== (.*)\n")
+BUG = re.compile(r"bug: (.*)\ntests: (.*)\n((?:-.*\n)+)((?:\+.*\n)*)")
+VERDICTS = {True: "SURVIVED", False: "caught", None: "timed out"}  # do the tests pass?
 
 
 class Mutant(NamedTuple):
@@ -34,45 +34,23 @@ class Mutant(NamedTuple):
     new: str
 
 
-def read_mutants():
-    """Return the mutants of tests/mutants.diff."""
-    found = []
-    file = ""
-    text = (ROOT / "tests" / "mutants.diff").read_text()
-    for part in text.split("\n\n"):
-        facts = {}
-        old = []
-        new = []
-        for line in part.splitlines():
-            name, _, value = line.partition(" ")
-            if line.startswith("-"):
-                old.append(line[1:])
-            elif line.startswith("+"):
-                new.append(line[1:])
-            elif name == "===":
-                file = value
-            elif not line.startswith("#"):
-                facts[name] = value
-        if facts:
-            texts = "\n".join(old), "\n".join(new)
-            found.append(Mutant(file, facts["bug:"], facts["tests:"], *texts))
-    return found
-
-
-def chosen(files):
+def read_mutants(files=()):
     """Return the mutants of files that begin with one of the words; without any, all.
 
     Ends the program where a text is not in its file once.
     """
+    _, *parts = FILE.split((ROOT / "tests/mutants.diff").read_text())
     found = []
-    for mutant in read_mutants():
-        if files and not mutant.file.startswith(files):
+    for file, bugs in zip(parts[::2], parts[1::2], strict=True):
+        if files and not file.startswith(files):
             continue
-        times = (ROOT / mutant.file).read_text().count(mutant.old)
-        if times != 1 or mutant.old == mutant.new:
-            what = f"{mutant.file} has {mutant.old!r} {times} times"
-            sys.exit(f"{what}: mend tests/mutants.diff")
-        found.append(mutant)
+        for bug, tests, *texts in BUG.findall(bugs):
+            old, new = [re.sub("(?m)^.", "", text)[:-1] for text in texts]
+            times = (ROOT / file).read_text().count(old)
+            if times != 1 or old == new:
+                what = f"{file} has {old!r} {times} times"
+                sys.exit(f"{what}: mend tests/mutants.diff")
+            found.append(Mutant(file, bug, tests, old, new))
     return found
 
 
@@ -90,7 +68,7 @@ def copy(folder):
 
 
 def run_tests(root, tests):
-    """Run tests in a copy; return PASSED, FAILED or TIMED_OUT.
+    """Return whether tests pass in a copy; None where they take too long.
 
     Ends the program where they cannot run.
     """
@@ -102,42 +80,37 @@ def run_tests(root, tests):
     try:
         done = subprocess.run(words, capture_output=True, text=True, **options)
     except subprocess.TimeoutExpired:
-        return TIMED_OUT
-    if done.returncode > FAILED:
+        return None
+    if done.returncode not in (0, 1):
         sys.exit(f"tests/{tests} cannot run:\n{done.stdout[-3000:]}")
-    return done.returncode
+    return done.returncode == 0
 
 
-def check_tests(root, mutants):
-    """End the program where tests do not pass without any bug; say which have."""
-    for tests in sorted({mutant.tests for mutant in mutants}):
-        if run_tests(root, tests) != PASSED:
-            sys.exit(f"without any bug, tests/{tests} do not pass")
-        print(f"{'passed':9} tests/{tests}", flush=True)
-
-
-def try_mutants(root, mutants):
-    """Return a line for each bug that no test has noticed; print one for every bug."""
-    missed = []
-    for mutant in mutants:
-        path = root / mutant.file
-        original = path.read_text()
-        path.write_text(original.replace(mutant.old, mutant.new))
-        verdict = run_tests(root, mutant.tests)
-        path.write_text(original)
-        line = f"{WORDS[verdict]:9} {mutant.file}: {mutant.bug}"
-        print(line, flush=True)
-        if verdict != FAILED:
-            missed.append(f"{line} (tests/{mutant.tests})")
-    return missed
+def try_mutant(root, mutant):
+    """Put a bug into a copy, return what `run_tests` does, and take it out again."""
+    path = root / mutant.file
+    original = path.read_text()
+    path.write_text(original.replace(mutant.old, mutant.new))
+    passed = run_tests(root, mutant.tests)
+    path.write_text(original)
+    return passed
 
 
 def main():
-    mutants = chosen(tuple(sys.argv[1:]))
+    mutants = read_mutants(tuple(sys.argv[1:]))
+    missed = []
     with tempfile.TemporaryDirectory() as folder:
         root = copy(folder)
-        check_tests(root, mutants)
-        missed = try_mutants(root, mutants)
+        for tests in sorted({mutant.tests for mutant in mutants}):
+            if not run_tests(root, tests):
+                sys.exit(f"without any bug, tests/{tests} do not pass")
+            print(f"passed    tests/{tests}", flush=True)
+        for mutant in mutants:
+            verdict = VERDICTS[try_mutant(root, mutant)]
+            line = f"{verdict:9} {mutant.file}: {mutant.bug}"
+            print(line, flush=True)
+            if verdict != "caught":
+                missed.append(f"{line} (tests/{mutant.tests})")
     print(f"{len(mutants) - len(missed)} of {len(mutants)} mutants were caught")
     if missed:
         sys.exit("\n".join(["these were not:", *missed]))
