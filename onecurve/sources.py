@@ -27,6 +27,7 @@ MADE = {  # by rows of findings.csv: what the statement to be looked at has
     "parts_saved": "to_local|state_dict",
     "rates": COMPUTES,
     "length": COMPUTES,
+    "updates": COMPUTES,
     "datasets": r"=.*rank\b(?!\()",
 }
 

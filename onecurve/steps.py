@@ -98,8 +98,11 @@ def rates_by_world(several, one):
     varies = any(ours["rates"] != pairs[0][0]["rates"] for ours, _ in pairs)
     alike = all(ours["samples"] == theirs["samples"] for ours, theirs in pairs)
     if varies and alike and not several.readings(0, True):
+        line = [pairs[0][0]["line"], *several.lines_of("made", schedules=True)][-1]
+        by_hand = set_by(several) == BY_HAND
+        told = [f"the learning rate goes by their number, set by {BY_HAND}"]
         facts = {"ranks": len(several.ranks)}
-        yield finding("updates", pairs[0][0]["line"], **facts)
+        yield finding("updates", line, told if by_hand else [], **facts)
 
 
 def set_by(seen):
