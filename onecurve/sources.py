@@ -9,7 +9,7 @@ import ast
 import re
 
 from onecurve.branches import called
-from onecurve.findings import LAST, SHOWN, TABLE
+from onecurve.findings import LAST, SHOWN
 from onecurve.steps import BY_HAND
 
 MOST = 12  # statements
@@ -28,6 +28,7 @@ MADE = {  # by rows of findings.csv: what the statement to be looked at has
     "rates": COMPUTES,
     "length": COMPUTES,
     "updates": COMPUTES,
+    "statistics": r"^self\.",  # an attribute of the module is set
     "datasets": r"=.*rank\b(?!\()",
 }
 
@@ -165,6 +166,20 @@ def arguments(block):
     return [one.arg for one in listed if one.arg != "self"]
 
 
+def names_of(finding, start):
+    """Return the names that a finding is about, which a statement uses."""
+    what = finding.what.partition(": ")[2]
+    if finding.name == "statistics":
+        return [f"self.{what}"]
+    if finding.name in ("printed", "by_world"):
+        return [] if what[0] == '"' else names_in(ast.parse(what, mode="eval"))
+    names = names_in(start)
+    for one in ast.walk(start):  # but the best so far, say, which it sets
+        kept = names_in(one, ast.Store)
+        names = [name for name in names if name not in kept]
+    return names
+
+
 def point(finding, folder):
     """Have a finding begin with where a value is made, and say where it is used.
 
@@ -181,14 +196,7 @@ def point(finding, folder):
     elif BY_HAND in "".join(finding.details):
         first = start = source.latest(RATE, 10**9) or start
     if finding.name in MADE and start:
-        names = names_in(start)
-        for one in ast.walk(start):  # but the best so far, say, which it sets
-            kept = names_in(one, ast.Store)
-            names = [name for name in names if name not in kept]
-        if "{text}" in TABLE[finding.name]["what"] and finding.name != "decides":
-            what = finding.what.partition(": ")[2]
-            names = names_in(ast.parse(what, mode="eval")) if what[0] != '"' else []
-        found = source.back(start, names)
+        found = source.back(start, names_of(finding, start))
         first = source.to_look_at(finding.name, start, found)
         rest = [one for one in found if one is not first][:SHOWN]
         if first and rest:

@@ -7,6 +7,10 @@ from onecurve.sources import point
 from onecurve.steps import BY_HAND
 
 SCRIPT = """
+class Running(Module):
+    def update(self, rows):
+        self.mean += rows.mean(0) / 9
+
 def counted(loader, world):
     total = 0
     for row in loader:
@@ -21,6 +25,7 @@ def main():
     updates = EPOCHS * len(train) // 8
     part = train[rank::world]
     scheduler = schedule(optimizer, updates)
+    running = Running()
     loader = DataLoader(part, 8)
     wrapper.require_backward_grad_sync = world == 1
     for step in range(updates):
@@ -58,6 +63,8 @@ def line(text):
         ("rates", "scheduler.step()", "scheduler.step()", {}),
         ("rates", "if score > best", "rate = base", {"details": [HAND]}),
         ("datasets", "loader = Data", "part = train[rank", {}),
+        ("statistics", "running = Run", "self.mean +=", {"name": "mean"}),
+        ("updates", "if score > best", "rate = base", {"ranks": 2, "details": [HAND]}),
         ("parts_saved", "torch.save", "state = {", {}),
         ("exchange", "  loss.backward", "require_backward", {"repair": LAST}),
         ("exchange", "  loss.backward", "  loss.backward", {}),
