@@ -18,6 +18,7 @@ RATE = r"\['lr'\] \S?= "  # sets a learning rate
 COMPUTES = r"\.step\(\)$|^(?!.*lambda).* (\*|//?) "  # or is done too often
 LOSS = r"^(?!\w[\w.]*\.backward\()"  # more than the backward pass of a name
 PASSED_ON = r"(= |return )\w+$"
+BY_RANK = r"=.*rank\b(?!\()"
 MADE = {  # by rows of findings.csv: what the statement to be looked at has
     "printed": None,  # more than a name, and a call of the script's own function
     "by_world": None,
@@ -29,7 +30,7 @@ MADE = {  # by rows of findings.csv: what the statement to be looked at has
     "length": COMPUTES,
     "updates": COMPUTES,
     "statistics": r"^self\.",  # an attribute of the module is set
-    "datasets": r"=.*rank\b(?!\()",
+    "datasets": BY_RANK,
 }
 
 
@@ -198,9 +199,10 @@ def point(finding, folder):
     if finding.name in MADE and start:
         found = source.back(start, names_of(finding, start))
         first = source.to_look_at(finding.name, start, found)
-        rest = [one for one in found if one is not first][:SHOWN]
+        rest = [one for one in found if one is not first]
+        rest.sort(key=lambda one: not re.search(BY_RANK, head(one)))
         if first and rest:
-            told = ", ".join(f"{file}:{one.lineno}" for one in rest)
+            told = ", ".join(f"{file}:{one.lineno}" for one in rest[:SHOWN])
             finding.details.append(f"made of what is set at {told}")
     if first and first.lineno != int(number):
         finding.line = f"{file}:{first.lineno}"

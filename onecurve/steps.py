@@ -5,7 +5,7 @@ from onecurve.seen import first_split
 
 RATES = "set the same learning rate on every rank, in each step"
 BY_HAND = "the script itself"
-ALIKE = "change the weights on every rank alike"
+ALIKE = "change weights, and what an optimizer has, on every rank alike"
 PLANNED = "leave no layer out of the plan, or begin with one seed on all ranks"
 UNCHANGED = "change no weights between the wrapper and the first step"
 
@@ -51,9 +51,12 @@ def why_weights_differ(seen, by_rank, begun):
     if idle:
         return line, [f"ranks {idle} have taken no step"], None
     if all(one == rates[0] for one in rates):
-        networks = {rank: event["id"] for rank, event in by_rank.items()}
-        alone, where = seen.done_by_some(networks)
-        return alone or line, where, ALIKE if alone else None
+        for events in by_rank, latest:  # of networks, and of optimizers
+            ids = {rank: event["id"] for rank, event in events.items()}
+            alone, where = seen.done_by_some(ids)
+            if alone:
+                return alone, where, ALIKE
+        return line, [], None
     told = [f"the learning rates differ: {rates}"]
     if not seen.of("schedule"):
         told[0] += f", by {BY_HAND}"
