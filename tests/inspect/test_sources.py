@@ -79,11 +79,11 @@ def test_the_line_that_makes_a_value_comes_first(name, seen, made, facts, tmp_pa
     assert (f"seen at {line(seen)}" in found.details) == (seen != made)
 
 
-def test_the_lines_of_which_it_is_made_are_named_the_nearest_first(tmp_path):
+def test_of_what_it_is_made_that_goes_by_the_rank_is_named_first_then_the_nearest(tmp_path):
     (tmp_path / "train.py").write_text(SCRIPT)
     found = finding("printed", line("print(score)"), text="score")
     point(found, tmp_path)
-    told = ", ".join(line(text) for text in ("score = counted", "loader = Data"))
+    told = ", ".join(line(text) for text in ("part = train[rank", "score = counted"))
     assert found.details[0].startswith(f"made of what is set at {told}")
 
 
