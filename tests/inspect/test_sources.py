@@ -79,7 +79,7 @@ def test_the_line_that_makes_a_value_comes_first(name, seen, made, facts, tmp_pa
     assert (f"seen at {line(seen)}" in found.details) == (seen != made)
 
 
-def test_of_what_it_is_made_that_goes_by_the_rank_is_named_first_then_the_nearest(tmp_path):
+def test_of_what_makes_a_value_the_ranks_part_is_named_first(tmp_path):
     (tmp_path / "train.py").write_text(SCRIPT)
     found = finding("printed", line("print(score)"), text="score")
     point(found, tmp_path)
