@@ -7,7 +7,7 @@ import pytest
 from mutants import copy
 from nbclient import NotebookClient
 
-from conftest import ENV, ROOT, call
+from conftest import ROOT, call
 from tools.pages import notebook as nb
 from tools.pages import stored
 from tools.pages.reasons import reasons
@@ -34,18 +34,6 @@ def outputs(notebook):
 
 def printed(notebook):
     return "".join(o.get("text", "") for o in outputs(notebook))
-
-
-def errors(notebook):
-    wrong = [o for o in outputs(notebook) if o.output_type == "error"]
-    return [(one.ename, one.evalue) for one in wrong]
-
-
-def execute(notebook, **options):
-    with pytest.MonkeyPatch.context() as patch:
-        for name in "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES":
-            patch.setenv(name, ENV[name])
-        NotebookClient(notebook, timeout=300, **options).execute()
 
 
 @pytest.mark.parametrize("name", [*stored.OF_STAGES, FREE_GPU])
@@ -109,7 +97,7 @@ FINDS = {
 def test_a_notebook_is_stored_as_it_ran(name):
     """Without times and paths; what it says of a diff is what the page says now."""
     notebook = read(name)
-    assert errors(notebook) == []
+    assert [o for o in outputs(notebook) if o.output_type == "error"] == []
     assert all(cell.execution_count for cell in code(notebook))
     warned = [o.text for o in outputs(notebook) if o.get("name") == "stderr"]
     assert warned == []
@@ -134,8 +122,10 @@ def test_the_notebook_for_a_free_gpu_ends_with_a_report(monkeypatch):
     """Its commands exist. What they do is tested elsewhere: here they do nothing."""
     monkeypatch.setenv("MAKEFLAGS", "n")
     monkeypatch.setenv("PYTEST_ADDOPTS", "--collect-only")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     notebook = read(FREE_GPU)
-    execute(notebook, resources={"metadata": {"path": str(FOLDER)}})
+    place = {"metadata": {"path": str(FOLDER)}}
+    NotebookClient(notebook, timeout=300, resources=place).execute()
     report = "".join(output["text"] for output in notebook.cells[-1].outputs)
     assert re.match(r"torch \S+ on no GPU\n", report)
     begun = re.findall(r"^\$ .*$", report, re.MULTILINE)
