@@ -154,46 +154,34 @@ def to_the_left(changed):
     return [line[0] + text for line, text in pairs]
 
 
-def essential(a, b):
-    """Return [(title, changed lines)] of the ideas of the diff, without the plumbing.
+def show_essential(a, b):
+    """Print the essential lines of the diff by their ideas, as many as fit a screen.
 
-    Of lines that stage 4 explains only those that the front page shows.
+    Without the plumbing. Of lines that stage 4 explains only those that the front page
+    shows.
     """
-    found = []
+    shown = []
+    count = 0
+    left_out = 0
     for idea, numbered in by_idea(a, b):
         changed = [line for _, hunk in numbered for line in hunk.changed()]
         if idea.title and b == "04_ddp":
             changed = [line for line in changed if step_of(line)]
-        if changed and not idea.is_plumbing:
-            found.append((idea.title, to_the_left(changed)))
-    return found
-
-
-def fitting(parts):
-    """Return the lines of `essential` that fit a screen, and how many are changes."""
-    lines = []
-    count = 0
-    for title, changed in parts:
-        head = [title] if title else []
-        for line in changed:
+        if idea.is_plumbing or not changed:
+            continue
+        head = [idea.title] if idea.title else []
+        for line in to_the_left(changed):
             more = head + hanging(line)
-            if len(lines) + len(more) > ROOM:
-                return lines, count
-            lines += more
-            head = []
-            count += 1
-    return lines, count
-
-
-def show_essential(a, b):
-    """Print the essential lines of the diff by their ideas, as many as fit a screen."""
-    parts = essential(a, b)
-    shown, count = fitting(parts)
+            if left_out or len(shown) + len(more) > ROOM:
+                left_out += 1
+            else:
+                shown += more
+                head = []
+                count += 1
     everything = changed_lines(a, b)
     said = f"{everything} lines changed"
     if count < everything:
-        is_whole = count == sum(len(changed) for _, changed in parts)
-        which = "essential" if is_whole else "here"
+        which = "here" if left_out else "essential"
         said += f", {count} of them {which}: make diff A={a} B={b} shows all"
     print(said, color("\n".join(shown)), sep="\n")
 
