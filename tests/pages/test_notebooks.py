@@ -1,6 +1,7 @@
 """Promise: notebooks are as their sources, run anywhere, and fail loudly."""
 
 import re
+import sys
 
 import nbformat
 import pytest
@@ -140,7 +141,7 @@ def test_the_notebook_for_a_free_gpu_ends_with_a_report(monkeypatch):
 def test_what_goes_wrong_stops_the_notebook(capfd):
     """Where a program would end, a notebook needs an error: its next cell would run."""
     with pytest.raises(RuntimeError, match="exit status 1"):
-        nb.stream(["-c", "import sys; sys.exit('no MNIST')"])
+        nb.stream([sys.executable, "-c", "import sys; sys.exit('no MNIST')"])
     assert "no MNIST" in capfd.readouterr().out
 
 

@@ -4,6 +4,7 @@ Imported by the first cell of each, which puts the root of the repository on sys
 """
 
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -14,13 +15,12 @@ import torch
 from IPython import get_ipython
 from IPython.display import Markdown, display
 
-from tools.pages.reasons import reasons
 from tools.run import compare, data, diffs, palette
-from tools.run.stages import CPU_PROCESSES, ROOT, previous, script
+from tools.run.plan import make_plan, torchrun
+from tools.run.stages import ROOT, previous
 
 RUNS = Path("runs/notebooks")
 RESULT = RUNS / "result.pt"  # what rank 0 of a %%ranks cell leaves for the next cell
-TORCHRUN = ["-m", "torch.distributed.run", "--standalone"]
 # A process that has used gloo may abort while Python shuts down, when all its work is
 # done ("terminate called without an active exception"): gloo's threads still hold
 # tensors then, https://github.com/pytorch/pytorch/pull/179291. On PyTorch 2.15, 19 of
@@ -55,25 +55,27 @@ def prepare():
 
 
 def show_diff(stage):
-    """Show the hunks of the diff that the stage's page explains, each reason folded."""
+    """Show the diff to a stage by the ideas of its page, each reason folded."""
     base = previous(stage)
-    hunks = diffs.hunks(base, stage)
     count = diffs.changed_lines(base, stage)
-    shown = [f"From **{base}** to **{stage}**: {count} changed lines."]
-    for hunk, reason in zip(hunks, reasons(base, stage), strict=True):
-        lines = "\n".join(hunk.text[1:])
-        shown.append(f"**{reason.title}**\n```diff\n{lines}\n```")
-        shown.append(f"<details><summary>why</summary>\n\n{reason.text}\n\n</details>")
-    display(Markdown("\n\n".join(shown)))
+    shown = [f"From **{base}** to **{stage}**: {count} changed lines.", ""]
+    for idea, numbered in diffs.by_idea(base, stage):
+        shown.append(f"**{idea.title or 'Your own changes'}**")
+        for _, hunk in numbered:
+            shown += ["```diff", *hunk.text[1:], "```"]
+        if idea.text:
+            shown += ["<details><summary>why</summary>\n", idea.text, "\n</details>"]
+        shown.append("")
+    display(Markdown("\n".join(shown)))
 
 
 def stream(words, **environment):
-    """Run Python with these words in the root of the repository; print what it prints.
+    """Run a command in the root of the repository, and print what it prints.
 
     Raises RuntimeError where it fails. An interrupted cell interrupts its processes.
     """
     with subprocess.Popen(
-        [sys.executable, *map(str, words)],
+        list(map(str, words)),
         cwd=ROOT,
         text=True,
         stdout=subprocess.PIPE,
@@ -87,20 +89,14 @@ def stream(words, **environment):
         raise RuntimeError(f"exit status {child.returncode}: see above")
 
 
-def run(stage, *flags, processes=None):
-    """Run a stage in processes of its own, with further flags of its script.
+def run(stage, *flags):
+    """Run a stage as make does, with further flags of its script.
 
-    Without `processes`, a stage for torchrun has one for each GPU, but at least two.
     Raises RuntimeError where it fails.
     """
-    words = [script(stage), "--data", mnist(), "--out", RUNS / stage, *flags]
-    if stage in CPU_PROCESSES:
-        gpus = torch.cuda.device_count()
-        processes = processes or max(2, gpus)
-        if gpus < processes:
-            words += ["--backend", "gloo"]  # NCCL needs a GPU for each process
-        words = [*TORCHRUN, f"--nproc-per-node={processes}", *words]
-    stream(words)
+    settings = {"DATA": str(mnist()), "OUT": str(RUNS / stage)}
+    plan = make_plan(stage, settings | {"ARGS": shlex.join(map(str, flags))})
+    stream(plan.command, **plan.environment)
 
 
 def curve(*stages):
@@ -127,7 +123,7 @@ def ranks(line, cell):
         path = Path(folder) / "cell.py"
         path.write_text(cell + NO_SHUTDOWN)
         stream(
-            [*TORCHRUN, f"--nproc-per-node={int(line)}", path],
+            [*torchrun(), "--standalone", f"--nproc-per-node={int(line)}", path],
             CUDA_VISIBLE_DEVICES="",
             PYTHONPATH=str(ROOT),
             RESULT=str(RESULT),
