@@ -65,6 +65,8 @@ WRONG = [  # what a user types, and the line that refuses it and says what works
     ("ddp ARGS='--hidden 0'", "--hidden 0: take 1 or more"),
     ("gpt ARGS='--batch-size 0'", "--batch-size 0: take 1 or more"),
     ("resume ARGS='--checkpoint no'", "there is no checkpoint no: a stage saves one "),
+    ("gpt EPOCHS=2", "EPOCHS=2: 13_gpt trains on random letters: ARGS='--steps 30'"),
+    ("moe DATA=x", "DATA=x: 18_moe trains on random letters: ARGS='--steps 30'"),
     ("dp ARGS=--wide", "mnist.py: error: unrecognized arguments: --wide"),
     ("dp ARGS='\"'", "ARGS='\"' cannot be split into words: No closing quotation"),
     ("ddp RESTARTS=3", "RESTARTS=3: resume and sharded_checkpoint take it, on one mac"),
@@ -108,22 +110,18 @@ def test_what_an_earlier_run_has_left_is_put_aside(tmp_path):
         assert (out / "before" / name).read_bytes() == first[name]
 
 
-FOREIGN = {
-    "cpu": "model.pth",
-    "ddp": "metrics.csv",
-    "sharded_checkpoint": "checkpoints",
-}
-
-
-@pytest.mark.parametrize("target", FOREIGN)
-def test_files_of_others_are_refused(target, tmp_path):
-    path = tmp_path / FOREIGN[target]
+@pytest.mark.parametrize(
+    ("target", "name"),
+    [("cpu", "model.pth"), ("ddp", "metrics.csv"), ("resume", "state.pth")],
+)
+def test_files_of_others_are_refused(target, name, tmp_path):
+    path = tmp_path / name
     path.write_text("precious")
     plan = make_plan(EVERY[target], {"OUT": str(tmp_path)})
     line = f"^{path} is of no run, which would replace it: name another folder, OUT="
     with pytest.raises(SystemExit, match=line):
         launch.check([plan])
-    assert [path.name for path in tmp_path.iterdir()] == [FOREIGN[target]]
+    assert [path.name for path in tmp_path.iterdir()] == [name]
     (tmp_path / "metrics.csv").write_text(results.HEADS[0])  # a script's, run by hand
     launch.check([plan])
 

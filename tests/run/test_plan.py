@@ -93,15 +93,8 @@ def test_refusals_on_a_machine_with_three_gpus(plan):
         plan("04_ddp", 3, GPUS="0,1,2")
     with pytest.raises(SystemExit, match="4 processes need a GPU each: GPUS=cpu needs"):
         plan("07_fsdp", 3, NPROC="4")
-    for name, text in {"EPOCHS": "2", "DATA": "data/mnist"}.items():
-        with pytest.raises(
-            SystemExit, match=f"^{name}={text}: 14_data_parallel trains"
-        ):
-            plan("14_data_parallel", 3, **{name: text})
     for stage in "15_sequence_parallel", "17_context_parallel", "19_expert_parallel":
-        with pytest.raises(
-            SystemExit, match="3 processes cannot share its work: use NP"
-        ):
+        with pytest.raises(SystemExit, match="3 processes cannot share its work: use"):
             plan(stage, 3, GPUS="0,1,2")
 
 
