@@ -27,9 +27,8 @@ def run_stage(stage, images, flags, prepare, several=False, path=None):
 
     It gets (training, test) images, None where it has none, and `flags`, a text, before
     those of ARGS. What it would ignore is refused, unless it is for others of `several`
-    stages. Of one stage
-    it prints on what that ran. `prepare` is that of `ranks.run`, and `path` another
-    script than the stage's own.
+    stages. Of one stage it prints on what that ran. `prepare` is that of `ranks.run`,
+    and `path` another script than the stage's own.
     """
     with tempfile.TemporaryDirectory() as folder:
         settings = {**os.environ, "OUT": folder}
