@@ -9,6 +9,7 @@ from onecurve.events import place
 from onecurve.replace import replace
 
 MADE = "_made_at"  # the attribute in which a thing keeps its line
+WORKER = "/data/_utils/worker.py"  # of PyTorch
 INSIDE = "<genexpr>", "<listcomp>", "<dictcomp>", "<lambda>"  # of a constructor
 
 
@@ -60,9 +61,11 @@ class Origins:
         return copied
 
     def seed(self, generator, original, *args, **options):
-        """Around the function that seeds a generator."""
-        told = repr([*args, *options.values()])
-        self.log.write("seeded", generator=generator, seed=told, line=self.log.line())
+        """Around the function that seeds a generator, as a loader does in a worker."""
+        if not sys._getframe(2).f_code.co_filename.endswith(WORKER):
+            told = repr([*args, *options.values()])
+            facts = {"generator": generator, "seed": told}
+            self.log.write("seeded", line=self.log.line(), **facts)
         return original(*args, **options)
 
     def caller(self, kind):
