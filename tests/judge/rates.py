@@ -2,7 +2,8 @@
 
 The cases of graded.json are graded again whenever a rule changes. Those of
 graded_new.json and graded_unseen.json were graded once, by the rules as they were
-before anybody had seen what is said of them.
+before anybody had seen what is said of them. Where one has "today", that is what is
+said since rules were changed for its sake: a row of its own.
 """
 
 import json
@@ -22,6 +23,7 @@ SETS = {  # what is graded, which of it, and what the table calls it
     "graded_new.json": {True: "five kinds that came after the rules, graded once"},
     "graded_unseen.json": {True: "unseen: five more kinds, later still, graded once"},
 }
+TODAY = "today"
 HEADINGS = ["", "versions", "right cause", "at a line of the key", *GRADES[1:]]
 
 
@@ -40,6 +42,14 @@ def at_its_line(version, found):
     return False
 
 
+def by_rules_of_today(grades):
+    """Return what is said of the cases today, as `graded` does; {} if nobody looked."""
+    again = {}
+    for case, facts in grades.items():
+        again[case] = {name: one[TODAY] for name, one in facts.items() if TODAY in one}
+    return again if all(again.values()) else {}
+
+
 def counts(grades, held_back):
     """Return how often each grade was given, and "line" among the right ones."""
     counted = Counter()
@@ -53,16 +63,24 @@ def counts(grades, held_back):
     return counted
 
 
+def row(grades, held_back):
+    """Return the numbers of a row."""
+    counted = counts(grades, held_back)
+    versions = sum(counted[grade] for grade in GRADES)
+    right = [counted["right"], counted["line"]]
+    return [versions, *right, *(counted[grade] for grade in GRADES[1:])]
+
+
 def rows():
     """Return the table's rows, lists of text and numbers."""
     found = []
     for name, parts in SETS.items():
         for held_back, title in parts.items():
-            counted = counts(graded(name), held_back)
-            versions = sum(counted[grade] for grade in GRADES)
-            right = [counted["right"], counted["line"]]
-            rest = [counted[grade] for grade in GRADES[1:]]
-            found.append([title, versions, *right, *rest])
+            found.append([title, *row(graded(name), held_back)])
+            again = by_rules_of_today(graded(name))
+            if again:
+                title = "the same, by the rules as they are"
+                found.append([title, *row(again, held_back)])
     return found
 
 
