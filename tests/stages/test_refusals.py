@@ -60,14 +60,9 @@ def test_foreign_checkpoints(trained, data, tmp_path):
     """The error says why a checkpoint does not fit, and nothing is evaluated."""
     good = weights(trained("01_cpu"))
     cases = {
-        "size mismatch for layers.1.weight": {
-            **good,
-            "layers.1.weight": torch.zeros(64, 784),
-        },
         "Unexpected key.*module.layers.1.weight": {
             f"module.{name}": value for name, value in good.items()
         },
-        "Expected state_dict to be dict-like": [1, 2],
         "Weights only load failed": torch.nn.Linear(3, 4),
     }
     path = tmp_path / "model.pth"
