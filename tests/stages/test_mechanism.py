@@ -19,12 +19,6 @@ WRAPPERS = {
     "05_ddp_inference": "DistributedDataParallel",
 }
 KINDS = {"Net", *WRAPPERS.values()}
-MODES = {  # of a network: is it in training mode, and are gradients on?
-    (True, True): "training",
-    (False, False): "evaluation",
-    (True, False): "training without gradients",
-    (False, True): "evaluation with gradients",
-}
 
 
 def spy(rank, folder):
@@ -32,9 +26,10 @@ def spy(rank, folder):
     events = open(Path(folder) / f"rank{rank}", "w", buffering=1)  # noqa: SIM115
 
     def called(module, args):
-        if type(module).__name__ in KINDS:
-            mode = MODES[module.training, torch.is_grad_enabled()]
-            name = type(module).__name__
+        name = type(module).__name__
+        if name in KINDS:
+            mode = "training" if module.training else "evaluation"
+            assert torch.is_grad_enabled() == module.training, f"gradients in {mode}"
             print(name, mode, len(args[0]), sep=",", file=events)
 
     def ended():
