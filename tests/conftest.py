@@ -1,6 +1,6 @@
 """What the tests share: runs of the stages, each made once, and small data sets."""
 
-import math
+import functools
 import os
 import shutil
 import subprocess
@@ -101,34 +101,21 @@ def weights(out):
     return torch.load(Path(out) / "model.pth", weights_only=True)
 
 
-def off(ours, theirs):
-    """Return how far two runs are apart: in losses and weights, and in counts."""
-    new = weights(ours)
-    old = weights(theirs)
-    assert list(new) == list(old)
-    assert len(new) >= 4
-    distances = []
-    counts = []
-    for name, tensor in new.items():
-        assert type(tensor) is torch.Tensor
-        assert tensor.dtype == old[name].dtype
-        distances.append((tensor - old[name]).abs().max().item())
-    for one, other in zip(rows(ours), rows(theirs), strict=True):
-        distances.append(abs(one[1] - other[1]))
-        counts += [abs(one[2] - other[2]), abs(one[3] - other[3])]
-    assert all(math.isfinite(distance) for distance in distances)
-    return max(distances), max(counts)
+def assert_near(ours, theirs, apart):
+    """Assert that tensors, or numbers, in lists or dicts are at most so far apart."""
+    exact = {"rtol": 0, "atol": apart, "allow_subclasses": False}
+    torch.testing.assert_close(ours, theirs, **exact)
 
 
 def assert_close(ours, theirs, apart=1e-12):
     """Assert that two runs differ by rounding only, and count the same images."""
-    distance, counts = off(ours, theirs)
-    assert (distance <= apart, counts) == (True, 0), distance
+    assert_near(weights(ours), weights(theirs), apart)
+    assert_near(rows(ours), rows(theirs), apart)
 
 
 def assert_identical(ours, theirs):
     """Assert that two runs have the same curve and weights, bit for bit."""
-    assert off(ours, theirs) == (0, 0)
+    assert_close(ours, theirs, apart=0)
 
 
 def edited(stage, folder, *changes):
@@ -139,11 +126,16 @@ def edited(stage, folder, *changes):
     return path
 
 
-def run_edited(stage, data, out, changes, *flags, **options):
-    """Run a stage's script with changes into `out`, and return what came of it."""
+def run_edited(stage, data, out, changes, *flags, fails=False, **options):
+    """Run a stage's script with changes into `out`, and return what came of it.
+
+    Asserts that it ended well, unless it `fails`.
+    """
     path = edited(stage, out / "script", *changes)
     words = ["--data", data, "--out", out, *flags]
-    return run(stage, *words, path=path, **options)
+    result = run(stage, *words, path=path, **options)
+    assert fails or result.returncode == 0, result.stderr
+    return result
 
 
 def alone(rank, world_size):
@@ -200,12 +192,10 @@ def start(words, **options):
 @pytest.fixture(scope="session")
 def data(tmp_path_factory):
     """Return a function from (train, test) to an MNIST root with so many images."""
-    roots = {}
 
+    @functools.cache
     def get(size):
-        if size not in roots:
-            roots[size] = cut(tmp_path_factory.mktemp("data"), *size)
-        return roots[size]
+        return cut(tmp_path_factory.mktemp("data"), *size)
 
     return get
 

@@ -7,7 +7,15 @@ import functools
 
 import pytest
 
-from conftest import ADAMW, PARTIAL, assert_close, edited, run_edited, weights
+from conftest import (
+    ADAMW,
+    PARTIAL,
+    assert_close,
+    assert_near,
+    edited,
+    run_edited,
+    weights,
+)
 from tools.run.stages import BEYOND, load_file
 
 RATE = "--lr", 0.001  # for AdamW
@@ -23,8 +31,7 @@ BUFFERS = {"norm.running_mean", "norm.running_var", "norm.num_batches_tracked"}
 def train(stage, data, out, changes, *flags):
     """Train a changed script in float64."""
     words = ["--epochs", 2, "--batch-size", 96, *flags]
-    result = run_edited(stage, data, out, changes, *words, float64=True)
-    assert result.returncode == 0, result.stderr
+    run_edited(stage, data, out, changes, *words, float64=True)
 
 
 @pytest.fixture(scope="module")
@@ -54,10 +61,7 @@ def test_buffers_are_saved(stage, reference, data, tmp_path):
     assert set(found) > BUFFERS
     steps = 2 * -(-PARTIAL[0] // 96)
     assert found["norm.num_batches_tracked"] == steps
-    expected = weights(reference("05_ddp_inference", NORM))
-    for tensor_name, tensor in found.items():
-        difference = (tensor - expected[tensor_name]).abs().max()
-        assert difference <= 1e-12, tensor_name
+    assert_near(found, weights(reference("05_ddp_inference", NORM)), 1e-12)
     path = edited(stage, tmp_path / "script", *NORM)
     model = load_file("changed", path).Net(hidden=128)
     model.load_state_dict(found, strict=True)

@@ -11,6 +11,7 @@ import torch
 from torch.utils.data import DataLoader
 from torchvision import datasets
 
+from conftest import assert_near
 from onecurve import ranks
 from tools.run.stages import load, script
 
@@ -39,17 +40,10 @@ def trained(*words, **options):
     return {**state, "printed": result.stdout}
 
 
-def off(ours, theirs):
-    """Return how far two states are apart, in losses and in weights."""
-    distances = []
-    for loss, other in zip(ours["curve"], theirs["curve"], strict=True):
-        distances.append(abs(loss - other))
-    assert list(ours["model"]) == list(theirs["model"])
-    for name, tensor in ours["model"].items():
-        assert type(tensor) is torch.Tensor
-        distances.append((tensor - theirs["model"][name]).abs().max().item())
-    assert len(distances) == 2 + len(theirs["model"]) > 10
-    return torch.tensor(distances).max()  # NaN, if there is one
+def assert_alike(ours, theirs, apart):
+    """Assert that two states are at most so far apart, in losses and in weights."""
+    for part in "curve", "model":
+        assert_near(ours[part], theirs[part], apart)
 
 
 def note_steps(rank, folder):
@@ -89,7 +83,7 @@ def exact(data, tmp_path_factory):
 def test_two_ranks_have_the_curve_of_one_process(name, exact):
     ours = exact(name)[0]
     right = exact("before")[0]
-    assert off(ours, right) < 1e-12
+    assert_alike(ours, right, 1e-12)
     assert ours["printed"] == right["printed"]
     assert right["printed"].count(f"/{SIZE[1]}\n") == 2
 
@@ -132,7 +126,7 @@ def test_a_killed_run_goes_on_where_it_was(name, data, tmp_path):
     result, state = train(name, data, out, prepare=(end_after_an_epoch,))
     assert result.returncode == KILLED and state["epoch"] == 1
     resumed = trained(name, data, out, "--resume")
-    assert off(resumed, expected) == 0
+    assert_alike(resumed, expected, 0)
     assert resumed["scheduler"]["last_epoch"] == expected["scheduler"]["last_epoch"]
 
 

@@ -25,18 +25,11 @@ PLAIN = "momentum", 2, False  # optimizer, ranks, float64
 CASES = [(*PLAIN, 0), ("adamw", 4, True, 1e-12)]  # and how far it may be off
 
 
-def begin(data, out, epochs, *flags, name="momentum", changes=(), **options):
+def train(data, out, epochs, *flags, name="momentum", changes=(), **options):
     """Run the stage with another optimizer, changed; return how that went."""
     optimizer, rate = OPTIMIZERS[name]
     words = ["--epochs", epochs, "--lr", rate, *flags]
     return run_edited(STAGE, data, out, [optimizer, *changes], *words, **options)
-
-
-def train(*words, **options):
-    """Do what `begin` does, without an error; return what it printed."""
-    result = begin(*words, **options)
-    assert result.returncode == 0, result.stderr
-    return result.stdout
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +55,7 @@ def test_resumed_equals_uninterrupted(
     """
     options = {"name": name, "processes": processes, "float64": float64}
     train(data(EVEN), tmp_path, 1, **options)
-    printed = train(data(EVEN), tmp_path, EPOCHS, "--resume", **options)
+    printed = train(data(EVEN), tmp_path, EPOCHS, "--resume", **options).stdout
     assert "epoch 1/" not in printed
     assert printed.count("epoch ") == EPOCHS - 1
     reference = uninterrupted(name, processes, float64)
@@ -89,7 +82,7 @@ def test_ranks_go_on_from_where_rank_0_is(owner, uninterrupted, data, tmp_path):
     if owner == 1:
         for file in (tmp_path / "0").iterdir():
             shutil.move(file, tmp_path / "1")
-    printed = train(data(EVEN), tmp_path, EPOCHS, "--resume", changes=changes)
+    printed = train(data(EVEN), tmp_path, EPOCHS, "--resume", changes=changes).stdout
     assert printed.count("epoch ") == (EPOCHS if owner == 1 else EPOCHS - 1)
     assert_identical(tmp_path / "0", uninterrupted(*PLAIN))
 
@@ -112,12 +105,12 @@ def die_while_writing(rank, name, count):
 @pytest.mark.parametrize(("name", "count"), [("state", 2), ("model", 1)])
 def test_killed_while_a_file_is_written(name, count, uninterrupted, data, tmp_path):
     prepare = die_while_writing, name, count
-    result = begin(data(EVEN), tmp_path, EPOCHS, prepare=prepare)
+    result = train(data(EVEN), tmp_path, EPOCHS, prepare=prepare, fails=True)
     assert result.returncode == signal.SIGKILL
     assert not (tmp_path / "model.pth").exists()
     state = torch.load(tmp_path / "state.pth", weights_only=True)
     assert state["epoch"] == (1 if name == "state" else EPOCHS)
-    printed = train(data(EVEN), tmp_path, EPOCHS, "--resume")
+    printed = train(data(EVEN), tmp_path, EPOCHS, "--resume").stdout
     assert printed.count("epoch ") == EPOCHS - state["epoch"]
     assert_identical(tmp_path, uninterrupted(*PLAIN))
 
@@ -126,7 +119,8 @@ def test_killed_while_the_curve_is_written(uninterrupted, data, tmp_path):
     """The epoch is in metrics.csv already, and not in the state: it comes once."""
     line = "            state = {"
     death = "            assert epoch < 2\n"
-    result = begin(data(EVEN), tmp_path, EPOCHS, changes=[(line, death + line)])
+    changes = [(line, death + line)]
+    result = train(data(EVEN), tmp_path, EPOCHS, changes=changes, fails=True)
     assert "    assert epoch < 2\n" in result.stderr
     assert len(rows(tmp_path)) == 2
     train(data(EVEN), tmp_path, EPOCHS, "--resume")

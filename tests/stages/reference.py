@@ -64,5 +64,6 @@ def train(root, epochs=2, batch=64, lr=0.1, hidden=128, seed=0, ranks=1):
             w2 -= lr * error.T @ active
             b2 -= lr * error.sum(0)
         guess = (np.maximum(test_x @ w1.T + b1, 0) @ w2.T + b2).argmax(axis=1)
-        curve.append((losses / len(order), int((guess == test_y).sum()), len(test_y)))
+        correct = int((guess == test_y).sum())
+        curve.append((float(losses / len(order)), correct, len(test_y)))
     return curve, [w1, b1, w2, b2]
