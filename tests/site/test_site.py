@@ -129,9 +129,10 @@ def test_nothing_bars_those_who_do_not_see_well(site, page, name, scheme):
     for width in 1280, 390:
         page.set_viewport_size({"width": width, "height": 900})
         show(page, site / name)
+        if "playground" in name:  # whose table comes with the run
+            page.wait_for_selector("#curve[data-done=true]")
         for found in Axe().run(page).response["violations"]:
-            if found["impact"] != "minor":
-                wrong.append((width, found["id"], found["nodes"][0]["html"]))
+            wrong.append((width, found["id"], found["nodes"][0]["html"]))
     assert wrong == []
 
 
@@ -386,11 +387,52 @@ def test_scalings_calculator_says_what_its_page_derives(site, page):
             assert [float(one) for one in told] == pytest.approx(
                 [float(one) for one in expected], abs=0.05
             )
-    state = page.locator(".calculator tr", has_text="DDP").locator("td").nth(3)
+    state = page.locator(".calculator tr", has_text="DDP").locator("td").nth(2)
     assert state.first.inner_text().split(", ")[0] == "107"
     page.get_by_label("Parameters").select_option("65 billion")
     cut = page.locator(".calculator .fits-no th").all_inner_texts()
     assert cut == ["DDP", "HSDP", "context", "experts"]
+
+
+HELD = """ranks => ranks.map(rank => {  // how many colors each part has, in the end
+  const counts = [];
+  for (const { style } of rank.querySelectorAll("i:not(.fly)")) {
+    const colors = style.backgroundImage.match(/var/g);
+    counts[style.gridColumnStart - 1] = colors.length;
+  }
+  return counts;
+})"""
+
+
+@pytest.mark.parametrize("ranks", [2, 5, 8])
+def test_scalings_ring_is_an_all_reduce_round_by_round(site, page, ranks):
+    """Each rank sends what a ring sends, to the next one, and all end with the sum."""
+    wrong = wrong_with(page)
+    show(page, site / "SCALING.html")
+    ring = page.locator(".ring")
+    assert not page.get_by_text("a01 = a0 + a1").is_visible()  # the same in letters
+    ring.locator("select").select_option(str(ranks))
+    held = [[{rank} for _ in range(ranks)] for rank in range(ranks)]
+    last = 2 * (ranks - 1)
+    for turn in range(1, last + 1):
+        sent = [held[rank][(rank - turn + 1) % ranks] for rank in range(ranks)]
+        for rank in range(ranks):
+            part = (rank - turn) % ranks
+            held[rank][part] = held[rank][part] | sent[rank - 1]
+        ring.get_by_label("Round").press("ArrowRight")
+        drawn = ring.locator(".rank").evaluate_all(HELD)
+        assert drawn == [[len(one) for one in parts] for parts in held], turn
+        assert f"{turn / ranks:.2f} × its gradients" in ring.inner_text()
+    assert held == [[set(range(ranks))] * ranks] * ranks
+    assert f"({last / ranks:.2f} in the end)" in ring.inner_text()
+    ring.get_by_role("button", name="Play").click()
+    assert f"Round 0 of {last}" in ring.inner_text()
+    ring.get_by_role("button", name="Stop").click()
+    page.emulate_media(reduced_motion="reduce")
+    moves = "one => getComputedStyle(one).animationName"
+    ring.get_by_label("Round").press("ArrowRight")
+    assert ring.locator(".fly").first.evaluate(moves) == "none"
+    assert wrong == []
 
 
 def test_each_notebook_has_its_picture(site, page):
@@ -407,21 +449,6 @@ def test_each_notebook_has_its_picture(site, page):
     ]
     assert without == ["on_a_gpu"]  # which no machine here can run
     assert page.eval_on_selector_all(".gallery img", f"all => all.every({drawn})")
-
-
-def test_what_one_looks_for_is_found(site, page):
-    """The page that explains it first, whole words, and rows of the symptoms."""
-    show(page, site / "SYMPTOMS.html", "?highlight=hang")
-    page.locator("article span.highlighted").first.wait_for()
-    marked = set(page.locator("article span.highlighted").all_inner_texts())
-    assert {word.lower()[:4] for word in marked} == {"hang"}
-    rows = page.locator("article tbody tr:visible")
-    before = rows.count()
-    page.get_by_label("Only rows with").fill("module.layers")
-    one = rows.count()
-    assert 0 < one < before
-    page.get_by_label("Only rows with").fill("module.layers scratch")
-    assert 0 < rows.count() < one  # those that have both
 
 
 def test_a_search_leads_to_the_place_that_explains_it_and_quotes_it(served, page):
@@ -485,9 +512,9 @@ def test_nothing_published_has_a_path_of_this_machine(site, tmp_path):
 def test_what_one_types_can_be_copied(site, page):
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     show(page, site / "index.html")
-    page.locator(".copy").first.click()
-    assert page.evaluate("navigator.clipboard.readText()") == "make ddp\n"
+    page.locator(".copybtn").first.click()
+    assert page.evaluate("navigator.clipboard.readText()") == "make ddp"
     show(page, site / "exercises/WORKSHOP.html")
-    page.locator(".highlight", has_text="$ make").first.locator(".copy").click()
+    page.locator(".highlight", has_text="$ make").first.locator(".copybtn").click()
     copied = page.evaluate("navigator.clipboard.readText()").splitlines()
     assert all(line.startswith("make ") for line in copied), copied

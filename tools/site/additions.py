@@ -85,11 +85,13 @@ PART = re.compile(
 INDEXED = re.compile(
     r'<section id="([^"]+)">(\s*(?:<span id="[^"]+"></span>)*?<span id=")(index-\d+)"'
 )
+EMPTY = re.compile(r'<th class="(head[^"]*)"><p></p></th>')  # the head of no column
 FOLD = re.compile(r"<details>.*?</details>", re.DOTALL)
 CALCULATED = """
-Choose, and see for each way to cut how long a step takes, the share of it in which GPUs
-compute (from no overlap to full), and what fills a GPU: state (blue), the activations
-that checkpointing keeps, and all of them (gray). The red line is at 141 GB.
+Choose, and see for each way to cut how long a step takes, from full overlap to none,
+how much of it GPUs compute or wait for messages, and what fills a GPU: its state, the
+activations that checkpointing keeps, and those that it computes again. The red line is
+at 141 GB.
 """
 ASIDES = {"sidebar-drawer": "Pages", "toc-drawer": "On this page"}
 SKIP = re.compile(r'<a class="skip-to-content.*?</a>', re.DOTALL)
@@ -239,8 +241,11 @@ def add(app, page, source):
         pairs = side_by_side.part("full", side_by_side.pairs())
         text += raw(page, pairs) + raw(page, scripts(page, EVERY.values()))
     if page == "SCALING":
-        body = raw(page, calculator.draw("_static/"))
-        text = text.replace("\n## ", f"{CALCULATED}{body}\n## ", 1)
+        body = raw(page, calculator.draw("calculator.html", "_static/"))
+        title, first, rest = text.split("\n\n", 2)
+        text = "\n\n".join([title, first, f"{CALCULATED}{body}", rest])
+        ring = raw(page, calculator.draw("ring.html", "_static/"))
+        text = text.replace("\n```text\n", f"\n{ring}\n```text\n", 1)
     if page == "tools/site/notebooks":
         text += gallery(page)
     if page == "04_ddp/README":
@@ -278,6 +283,7 @@ def mend(path):
     found = '<div id="search-results">'
     text = text.replace(found, f"<h1>Search</h1>{found}")
     text = INDEXED.sub(r'<section id="\3">\2\1"', text)
+    text = EMPTY.sub(r'<td class="\1"></td>', text)
     text = text.replace(f"{ROOT}/", "").replace(str(ROOT), "(where you cloned it)")
     path.write_text(text.replace("<pre>", '<pre tabindex="0">'))  # it may scroll
 

@@ -1,4 +1,4 @@
-"""SCALING's calculator: each choice is computed here, by the formulas of the page."""
+"""SCALING's calculator and ring: what they show is computed here, by its formulas."""
 
 import itertools
 import json
@@ -50,13 +50,16 @@ def plans():
     return found
 
 
-def draw(source):
-    """Return the calculator as HTML; `source` is the folder of its script."""
+def draw(name, source):
+    """Return a part of the page, `name`, as HTML; `source` is the scripts' folder."""
     rounded = json.loads(
         json.dumps(plans()), parse_float=lambda text: float(f"{float(text):.4g}")
     )
     data = {"memory": MEMORY, "plans": rounded}
     templates = TEMPLATES.overlay(loader=FileSystemLoader(Path(__file__).parent))
-    return templates.get_template("calculator.html").render(
-        controls=CONTROLS, source=source, data=Markup(json.dumps(data))
+    return templates.get_template(name).render(
+        controls=CONTROLS,
+        source=source,
+        data=Markup(json.dumps(data)),
+        bytes=2 * SEVEN.parameters,
     )

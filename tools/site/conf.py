@@ -17,7 +17,8 @@ project = "Six scripts, one loss curve"
 html_title = project
 copyright = "the authors of Six scripts, one loss curve, MIT license"
 language = "en"
-extensions = ["myst_nb"]
+extensions = ["myst_nb", "sphinx_copybutton"]
+copybutton_prompt_text = "$ "
 root_doc = "README"
 include_patterns = [
     "*.md",

@@ -148,7 +148,6 @@ function update() {
   if (hero) fillHero(hero, shown.get(last));
 }
 if (hero) {
-  isWide.addEventListener("change", update);
   let width = hero.clientWidth;
   new ResizeObserver(() => {
     if (width !== hero.clientWidth) update();
@@ -171,26 +170,16 @@ function goToIdea(by) {
   go(address(next.dataset.pair, numbersOf(next)[0], off, place.isSlides));
 }
 
-function goToStage(by) {
-  const stages = [...document.querySelectorAll(":not([hidden]) > .rail .stage")];
-  const now = stages.findIndex(stage => stage.classList.contains("to"));
-  stages[Math.min(Math.max(now + by, 1), stages.length - 1)]?.click();
-  read();
-}
-
 addEventListener("keydown", event => {
   const isTaken = event.target.closest?.(
-    "input:not([role=switch]), select, textarea, pre, .rail");
+    "input:not([role=switch]), select, textarea, pre");
   const isCommand = event.ctrlKey || event.metaKey || event.altKey;
   if (isTaken || isCommand || !cards.length) return;
-  const keys = { n: [goToIdea, 1], p: [goToIdea, -1], ArrowRight: [goToStage, 1],
-    ArrowLeft: [goToStage, -1] };
-  const onSlides = { ArrowRight: keys.n, PageDown: keys.n, ArrowLeft: keys.p,
-    PageUp: keys.p };
-  const [act, by] = (place.isSlides && onSlides[event.key]) || keys[event.key] || [];
-  if (!act) return;
+  const onSlides = { ArrowRight: 1, PageDown: 1, ArrowLeft: -1, PageUp: -1 };
+  const by = { n: 1, p: -1 }[event.key] || (place.isSlides && onSlides[event.key]);
+  if (!by) return;
   event.preventDefault();
-  act(by);
+  goToIdea(by);
 });
 addEventListener("hashchange", () => read());
 for (const card of cards) {

@@ -129,7 +129,6 @@ function drawLosses() {
 async function begin() {
   dataset = await unpackDigits(DIGITS);  // before anything can start a run
   figure = new StepFigure(by("figure"), dataset.train);
-  by("again").onclick = start;
   by("settings").onchange = start;
   by("lines").onchange = start;
   addEventListener("hashchange", () => {

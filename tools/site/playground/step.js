@@ -24,7 +24,7 @@ async function unpackDigits(text) {
   const bytes = new Uint8Array(await new Response(stream).arrayBuffer());
   const part = (from, count) => {
     const raw = bytes.subarray(from, from + count * 785);  // pixels, then labels
-    const pixels = Float32Array.from(raw.subarray(0, count * 784), byte => byte / 255);
+    const pixels = new Float32Array(raw.subarray(0, count * 784)).map(byte => byte / 255);
     const labels = Array.from(raw.subarray(count * 784));
     const images = labels.map((_, n) => pixels.subarray(n * 784, (n + 1) * 784));
     return { images, labels };

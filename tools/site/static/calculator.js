@@ -6,16 +6,17 @@ const { memory, plans } = JSON.parse(calculator.querySelector("script").textCont
 function planRow(cut, [state, best, worst], { computing, kept: [all, some] }) {
   const fits = state + all < memory ? "yes"
     : state + some < memory ? "with checkpointing" : "no";
-  const part = (kind, bytes) =>
-    `<i class="${kind}" style="width: ${bytes / memory * 50}%"></i>`;
+  const part = (kind, share) => `<i class="${kind}" style="width: ${100 * share}%"></i>`;
+  const filled = (kind, bytes) => part(kind, bytes / memory / 2);  // its half is full
   const percent = seconds => Math.round(100 * computing / seconds);
   return `<tr class="fits-${fits}"><th scope="row">${cut}</th>
     <td>${best.toPrecision(3)} to ${worst.toPrecision(3)}</td>
-    <td>${percent(worst)} to ${percent(best)} %</td>
-    <td><div class="filled">${part("state", state)}${part("some", some)}${
-      part("all", all - some)}</div></td>
-    <td>${[state, state + some, state + all].map(one => Math.round(one / 1e9)).join(", ")}
-    </td><td>${fits}</td></tr>`;
+    <td><div class="bar">${part("state", computing / worst)}${
+      part("may", (worst - best) / worst)}${part("waits", (best - computing) / worst)}</div>
+      ${percent(worst)} to ${percent(best)} %</td>
+    <td><div class="bar full">${filled("state", state)}${filled("some", some)}${
+      filled("all", all - some)}</div>${[0, some, all].map(one =>
+      Math.round((state + one) / 1e9)).join(", ")}</td><td>${fits}</td></tr>`;
 }
 
 function showPlan() {
