@@ -422,7 +422,7 @@ def test_scalings_ring_is_an_all_reduce_round_by_round(site, page, ranks):
         ring.get_by_label("Round").press("ArrowRight")
         drawn = ring.locator(".rank").evaluate_all(HELD)
         assert drawn == [[len(one) for one in parts] for parts in held], turn
-        assert f"{turn / ranks:.2f} × its gradients" in ring.inner_text()
+        assert f"{turn / ranks:.3f} × its gradients" in ring.inner_text()
     assert held == [[set(range(ranks))] * ranks] * ranks
     assert f"({last / ranks:.2f} in the end)" in ring.inner_text()
     ring.get_by_role("button", name="Play").click()

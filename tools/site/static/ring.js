@@ -32,11 +32,10 @@ function around(number) {
 }
 
 // How many ranks have added to what a rank has of a part: it, and those before it.
-// A part begins at the rank of its number, and is complete at the one before that.
+// A part begins at the rank of its number, goes round, and comes back complete.
 function summands(rank, part, round) {
   const way = around(rank - part);
-  const isComplete = round >= way + (way < ranks - 1 ? ranks : 0);
-  if (isComplete) return ranks;
+  if (round >= ranks + way) return ranks;
   return way <= round ? way + 1 : 1;
 }
 
@@ -52,10 +51,9 @@ function drawPart(kind, rank, part, round) {
 }
 
 function drawRank(places, rank, round) {
-  const before = around(rank - 1), came = round ? around(rank - round) : -1;
+  const before = around(rank - 1), came = around(rank - round);
   const [x, y] = places[rank], [fromX, fromY] = places[before];
-  const parts = places.map((_, part) =>
-    drawPart("", rank, part, part === came ? round - 1 : round));
+  const parts = places.map((_, part) => drawPart("", rank, part, round - 1));
   if (round) parts.push(drawPart("come", rank, came, round),
     drawPart("fly", before, came, round - 1));
   return `<div class="rank" style="--rank: var(--rank${rank % 4}); left: ${x}px;
@@ -77,7 +75,7 @@ function draw() {
   says.textContent = `Round ${round} of ${slider.max}, ${what}`;
   table.style.cssText = `height: ${2 * down + 72}px; --box: ${box}px`;
   table.innerHTML = `<p><b>${(ring.dataset.bytes * sent / 1e9).toFixed(1)} GB</b>sent by each
-    rank,<br>${sent.toFixed(2)} × its gradients<br>(${whole.toFixed(2)} in the end)</p>${
+    rank,<br>${sent.toFixed(3)} × its gradients<br>(${whole.toFixed(2)} in the end)</p>${
     places.map((_, rank) => drawRank(places, rank, round)).join("")}`;
 }
 
