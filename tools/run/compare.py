@@ -133,14 +133,6 @@ def read_runs(top):
     return curves, flags, failures
 
 
-def by_curve(curves):
-    """Return {the first stage of a curve: those of `curves` that have to have it}."""
-    groups = {}
-    for stage, curve in curves.items():
-        groups.setdefault(stages.BY_NAME[stage].curve, {})[stage] = curve
-    return groups
-
-
 def draw(curves, differ):
     """Return a figure of curves that belong together; those of `differ` part."""
     first, reference = next(iter(curves.items()))
@@ -162,7 +154,9 @@ def main():
     top = Path(sys.argv[1])
     found, flags, failures = read_runs(top)
     differ = []
-    groups = by_curve(found)
+    groups = {}  # the first stage of a curve -> those that have to have it
+    for stage, curve in found.items():
+        groups.setdefault(stages.BY_NAME[stage].curve, {})[stage] = curve
     for first, curves in groups.items():
         lines, others = make_table(curves, flags)
         differ += others
