@@ -16,7 +16,6 @@ from tools.site import additions
 project = "Six scripts, one loss curve"
 html_title = project
 copyright = "the authors of Six scripts, one loss curve, MIT license"
-language = "en"
 extensions = ["myst_nb", "sphinx_copybutton"]
 copybutton_prompt_text = "$ "
 root_doc = "README"
@@ -35,8 +34,6 @@ include_patterns = [
 exclude_patterns = ["**/.*"]
 
 myst_heading_anchors = 4
-myst_fence_as_directive = []
-myst_number_code_blocks = []
 suppress_warnings = ["misc.highlighting_failure"]
 
 nb_execution_mode = "off"  # the notebooks are stored as they ran
@@ -73,9 +70,7 @@ html_js_files = [("site.js", {"defer": "defer"})]
 html_favicon = "../pages/view/favicon.svg"
 html_use_index = False
 html_copy_source = False
-html_show_sourcelink = False
 html_show_sphinx = False
-gettext_compact = False
 
 
 def setup(app):
