@@ -7,6 +7,7 @@ from onecurve.findings import finding
 
 FEW = 6  # samples of a stream that may be equal by chance
 SHARED = 0.1  # of a stream
+MOSTLY = 0.75  # of what an epoch leaves over
 SPARE = 64  # samples that dealing leaves over, or adds
 ONCE = "a sampler for all of the data, or a part of it for each rank, not both"
 SEEDED = "a generator seeded with seed + rank draws them"
@@ -50,7 +51,8 @@ def never_taken(seen):
     never = first["size"] - len(taken[0] | taken[1])
     known = first["whole"] and len({each["identity"] for each in epochs[0]}) == 1
     again = any(len(set(one)) < len(one) for one in lists[0])  # drawn with replacement
-    if known and not again and lists[0] != lists[1] and never > max(2, min(lacks) / 2):
+    most = never > max(2, MOSTLY * min(lacks))  # others are left over by chance
+    if known and not again and lists[0] != lists[1] and most:
         yield finding("never", first["dealt"], count=never, size=first["size"])
 
 
