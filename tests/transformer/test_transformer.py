@@ -1,6 +1,7 @@
 """Promise: however the transformer is cut, it trains as one process does, to 1e-12."""
 
 import csv
+import functools
 
 import pytest
 
@@ -61,13 +62,10 @@ def train(stage, out, *flags, processes=None, **options):
 @pytest.fixture(scope="session")
 def reference(tmp_path_factory):
     """Return a function from a stage and flags to the rows of one process."""
-    done = {}
 
-    def get(stage, flags):
-        key = stage, *flags
-        if key not in done:
-            done[key] = train(stage, tmp_path_factory.mktemp("one"), *flags)
-        return done[key]
+    @functools.cache
+    def get(stage, *flags):
+        return train(stage, tmp_path_factory.mktemp("one"), *flags)
 
     return get
 
@@ -83,7 +81,7 @@ def off(ours, theirs):
 @pytest.mark.parametrize(("stage", "ranks", "flags"), CASES)
 def test_several_ranks_train_as_one(stage, ranks, flags, reference, tmp_path):
     rows = train(stage, tmp_path, *flags, processes=ranks)
-    expected = reference(BY_NAME[stage].curve, flags)
+    expected = reference(BY_NAME[stage].curve, *flags)
     assert [row["step"] for row in expected] == ["3", "5"]
     assert 0 <= off(rows, expected) <= 1e-12
 
@@ -95,7 +93,7 @@ def test_a_side_door_leads_to_the_same_curve(name, ranks, texts, reference, tmp_
     path.write_text(variant_text(name, variant_stage(name)))
     out = tmp_path / "out"
     rows = train(variant_stage(name), out, *flags, processes=ranks, path=path)
-    assert 0 <= off(rows, reference("13_gpt", flags)) <= 1e-12
+    assert 0 <= off(rows, reference("13_gpt", *flags)) <= 1e-12
 
 
 def test_every_cut_is_among_the_cases():
@@ -116,7 +114,7 @@ def test_a_text_is_its_half_twice_and_every_step_has_its_own(reference):
     assert (targets[:, 15:31] == texts[:, :16]).all()
     assert (targets[:, 31] == texts[:, 0]).all()
     assert (texts != draw_batch(7, seed=2)[0]).any()
-    rows = reference("13_gpt", ["--batch-size", 7])
+    rows = reference("13_gpt", "--batch-size", 7)
     assert [row["total"] for row in rows] == [str(3 * 7 * 17), str(2 * 7 * 17)]
 
 
@@ -125,7 +123,7 @@ def test_float32_differs_where_float64_does_not(stage, reference, tmp_path):
     """FSDP reduces float32 in a way of its own."""
     flags = ["--batch-size", 7]
     rows = train(stage, tmp_path, *flags, "--dtype", "float32")
-    assert 1e-9 < off(rows, reference("13_gpt", flags)) < 1e-5
+    assert 1e-9 < off(rows, reference("13_gpt", *flags)) < 1e-5
 
 
 @pytest.mark.parametrize("stage", ON_FAKE_GPUS)
@@ -135,7 +133,7 @@ def test_each_rank_has_a_gpu_of_its_own_where_there_are_some(
     count = CPU_PROCESSES.get(stage, 1)
     prepare = believe_in_gpus, tmp_path, count
     rows = train(stage, tmp_path / "out", "--batch-size", 7, prepare=prepare)
-    assert 0 <= off(rows, reference(BY_NAME[stage].curve, ["--batch-size", 7])) <= 1e-12
+    assert 0 <= off(rows, reference(BY_NAME[stage].curve, "--batch-size", 7)) <= 1e-12
     assert used_gpus(tmp_path) == [{f"cuda:{rank}"} for rank in range(count)]
 
 
