@@ -58,7 +58,7 @@ function read(isScrolling = true) {
     const rail = one.closest(".rail");  // shows it, and the one before if both fit
     const before = rail.querySelector(".from")?.offsetLeft || 0;
     const room = rail.clientWidth - one.offsetWidth - 12;
-    rail.scrollLeft = Math.max(before - 12, one.offsetLeft - room);
+    rail.scrollLeft = Math.max(before - 3, one.offsetLeft - room);
   }
   const target = current();
   if (!isScrolling || !target) return;
