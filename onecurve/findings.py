@@ -19,9 +19,10 @@ FOLLOWS = {
     "gradient": {"added"},
     "evaluated": {"by_world"},
     "means": {"by_world"},
+    "samples": {"updates"},
     "evaluated_weights": {"by_world"},
 }
-UNSAID = {"evaluated_weights", "by_world"}  # the cause says as much
+UNSAID = {"evaluated_weights", "by_world", "updates"}  # the cause says as much
 SAME = {"clip", "exchange"}
 
 
