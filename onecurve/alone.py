@@ -29,10 +29,11 @@ class Uncounted(Unclear):
     """It can, but not what a sample or token counts in it on each rank."""
 
 
-def compare(several, alone):
+def compare(several, alone, exchanged):
     """Compare steps in the folders of several ranks, and of one process for each.
 
-    Returns (number of steps that are right, Finding or None, why the next step cannot
+    `exchanged` is whether the mean of what the ranks computed is known to be given to
+    the optimizer. Returns (number of steps that are right, Finding or None, why the next step cannot
     be compared or None).
     """
     right = 0
@@ -44,7 +45,7 @@ def compare(several, alone):
         except Uncounted as why:
             unknown = str(why)
         except Unclear as why:
-            return right, None, str(why)
+            return right, by_counts_of_all(ranks) if exchanged else None, str(why)
         if found:
             return right, found, None
         right += 1
@@ -189,6 +190,17 @@ def by_counts(ranks, others, weights):
     details = [f"what one number counts depends on its rank: {', '.join(told)}"]
     line = ranks[0]["line"]
     return finding("gradient", line, details, repair=MEANS, ranks=len(ranks))
+
+
+def by_counts_of_all(ranks):
+    """Judge the mean of what several ranks computed by what their losses are means of.
+
+    Whatever one process would compute: None where that is not known.
+    """
+    try:
+        return by_counts(ranks, ranks, torch.full((len(ranks),), 1 / len(ranks)))
+    except Unclear:
+        return None
 
 
 def divisor_of(step):

@@ -10,7 +10,7 @@ from onecurve.exact import as_read, in_double
 from onecurve.exchange import OwnGradients
 from onecurve.hooks import Hooks
 from onecurve.replace import replace
-from onecurve.samples import changed, generator_states, generators
+from onecurve.samples import OWN, changed, generator_states, generators
 
 STEPS = 12  # that are compared
 NUMBERS = 2_400_000  # of each tensor that are kept, evenly spaced: all of a ResNet's
@@ -142,6 +142,20 @@ class Steps(Hooks):
     def drawn(self):
         """Remember that the script draws random numbers between batch and step."""
         self.lost |= self.taken > 0
+
+    def drawing(self, generator):
+        """Before the script draws from a generator of its own: which one is it?"""
+        if any(generator is one for one in OWN.values()):
+            return
+        line = self.line()
+        number = sum(name.startswith(f"{line}-") for name in OWN)
+        name = f"{line}-{number}"
+        OWN[name] = generator
+        self.first_drawing(f"own-{name}.pt".replace("/", "_"), generator)
+
+    def first_drawing(self, name, generator):
+        """Before the script first draws from a generator of its own."""
+        self.keep(name, generator.get_state())
 
     def next_batch(self, original, reading):
         """Around the reading of a batch, which is kept."""

@@ -23,15 +23,17 @@ DRAWS |= {torch.Tensor.normal_, torch.Tensor.uniform_, torch.Tensor.bernoulli_}
 class InDouble(TorchFunctionMode):
     """A mode in which float64 is meant by every other floating-point type.
 
-    `drawn` is called when the script draws random numbers for its training.
+    `drawn` is called when the script draws random numbers for its training, and
+    `drawing` with a generator of the script's own before it is drawn from.
     """
 
     reading = False  # while a file or a batch is read, types mean what they say
     double = True  # False: types always mean what they say
 
-    def __init__(self, drawn):
+    def __init__(self, drawn, drawing):
         super().__init__()
         self.drawn = drawn
+        self.drawing = drawing
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -41,6 +43,8 @@ class InDouble(TorchFunctionMode):
             return args[0].double()
         if function in DRAWS and torch.is_grad_enabled():
             self.drawn()
+        if kwargs.get("generator"):
+            self.drawing(kwargs["generator"])
         args = [double(value) for value in args]
         kwargs = {name: double(value) for name, value in kwargs.items()}
         return function(*args, **kwargs)
@@ -108,10 +112,10 @@ def policy(original, policy, *args, **options):
     original(policy)
 
 
-def install(drawn, in_float64):
+def install(drawn, drawing, in_float64):
     """Put the functions above in place; the default type is set by who starts us.
 
-    `drawn` is for InDouble. Unless all is to be `in_float64`, types stay the script's.
+    `drawn` and `drawing` are for InDouble. Unless all is to be `in_float64`, types stay the script's.
     """
     InDouble.double = in_float64
     for name in DROPOUTS:
@@ -121,4 +125,4 @@ def install(drawn, in_float64):
     replace("torch.nn.functional:batch_norm", batch_norm)
     replace("torch.distributed.fsdp:MixedPrecisionPolicy.__init__", policy)
     replace("torch:load", load)
-    InDouble(drawn).__enter__()
+    InDouble(drawn, drawing).__enter__()

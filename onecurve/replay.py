@@ -52,6 +52,12 @@ class Alone(Merged):
         if path.exists():
             set_generators(torch.load(path, weights_only=False))
 
+    def first_drawing(self, name, generator):
+        """Before the script first draws from a generator: it goes on as the rank's."""
+        path = self.sources[0] / name
+        if path.exists():
+            generator.set_state(torch.load(path, weights_only=False))
+
     def forward_ends(self, name):
         """After a pass for training: the generators go on as the rank's did.
 

@@ -201,7 +201,7 @@ def compare_alone(command, folder, several, told):
         return None
     told.of_whole = kind == "whole"
     alone = [step for one in kinds for step in sorted((folder / one).glob("steps*"))]
-    told.alone, differ, why = ranks.call(COMPARE_ALONE, several, alone)
+    told.alone, differ, why = ranks.call(COMPARE_ALONE, several, alone, told.exchanged > 0)
     if told.why and why:
         told.why = f"{told.why}; {why}"
     return differ

@@ -13,6 +13,7 @@ from onecurve.events import digest, tensors_in
 
 IDENTITY = 16  # samples by which two data sets are told apart
 MOST_CONTENTS = 500  # samples of an epoch whose contents are kept
+OWN = {}  # {name: torch.Generator} of the script, as far as it has drawn from them
 
 
 def digest_of(value):
@@ -34,12 +35,13 @@ def generator_states():
 
 
 def generators():
-    """Return the states of Python's, NumPy's and PyTorch's generators, to be set."""
+    """Return the states of all generators, Python's to the script's own, to be set."""
     numpy = sys.modules.get("numpy")
     return {
         "random": random.getstate(),
         "torch": torch.get_rng_state(),
         "numpy": numpy.random.get_state() if numpy else None,
+        "own": {name: one.get_state() for name, one in OWN.items()},
     }
 
 
@@ -50,6 +52,9 @@ def set_generators(states):
     numpy = sys.modules.get("numpy")
     if numpy and states["numpy"]:
         numpy.random.set_state(states["numpy"])
+    for name, state in states["own"].items():
+        if name in OWN:
+            OWN[name].set_state(state)
 
 
 @contextlib.contextmanager
