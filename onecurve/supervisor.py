@@ -119,11 +119,20 @@ def described(error, name):
     return text, lines[-1] if lines else None
 
 
-def start_store():
-    """Return a TCPStore; unlike PyTorch's own socket, it listens on 127.0.0.1 alone."""
+def listen():
+    """Return a socket for the store; unlike PyTorch's own, on 127.0.0.1 alone."""
+    return socket.create_server(("127.0.0.1", 0))
+
+
+def start_store(listener):
+    """Return a TCPStore that answers at a socket.
+
+    Its thread asks for names, under a lock of the C library's. A rank that is forked
+    meanwhile would wait for that lock for ever, so the ranks come first: what they ask
+    waits in the socket.
+    """
     from torch.distributed import TCPStore
 
-    listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
     options = {"wait_for_workers": False, "master_listen_fd": listener.detach()}
     return TCPStore("127.0.0.1", port, is_master=True, **options)
@@ -163,14 +172,16 @@ def supervise(link, other, job):
     adopt_orphans()
     environments = [{}]
     if job.processes:
-        store = start_store()
-        environments = torchrun_variables(job.processes, store.port)
+        listener = listen()
+        environments = torchrun_variables(job.processes, listener.getsockname()[1])
     if job.prepare and isinstance(job.prepare[0], str):
         job.prepare = resolve_name(job.prepare[0]), *job.prepare[1:]  # before the forks
     ranks = []
     for environment in environments:
         ranks.append(RANKS.Process(target=run_rank, args=(job, environment)))
         ranks[-1].start()
+    if job.processes:
+        store = start_store(listener)  # noqa: F841, it lives as long as the ranks
     found = watch(link, ranks, job)
     end_all(ranks)
     with suppress(BrokenPipeError):

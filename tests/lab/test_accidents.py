@@ -138,7 +138,7 @@ def test_a_check_that_is_ended_leaves_nothing(tmp_path, monkeypatch, how):
 
 
 def test_nobody_else_on_the_network_reaches_the_ranks():
-    store = supervisor.start_store()
+    store = supervisor.start_store(supervisor.listen())
     found = psutil.Process().net_connections("tcp")
     ours = [one for one in found if one.laddr.port == store.port and not one.raddr]
     assert [one.laddr.ip for one in ours] == ["127.0.0.1"]
