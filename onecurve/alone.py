@@ -32,9 +32,9 @@ class Uncounted(Unclear):
 def compare(several, alone, exchanged):
     """Compare steps in the folders of several ranks, and of one process for each.
 
-    `exchanged` is whether the mean of what the ranks computed is known to be given to
-    the optimizer. Returns (number of steps that are right, Finding or None, why the next step cannot
-    be compared or None).
+    `exchanged` is whether the optimizer is known to get the mean of what the ranks
+    computed. Returns (number of steps that are right, Finding or None, why the next
+    step cannot be compared or None).
     """
     right = 0
     unknown = None

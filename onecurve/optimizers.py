@@ -152,6 +152,8 @@ class Optimizers(Loaders):
             self.learn_optimized(one)
             self.optimizer_line = self.line()
         facts = {"schedules": schedules, "length": schedules and length_of(one)}
+        if not schedules:
+            facts["rates"] = [float(group["lr"]) for group in one.param_groups]
         self.log.write("made", line=self.line(), **facts)
 
     def learn_optimized(self, optimizer):

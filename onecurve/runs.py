@@ -201,7 +201,8 @@ def compare_alone(command, folder, several, told):
         return None
     told.of_whole = kind == "whole"
     alone = [step for one in kinds for step in sorted((folder / one).glob("steps*"))]
-    told.alone, differ, why = ranks.call(COMPARE_ALONE, several, alone, told.exchanged > 0)
+    known = told.exchanged > 0
+    told.alone, differ, why = ranks.call(COMPARE_ALONE, several, alone, known)
     if told.why and why:
         told.why = f"{told.why}; {why}"
     return differ
@@ -247,6 +248,7 @@ def differ_by_world(told):
     one = told.runs.get("one", NOTHING)
     alone = [seen for kind, seen in told.runs.items() if kind.startswith("alone")]
     found = [*steps.rates_by_world(several, one)]
+    found += [] if found else steps.first_rates_by_world(several, [one, *alone])
     found += steps.length_by_world(several, [one, *alone])
     if told.equal:
         found += printed.numbers_by_world(several, [one], told.equal)

@@ -108,6 +108,18 @@ def rates_by_world(several, one):
         yield finding("updates", line, told if by_hand else [], **facts)
 
 
+def first_rates_by_world(several, others):
+    """Rates with which optimizers are made, where one rank takes no step to compare."""
+    for other in others:
+        pairs = zip(several.of("made"), other.of("made"), strict=False)
+        for ours, theirs in pairs:
+            if ours.get("rates") != theirs.get("rates"):
+                ranks = f"{ours['rates']} on {len(several.ranks)} ranks"
+                told = f"at first: {ranks}, {theirs['rates']} on 1, by the optimizer"
+                yield finding("rates", ours["line"], [told])
+                return
+
+
 def set_by(seen):
     """Return what sets the learning rates, where no scheduler does, in words."""
     rates = [step["rates"] for step in seen.of("step")]

@@ -92,6 +92,10 @@ class Recorder(Hooks):
             self.log.write("undefined")
 
 
+def nothing(*generators):
+    """When random numbers are drawn: the lab does not ask."""
+
+
 def record(rank, folder, path, fake=""):
     """Have this process write what it does to folder/rankN, until the script ends.
 
@@ -104,7 +108,8 @@ def record(rank, folder, path, fake=""):
     Files(None, log).install()
     if torch.get_default_dtype() == torch.float64:
         replace("torch:load", exact.load)
-        exact.InDouble(lambda: None).__enter__()  # where a script asks for float32, too
+        # where a script asks for float32, too
+        exact.InDouble(drawn=nothing, drawing=nothing).__enter__()
     if fake:
         getattr(fake_cuda, fake)(
             lambda kind, **facts: log.write(f"gpu {kind}", **facts)
