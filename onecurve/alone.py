@@ -67,8 +67,7 @@ def judge(ranks, others):
         if not off:
             return by_weights(ranks, others, weights / share)
         best = min(best, off, key=len)
-    if len(best) == len(given):
-        raise_where_losses_differ(ranks, others, share)
+    raise_where_losses_differ(ranks, others, share)
     weights = fitted({name: given[name] for name in best}, parts)
     details = ["it is no sum of what each rank computes alone"]
     found = None

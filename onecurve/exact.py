@@ -115,7 +115,8 @@ def policy(original, policy, *args, **options):
 def install(drawn, drawing, in_float64):
     """Put the functions above in place; the default type is set by who starts us.
 
-    `drawn` and `drawing` are for InDouble. Unless all is to be `in_float64`, types stay the script's.
+    `drawn` and `drawing` are for InDouble. Unless all is to be `in_float64`, types
+    stay the script's.
     """
     InDouble.double = in_float64
     for name in DROPOUTS:
