@@ -19,6 +19,7 @@ origins    where it makes networks and samplers, and sets seeds
 loaders    what is written down of its loaders
 sharded    what is written down of FSDP
 hooks      what is written down of its network, optimizers and the rest
+networks   what is written down of a network
 optimizers  what is written down of optimizers and schedulers
 samples    digests of samples and random generators, which both use
 numbers    what one rank prints, and what the others would
@@ -34,6 +35,7 @@ alone      whether their gradients are made of what each would compute alone
 seen       what was written down, for the rules
 shares     rules: which samples a rank takes
 steps      rules: weights, schedules, learning rates
+evaluation  rules: which samples and weights the ranks evaluate
 computed   rules: what backward passes compute, and what is exchanged
 printed    rules: numbers that are printed, that decide, or that are averaged
 rules      rules: all others, and the list of all

@@ -6,14 +6,12 @@ import sys
 from collections import Counter
 
 import torch
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.dropout import _DropoutNd
 
 from onecurve.events import digest, has_gaps, is_finite, tensors_in
 from onecurve.findings import some
+from onecurve.networks import is_at_work, state_of, types_of, weights_of
 from onecurve.optimizers import Optimizers
 from onecurve.origins import origin
-from onecurve.pretend import UnsyncedBatchNorm
 from onecurve.replace import replace
 from onecurve.samples import changed, generator_states, rows
 from onecurve.sharded import Sharded
@@ -278,39 +276,3 @@ class Hooks(Optimizers):
 def is_one_of(number, others):
     """Return whether a number is one of others but for a shorter type."""
     return any(math.isclose(number, one, rel_tol=1e-6) for one in others)
-
-
-def types_of(module):
-    """Return the types of a module's parameters by name."""
-    return {name: parameter.dtype for name, parameter in module.named_parameters()}
-
-
-def is_at_work(module):
-    """Return whether a module does in training what it does not in an evaluation."""
-    drops = isinstance(module, _DropoutNd) and module.p > 0
-    norms = isinstance(module, _BatchNorm) and module.track_running_stats
-    return module.training and (drops or norms)
-
-
-def is_replicated(parameter):
-    """Return whether each rank has the whole parameter."""
-    placements = getattr(parameter, "placements", ())
-    sizes = parameter.device_mesh.shape if placements else ()
-    pairs = zip(placements, sizes, strict=True)
-    return all(placement.is_replicate() or size == 1 for placement, size in pairs)
-
-
-def weights_of(network, wanted):
-    """Return digests of the weights that all ranks have whole, and that are wanted."""
-    found = {}
-    for name, parameter in network.named_parameters():
-        if wanted(parameter) and is_replicated(parameter):
-            found[name.removeprefix("module.")] = digest(parameter)
-    return found
-
-
-def state_of(network):
-    """Return digests of a network's weights and buffers, by names without a wrapper."""
-    named = [] if UnsyncedBatchNorm.used else network.named_buffers()
-    buffers = {name.removeprefix("module."): digest(buffer) for name, buffer in named}
-    return {"weights": weights_of(network, lambda parameter: True), "buffers": buffers}

@@ -3,7 +3,7 @@
 A rule is a function of a Seen that yields Findings.
 """
 
-from onecurve import computed, printed, shares, steps
+from onecurve import computed, evaluation, printed, shares, steps
 from onecurve.findings import finding
 
 NO_MORE = "no more"  # of the collectives that others call
@@ -99,7 +99,7 @@ RULES = {
     told_at_once: ONE,
     steps.modes: EACH,
     computed.not_finite: ONE,
-    steps.evaluated_in_training: ONE,
+    evaluation.evaluated_in_training: ONE,
     steps.saved_without: ONE,
     steps.schedules_differ: EACH,
     shares.samples_shared: TAKERS,
@@ -114,9 +114,9 @@ RULES = {
     computed.last_not_exchanged: EACH,
     computed.clipped_alone: EACH,
     same_inputs: TAKERS,
-    shares.evaluated_twice: TAKERS,
+    evaluation.evaluated_twice: TAKERS,
     evaluated_by_hand: TAKERS,
-    steps.evaluated_network: EACH,
+    evaluation.evaluated_network: EACH,
     steps.statistics: EACH,
     collectives_differ: EACH,
     one_file: EACH,

@@ -298,32 +298,3 @@ def alike(events, name, what, seeded, level=None):
         cause = seeded.get((often or first)[0])
         details += [f"drawn at {line}"] if cause else []
         yield finding("random", cause or line, details, level, what=what)
-
-
-def evaluated_twice(seen):
-    """Evaluations that count samples twice, or that every rank makes whole."""
-    evaluations = {}
-    for rank in seen.ranks:
-        for epoch in seen.readings(rank, False):
-            if epoch["indices"] and epoch["identity"]:
-                place = epoch["line"], epoch["number"], epoch["identity"]
-                evaluations.setdefault(place, []).append(epoch)
-    told = set()
-    by = {call["by"] for call in seen.of("collective_call")}
-    if "gather_for_metrics" in by:  # accelerate's: it drops those that came twice
-        return
-    for (line, _, _), epochs in evaluations.items():
-        if len(epochs) > 1 and line not in told:
-            told.add(line)
-            yield from judge_evaluation(line, epochs)
-
-
-def judge_evaluation(line, epochs):
-    """Judge which samples the ranks evaluate in one evaluation."""
-    lists = [epoch["indices"] for epoch in epochs]
-    size = epochs[0]["size"]
-    twice = sum(len(one) for one in lists) - len(set().union(*lists))
-    if all(sorted(one) == sorted(lists[0]) for one in lists):
-        yield finding("evaluated", line, size=len(lists[0]))
-    elif twice:
-        yield finding("twice", line, twice=twice, size=size)

@@ -154,20 +154,6 @@ def epoch_of_schedule(seen):
     return often, longest["length"], longest["line"]
 
 
-def evaluated_in_training(seen):
-    """A network that is trained, and evaluated in train(), where that matters.
-
-    Not where batches to train on are read: such a pass is a part of the training.
-    """
-    trained = {epoch["line"] for epoch in seen.readings(0, True)}
-    found = [one for one in seen.of("pass") if not one["grad"] and one["at_work"]]
-    found = [one for one in found if not trained & set(one["reading"])]
-    often = not trained and len(found) > len(seen.of("step")) / 2
-    if found and not often:
-        first = found[0]
-        yield finding("training", first["line"], what=first["at_work"][0])
-
-
 def saved_without(seen):
     """A checkpoint to go on from that lacks what the run would need."""
     for rank in seen.ranks:
@@ -250,23 +236,6 @@ def is_broadcast(seen, rank):
     return True
 
 
-def evaluated_network(seen):
-    """Ranks that evaluate networks with different weights, or buffers: statistics."""
-    for each in evaluated_together(seen):
-        first = each[0]
-        if any(one["line"] != first["line"] for one in each):
-            return  # the ranks evaluate other networks, or one rank more of them
-        # of layers that are split, each rank has its own part
-        weights = None if seen.of("split") else differing(seen, "weights", each)
-        buffers = differing(seen, "buffers", each)
-        if weights:
-            yield weights_evaluated(seen, each, weights)
-        elif buffers:
-            yield finding("buffers", first["line"], name=buffers)
-        if weights or buffers:
-            return
-
-
 def statistics(seen):
     """Running means, say, in a module of buffers that no wrapper makes equal."""
     for each in seen.together("statistics", lambda one: one["steps"]):
@@ -276,42 +245,3 @@ def statistics(seen):
             told = [f"used at {first['line']}"]
             yield finding("statistics", first["made"] or first["line"], told, name=name)
             return
-
-
-def evaluated_together(seen):
-    """Yield tuples: passes of the same evaluation, one of each rank.
-
-    Between two evaluations ranks take steps or call collectives. A rank may have more
-    samples than another in one, and so more passes: of those, the first is looked at.
-    """
-    evaluations = []
-    for events in seen.events:
-        passes = {}
-        before = 0
-        for event in events:
-            before += event["kind"] == "step" or event.get("whole", False)
-            if event["kind"] == "pass" and not (event["training"] or event["grad"]):
-                passes.setdefault(before, []).append(event)
-        evaluations.append(passes)
-    for before in sorted(set.intersection(*map(set, evaluations))):
-        together = [passes[before] for passes in evaluations]
-        if len({len(passes) for passes in together}) > 1:
-            together = [passes[:1] for passes in together]
-        yield from zip(*together, strict=True)
-
-
-def differing(seen, kind, passes):
-    """Return the first name of a network whose weights, or buffers, differ, or None."""
-    return first_split([one[kind] for one in passes], seen.own_parts())
-
-
-def weights_evaluated(seen, passes, name):
-    """Return a Finding of passes of an evaluation, one of each rank."""
-    first = passes[0]
-    networks = {rank: one["id"] for rank, one in enumerate(passes)}
-    alone, where = seen.done_by_some(networks)
-    # of the same samples, what one rank computes may be all that counts
-    level = "LOOK" if all(one["rows"] == first["rows"] for one in passes) else None
-    line = alone or first["made"] or first["line"]
-    told = [*where, f"evaluated at {first['line']}"]
-    return finding("evaluated_weights", line, told, level, name=name)

@@ -1,9 +1,9 @@
 """Print how much of its cases the judge names, by what is graded: a Markdown table.
 
-The cases of graded.json are graded again whenever a rule changes. Those of
-graded_new.json and graded_unseen.json were graded once, by the rules as they were
-before anybody had seen what is said of them. Where one has "today", that is what is
-said since rules were changed for its sake: a row of its own.
+The cases of graded.json are graded again whenever a rule changes. The others were
+graded once, by the rules as they were before anybody had seen what is said of them.
+Where one has "today", that is what is said since rules were changed for its sake: a row
+of its own.
 """
 
 import json
@@ -22,6 +22,7 @@ SETS = {  # what is graded, which of it, and what the table calls it
     },
     "graded_new.json": {True: "five kinds that came after the rules, graded once"},
     "graded_unseen.json": {True: "unseen: five more kinds, later still, graded once"},
+    "graded_blind.json": {True: "unseen: six more, after all these, graded once"},
 }
 TODAY = "today"
 HEADINGS = ["", "versions", "right cause", "at a line of the key", *GRADES[1:]]

@@ -9,7 +9,8 @@ import torch
 from onecurve import exact
 from onecurve.events import Log, digest, local_part
 from onecurve.files import Files
-from onecurve.hooks import Hooks, is_replicated
+from onecurve.hooks import Hooks
+from onecurve.networks import is_replicated
 from onecurve.replace import replace
 from tools.lab import fake_cuda
 
