@@ -67,6 +67,7 @@ def test_a_line_that_a_kill_has_cut_does_not_count(tmp_path):
         assert compare.read(path) == CURVE[:epochs]
 
 
+DAMAGED = "03_dp: {}/03_dp/flags.json is damaged: run it again"
 UNREADABLE = "03_dp: {}/03_dp/metrics.csv has no epoch that can be read: run it again"
 FAILED = "{}: its last run failed, was stopped or still runs"
 
@@ -107,6 +108,7 @@ def compared(tmp_path, monkeypatch, capsys):
         ("03_dp", "epoch,loss", "epoch,los", UNREADABLE),
         ("03_dp", "\n", " ", UNREADABLE),
         ("03_dp", ",1000,", ",0,", UNREADABLE),
+        ("03_dp", "", '{"lr": "0.', DAMAGED),
         ("07_fsdp", "", "unfinished", FAILED),  # an older run's metrics are there
         ("05_ddp_inference", "", "unfinished", FAILED),  # none are
     ],
@@ -114,9 +116,10 @@ def compared(tmp_path, monkeypatch, capsys):
 def test_no_stage_is_left_out_in_silence(stage, old, new, reason, compared, tmp_path):
     def edit():
         (tmp_path / "05_ddp_inference").mkdir()  # nothing has run in there
-        (tmp_path / "01_cpu/flags.json").write_text("{")  # cut: no flags are known
         if reason == FAILED:
             (tmp_path / stage / new).touch()
+        elif reason == DAMAGED:
+            (tmp_path / stage / "flags.json").write_text(new)
         elif stage:
             path = tmp_path / stage / "metrics.csv"
             path.write_text(path.read_text().replace(old, new))

@@ -5,7 +5,6 @@ A new run puts it into `before/`, where it stays until a later run takes its pla
 
 import json
 import shutil
-from contextlib import suppress
 
 from tools.run.stages import BY_NAME, TABLE, refuse
 
@@ -35,10 +34,17 @@ def refuse_foreign(folder):
 
 
 def read_flags(folder):
-    """Return the flags of the run in a folder, {name: text}; {} where nobody knows."""
-    with suppress(OSError, ValueError, TypeError):
-        return dict(json.loads((folder / FLAGS).read_text()))
-    return {}
+    """Return the flags of the run in a folder, {name: text}; {} where nobody knows.
+
+    Raises ValueError, with a text that names the file, if it is damaged.
+    """
+    path = folder / FLAGS
+    if not path.exists():
+        return {}
+    try:
+        return dict(json.loads(path.read_text()))
+    except (ValueError, TypeError):
+        raise ValueError(f"{path} is damaged") from None
 
 
 def begin(plan):
@@ -63,7 +69,10 @@ def refuse_resume(plan, state):
     anew = "or begin anew, without --resume"
     if not (out / CURVE).exists():
         refuse(f"{state} is there and {out / CURVE} is not: bring it back, {anew}")
-    flags = read_flags(out)
+    try:
+        flags = read_flags(out)
+    except ValueError as error:
+        refuse(f"{error}: remove it, {anew}")
     for name in SHARED:
         text = str(getattr(plan.args, name, None))
         if flags.get(name, text) != text:
