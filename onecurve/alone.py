@@ -226,12 +226,14 @@ def is_about(ours, theirs):
 def raise_where_weights_differ(weights, others, same):
     """Raise Unclear where a process does not have the several ranks' weights.
 
-    So it is where a layer has more numbers than are kept (`equal.NUMBERS`). The loss
-    may be the same: a layer that is multiplied by 0 has no part in it.
+    So it is where a layer has more numbers than are kept (`equal.NUMBERS`), or an
+    optimizer was made before its weights were (on "meta"). The loss may be the same: a
+    layer that is multiplied by 0 has no part in it.
     """
     for other in others:
         for name in weights.keys() & other["weights"].keys():
-            if not same(weights[name], other["weights"][name]):
+            ours = weights[name]
+            if ours.is_meta or not same(ours, other["weights"][name]):
                 raise Unclear("one process has not all of the ranks' weights")
 
 

@@ -247,6 +247,9 @@ def test_a_process_with_other_weights_than_the_ranks_is_not_compared():
     unlike = {**other, "weights": zeros}
     with pytest.raises(alone.Unclear, match="has not all of the ranks' weights"):
         alone.judge([step] * 2, [other, unlike])
+    unmade = {**step, "weights": {"gain": ones["gain"].to("meta")}}
+    with pytest.raises(alone.Unclear, match="has not all of the ranks' weights"):
+        alone.judge([unmade] * 2, [other] * 2)
 
 
 SPAWNS = """
