@@ -241,10 +241,10 @@ def add(app, page, source):
         pairs = side_by_side.part("full", side_by_side.pairs())
         text += raw(page, pairs) + raw(page, scripts(page, EVERY.values()))
     if page == "SCALING":
-        body = raw(page, calculator.draw("calculator.html", "_static/"))
+        body = raw(page, calculator.calculator("_static/"))
         title, first, rest = text.split("\n\n", 2)
         text = "\n\n".join([title, first, f"{CALCULATED}{body}", rest])
-        ring = raw(page, calculator.draw("ring.html", "_static/"))
+        ring = raw(page, calculator.ring("_static/"))
         text = text.replace("\n```text\n", f"\n{ring}\n```text\n", 1)
     if page == "tools/site/notebooks":
         text += gallery(page)

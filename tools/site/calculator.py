@@ -50,16 +50,21 @@ def plans():
     return found
 
 
-def draw(name, source):
-    """Return a part of the page, `name`, as HTML; `source` is the scripts' folder."""
+def calculator(source):
+    """Return the calculator as HTML; `source` is the folder of the scripts."""
     rounded = json.loads(
         json.dumps(plans()), parse_float=lambda text: float(f"{float(text):.4g}")
     )
-    data = {"memory": MEMORY, "plans": rounded}
+    data = Markup(json.dumps({"memory": MEMORY, "plans": rounded}))
+    return draw("calculator.html", source=source, controls=CONTROLS, data=data)
+
+
+def ring(source):
+    """Return the ring as HTML, for the gradients of 6.7 billion parameters."""
+    return draw("ring.html", source=source, bytes=2 * SEVEN.parameters)
+
+
+def draw(name, **values):
+    """Return a template of this folder, with values put in."""
     templates = TEMPLATES.overlay(loader=FileSystemLoader(Path(__file__).parent))
-    return templates.get_template(name).render(
-        controls=CONTROLS,
-        source=source,
-        data=Markup(json.dumps(data)),
-        bytes=2 * SEVEN.parameters,
-    )
+    return templates.get_template(name).render(values)
