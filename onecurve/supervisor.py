@@ -237,7 +237,7 @@ class Patience:
         """Return HANGS, STOPPED, or '' while the ranks are in time."""
         now = time.monotonic()
         each = [seconds_of(pid) for pid in self.pids]
-        if sum(each) > self.seconds + self.timeout / 20:
+        if sum(each) > self.seconds + self.idle / 20:
             self.seconds = sum(each)
             self.since = now
         if now - self.since > self.idle:
