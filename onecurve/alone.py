@@ -11,7 +11,7 @@ from itertools import pairwise
 import torch
 
 from onecurve import rounding
-from onecurve.exchange import given_to
+from onecurve.exchange import exchanged_at, given_to
 from onecurve.findings import LAST, finding, some
 from onecurve.gradients import read_steps
 
@@ -167,7 +167,7 @@ def by_weights(ranks, others, weights):
         return finding("exchange", line, [told])
     if is_about(total, 1):
         return by_counts(ranks, others, of_ranks)
-    line = ranks[0]["since"].get("reduced") or line
+    line = exchanged_at(ranks[0])
     if is_about(total, count):
         return finding("added", line, ranks=count)
     told = [rounding.told(float(total), count)]

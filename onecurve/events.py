@@ -41,22 +41,25 @@ class Log:
         told = {"row": row, "details": details, "facts": facts}
         self.write("found", line=line or self.line(), **told)
 
-    def frame(self, frame=None):
-        """Return the innermost frame of the script, below a frame or now, or None."""
+    def frames(self, frame=None):
+        """Yield the frames of the script, the innermost first, from a frame or now."""
         frame = frame or sys._getframe(1)
-        while frame and not self.is_script(frame):
+        while frame:
+            if self.is_script(frame):
+                yield frame
             frame = frame.f_back
-        return frame
+
+    def frame(self):
+        """Return the innermost frame of the script, or None."""
+        return next(self.frames(), None)
 
     def giver(self, thing):
         """Return where the script calls a thing, or who gives that line the thing."""
-        frame = self.frame()
-        while frame:
+        for frame in self.frames():
             code = frame.f_code
             given = code.co_varnames[: code.co_argcount]
             if not any(frame.f_locals.get(name) is thing for name in given):
                 return place(frame)
-            frame = self.frame(frame.f_back)
         return None
 
     def called(self):

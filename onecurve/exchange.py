@@ -81,8 +81,7 @@ def compare(steps):
         if off:
             return count, describe(ranks, off)
         if abs(factor / len(ranks) - 1) < FACTOR:
-            line = ranks[0]["since"].get("reduced") or ranks[0]["line"]
-            return count, finding("added", line, ranks=len(ranks))
+            return count, finding("added", exchanged_at(ranks[0]), ranks=len(ranks))
         # what a script scales afterwards was exchanged; shards are not known here
         whole = set(ranks[0]["given"]) <= set(names_of(ranks))
         count += whole and abs(factor - 1) < FACTOR
@@ -95,6 +94,11 @@ def kept_gradients(steps):
     if len(kept) > len(steps) / 2:
         return finding("kept", kept[0]["line"])
     return None
+
+
+def exchanged_at(step):
+    """Return the line at which a step's gradients are exchanged: backward(), mostly."""
+    return step["since"].get("reduced") or step["line"]
 
 
 def best_factor(ranks):

@@ -95,10 +95,9 @@ class Files:
     def written(self, path, keep=False):
         """Do what `prepared` does, and write an event."""
         if self.twin(path):
-            frame = self.log.frame()
-            outer = frame and self.log.frame(frame.f_back)
-            facts = {"line": self.log.line(), "by": outer and place(outer)}
-            self.log.write("file", path=os.fsdecode(path), **facts)
+            places = [place(frame) for frame in self.log.frames()]
+            line, by = [*places, None, None][:2]
+            self.log.write("file", path=os.fsdecode(path), line=line, by=by)
         return self.prepared(path, keep)
 
     def open(self, original, file, mode="r", *args, **options):

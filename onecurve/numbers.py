@@ -197,7 +197,7 @@ class Numbers:
                 lines |= dict.fromkeys(found, f"{file}:{line}")
                 if text in (*given.args, given.varargs):  # of a function that prints
                     told = told_in(value)
-                    caller = self.log.frame(frame.f_back) or frame
+                    caller = next(self.log.frames(frame.f_back), frame)
                     lines |= dict.fromkeys(told, place(caller))
                     found |= told
                 numbers |= found

@@ -70,13 +70,11 @@ class Origins:
 
     def caller(self, kind):
         """Return the line that called the script's constructors of a kind, or None."""
-        frame = self.log.frame()
         found = None
-        while frame:
+        for frame in self.log.frames():
             code = frame.f_code.co_name
             if code == "__init__" and isinstance(frame.f_locals.get("self"), kind):
                 found = None  # what was called by it made a part of the thing
             elif code not in INSIDE:
                 found = found or place(frame)
-            frame = self.log.frame(frame.f_back) if frame.f_back else None
         return found

@@ -91,8 +91,7 @@ def rates_by_world(several, one):
         if ours["rates"] != theirs["rates"]:
             of_schedule = ours["bases"] == theirs["bases"]
             what = "the schedule" if of_schedule else set_by(several)
-            ranks = f"{ours['rates']} on {len(several.ranks)} ranks"
-            told = f"step {number}: {ranks}, {theirs['rates']} on 1, by {what}"
+            told = f"step {number}: {on_each(several, ours, theirs)}, by {what}"
             made = several.lines_of("made", schedules=of_schedule)
             if ours["scheduled"] != theirs["scheduled"]:
                 made = several.lines_of("schedule")  # more often for a step
@@ -114,10 +113,14 @@ def first_rates_by_world(several, others):
         pairs = zip(several.of("made"), other.of("made"), strict=False)
         for ours, theirs in pairs:
             if ours.get("rates") != theirs.get("rates"):
-                ranks = f"{ours['rates']} on {len(several.ranks)} ranks"
-                told = f"at first: {ranks}, {theirs['rates']} on 1, by the optimizer"
+                told = f"at first: {on_each(several, ours, theirs)}, by the optimizer"
                 yield finding("rates", ours["line"], [told])
                 return
+
+
+def on_each(several, ours, theirs):
+    """Return the rates of two events, one of several ranks and one of 1, in words."""
+    return f"{ours['rates']} on {len(several.ranks)} ranks, {theirs['rates']} on 1"
 
 
 def set_by(seen):
