@@ -1,22 +1,23 @@
 """What several ranks compute in each step: they keep batches, gradients and weights."""
 
 import math
-from inspect import signature
 
 import torch
+from torch.utils.data import default_collate
 
-from onecurve.events import is_zero
+from onecurve.draws import Draws
+from onecurve.events import digest, is_zero
 from onecurve.exact import as_read, in_double
 from onecurve.exchange import OwnGradients
 from onecurve.hooks import Hooks
+from onecurve.kept import BEGIN, batch_name, cut_name, thinned
+from onecurve.losses import Losses
 from onecurve.replace import replace
 from onecurve.samples import OWN, changed, generator_states, generators
 
 STEPS = 12  # that are compared
-NUMBERS = 2_400_000  # of each tensor that are kept, evenly spaced: all of a ResNet's
-BEGIN = "generators.pt"  # where their states are when an optimizer is made
-LOSSES = ["cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss"]
-LOSSES += ["binary_cross_entropy", "binary_cross_entropy_with_logits", "huber_loss"]
+FURTHER = 32  # so many where a small model is evaluated later, in no loader's epoch
+SMALL = 300_000  # numbers of such a model
 
 
 class Steps(Hooks):
@@ -36,19 +37,19 @@ class Steps(Hooks):
         self.losses = []  # of the backward passes since the latest step
         self.after_pass = []  # what gradients were before and after each, if kept
         self.forwards = 0  # passes for training since then
-        self.sums = []  # of the losses of all samples, or tokens, since then
-        self.in_loss = False
+        self.parts = Losses()  # of which the loss is made
         self.stepped = []  # the parameters of the latest step
         self.shards_left = False  # whether all shards had gradients left of it
         self.short = False  # whether DDP exchanges gradients in shorter numbers
+        self.draws = Draws(log, sources)
+        self.samples = None  # of the latest batch, where the script collates them
 
     def install(self):
         """Put the methods below in place."""
         super().install()
         ddp = "torch.nn.parallel:DistributedDataParallel"
         replace(f"{ddp}.register_comm_hook", self.comm_hook)
-        for name in LOSSES:
-            replace(f"torch.nn.functional:{name}", self.loss_function)
+        self.parts.install()
 
     def comm_hook(self, original, *args, **options):
         """Around the choice of how DDP exchanges: it may round."""
@@ -64,21 +65,6 @@ class Steps(Hooks):
     def optimizer_made(self):
         """After an optimizer was made: training begins about here."""
         self.keep(BEGIN, generators())
-
-    def loss_function(self, original, input, target, *args, **options):
-        """Around a loss: keep the sum of which it is, or has the mean."""
-        outermost = not self.in_loss
-        self.in_loss = True
-        try:
-            loss = original(input, target, *args, **options)
-        finally:
-            self.in_loss = not outermost
-        if outermost and torch.is_grad_enabled() and loss.dim() == 0:
-            given = signature(original).bind(input, target, *args, **options).arguments
-            is_sum = given.get("reduction") == "sum"
-            count = 1 if is_sum else count_of(target, given)
-            self.sums.append(loss.detach().item() * count)
-        return loss
 
     def backward(self, original, loss, *args, **options):
         """Around Tensor.backward."""
@@ -140,8 +126,25 @@ class Steps(Hooks):
             self.since["reduced"] = self.line()
 
     def drawn(self):
-        """Remember that the script draws random numbers between batch and step."""
+        """Remember that the script draws, between batch and step, what is not kept."""
         self.lost |= self.taken > 0
+
+    def draw(self, function, *args, **options):
+        """Draw random numbers for the training by a function: they are kept."""
+        now = generator_states()
+        if changed(self.states or now, now):
+            self.drawn()  # something else did
+        drawn = function(*args, **options)
+        name = self.draws.next_name(self.steps)
+        if name and type(drawn) is torch.Tensor:
+            self.keep(name, drawn.detach())
+            count = len(drawn) if drawn.dim() else 1
+            facts = {"digest": digest(drawn), "count": count}
+            self.log.write("drew", line=self.line(), **facts)
+        else:
+            self.drawn()
+        self.states = generator_states()
+        return drawn
 
     def drawing(self, generator):
         """Before the script draws from a generator of its own: which one is it?"""
@@ -157,14 +160,42 @@ class Steps(Hooks):
         """Before the script first draws from a generator of its own."""
         self.keep(name, generator.get_state())
 
+    def loader_iter(self, original, loader):
+        """Around the beginning of an epoch: the loader's own draws are not kept."""
+        with as_read():
+            return super().loader_iter(original, loader)
+
+    def fetch(self, original, fetcher, indices):
+        """Around the reading of samples: what the script's own function collates."""
+        collate = fetcher.collate_fn
+
+        def keep(samples):
+            self.samples = samples
+            return collate(samples)
+
+        if collate is not default_collate:
+            fetcher.collate_fn = keep
+        try:
+            return super().fetch(original, fetcher, indices)
+        finally:
+            fetcher.collate_fn = collate
+
     def next_batch(self, original, reading):
         """Around the reading of a batch, which is kept."""
         with as_read():
             batch = in_double(super().next_batch(original, reading))
         sizes = reading.share["sizes"][reading.batches - 1 :]
         size = sizes[0] if sizes else None
-        self.keep(batch_name(reading), (batch, size, generators()))
+        self.keep(batch_name(reading), (batch, size, generators(), self.samples))
+        self.samples = None
         return batch
+
+    def enough(self, reading):
+        """Return whether an epoch has gone on for long enough: a mark says so."""
+        is_enough = super().enough(reading)
+        if is_enough and not reading.grad:
+            self.keep(cut_name(reading), None)
+        return is_enough
 
     def batch_came(self, reading):
         """Count a batch."""
@@ -209,13 +240,15 @@ class Steps(Hooks):
             "wrapped": {self.name_of(one, str(one)) for one in self.known},
             "since": {**self.since, "wrapped": self.wrapped_at},
             "losses": self.losses,
-            "sums": self.sums,
+            "sums": self.parts.sums,
             "short": self.short,
             "rates": [group["lr"] for group in optimizer.param_groups],
             "kept": self.own.step_begins(parameters.values()) or self.shards_left,
             "after_pass": self.after_pass,
             "weights": weights,
             "taken": self.taken,
+            "samples": sorted(self.trained_on),
+            "in_turn": self.draws.in_turn,
             "lost": self.lost or bool(changed(self.states or {}, generator_states())),
             "line": self.since.get("backward") or self.line(),
         }
@@ -238,30 +271,17 @@ class Steps(Hooks):
         self.since = {}
         self.losses = []
         self.forwards = 0
-        self.sums = []
+        self.parts.sums = []
+        self.draws.step_ends()
         self.keep(f"generators{self.steps}.pt", generators())
-        if self.steps >= STEPS:
+        if self.steps >= STEPS and not self.goes_further():
             self.end()
 
+    def goes_further(self):
+        """Return whether to go on, so that numbers of an evaluation are compared.
 
-def count_of(target, given):
-    """Return how many numbers a loss is the mean of, by its target and arguments."""
-    if target.is_floating_point():
-        return target.numel()
-    return int((target != given.get("ignore_index", -100)).sum())
-
-
-def batch_name(reading):
-    """Return the name of a file for a batch: the same on each rank."""
-    facts = reading.facts
-    where = str(facts["line"]).replace("/", "_")
-    return f"{where}-{facts['number']}-{reading.batches}.pt"
-
-
-def thinned(tensor):
-    """Return at most NUMBERS of the numbers of a tensor; of a DTensor, a collective."""
-    tensor = tensor.detach()
-    if hasattr(tensor, "full_tensor"):
-        tensor = tensor.full_tensor()
-    flat = tensor.to_dense().flatten() if tensor.is_sparse else tensor.flatten()
-    return flat[:: math.ceil(max(flat.numel(), 1) / NUMBERS)].clone()
+        A loader's epoch is shortened, so that it comes soon.
+        """
+        small = sum(one.numel() for one in self.stepped) <= SMALL
+        later = not (self.readings or self.end.has_evaluated())
+        return later and small and self.steps < FURTHER

@@ -18,21 +18,24 @@ DROPOUTS += ["feature_alpha_dropout"]
 DRAWS = {torch.rand, torch.randn, torch.randint, torch.normal, torch.bernoulli}
 DRAWS |= {torch.rand_like, torch.randn_like, torch.randint_like}
 DRAWS |= {torch.Tensor.normal_, torch.Tensor.uniform_, torch.Tensor.bernoulli_}
+DRAWS |= {torch.Tensor.exponential_, torch.Tensor.random_, torch.randperm}
+DRAWS |= {torch.multinomial, torch.Tensor.multinomial, torch.poisson}
 
 
 class InDouble(TorchFunctionMode):
     """A mode in which float64 is meant by every other floating-point type.
 
-    `drawn` is called when the script draws random numbers for its training, and
-    `drawing` with a generator of the script's own before it is drawn from.
+    `draw` is called in place of a function that draws random numbers for training, with
+    it and its arguments, and `drawing` with a generator of the script's own before it
+    is drawn from.
     """
 
     reading = False  # while a file or a batch is read, types mean what they say
     double = True  # False: types always mean what they say
 
-    def __init__(self, drawn, drawing):
+    def __init__(self, draw, drawing):
         super().__init__()
-        self.drawn = drawn
+        self.draw = draw
         self.drawing = drawing
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
@@ -41,12 +44,12 @@ class InDouble(TorchFunctionMode):
             return function(*args, **kwargs)
         if function in CASTS and InDouble.double:
             return args[0].double()
-        if function in DRAWS and torch.is_grad_enabled():
-            self.drawn()
         if kwargs.get("generator"):
             self.drawing(kwargs["generator"])
         args = [double(value) for value in args]
         kwargs = {name: double(value) for name, value in kwargs.items()}
+        if function in DRAWS and torch.is_grad_enabled():
+            return self.draw(function, *args, **kwargs)
         return function(*args, **kwargs)
 
 
@@ -112,10 +115,10 @@ def policy(original, policy, *args, **options):
     original(policy)
 
 
-def install(drawn, drawing, in_float64):
+def install(draw, drawing, in_float64):
     """Put the functions above in place; the default type is set by who starts us.
 
-    `drawn` and `drawing` are for InDouble. Unless all is to be `in_float64`, types
+    `draw` and `drawing` are for InDouble. Unless all is to be `in_float64`, types
     stay the script's.
     """
     InDouble.double = in_float64
@@ -126,4 +129,4 @@ def install(drawn, drawing, in_float64):
     replace("torch.nn.functional:batch_norm", batch_norm)
     replace("torch.distributed.fsdp:MixedPrecisionPolicy.__init__", policy)
     replace("torch:load", load)
-    InDouble(drawn, drawing).__enter__()
+    InDouble(draw, drawing).__enter__()

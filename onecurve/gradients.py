@@ -35,14 +35,15 @@ def exchanged(folders, own_parts, split):
     return *compared, exchange.kept_gradients(steps)
 
 
-def compare(several, one, ranks):
-    """Compare the steps of several ranks and of one in two folders.
+def compare(several, one):
+    """Compare the steps of several ranks and of one, in a folder each.
 
     Returns (number of steps that are equal, Finding or None, why the next step cannot
     be compared or None).
     """
     equal = 0
-    for ours, theirs in read_steps([several, one]):
+    for *ranks, theirs in read_steps([*several, one]):
+        ours = ranks[0]
         leave_out_others(ours, theirs)
         # clipping hides a factor: what was clipped tells more
         before = before_clipping(ours), before_clipping(theirs)
@@ -51,14 +52,14 @@ def compare(several, one, ranks):
         for pair in before, after:
             names = differing(*pair, same)
             if names:
-                why = why_not(ours, theirs, same)
+                why = why_not(ranks, theirs, same)
                 if why:
                     return equal, None, why
-                details = difference(*pair, names, ranks)
+                details = difference(*pair, names, len(ranks))
                 clipped = ours["since"].get("clipped") if pair is after else None
                 by_hand = "direction" in details[0] and ours["since"].get("reduced")
                 line = clipped or by_hand or ours["line"]
-                return 0, finding("gradient", line, details, ranks=ranks), None
+                return 0, finding("gradient", line, details, ranks=len(ranks)), None
         equal += 1
     return equal, None, None if equal else "on one rank, it takes no step"
 
@@ -80,9 +81,11 @@ def leave_out_others(ours, theirs):
             facts.pop(name, None)
 
 
-def why_not(ours, theirs, same):
+def why_not(ranks, theirs, same):
     """Return why a step of several ranks and of one cannot be compared, or None."""
-    if not ours["taken"]:
+    ours = ranks[0]
+    samples = sorted(one for rank in ranks for one in rank["samples"])
+    if samples != theirs["samples"] and (not ours["taken"] or theirs["in_turn"]):
         return "it takes its samples without a DataLoader"
     if ours["taken"] != theirs["taken"]:
         numbers = f"{ours['taken']} on several ranks, {theirs['taken']} on one"

@@ -150,7 +150,7 @@ class Hooks(Optimizers):
         finally:
             after = generator_states()
             given = rows([*args, *kwargs.values()])
-            self.samples += len(given) * torch.is_grad_enabled()
+            self.trained_on += given if torch.is_grad_enabled() else []
             self.log.write(
                 "pass",
                 line=self.line(),

@@ -49,7 +49,7 @@ class Loaders(Recorder):
         self.steps = 0  # of optimizers
         self.backwards = 0
         self.passes = 0  # of the network
-        self.samples = 0  # of its passes for the next step
+        self.trained_on = []  # digests of the samples of passes for the next step
         self.loader_line = None  # of the loader that is being read
         self.batch = []  # loader, epoch and number of the latest batch
         self.states = None  # of the generators, after a batch, a pass or a step

@@ -2,8 +2,11 @@
 
 import torch
 
-from onecurve.equal import Steps, batch_name
-from onecurve.exact import as_read, like
+from onecurve.equal import Steps
+from onecurve.events import digest, tensors_in
+from onecurve.exact import as_read, in_double, like
+from onecurve.kept import batch_name
+from onecurve.samples import generator_states
 
 
 class CannotTell(Exception):
@@ -25,16 +28,53 @@ class Merged(Steps):
         if not kept:
             self.reading_ends(reading)
             raise StopIteration
-        batch = self.together(kept)
+        batch = self.together(kept, reading)
         self.batch_came(reading)
         return batch
 
-    def together(self, kept):
-        """Return one batch of those kept, (batch, number of samples, generators)."""
+    def draw(self, function, *args, **options):
+        """Draw random numbers for the training: those of all ranks."""
+        own = function(*args, **options)
+        ranks = self.draws.together(self.steps, function, own.shape)
+        if ranks is None:
+            self.drawn()
+        else:
+            with torch.no_grad():
+                own.copy_(ranks)  # it may be drawn in place
+        self.states = generator_states()
+        return own
+
+    def together(self, kept, reading):
+        """Return one batch of those kept, each with its size, generators and samples.
+
+        Where they cannot be merged, the script's own function collates all samples.
+        """
+        batches, counts, _, samples = zip(*kept, strict=True)
         try:
-            return merged([one for one, _, _ in kept], [count for _, count, _ in kept])
+            return merged(batches, counts)
         except CannotTell as error:
-            return self.cannot_tell(str(error))
+            batch = collated(reading._collate_fn, batches, samples)
+            return self.cannot_tell(str(error)) if batch is None else batch
+
+
+def collated(collate, batches, samples):
+    """Return the batch of all ranks' samples, as a function collates them, or None.
+
+    So it is where the samples are not kept, or do not give the same batch again: it
+    draws random numbers, say.
+    """
+    together = []
+    for batch, own in zip(batches, samples, strict=True):
+        if own is None:
+            return None
+        with as_read():
+            again = in_double(collate(own))
+        digests = [digest(one) for one in tensors_in(again)]
+        if digests != [digest(one) for one in tensors_in(batch)]:
+            return None
+        together += own
+    with as_read():
+        return in_double(collate(together))
 
 
 def merged(parts, counts):

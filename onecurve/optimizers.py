@@ -12,6 +12,7 @@ from torch.optim.optimizer import (
 )
 
 from onecurve.events import digest, is_zero, tensors_in
+from onecurve.findings import some
 from onecurve.loaders import Loaders
 from onecurve.replace import replace
 from onecurve.samples import generator_states
@@ -41,6 +42,28 @@ def names_below(value):
         yield from names_below(one)
     for one in value if isinstance(value, list | tuple) else []:
         yield from names_below(one)
+
+
+def parameters_with_state(saved):
+    """Return how many parameters the optimizers' states in a checkpoint have."""
+    if not isinstance(saved, dict):
+        return 0
+    groups = saved.get("param_groups")
+    if isinstance(groups, list):
+        return sum(len(group["params"]) for group in groups)
+    return sum(parameters_with_state(one) for one in saved.values())
+
+
+def lacking(trained, saved):
+    """Return the names of the parameters whose values a checkpoint does not have.
+
+    [] where it has none of them, but an average, say, or where they are shards.
+    """
+    if any(hasattr(one, "placements") for one in trained.values()):
+        return []
+    held = {digest(one) for one in tensors_in(saved)}
+    lacks = [name for name, one in trained.items() if digest(one) not in held]
+    return lacks if len(lacks) < len(trained) else []
 
 
 def length_of(schedule):
@@ -83,6 +106,7 @@ class Optimizers(Loaders):
         self.stepping = 0  # an optimizer may call the step of another
         self.scheduled = 0  # steps of schedulers
         self.scaled = None  # line that has scaled a loss, until gradients no more are
+        self.learned = {}  # name -> parameter that an optimizer has changed
         self.has_state = set()  # of "optimizer" and "scheduler": what a run goes on by
 
     def install(self):
@@ -125,6 +149,10 @@ class Optimizers(Loaders):
             lacks = [one for one in sorted(self.has_state) if not HELD[one](held)]
             if lacks:
                 self.log.write("saved", line=self.line(), lacks=lacks)
+        if isinstance(obj, dict) and parameters_with_state(obj) >= len(self.learned):
+            lacks = lacking(self.learned, obj)
+            if lacks:
+                self.log.write("saved", line=self.line(), lacks=[some(lacks)])
         return original(obj, *args, **options)
 
     def goes_on(self):
@@ -181,7 +209,9 @@ class Optimizers(Loaders):
         self.learn_optimized(optimizer)
         gradients = {}
         zero = True
-        for name, parameter in self.parameters(optimizer).items():
+        parameters = self.parameters(optimizer)
+        self.learned |= parameters
+        for name, parameter in parameters.items():
             if parameter.grad is not None:
                 gradients[name] = digest(parameter.grad)
                 zero = zero and is_zero(parameter.grad)
@@ -208,9 +238,9 @@ class Optimizers(Loaders):
         rates = [float(group["lr"]) for group in groups]
         bases = [float(group.get("initial_lr", group["lr"])) for group in groups]
         facts = {"rates": rates, "bases": bases, "id": id(optimizer)}
-        facts |= {"scheduled": self.scheduled, "samples": self.samples}
+        facts |= {"scheduled": self.scheduled, "samples": len(self.trained_on)}
         self.log.write("step", line=self.line(), **facts, **self.step_facts())
-        self.samples = 0
+        self.trained_on = []
         self.states = generator_states()
         if self.end and self.has_enough():
             self.finish()

@@ -39,7 +39,7 @@ def prepare(rank, task):
             number = rank if kind == "whole" else int(kind[5:])
             recorder = replay.Alone(log, end, own, [sources[number]])
         recorder.install()
-        exact.install(recorder.drawn, recorder.drawing, command.double)
+        exact.install(recorder.draw, recorder.drawing, command.double)
         if kind != "several" and not kind.startswith("split"):
             plain.install()
     numbers.Numbers(log).install()

@@ -2,7 +2,8 @@
 
 import torch
 
-from onecurve.equal import BEGIN, thinned
+from onecurve.equal import Steps
+from onecurve.kept import BEGIN, cut_name, thinned
 from onecurve.merged import Merged
 from onecurve.samples import set_generators
 
@@ -58,6 +59,10 @@ class Alone(Merged):
         if path.exists():
             generator.set_state(torch.load(path, weights_only=False))
 
+    def draw(self, function, *args, **options):
+        """Draw random numbers: they are the rank's by the state of its generators."""
+        return function(*args, **options)
+
     def forward_ends(self, name):
         """After a pass for training: the generators go on as the rank's did.
 
@@ -67,9 +72,22 @@ class Alone(Merged):
             self.latest = name
         self.go_on_from(self.latest)
 
-    def together(self, kept):
+    def next_batch(self, original, reading):
+        """Around the reading of a batch: the rank's, or in an evaluation one's own.
+
+        Then its numbers are those of one process; but not where the rank's was cut.
+        """
+        own = not reading.grad and not (self.sources[0] / cut_name(reading)).exists()
+        read = Steps.next_batch if own else Merged.next_batch
+        return read(self, original, reading)
+
+    def enough(self, reading):
+        """Return whether an epoch has gone on for long enough; no evaluation has."""
+        return reading.grad and super().enough(reading)
+
+    def together(self, kept, reading):
         """Return the rank's batch; its generators go on from there."""
-        batch, _, states = kept[0]
+        batch, _, states, _ = kept[0]
         set_generators(states)
         return batch
 

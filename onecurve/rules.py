@@ -3,7 +3,7 @@
 A rule is a function of a Seen that yields Findings.
 """
 
-from onecurve import computed, evaluation, printed, shares, steps
+from onecurve import computed, evaluation, printed, shares, steps, streams
 from onecurve.findings import finding
 
 NO_MORE = "no more"  # of the collectives that others call
@@ -103,12 +103,12 @@ RULES = {
     steps.saved_without: ONE,
     steps.schedules_differ: EACH,
     shares.samples_shared: TAKERS,
-    shares.other_samples_shared: TAKERS,
+    streams.other_samples_shared: TAKERS,
     shares.never_taken: TAKERS,
     other_batches: EACH,
     shares.numbers_of_batches: TAKERS,
     shares.same_order: ONE,
-    shares.same_stream: ONE,
+    streams.same_stream: ONE,
     shares.same_random_numbers: TAKERS,
     computed.exchanges: EACH,
     computed.last_not_exchanged: EACH,

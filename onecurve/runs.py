@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from onecurve import printed, ranks, rules, sources, steps
+from onecurve import printed, ranks, rules, sources, steps, streams
 from onecurve.failures import own_error
 from onecurve.findings import finding, name_what_follows, of_each_rank
 from onecurve.seen import Seen, read_ranks
@@ -172,7 +172,7 @@ def compare_gradients(command, folder, seen):
     told.why = run_exactly(command, "one", folder, told)
     if not told.why:
         one = folder / "one" / "steps0"
-        told.equal, differ, told.why = ranks.call(COMPARE, own[0], one, command.ranks)
+        told.equal, differ, told.why = ranks.call(COMPARE, own, one)
     if not told.equal:
         alone = compare_alone(command, folder, own, told)
         if alone and (alone.level == "ERROR" or not differ):
@@ -243,13 +243,17 @@ def inspect(command, folder):
 
 
 def differ_by_world(told):
-    """Return Findings of what depends on the number of ranks, by a Comparison."""
+    """Return Findings of what depends on the number of ranks, or should on the rank.
+
+    They are made by a Comparison.
+    """
     several = told.runs["several"]
     one = told.runs.get("one", NOTHING)
     alone = [seen for kind, seen in told.runs.items() if kind.startswith("alone")]
     found = [*steps.rates_by_world(several, one)]
     found += [] if found else steps.first_rates_by_world(several, [one, *alone])
     found += steps.length_by_world(several, [one, *alone])
+    found += streams.drawn_alike(several)
     if told.equal:
         found += printed.numbers_by_world(several, [one], told.equal)
     elif told.alone and not told.of_whole and len(alone) == len(several.ranks):

@@ -18,6 +18,7 @@ RATE = r"\['lr'\] \S?= "  # sets a learning rate
 COMPUTES = r"\.step\(\)$|^(?!.*lambda).* (\*|//?) "  # or is done too often
 LOSS = r"^(?!\w[\w.]*\.backward\()"  # more than the backward pass of a name
 PASSED_ON = r"(= |return )\w+$"
+ORDERS = "randperm|permutation|shuffle"
 BY_RANK = r"=.*rank\b(?!\()"
 MADE = {  # by rows of findings.csv: what the statement to be looked at has
     "printed": None,  # more than a name, and a call of the script's own function
@@ -31,6 +32,7 @@ MADE = {  # by rows of findings.csv: what the statement to be looked at has
     "updates": COMPUTES,
     "statistics": r"^self\.",  # an attribute of the module is set
     "datasets": BY_RANK,
+    "overlap": ORDERS,
 }
 
 
@@ -114,9 +116,10 @@ class Source:
                 yield one
 
     def returns(self, function):
-        """Yield the statements by which a function returns something."""
+        """Yield the statements by which a function returns, or yields, something."""
         for one in ast.walk(function):
-            if isinstance(one, ast.Return):
+            yields = isinstance(one, ast.Expr) and isinstance(one.value, ast.Yield)
+            if yields or isinstance(one, ast.Return):
                 yield one
 
     def to_look_at(self, name, start, found):

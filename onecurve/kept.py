@@ -1,0 +1,32 @@
+"""What a rank keeps for another run: names of files, and how much of a tensor."""
+
+import math
+
+NUMBERS = 2_400_000  # of each tensor that are kept, evenly spaced: all of a ResNet's
+BEGIN = "generators.pt"  # where their states are when an optimizer is made
+
+
+def batch_name(reading):
+    """Return the name of a file for a batch: the same on each rank."""
+    facts = reading.facts
+    where = str(facts["line"]).replace("/", "_")
+    return f"{where}-{facts['number']}-{reading.batches}.pt"
+
+
+def cut_name(reading):
+    """Return the name of a file that is there where an evaluation was cut short."""
+    return f"cut-{str(reading.facts['line']).replace('/', '_')}.pt"
+
+
+def draw_name(steps, line, number):
+    """Return the name of a file for a draw."""
+    return f"drawn{steps}-{line}-{number}.pt"
+
+
+def thinned(tensor):
+    """Return at most NUMBERS of the numbers of a tensor; of a DTensor, a collective."""
+    tensor = tensor.detach()
+    if hasattr(tensor, "full_tensor"):
+        tensor = tensor.full_tensor()
+    flat = tensor.to_dense().flatten() if tensor.is_sparse else tensor.flatten()
+    return flat[:: math.ceil(max(flat.numel(), 1) / NUMBERS)].clone()

@@ -1,0 +1,189 @@
+"""Rules: samples that have no indices: of streams, or drawn by the script itself."""
+
+from collections import Counter, defaultdict
+from itertools import pairwise
+
+from onecurve.findings import finding
+from onecurve.shares import ALIKE, same_rows, seeds_set_alike, sliced
+
+FEW = 6  # samples that may be equal by chance
+SHARED = 0.1  # of a stream
+SEEDED = "a generator seeded with seed + rank draws them"
+WORKERS = "in each worker, its share: get_worker_info() of torch.utils.data"
+
+
+def other_samples_shared(seen):
+    """The same samples on all ranks, of a stream or without a DataLoader."""
+    if any(epoch["indices"] for epoch in seen.readings(0, True)):
+        return
+    streams = [seen.streamed(rank)[:1] for rank in seen.ranks]
+    if all(streams):
+        yield from judge_streams(seen, [epochs[0] for epochs in streams])
+        return
+    passes = list(seen.training_passes())
+    if not same_rows(passes):
+        found = [*batches_shared(seen, passes)]
+        yield from found or samples_by_hand(seen, passes)
+    drawn = any(one["drawn"] for one in seen.of("pass"))
+    if not passes or not seen.of("step") or (losses_differ(seen) and not drawn):
+        return
+    if same_rows(passes):
+        yield finding("samples", *drawn_at(seen))
+
+
+def drawn_at(seen):
+    """Return (line, details) of batches that are drawn: the seed that all ranks set."""
+    line = seen.of("pass")[0]["line"]
+    seeded = seeds_set_alike(seen)
+    for one in seen.of("pass"):
+        for generator in one["before"]:
+            if generator in seeded:
+                return seeded[generator], [f"drawn for {line}"]
+    return line, []
+
+
+def batches_shared(seen, passes):
+    """Batches that several ranks draw, in other steps, by generators with one seed.
+
+    In the same step they may be meant, where ranks share a model. Of samples that are
+    drawn again and again, some come to several ranks by chance.
+    """
+    places = defaultdict(set)
+    for step, each in enumerate(passes):
+        for rank, one in enumerate(each):
+            if len(one["rows"]) > 1:
+                places[tuple(one["rows"])].add((rank, step))
+    twice = 0
+    for found in places.values():
+        ranks, steps = map(set, zip(*found, strict=True))
+        twice += len(ranks) > 1 and len(steps) > 1
+    if twice > max(1, SHARED * len(passes)):
+        told = f"{twice} of {len(passes)} batches are drawn by several ranks"
+        line, details = drawn_at(seen)
+        details = [f"{told}, each in a step of its own", *details]
+        yield finding("overlap", line, details, level="LOOK", repair=SEEDED)
+
+
+def samples_by_hand(seen, passes):
+    """Samples that several ranks train on, of an order that the script draws itself."""
+    lists = []
+    for of_rank in zip(*passes, strict=True):
+        lists.append(flattened(one["rows"] for one in of_rank))
+    once, twice = shared_once(lists)
+    if twice > max(SHARED * once, FEW):
+        told = f"of the first {once} samples of each rank, {twice} are on several"
+        line, details = drawn_at(seen)
+        yield finding("overlap", line, [told, *details], level="LOOK", repair=ALIKE)
+
+
+def shared_once(lists):
+    """Return (number of samples that are looked at, of those that several ranks have).
+
+    They are looked at until a rank has one again: in a new epoch, say, in which those
+    of the others come to it.
+    """
+    once = min(once_only(one) for one in lists)
+    counts = Counter(row for one in lists for row in one[:once])
+    return once, sum(count > 1 for count in counts.values())
+
+
+def judge_streams(seen, epochs):
+    """Judge what the ranks take of streams: by the samples, which have no indices."""
+    line = epochs[0]["dealt"]
+    lists = [flattened(epoch["rows"]) for epoch in epochs]
+    shortest = min(len(one) for one in lists)
+    if all(one[:shortest] == lists[0][:shortest] for one in lists):
+        if not sliced(seen, len(epochs[0]["rows"][0])):
+            yield finding("samples", line)
+        return
+    batches = epochs[0]["rows"]
+    again = sum(one == other for one, other in pairwise(batches))
+    if SHARED * len(batches) < again < len(batches) - 1 and seen.workers(0) > 1:
+        told = f"{again} of {len(batches)} batches of rank 0 come again at once"
+        yield finding("overlap", line, [told], repair=WORKERS)
+        return
+    once, twice = shared_once(lists)
+    if twice > max(SHARED * once, FEW):
+        told = f"of the first {once} samples of each rank, {twice} are on several"
+        yield finding("overlap", line, [told], repair=ALIKE)
+
+
+def flattened(batches):
+    """Return the digests of the samples of all batches."""
+    return [row for rows in batches for row in rows]
+
+
+def once_only(rows):
+    """Return how many samples come before the first one that has been there already."""
+    met = set()
+    for number, row in enumerate(rows):
+        if row in met:
+            return number
+        met.add(row)
+    return len(rows)
+
+
+def same_stream(seen):
+    """Streams that begin anew, in an epoch or in its midst, with the same samples."""
+    epochs = seen.streamed(0)
+    for epoch in epochs[:1]:
+        again = [flattened(other["rows"]) for other in epochs[1:]]
+        first = flattened(epoch["rows"])
+        if first[:1] and first[0] in first[1:]:
+            again.append(first[first.index(first[0], 1) :])
+        for other in again:
+            length = min(len(first), len(other))
+            if length > FEW and first[:length] == other[:length]:
+                yield finding("order", epoch["dealt"], level="LOOK")
+                return
+
+
+def losses_differ(seen):
+    """Return whether ranks compute other losses: such as of other parts of a text."""
+    for each in seen.together("backward"):
+        return len({one["loss"] for one in each}) > 1
+    return False
+
+
+def drawn_alike(seen):
+    """Random numbers for a batch that are the same on all ranks, whose batches are not.
+
+    So many as the batch has samples: what is drawn for all ranks' is more.
+    """
+    draws = [draws_of(events) for events in seen.events]
+    found = defaultdict(set)  # line -> passes for which it draws alike
+    times = defaultdict(set)  # and for which it draws
+    for place in set.intersection(*map(set, draws)):
+        each = [one[place] for one in draws]
+        rows = [one["rows"] for one in each]
+        if any(one == rows[0] for one in rows[1:]):
+            continue
+        number, line, _ = place
+        times[line].add(number)
+        if len({one["digest"] for one in each}) == 1:
+            found[line].add(number)
+    for line, passes in found.items():
+        if len(passes) > 2 and passes == times[line]:
+            told = f"drawn alike for {len(passes)} of {len(passes)} passes"
+            what = "random numbers for different samples"
+            yield finding("random", line, [told], "LOOK", what=what)
+            return
+
+
+def draws_of(events):
+    """Return {place: facts} of what a rank draws for the samples of its next pass."""
+    found = {}
+    drawn = []
+    passes = 0
+    for event in events:
+        if event["kind"] == "drew":
+            drawn.append(event)
+        if event["kind"] == "pass" and event["grad"]:
+            passes += 1
+            rows = event["rows"]
+            fitting = [one for one in drawn if one["count"] == len(rows) > 1]
+            for number, one in enumerate(fitting):
+                place = passes, one["line"], number
+                found[place] = {**one, "rows": rows}
+            drawn = []
+    return found
