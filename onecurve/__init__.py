@@ -24,6 +24,9 @@ optimizers  what is written down of optimizers and schedulers
 samples    digests of samples and random generators, which both use
 numbers    what one rank prints, and what the others would
 equal      what several ranks compute in each step, and keep
+kept       names of the files in which they do
+draws      the random numbers that they draw, put together for one process
+losses     what a loss is the sum of, or the mean
 merged     what one computes of their batches, merged
 replay     what one computes that does again the work of one of them
 plain      one process without what splits a model
@@ -34,6 +37,7 @@ gradients  whether several ranks and one have the same gradients
 alone      whether their gradients are made of what each would compute alone
 seen       what was written down, for the rules
 shares     rules: which samples a rank takes
+streams    rules: those of a stream, or that the script draws itself
 steps      rules: weights, schedules, learning rates
 evaluation  rules: which samples and weights the ranks evaluate
 computed   rules: what backward passes compute, and what is exchanged

@@ -43,10 +43,11 @@ class Draws:
         self.counts.clear()
         self.in_turn = False
 
-    def together(self, steps, function, shape):
+    def together(self, steps, function, shape, batch):
         """Return what the ranks drew, as one tensor of a shape, or None.
 
-        `function` is what draws now. Where each rank drew the same, it is that.
+        `function` is what draws now, `batch` whether it may be for the samples of a
+        loader's. Where each rank drew the same, it is that.
         """
         name = self.next_name(steps)
         if not name:
@@ -58,7 +59,7 @@ class Draws:
         whole = joined(parts, function is torch.randperm)
         if whole is not None and whole.shape == shape:
             return whole
-        part = self.part_in_turn(steps)
+        part = None if batch else self.part_in_turn(steps)
         if part is not None and part.shape == shape:
             self.in_turn = True
             return part

@@ -283,5 +283,5 @@ class Steps(Hooks):
         A loader's epoch is shortened, so that it comes soon.
         """
         small = sum(one.numel() for one in self.stepped) <= SMALL
-        later = not (self.readings or self.end.has_evaluated())
+        later = not (self.readings or self.end.has_evaluated(self.steps))
         return later and small and self.steps < FURTHER

@@ -140,7 +140,7 @@ class Hooks(Optimizers):
         if torch.is_grad_enabled():
             self.training_begins(network)
         elif self.end:
-            self.end.note_evaluation()
+            self.end.note_evaluation(self.steps)
         before = generator_states()
         drawn = changed(self.states or before, before)
         if drawn and torch.is_grad_enabled():

@@ -35,7 +35,7 @@ class Merged(Steps):
     def draw(self, function, *args, **options):
         """Draw random numbers for the training: those of all ranks."""
         own = function(*args, **options)
-        ranks = self.draws.together(self.steps, function, own.shape)
+        ranks = self.draws.together(self.steps, function, own.shape, self.taken)
         if ranks is None:
             self.drawn()
         else:

@@ -150,9 +150,10 @@ class Optimizers(Loaders):
             if lacks:
                 self.log.write("saved", line=self.line(), lacks=lacks)
         if isinstance(obj, dict) and parameters_with_state(obj) >= len(self.learned):
-            lacks = lacking(self.learned, obj)
-            if lacks:
-                self.log.write("saved", line=self.line(), lacks=[some(lacks)])
+            names = lacking(self.learned, obj)
+            if names:
+                told = f"parameter {some(names)}"
+                self.log.write("saved", line=self.line(), lacks=[told])
         return original(obj, *args, **options)
 
     def goes_on(self):
@@ -249,4 +250,4 @@ class Optimizers(Loaders):
         """Return whether a script without epochs has taken enough steps."""
         if self.steps < MOST_STEPS:
             return False
-        return self.steps >= FURTHEST or self.end.has_evaluated()
+        return self.steps >= FURTHEST or self.end.has_evaluated(self.steps)

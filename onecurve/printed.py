@@ -76,7 +76,10 @@ def numbers_by_world(several, others, steps):
     ranks = [numbers_of(several, rank) for rank in several.ranks]
     alone = [numbers_of(seen, 0) for seen in others]
     told = set()
+    unlike = evaluated_unlike(several, others)
     for place, first in ranks[0].items():
+        if first["steps"] in unlike:
+            continue
         events = [table.get(place) for table in ranks + alone]
         if None in events or first["steps"] > steps or not first["taken"]:
             continue
@@ -90,6 +93,35 @@ def numbers_by_world(several, others, steps):
                 line = first["lines"][text]
                 details = [f"{len(ranks)} ranks: {ours:.6f}", f"one: {theirs[0]:.6f}"]
                 yield finding("by_world", line, details, text=text)
+
+
+def evaluated_unlike(several, others):
+    """Return after which steps the ranks evaluate what one process does not.
+
+    So they do where samples, or noise in a network, are drawn: the numbers differ.
+    """
+    unlike = set()
+    ours = [evaluations(events) for events in several.events]
+    theirs = [evaluations(seen.events[0]) for seen in others]
+    for steps in {step for one in ours for step in one}:
+        rows = set().union(*(one[steps][0] for one in ours if steps in one))
+        draws = any(one[steps][1] for one in ours if steps in one)
+        known = [one[steps][0] for one in theirs if steps in one]
+        if draws or any(not rows <= one for one in known):
+            unlike.add(steps)
+    return unlike
+
+
+def evaluations(events):
+    """Return {steps before: (digests of samples, whether the network draws)}."""
+    found = {}
+    steps = 0
+    for event in events:
+        steps += event["kind"] == "step"
+        if event["kind"] == "pass" and not event["grad"]:
+            rows, draws = found.get(steps, (set(), False))
+            found[steps] = rows | set(event["rows"]), draws or bool(event["drawn"])
+    return found
 
 
 def decisions(seen):

@@ -58,13 +58,17 @@ class Ending:
         self.rank = rank
         self.ranks = ranks
 
-    def note_evaluation(self):
-        """Let all ranks know that one has evaluated; mostly rank 0 does it alone."""
-        (self.folder / "evaluated").mkdir(exist_ok=True)
+    def note_evaluation(self, steps):
+        """Let all ranks know that one evaluates after so many steps: rank 0, mostly."""
+        (self.folder / f"evaluated{steps}").mkdir(exist_ok=True)
 
-    def has_evaluated(self):
-        """Return whether a rank has evaluated, so that all end after the same step."""
-        return (self.folder / "evaluated").exists()
+    def has_evaluated(self, steps):
+        """Return whether a rank has evaluated before the latest of so many steps.
+
+        Whether it does after that, a rank that is ahead knows before the others: and
+        all are to end after the same step.
+        """
+        return any((self.folder / f"evaluated{one}").exists() for one in range(steps))
 
     def __call__(self):
         """End this process; the script is not asked."""

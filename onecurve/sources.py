@@ -204,7 +204,8 @@ def point(finding, folder):
         first = source.to_look_at(finding.name, start, found)
         rest = [one for one in found if one is not first]
         rest.sort(key=lambda one: not re.search(BY_RANK, head(one)))
-        if first and rest:
+        said = finding.name == "overlap" and first is start
+        if first and rest and not said:
             told = ", ".join(f"{file}:{one.lineno}" for one in rest[:SHOWN])
             finding.details.append(f"made of what is set at {told}")
     if first and first.lineno != int(number):
