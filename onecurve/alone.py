@@ -34,8 +34,27 @@ def compare(several, alone, exchanged):
 
     `exchanged` is whether the optimizer is known to get the mean of what the ranks
     computed. Returns (number of steps that are right, Finding or None, why the next
-    step cannot be compared or None).
+    step cannot be compared or None, number of steps that have the ranks' weights).
     """
+    followed = steps_followed(several, alone)
+    return *compare_steps(several, alone, exchanged), followed
+
+
+def steps_followed(several, alone):
+    """Return how many steps each process begins with the several ranks' weights."""
+    count = 0
+    for ranks, others in zip(read_steps(several), read_steps(alone), strict=False):
+        same = rounding.nearly if ranks[0]["short"] else rounding.close
+        try:
+            raise_where_weights_differ(ranks[0]["weights"], others, same)
+        except Unclear:
+            break
+        count += 1
+    return count
+
+
+def compare_steps(several, alone, exchanged):
+    """Return what `compare` does, but the last number."""
     right = 0
     unknown = None
     for ranks, others in zip(read_steps(several), read_steps(alone), strict=False):

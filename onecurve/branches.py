@@ -43,8 +43,10 @@ def values_in(body):
     used = {}
     parts = set()  # of a sum or a quotient, which counts as a whole
     for statement in body:
+        keeps = isinstance(statement, ast.Assign)
+        keeps = keeps and isinstance(statement.targets[0], ast.Attribute)
         for node in ast.walk(statement):
-            computes = isinstance(node, ast.BinOp) and harmless(node)
+            computes = isinstance(node, ast.BinOp) and harmless(node) and not keeps
             if computes:
                 parts.update(one for one in ast.walk(node) if one is not node)
             is_value = computes or isinstance(node, VALUES)

@@ -2,7 +2,7 @@
 
 One process that has the samples of several ranks needs their numbers, too: noise, the
 steps of a diffusion, a batch that is drawn. What the ranks drew in the same line is put
-one behind the other, as their samples are.
+one behind the other, as their samples are; or woven, as those of [rank::world_size].
 """
 
 from collections import Counter
@@ -22,6 +22,7 @@ class Draws:
         self.sources = sources
         self.counts = Counter()  # line -> draws since the latest step
         self.in_turn = False  # whether one process draws as the ranks would in turn
+        self.woven = False  # whether the ranks' samples are every W-th of one process's
 
     def next_name(self, steps):
         """Return the name of a file for the next draw, the same on each rank; or None.
@@ -56,8 +57,8 @@ class Draws:
         alike = parts and all(torch.equal(one, parts[0]) for one in parts)
         if alike and parts[0].shape == shape:
             return parts[0]
-        whole = joined(parts, function is torch.randperm)
-        if whole is not None and whole.shape == shape:
+        whole = joined(parts, shape, self.woven, function is torch.randperm)
+        if whole is not None:
             return whole
         part = None if batch else self.part_in_turn(steps)
         if part is not None and part.shape == shape:
@@ -83,19 +84,39 @@ class Draws:
         return parts[rank] if rank < len(parts) else None
 
 
-def joined(parts, orders):
-    """Return the tensors of several ranks as one, or None.
+def joined(parts, shape, woven, orders):
+    """Return the tensors of several ranks as one of a shape, or None.
 
-    Those that are `orders` of their samples become one of all.
+    They differ in one of its sizes, that of the samples. Where these are `woven`, the
+    first is followed by the other ranks' first. What `orders` them does so with all.
     """
-    shapes = {part.shape[1:] for part in parts}
-    if len(shapes) != 1 or not parts[0].dim():
+    fits = bool(parts) and all(part.dim() == len(shape) for part in parts)
+    sizes = [part.shape for part in parts]
+    apart = [at for at, size in enumerate(shape) if fits and size != sizes[0][at]]
+    if len(apart) != 1:
+        return None
+    at = apart[0]
+    others = [[*size[:at], *size[at + 1 :]] for size in sizes]
+    if any(one != [*shape[:at], *shape[at + 1 :]] for one in others):
+        return None
+    if sum(size[at] for size in sizes) != shape[at]:
         return None
     if orders:
-        before = 0
-        later = []
-        for part in parts:
-            later.append(part + before)
-            before += len(part)
-        parts = later
-    return torch.cat(parts)
+        parts = orders_of_all(parts)
+    whole = torch.cat(parts, at)
+    if woven:
+        places = []
+        for rank in range(len(parts)):
+            places.append(torch.arange(rank, shape[at], len(parts)))
+        whole = whole.index_select(at, torch.cat(places).argsort())
+    return whole
+
+
+def orders_of_all(parts):
+    """Return orders of the ranks' samples as those of all, which come one by one."""
+    before = 0
+    later = []
+    for part in parts:
+        later.append(part + before)
+        before += len(part)
+    return later

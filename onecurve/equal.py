@@ -49,6 +49,7 @@ class Steps(Hooks):
         super().install()
         ddp = "torch.nn.parallel:DistributedDataParallel"
         replace(f"{ddp}.register_comm_hook", self.comm_hook)
+        replace("torch.autograd:grad", self.own.grad)
         self.parts.install()
 
     def comm_hook(self, original, *args, **options):
@@ -130,7 +131,14 @@ class Steps(Hooks):
         self.lost |= self.taken > 0
 
     def draw(self, function, *args, **options):
-        """Draw random numbers for the training by a function: they are kept."""
+        """Draw random numbers by a function."""
+        if torch.is_grad_enabled():
+            return self.draw_for_training(function, *args, **options)
+        self.log.write("drawn_without")
+        return function(*args, **options)
+
+    def draw_for_training(self, function, *args, **options):
+        """Draw random numbers for the training: they are kept."""
         now = generator_states()
         if changed(self.states or now, now):
             self.drawn()  # something else did

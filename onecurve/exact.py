@@ -25,8 +25,8 @@ DRAWS |= {torch.multinomial, torch.Tensor.multinomial, torch.poisson}
 class InDouble(TorchFunctionMode):
     """A mode in which float64 is meant by every other floating-point type.
 
-    `draw` is called in place of a function that draws random numbers for training, with
-    it and its arguments, and `drawing` with a generator of the script's own before it
+    `draw` is called in place of a function that draws random numbers, with it and its
+    arguments, and `drawing` with a generator of the script's own before it
     is drawn from.
     """
 
@@ -48,7 +48,7 @@ class InDouble(TorchFunctionMode):
             self.drawing(kwargs["generator"])
         args = [double(value) for value in args]
         kwargs = {name: double(value) for name, value in kwargs.items()}
-        if function in DRAWS and torch.is_grad_enabled():
+        if function in DRAWS:
             return self.draw(function, *args, **kwargs)
         return function(*args, **kwargs)
 

@@ -5,7 +5,7 @@ from itertools import count
 import torch
 
 from onecurve import exchange, rounding
-from onecurve.findings import finding
+from onecurve.findings import OTHER_SAMPLES, finding
 
 PARALLEL = 1e-6  # of 1 - cosine
 
@@ -86,7 +86,7 @@ def why_not(ranks, theirs, same):
     ours = ranks[0]
     samples = sorted(one for rank in ranks for one in rank["samples"])
     if samples != theirs["samples"] and (not ours["taken"] or theirs["in_turn"]):
-        return "it takes its samples without a DataLoader"
+        return OTHER_SAMPLES
     if ours["taken"] != theirs["taken"]:
         numbers = f"{ours['taken']} on several ranks, {theirs['taken']} on one"
         return f"a step takes another number of batches: {numbers}"

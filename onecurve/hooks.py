@@ -7,7 +7,7 @@ from collections import Counter
 
 import torch
 
-from onecurve.events import digest, has_gaps, is_finite, tensors_in
+from onecurve.events import has_gaps, is_finite, tensors_in
 from onecurve.findings import some
 from onecurve.networks import is_at_work, state_of, types_of, weights_of
 from onecurve.optimizers import Optimizers
@@ -167,11 +167,12 @@ class Hooks(Optimizers):
             )
             self.states = after
 
-    def write_statistics(self, module):
-        """Write down the buffers of a module without parameters: means, say."""
-        buffers = {name: digest(buffer) for name, buffer in module.named_buffers()}
+    def write_statistics(self, module, begins=False):
+        """Write down the buffers of a module: means, say, or what is drawn at first."""
+        buffers = state_of(module)["buffers"]
         if buffers:
-            facts = {"steps": self.steps, "made": origin(module), "buffers": buffers}
+            facts = {"made": origin(module), "buffers": buffers}
+            facts["looked_at"] = bool(begins or self.steps)
             self.log.write("statistics", line=self.line(), **facts)
 
     def evaluated(self, network):
@@ -189,6 +190,7 @@ class Hooks(Optimizers):
             self.sharded.training_begins()
         if not any(network is one for one in self.networks):
             self.networks.append(network)
+            self.write_statistics(network, begins=True)
         self.write_weights(network, self.batch)
 
     def write_weights(self, network, batch):
@@ -263,8 +265,10 @@ class Hooks(Optimizers):
         """Write the event for a collective, and one where it cuts off a gradient."""
         super().write_call(name, given)
         tensors = tensors_in(list(given.values()))
-        if "object" not in name and any(has_gaps(one) for one in tensors):
-            self.log.found("gaps", name=name)  # objects are pickled, gaps and all
+        wrong = name.startswith(("all_reduce", "broadcast", "reduce", "scatter"))
+        packs = "object" in name  # gaps and all
+        if wrong and not packs and any(has_gaps(one) for one in tensors):
+            self.log.found("gaps", name=name)
         tensor = given.get("tensor", given.get("input_tensor"))
         is_number = isinstance(tensor, torch.Tensor) and tensor.numel() == 1
         self.gives = tensor.detach().item() if is_number else None

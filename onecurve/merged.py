@@ -32,7 +32,7 @@ class Merged(Steps):
         self.batch_came(reading)
         return batch
 
-    def draw(self, function, *args, **options):
+    def draw_for_training(self, function, *args, **options):
         """Draw random numbers for the training: those of all ranks."""
         own = function(*args, **options)
         ranks = self.draws.together(self.steps, function, own.shape, self.taken)

@@ -98,29 +98,38 @@ def numbers_by_world(several, others, steps):
 def evaluated_unlike(several, others):
     """Return after which steps the ranks evaluate what one process does not.
 
-    So they do where samples, or noise in a network, are drawn: the numbers differ.
+    So they do where a network draws, or samples are drawn and others than theirs.
     """
     unlike = set()
     ours = [evaluations(events) for events in several.events]
     theirs = [evaluations(seen.events[0]) for seen in others]
     for steps in {step for one in ours for step in one}:
-        rows = set().union(*(one[steps][0] for one in ours if steps in one))
-        draws = any(one[steps][1] for one in ours if steps in one)
-        known = [one[steps][0] for one in theirs if steps in one]
-        if draws or any(not rows <= one for one in known):
+        rows = set()
+        draws = set()
+        for one in ours:
+            rows |= one[steps]["rows"] if steps in one else set()
+            draws |= one[steps]["draws"] if steps in one else set()
+        known = [one[steps]["rows"] for one in theirs if steps in one]
+        drawn = "samples" in draws and any(not rows <= one for one in known)
+        if "network" in draws or drawn:
             unlike.add(steps)
     return unlike
 
 
 def evaluations(events):
-    """Return {steps before: (digests of samples, whether the network draws)}."""
+    """Return {steps before an evaluation: {"rows": of its samples, "draws": what}}."""
     found = {}
     steps = 0
     for event in events:
         steps += event["kind"] == "step"
         if event["kind"] == "pass" and not event["grad"]:
-            rows, draws = found.get(steps, (set(), False))
-            found[steps] = rows | set(event["rows"]), draws or bool(event["drawn"])
+            facts = found.setdefault(steps, {"rows": set(), "draws": set()})
+            facts["rows"].update(event["rows"])
+            facts["draws"].update(["network"] if event["drawn"] else [])
+            facts["draws"].update(["samples"] if event["before"] else [])
+        if event["kind"] == "drawn_without":
+            facts = found.setdefault(steps, {"rows": set(), "draws": set()})
+            facts["draws"].add("samples")
     return found
 
 

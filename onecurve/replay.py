@@ -59,7 +59,7 @@ class Alone(Merged):
         if path.exists():
             generator.set_state(torch.load(path, weights_only=False))
 
-    def draw(self, function, *args, **options):
+    def draw_for_training(self, function, *args, **options):
         """Draw random numbers: they are the rank's by the state of its generators."""
         return function(*args, **options)
 

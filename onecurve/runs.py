@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from onecurve import printed, ranks, rules, sources, steps, streams
 from onecurve.failures import own_error
-from onecurve.findings import finding, name_what_follows, of_each_rank
+from onecurve.findings import OTHER_SAMPLES, finding, name_what_follows, of_each_rank
 from onecurve.seen import Seen, read_ranks
 from onecurve.supervisor import HANGS
 
@@ -52,6 +52,7 @@ class Comparison:
     exchanged: int = 0  # steps in which they are the mean of what the ranks computed
     equal: int = 0  # steps in which they are those of one rank
     alone: int = 0  # steps in which they are made of what each rank computes alone
+    followed: int = 0  # steps that those who compute alone take by the same weights
     rough: str | None = None  # why they were not compared in float64
     of_whole: bool = False  # so, on several ranks, whose models are not split
     why: str | None = None  # they could not be compared with one rank's, or no more
@@ -168,11 +169,7 @@ def compare_gradients(command, folder, seen):
         told.findings.append(found)
         told.why = "they are not exchanged"
         return told
-    differ = None
-    told.why = run_exactly(command, "one", folder, told)
-    if not told.why:
-        one = folder / "one" / "steps0"
-        told.equal, differ, told.why = ranks.call(COMPARE, own, one)
+    differ = compare_one(command, folder, own, told)
     if not told.equal:
         alone = compare_alone(command, folder, own, told)
         if alone and (alone.level == "ERROR" or not differ):
@@ -185,6 +182,28 @@ def compare_gradients(command, folder, seen):
     if found and not known:
         told.findings.append(found)
     return told
+
+
+def compare_one(command, folder, several, told):
+    """Have one process do the work of all; add to a Comparison what that tells.
+
+    Where it takes other samples, random numbers may belong to every W-th of them. For
+    the rest as `compare_alone`.
+    """
+    differ = None
+    for kind in "one", "woven":
+        other = run_exactly(command, kind, folder, told)
+        if other:
+            told.why = told.why or other
+            break
+        paths = several, folder / kind / "steps0"
+        told.equal, differ, told.why = ranks.call(COMPARE, *paths)
+        drawn = any(several[0].glob("drawn*"))
+        if told.equal or differ or told.why != OTHER_SAMPLES or not drawn:
+            break
+    if told.equal:
+        told.runs["one"] = told.runs[kind]
+    return differ
 
 
 def compare_alone(command, folder, several, told):
@@ -202,7 +221,8 @@ def compare_alone(command, folder, several, told):
     told.of_whole = kind == "whole"
     alone = [step for one in kinds for step in sorted((folder / one).glob("steps*"))]
     known = told.exchanged > 0
-    told.alone, differ, why = ranks.call(COMPARE_ALONE, several, alone, known)
+    compared = ranks.call(COMPARE_ALONE, several, alone, known)
+    told.alone, differ, why, told.followed = compared
     if told.why and why:
         told.why = f"{told.why}; {why}"
     return differ
@@ -256,6 +276,6 @@ def differ_by_world(told):
     found += streams.drawn_alike(several)
     if told.equal:
         found += printed.numbers_by_world(several, [one], told.equal)
-    elif told.alone and not told.of_whole and len(alone) == len(several.ranks):
-        found += printed.numbers_by_world(several, alone, told.alone)
+    elif not told.of_whole and len(alone) == len(several.ranks):
+        found += printed.numbers_by_world(several, alone, told.followed)
     return found

@@ -240,8 +240,13 @@ def is_broadcast(seen, rank):
 
 
 def statistics(seen):
-    """Running means, say, in a module of buffers that no wrapper makes equal."""
-    for each in seen.together("statistics", lambda one: one["steps"]):
+    """Buffers that no wrapper makes equal: those that a network begins with.
+
+    And those of a module that has no parameters, in any step: running means, say.
+    """
+    if seen.of("split"):
+        return
+    for each in seen.together("statistics", lambda one: one["looked_at"]):
         name = first_split([one["buffers"] for one in each])
         if name:
             first = each[0]
