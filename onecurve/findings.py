@@ -19,6 +19,8 @@ FOLLOWS = {
     "clip": {"gradient"},
     "gradient": {"added"},
     "evaluated": {"by_world"},
+    "twice": {"by_world"},
+    "buffers": {"by_world"},
     "means": {"by_world"},
     "samples": {"updates"},
     "evaluated_weights": {"by_world"},

@@ -28,12 +28,12 @@ OK = [  # what is said of RIGHT
     "24 collective calls, the same on every rank",
 ]
 NOT_BESIDE = {  # of these words, and what is found where they are not so
-    "got the mean": "is not given the mean|never meet|no parameter",
+    "got the mean": "is not given the mean|never meet|no parameter of",
     "weights are equal": "the weights differ|never meet",
     "samples an epoch": "the same samples|shares of an epoch",
     "a new order": "takes the samples in the same order",
     "the same on every rank": "the ranks part",
-    "the gradients of": "do not compute|never meet|no parameter",
+    "the gradients of": "do not compute|never meet|no parameter of",
 }
 PAGE = " ".join((ROOT / "beyond/own_script/INSPECT.md").read_text().split())
 EXERCISES = {}
