@@ -85,12 +85,13 @@ def why_not(ranks, theirs, same):
     """Return why a step of several ranks and of one cannot be compared, or None."""
     ours = ranks[0]
     samples = sorted(one for rank in ranks for one in rank["samples"])
-    if samples != theirs["samples"] and (not ours["taken"] or theirs["in_turn"]):
+    alike = samples == theirs["samples"]
+    if not (ours["taken"] or alike):
         return OTHER_SAMPLES
     if ours["taken"] != theirs["taken"]:
         numbers = f"{ours['taken']} on several ranks, {theirs['taken']} on one"
         return f"a step takes another number of batches: {numbers}"
-    if ours["lost"] or theirs["lost"]:
+    if ours["lost"] or theirs["lost"] or (theirs["in_turn"] and not alike):
         return "it draws random numbers between batch and step"
     if differing(ours["weights"], theirs["weights"], same):
         return "its weights depend on the number of ranks"
