@@ -87,36 +87,34 @@ class Draws:
 def joined(parts, shape, woven, orders):
     """Return the tensors of several ranks as one of a shape, or None.
 
-    They differ in one of its sizes, that of the samples. Where these are `woven`, the
-    first is followed by the other ranks' first. What `orders` them does so with all.
+    Where the ranks' samples are `woven`, the first of each comes before the second of
+    any. What `orders` the samples of each rank becomes an order of all.
     """
-    fits = bool(parts) and all(part.dim() == len(shape) for part in parts)
-    sizes = [part.shape for part in parts]
-    apart = [at for at, size in enumerate(shape) if fits and size != sizes[0][at]]
-    if len(apart) != 1:
+    at = dimension_of_samples(parts, shape)
+    if at is None:
         return None
-    at = apart[0]
-    others = [[*size[:at], *size[at + 1 :]] for size in sizes]
-    if any(one != [*shape[:at], *shape[at + 1 :]] for one in others):
-        return None
-    if sum(size[at] for size in sizes) != shape[at]:
+    sizes = [part.shape[at] for part in parts]
+    places = torch.arange(shape[at]).split(sizes)
+    if woven:
+        places = [
+            torch.arange(rank, shape[at], len(parts)) for rank in range(len(parts))
+        ]
+    if [len(one) for one in places] != sizes:
         return None
     if orders:
-        parts = orders_of_all(parts)
-    whole = torch.cat(parts, at)
-    if woven:
-        places = []
-        for rank in range(len(parts)):
-            places.append(torch.arange(rank, shape[at], len(parts)))
-        whole = whole.index_select(at, torch.cat(places).argsort())
-    return whole
+        parts = [own[part] for own, part in zip(places, parts, strict=True)]
+    return torch.cat(parts, at).index_select(at, torch.cat([*places]).argsort())
 
 
-def orders_of_all(parts):
-    """Return orders of the ranks' samples as those of all, which come one by one."""
-    before = 0
-    later = []
-    for part in parts:
-        later.append(part + before)
-        before += len(part)
-    return later
+def dimension_of_samples(parts, shape):
+    """Return in which dimension alone tensors add up to a shape; None: in none."""
+    if not parts or any(part.dim() != len(shape) for part in parts):
+        return None
+    found = []
+    for at, size in enumerate(shape):
+        sizes = [part.shape[at] for part in parts]
+        if any(one != size for one in sizes):
+            found.append(at)
+            if sum(sizes) != size:
+                return None
+    return found[0] if len(found) == 1 else None

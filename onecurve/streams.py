@@ -22,8 +22,7 @@ def other_samples_shared(seen):
         return
     passes = list(seen.training_passes())
     if not same_rows(passes):
-        found = [*batches_shared(seen, passes)]
-        yield from found or samples_by_hand(seen, passes)
+        yield from samples_by_hand(seen, passes)
     drawn = any(one["drawn"] for one in seen.of("pass"))
     if not passes or not seen.of("step") or (losses_differ(seen) and not drawn):
         return
@@ -42,38 +41,22 @@ def drawn_at(seen):
     return line, []
 
 
-def batches_shared(seen, passes):
-    """Batches that several ranks draw, in other steps, by generators with one seed.
-
-    In the same step they may be meant, where ranks share a model. Of samples that are
-    drawn again and again, some come to several ranks by chance.
-    """
-    places = defaultdict(set)
-    for step, each in enumerate(passes):
-        for rank, one in enumerate(each):
-            if len(one["rows"]) > 1:
-                places[tuple(one["rows"])].add((rank, step))
-    twice = 0
-    for found in places.values():
-        ranks, steps = map(set, zip(*found, strict=True))
-        twice += len(ranks) > 1 and len(steps) > 1
-    if twice > max(1, SHARED * len(passes)):
-        told = f"{twice} of {len(passes)} batches are drawn by several ranks"
-        line, details = drawn_at(seen)
-        details = [f"{told}, each in a step of its own", *details]
-        yield finding("overlap", line, details, level="LOOK", repair=SEEDED)
-
-
 def samples_by_hand(seen, passes):
-    """Samples that several ranks train on, of an order that the script draws itself."""
+    """Samples that several ranks train on, which the script draws or orders itself.
+
+    A rank that always has those of another may share its model.
+    """
     lists = []
     for of_rank in zip(*passes, strict=True):
-        lists.append(flattened(one["rows"] for one in of_rank))
+        one = flattened(each["rows"] for each in of_rank)
+        if one not in lists:
+            lists.append(one)
     once, twice = shared_once(lists)
     if twice > max(SHARED * once, FEW):
         told = f"of the first {once} samples of each rank, {twice} are on several"
-        line, details = drawn_at(seen)
-        yield finding("overlap", line, [told, *details], level="LOOK", repair=ALIKE)
+        line, seeded = drawn_at(seen)
+        repair = SEEDED if seeded else ALIKE
+        yield finding("overlap", line, [told, *seeded], level="LOOK", repair=repair)
 
 
 def shared_once(lists):

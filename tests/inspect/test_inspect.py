@@ -9,6 +9,7 @@ import torch
 from conftest import ROOT, call
 from inspecting import MISTAKES, RIGHT, inspect, read_cases, script_of
 from onecurve import alone, pretend, ranks, rounding, rules
+from onecurve.draws import joined
 from onecurve.findings import TABLE
 from onecurve.report import fine
 from onecurve.runs import Inspection
@@ -250,6 +251,24 @@ def test_a_process_with_other_weights_than_the_ranks_is_not_compared():
     unmade = {**step, "weights": {"gain": ones["gain"].to("meta")}}
     with pytest.raises(alone.Unclear, match="has not all of the ranks' weights"):
         alone.judge([unmade] * 2, [other] * 2)
+
+
+@pytest.mark.parametrize(
+    ("woven", "orders", "whole"),
+    [
+        (False, False, [2, 0, 1, 1, 0]),
+        (True, False, [2, 1, 0, 0, 1]),
+        (False, True, [2, 0, 1, 4, 3]),  # samples 3 and 4 are those of rank 1
+        (True, True, [4, 3, 0, 1, 2]),  # samples 1 and 3 are
+    ],
+)
+def test_what_ranks_draw_is_put_together_as_their_samples_are(woven, orders, whole):
+    parts = [torch.tensor([2, 0, 1]), torch.tensor([1, 0])]
+    assert joined(parts, (5,), woven, orders).tolist() == whole
+    columns = [part[None] for part in parts]
+    assert joined(columns, (1, 5), woven, False).shape == (1, 5)
+    for unlike in (6,), (5, 1), (3,):
+        assert joined(parts, unlike, woven, orders) is None
 
 
 SPAWNS = """
