@@ -95,6 +95,8 @@ def why_not(ranks, theirs, same):
         return "it draws random numbers between batch and step"
     if differing(ours["weights"], theirs["weights"], same):
         return "its weights depend on the number of ranks"
+    if not all(one.isfinite().all() for one in theirs["given"].values()):
+        return "on one rank, a gradient is nan or infinite"
     return None
 
 
