@@ -21,6 +21,7 @@ class Draws:
         self.log = log
         self.sources = sources
         self.counts = Counter()  # line -> draws since the latest step
+        self.all = Counter()  # line -> draws
         self.in_turn = False  # whether one process draws as the ranks would in turn
         self.woven = False  # whether the ranks' samples are every W-th of one process's
 
@@ -31,6 +32,7 @@ class Draws:
         """
         line = self.line()
         self.counts[line] += 1
+        self.all[line] += 1
         if self.counts[line] > MOST:
             return None
         return draw_name(steps, line, self.counts[line])
@@ -60,7 +62,7 @@ class Draws:
         whole = joined(parts, shape, self.woven, function is torch.randperm)
         if whole is not None:
             return whole
-        part = None if batch else self.part_in_turn(steps)
+        part = None if batch else self.part_in_turn()
         if part is not None and part.shape == shape:
             self.in_turn = True
             return part
@@ -73,15 +75,37 @@ class Draws:
             return []
         return [torch.load(path, weights_only=False) for path in paths]
 
-    def part_in_turn(self, steps):
-        """Return what one rank drew, after all of the ranks before it; or None."""
+    def part_in_turn(self):
+        """Return what one rank drew, where one process takes each rank's turn; or None.
+
+        In a step it draws as often as all ranks together; and the first time before
+        the first step, where batches are drawn ahead.
+        """
         line = self.line()
-        each = len(list(self.sources[0].glob(draw_name(steps, line, "*"))))
+        first, second = [self.names(step, line) for step in (0, 1)]
+        each = len(second or first)
         if not each:
             return None
-        rank, number = divmod(self.counts[line] - 1, each)
-        parts = self.kept(draw_name(steps, line, number + 1))
-        return parts[rank] if rank < len(parts) else None
+        turns, number = divmod(self.all[line] - 1, each)
+        step, rank = divmod(turns, len(self.sources))
+        number += step * each
+        if number < len(first):
+            name = first[number]
+        else:
+            later, number = divmod(number - len(first), each)
+            name = draw_name(1 + later, line, 1 + number)
+        parts = self.kept(name)
+        return parts[rank] if parts else None
+
+    def names(self, step, line):
+        """Return the names of the files for what rank 0 drew in a step, in order."""
+        names = []
+        for number in range(1, MOST + 1):
+            name = draw_name(step, line, number)
+            if not (self.sources[0] / name).exists():
+                break
+            names.append(name)
+        return names
 
 
 def joined(parts, shape, woven, orders):
