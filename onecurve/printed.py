@@ -2,6 +2,8 @@
 
 import math
 import re
+from collections import Counter
+from typing import NamedTuple
 
 from onecurve.findings import finding, of_each_rank
 
@@ -92,7 +94,35 @@ def numbers_by_world(several, others, steps):
                 told.add(text)
                 line = first["lines"][text]
                 details = [f"{len(ranks)} ranks: {ours:.6f}", f"one: {theirs[0]:.6f}"]
+                details += told_of_factor(ours, theirs[0], len(ranks))
+                details += told_of_samples(several, others[0], first["steps"])
                 yield finding("by_world", line, details, text=text)
+
+
+def told_of_factor(ours, theirs, count):
+    """Return in a line that a number of ranks is missing in another, or too much."""
+    if close(ours, count * theirs):
+        return ["that of one process, times the number of ranks"]
+    if close(count * ours, theirs):
+        return ["that of one process, divided by the number of ranks"]
+    return []
+
+
+def told_of_samples(several, one, steps):
+    """Return in a line how the ranks evaluate other samples than one process, if so."""
+    ours = Counter()
+    for events in several.events:
+        ours += evaluations(events).get(steps, NOTHING).rows
+    theirs = evaluations(one.events[0]).get(steps, NOTHING).rows
+    again = (ours - theirs).total()
+    never = (theirs - ours).total()
+    if again and not never:
+        return [f"samples evaluated more often than by one process: {again}"]
+    if never and not again:
+        return [
+            f"of {theirs.total()} samples of one process, no rank evaluates {never}"
+        ]
+    return []
 
 
 def evaluated_unlike(several, others):
@@ -104,32 +134,41 @@ def evaluated_unlike(several, others):
     ours = [evaluations(events) for events in several.events]
     theirs = [evaluations(seen.events[0]) for seen in others]
     for steps in {step for one in ours for step in one}:
-        rows = set()
-        draws = set()
-        for one in ours:
-            rows |= one[steps]["rows"] if steps in one else set()
-            draws |= one[steps]["draws"] if steps in one else set()
-        known = [one[steps]["rows"] for one in theirs if steps in one]
+        of_ranks = [one[steps] for one in ours if steps in one]
+        rows = set().union(*(one.rows for one in of_ranks))
+        draws = set().union(*(one.draws for one in of_ranks))
+        known = [set(one[steps].rows) for one in theirs if steps in one]
         drawn = "samples" in draws and any(not rows <= one for one in known)
         if "network" in draws or drawn:
             unlike.add(steps)
     return unlike
 
 
+class Evaluation(NamedTuple):
+    """What is evaluated between two steps."""
+
+    rows: Counter  # digests of samples
+    draws: set  # "network", or "samples": what draws random numbers
+
+
+NOTHING = Evaluation(Counter(), set())
+
+
 def evaluations(events):
-    """Return {steps before an evaluation: {"rows": of its samples, "draws": what}}."""
+    """Return {steps before: Evaluation} of a rank."""
     found = {}
     steps = 0
     for event in events:
         steps += event["kind"] == "step"
-        if event["kind"] == "pass" and not event["grad"]:
-            facts = found.setdefault(steps, {"rows": set(), "draws": set()})
-            facts["rows"].update(event["rows"])
-            facts["draws"].update(["network"] if event["drawn"] else [])
-            facts["draws"].update(["samples"] if event["before"] else [])
-        if event["kind"] == "drawn_without":
-            facts = found.setdefault(steps, {"rows": set(), "draws": set()})
-            facts["draws"].add("samples")
+        passes = event["kind"] == "pass" and not event["grad"]
+        if passes or event["kind"] == "drawn_without":
+            one = found.setdefault(steps, Evaluation(Counter(), set()))
+        if passes:
+            one.rows.update(event["rows"])
+            one.draws.update(["network"] if event["drawn"] else [])
+            one.draws.update(["samples"] if event["before"] else [])
+        elif event["kind"] == "drawn_without":
+            one.draws.add("samples")
     return found
 
 
