@@ -144,9 +144,7 @@ def main():
 
     torch.manual_seed(args.seed)
     model = DistributedDataParallel(Flow(args.depth))
-    average = AveragedModel(
-        model.module, multi_avg_fn=get_ema_multi_avg_fn(args.decay)
-    )
+    average = AveragedModel(model.module, multi_avg_fn=get_ema_multi_avg_fn(args.decay))
     optimizer = torch.optim.Adam(model.parameters(), args.lr, eps=1e-5)
     steps = args.epochs * (len(train) // args.batch_size)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, args.lr, steps)
