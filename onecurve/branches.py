@@ -22,6 +22,11 @@ ACTS = "save|step|stop|checkpoint"  # in what is called by a decision
 KEEPS = "best|stop|patience"  # in names that hold one
 
 
+def asks(text):
+    """Return whether a condition, or the name of a function, asks for the rank."""
+    return any(word in text.lower() for word in ASKS)
+
+
 def harmless(node):
     """Return whether an expression can be evaluated without changing anything."""
     for one in ast.walk(node):
@@ -29,7 +34,7 @@ def harmless(node):
             return False
         if isinstance(one, ast.Call):
             name = getattr(one.func, "id", getattr(one.func, "attr", ""))
-            if name not in NUMBERS and not any(word in name for word in ASKS):
+            if name not in NUMBERS and not asks(name):
                 return False
     return True
 
@@ -125,7 +130,7 @@ def parts_of(statement, rest, of_one):
     if not isinstance(statement, ast.If) or not harmless(statement.test):
         return []
     condition = ast.unparse(statement.test)
-    if not any(word in condition for word in ASKS):
+    if not asks(condition):
         return []
     parts = [(condition, statement.body)]
     if isinstance(statement.body[-1], ast.Return | ast.Continue):
