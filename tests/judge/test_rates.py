@@ -16,8 +16,10 @@ from read_keys import CASES, read
 FIRST = graded("graded.json")
 UNSEEN = graded("graded_unseen.json")
 BLIND = graded("graded_blind.json")
-GRADED = {**FIRST, **UNSEEN, **BLIND}
-LATER = sorted([*graded("graded_new.json"), *UNSEEN, *BLIND])
+MORE = graded("graded_more.json")
+LAST = graded("graded_last.json")
+GRADED = {**FIRST, **UNSEEN, **BLIND, **MORE, **LAST}
+LATER = sorted([*graded("graded_new.json"), *UNSEEN, *BLIND, *MORE, *LAST])
 LATER.remove("distill")  # its average has other buffers on each rank, as was found
 SCRIPTS = {}
 for case in sorted(GRADED):
@@ -59,12 +61,12 @@ def test_a_finding_is_at_a_line_of_the_key_or_is_not():
     assert not at_its_line(version, ["ERROR y train.py:1", "LOOK z"])
 
 
-@pytest.mark.parametrize("name", part("cases of the judge", SCRIPTS, 34, sources))
+@pytest.mark.parametrize("name", part("cases of the judge", SCRIPTS, 54, sources))
 def test_the_judge_says_what_was_graded(name):
     assert found_in(report_on(SCRIPTS[name])) == noted(name)["found"]
 
 
-@pytest.mark.parametrize("name", part("right scripts of later cases", LATER, 3))
+@pytest.mark.parametrize("name", part("right scripts of later cases", LATER, 9))
 def test_a_right_script_of_the_later_cases_has_no_error(name):
     report = report_on((CASES / name / "train.py").read_text())
     assert report.endswith("exit status 0\n"), report
