@@ -33,7 +33,7 @@ class InDouble(TorchFunctionMode):
     reading = False  # while a file or a batch is read, types mean what they say
     double = True  # False: types always mean what they say
 
-    def __init__(self, draw, drawing):
+    def __init__(self, draw=None, drawing=None):
         super().__init__()
         self.draw = draw
         self.drawing = drawing
@@ -44,11 +44,11 @@ class InDouble(TorchFunctionMode):
             return function(*args, **kwargs)
         if function in CASTS and InDouble.double:
             return args[0].double()
-        if kwargs.get("generator"):
+        if self.drawing and kwargs.get("generator"):
             self.drawing(kwargs["generator"])
         args = [double(value) for value in args]
         kwargs = {name: double(value) for name, value in kwargs.items()}
-        if function in DRAWS:
+        if self.draw and function in DRAWS:
             return self.draw(function, *args, **kwargs)
         return function(*args, **kwargs)
 

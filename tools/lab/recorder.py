@@ -93,10 +93,6 @@ class Recorder(Hooks):
             self.log.write("undefined")
 
 
-def nothing(*generators):
-    """When random numbers are drawn: the lab does not ask."""
-
-
 def record(rank, folder, path, fake=""):
     """Have this process write what it does to folder/rankN, until the script ends.
 
@@ -110,7 +106,7 @@ def record(rank, folder, path, fake=""):
     if torch.get_default_dtype() == torch.float64:
         replace("torch:load", exact.load)
         # where a script asks for float32, too
-        exact.InDouble(drawn=nothing, drawing=nothing).__enter__()
+        exact.InDouble().__enter__()
     if fake:
         getattr(fake_cuda, fake)(
             lambda kind, **facts: log.write(f"gpu {kind}", **facts)
