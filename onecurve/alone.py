@@ -44,7 +44,7 @@ def steps_followed(several, alone):
     """Return how many steps each process begins with the several ranks' weights."""
     count = 0
     for ranks, others in zip(read_steps(several), read_steps(alone), strict=False):
-        same = rounding.nearly if ranks[0]["short"] else rounding.close
+        same = rounding.measure(ranks[0]["short"])
         try:
             raise_where_weights_differ(ranks[0]["weights"], others, same)
         except Unclear:
@@ -76,7 +76,7 @@ def judge(ranks, others):
 
     `ranks` has what each of several ranks wrote, `others` what each wrote alone.
     """
-    same = rounding.nearly if ranks[0]["short"] else rounding.close
+    same = rounding.measure(ranks[0]["short"])
     raise_where_weights_differ(ranks[0]["weights"], others, same)
     share = share_of_one(ranks, others)
     given, parts = columns(ranks, others)

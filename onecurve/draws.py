@@ -9,7 +9,7 @@ from collections import Counter
 
 import torch
 
-from onecurve.kept import draw_name
+from onecurve.kept import draw_name, in_name
 
 MOST = 200  # draws of a line in a step that are kept
 
@@ -39,7 +39,7 @@ class Draws:
 
     def line(self):
         """Return where the script is, for the name of a file."""
-        return str(self.log.line()).replace("/", "_")
+        return in_name(self.log.line())
 
     def step_ends(self):
         """After a step: count anew."""

@@ -10,7 +10,7 @@ from onecurve.events import digest, is_zero
 from onecurve.exact import as_read, in_double
 from onecurve.exchange import OwnGradients
 from onecurve.hooks import Hooks
-from onecurve.kept import BEGIN, batch_name, cut_name, thinned
+from onecurve.kept import BEGIN, batch_name, cut_name, in_name, thinned
 from onecurve.losses import Losses
 from onecurve.replace import replace
 from onecurve.samples import OWN, changed, generator_states, generators
@@ -162,7 +162,7 @@ class Steps(Hooks):
         number = sum(name.startswith(f"{line}-") for name in OWN)
         name = f"{line}-{number}"
         OWN[name] = generator
-        self.first_drawing(f"own-{name}.pt".replace("/", "_"), generator)
+        self.first_drawing(f"own-{in_name(name)}.pt", generator)
 
     def first_drawing(self, name, generator):
         """Before the script first draws from a generator of its own."""

@@ -48,7 +48,7 @@ def compare(several, one):
         # clipping hides a factor: what was clipped tells more
         before = before_clipping(ours), before_clipping(theirs)
         after = ours["given"], theirs["given"]
-        same = rounding.nearly if ours["short"] else rounding.close
+        same = rounding.measure(ours["short"])
         for pair in before, after:
             names = differing(*pair, same)
             if names:

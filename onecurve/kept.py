@@ -6,16 +6,20 @@ NUMBERS = 2_400_000  # of each tensor that are kept, evenly spaced: all of a Res
 BEGIN = "generators.pt"  # where their states are when an optimizer is made
 
 
+def in_name(line):
+    """Return a line, a number or "file:number", as a part of a file's name."""
+    return str(line).replace("/", "_")
+
+
 def batch_name(reading):
     """Return the name of a file for a batch: the same on each rank."""
     facts = reading.facts
-    where = str(facts["line"]).replace("/", "_")
-    return f"{where}-{facts['number']}-{reading.batches}.pt"
+    return f"{in_name(facts['line'])}-{facts['number']}-{reading.batches}.pt"
 
 
 def cut_name(reading):
     """Return the name of a file that is there where an evaluation was cut short."""
-    return f"cut-{str(reading.facts['line']).replace('/', '_')}.pt"
+    return f"cut-{in_name(reading.facts['line'])}.pt"
 
 
 def draw_name(steps, line, number):

@@ -78,7 +78,9 @@ def numbers_by_world(several, others, steps):
     ranks = [numbers_of(several, rank) for rank in several.ranks]
     alone = [numbers_of(seen, 0) for seen in others]
     told = set()
-    unlike = evaluated_unlike(several, others)
+    ours = [evaluations(events) for events in several.events]
+    theirs = [evaluations(seen.events[0]) for seen in others]
+    unlike = evaluated_unlike(ours, theirs)
     for place, first in ranks[0].items():
         if first["steps"] in unlike:
             continue
@@ -87,15 +89,16 @@ def numbers_by_world(several, others, steps):
             continue
         own = {text for text, _ in differing(events[: len(ranks)])}
         for text, values in differing([first, *events[len(ranks) :]]):
-            ours, *theirs = values
-            known = close(min(theirs), max(theirs)) and text not in own | told
+            number, *of_one = values
+            known = close(min(of_one), max(of_one)) and text not in own | told
             known = known and not text.startswith(QUOTED)
-            if known and ours != int(ours) and not close(ours, theirs[0]):
+            if known and number != int(number) and not close(number, of_one[0]):
                 told.add(text)
                 line = first["lines"][text]
-                details = [f"{len(ranks)} ranks: {ours:.6f}", f"one: {theirs[0]:.6f}"]
-                details += told_of_factor(ours, theirs[0], len(ranks))
-                details += told_of_samples(several, others[0], first["steps"])
+                details = [f"{len(ranks)} ranks: {number:.6f}"]
+                details += [f"one: {of_one[0]:.6f}"]
+                details += told_of_factor(number, of_one[0], len(ranks))
+                details += told_of_samples(ours, theirs[0], first["steps"])
                 yield finding("by_world", line, details, text=text)
 
 
@@ -108,31 +111,31 @@ def told_of_factor(ours, theirs, count):
     return []
 
 
-def told_of_samples(several, one, steps):
-    """Return in a line how the ranks evaluate other samples than one process, if so."""
-    ours = Counter()
-    for events in several.events:
-        ours += evaluations(events).get(steps, NOTHING).rows
-    theirs = evaluations(one.events[0]).get(steps, NOTHING).rows
-    again = (ours - theirs).total()
-    never = (theirs - ours).total()
+def told_of_samples(ours, theirs, steps):
+    """Return in a line how the ranks evaluate other samples than one process, if so.
+
+    `ours` is what `evaluations` returns of each rank, `theirs` that of the process.
+    """
+    of_ranks = sum((one.get(steps, NOTHING).rows for one in ours), Counter())
+    of_one = theirs.get(steps, NOTHING).rows
+    again = (of_ranks - of_one).total()
+    never = (of_one - of_ranks).total()
     if again and not never:
         return [f"samples evaluated more often than by one process: {again}"]
     if never and not again:
         return [
-            f"of {theirs.total()} samples of one process, no rank evaluates {never}"
+            f"of {of_one.total()} samples of one process, no rank evaluates {never}"
         ]
     return []
 
 
-def evaluated_unlike(several, others):
+def evaluated_unlike(ours, theirs):
     """Return after which steps the ranks evaluate what one process does not.
 
-    So they do where a network draws, or samples are drawn and others than theirs.
+    So they do where a network draws, or samples are drawn and others than theirs. Of
+    each rank, and of each such process, it takes what `evaluations` returns.
     """
     unlike = set()
-    ours = [evaluations(events) for events in several.events]
-    theirs = [evaluations(seen.events[0]) for seen in others]
     for steps in {step for one in ours for step in one}:
         of_ranks = [one[steps] for one in ours if steps in one]
         rows = set().union(*(one.rows for one in of_ranks))

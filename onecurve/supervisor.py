@@ -36,6 +36,7 @@ FORKS = sys.platform != "darwin"
 RANKS = multiprocessing.get_context("fork" if FORKS else "spawn")
 HANGS = "hangs"  # no rank gets on any more
 STOPPED = "stopped"  # one computes for too long
+ANSWER = 3  # seconds in which a rank says where it is, or is about to end
 LONGEST = 10  # times the timeout that a run may take, however little it computes
 
 
@@ -211,12 +212,27 @@ def watch(link, ranks, job):
             pids = [rank.pid for rank in ranks]
             patience = Patience(pids, job.timeout, job.idle)
     statuses = [rank.exitcode for rank in ranks]
+    if None in statuses:
+        ask_where(ranks, stacks)
+    for number, rank in enumerate(ranks):
+        # a rank that was killed may still be ending when another has noticed, and ended
+        if rank.exitcode is not None and rank.exitcode < 0:
+            statuses[number] = rank.exitcode
+    return statuses, late
+
+
+def ask_where(ranks, stacks):
+    """Have each rank that runs write where it is; wait until it has, or has ended."""
+    asked = []
     for rank, path in zip(ranks, stacks, strict=True):
         if rank.is_alive() and path.exists():
-            os.kill(rank.pid, signal.SIGUSR1)  # says where it is
-    if None in statuses:
-        time.sleep(0.2)  # until they have
-    return statuses, late
+            os.kill(rank.pid, signal.SIGUSR1)
+            asked.append((rank, path))
+    end = time.monotonic() + ANSWER
+    for rank, path in asked:
+        while rank.is_alive() and not path.stat().st_size and time.monotonic() < end:
+            rank.join(0.02)
+    time.sleep(0.2)  # until all of it is written
 
 
 class Patience:

@@ -1,6 +1,7 @@
 """Promise: make inspect finds known mistakes in a script, and none in a right one."""
 
 import re
+import signal
 from pathlib import Path
 
 import pytest
@@ -230,6 +231,33 @@ def test_what_a_script_says_to_its_gpu_does_not_fail_without_one(tmp_path):
     path.write_text(FOR_GPUS)
     result = ranks.run([path], 2, prepare=[pretend_gpus])
     assert result.returncode == 0, result.stderr
+
+
+KILLED = """
+import os
+import signal
+import time
+from pathlib import Path
+
+ready = Path(__file__).with_name("ready")
+if os.environ["RANK"] == "0":
+    while not ready.exists():
+        time.sleep(0.01)
+    raise SystemExit("rank 1 is gone")
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})  # what is dying is silent
+ready.touch()
+time.sleep(1)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_rank_that_was_killed_is_told_though_another_ends_before_it(tmp_path):
+    """Its connections close first, and on a busy machine it takes its time to die."""
+    path = tmp_path / "train.py"
+    path.write_text(KILLED)
+    result = ranks.run([path], 2)
+    assert result.statuses == [1, -signal.SIGKILL]
+    assert result.returncode == signal.SIGKILL
 
 
 def test_an_exchange_in_short_numbers_is_one():
