@@ -123,9 +123,8 @@ def told_of_samples(ours, theirs, steps):
     if again and not never:
         return [f"samples evaluated more often than by one process: {again}"]
     if never and not again:
-        return [
-            f"of {of_one.total()} samples of one process, no rank evaluates {never}"
-        ]
+        total = of_one.total()
+        return [f"of {total} samples of one process, no rank evaluates {never}"]
     return []
 
 

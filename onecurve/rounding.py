@@ -26,7 +26,7 @@ def nearly(ours, theirs):
 
 
 def measure(short):
-    """Return what tells whether tensors are equal, after an exchange in `short` ones."""
+    """Return what tells whether tensors are equal; `short`: after such an exchange."""
     return nearly if short else close
 
 
