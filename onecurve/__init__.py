@@ -20,6 +20,7 @@ loaders    what is written down of its loaders
 sharded    what is written down of FSDP
 hooks      what is written down of its network, optimizers and the rest
 networks   what is written down of a network
+saved      what a file that a script writes lacks
 optimizers  what is written down of optimizers and schedulers
 samples    digests of samples and random generators, which both use
 numbers    what one rank prints, and what the others would

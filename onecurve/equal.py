@@ -17,7 +17,6 @@ from onecurve.samples import OWN, changed, generator_states, generators
 
 STEPS = 12  # that are compared
 FURTHER = 32  # so many where a small model is evaluated later, in no loader's epoch
-SMALL = 300_000  # numbers of such a model
 
 
 class Steps(Hooks):
@@ -290,6 +289,5 @@ class Steps(Hooks):
 
         A loader's epoch is shortened, so that it comes soon.
         """
-        small = sum(one.numel() for one in self.stepped) <= SMALL
         later = not (self.readings or self.end.has_evaluated(self.steps))
-        return later and small and self.steps < FURTHER
+        return later and self.is_small() and self.steps < FURTHER

@@ -48,20 +48,24 @@ def evaluated_in_training(seen):
 
 
 def evaluated_network(seen):
-    """Ranks that evaluate networks with different weights, or buffers: statistics."""
-    for each in evaluated_together(seen):
-        first = each[0]
-        if any(one["line"] != first["line"] for one in each):
-            return  # the ranks evaluate other networks, or one rank more of them
-        # of layers that are split, each rank has its own part
-        weights = None if seen.of("split") else differing(seen, "weights", each)
-        buffers = differing(seen, "buffers", each)
-        if weights:
-            yield weights_evaluated(seen, each, weights)
-        elif buffers:
-            yield finding("buffers", first["line"], name=buffers)
-        if weights or buffers:
-            return
+    """Ranks that evaluate networks with different weights, or buffers: statistics.
+
+    In train() a rank has statistics of its own, and they are not used.
+    """
+    for training in False, True:
+        for each in evaluated_together(seen, training):
+            first = each[0]
+            if any(one["line"] != first["line"] for one in each):
+                break  # the ranks evaluate other networks, or one rank more of them
+            # of layers that are split, each rank has its own part
+            weights = None if seen.of("split") else differing(seen, "weights", each)
+            buffers = None if training else differing(seen, "buffers", each)
+            if weights:
+                yield weights_evaluated(seen, each, weights)
+            elif buffers:
+                yield finding("buffers", first["line"], name=buffers)
+            if weights or buffers:
+                return
 
 
 def weights_evaluated(seen, passes, name):
@@ -76,8 +80,8 @@ def weights_evaluated(seen, passes, name):
     return finding("evaluated_weights", line, told, level, name=name)
 
 
-def evaluated_together(seen):
-    """Yield tuples: passes of the same evaluation, one of each rank.
+def evaluated_together(seen, training):
+    """Yield tuples: passes of the same evaluation, one of each rank, in train() or not.
 
     Between two evaluations ranks take steps or call collectives. A rank may have more
     samples than another in one, and so more passes: of those, the first is looked at.
@@ -88,7 +92,8 @@ def evaluated_together(seen):
         before = 0
         for event in events:
             before += event["kind"] == "step" or event.get("whole", False)
-            if event["kind"] == "pass" and not (event["training"] or event["grad"]):
+            counts = event["kind"] == "pass" and not event["grad"]
+            if counts and event["training"] == training:
                 passes.setdefault(before, []).append(event)
         evaluations.append(passes)
     for before in sorted(set.intersection(*map(set, evaluations))):

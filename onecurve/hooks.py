@@ -7,6 +7,7 @@ from collections import Counter
 
 import torch
 
+from onecurve import saved
 from onecurve.events import has_gaps, is_finite, tensors_in
 from onecurve.findings import some
 from onecurve.networks import is_at_work, state_of, types_of, weights_of
@@ -19,6 +20,11 @@ from onecurve.sharded import Sharded
 CUT = "on one rank neither: the gradients of 1 and more ranks agree"
 
 
+def named(kind, names):
+    """Return a list that tells the first of some names, [] where there is none."""
+    return [f"{kind} {some(names)}"] if names else []
+
+
 class Hooks(Optimizers):
     """Writes down what a rank does; ends it after some epochs or steps."""
 
@@ -27,6 +33,7 @@ class Hooks(Optimizers):
         self.wrapped = []  # the modules that DDP wraps
         self.types = {}  # id of a wrapper -> the types of what it wrapped
         self.networks = []  # that were called for training
+        self.begun = {}  # id of one of these -> its buffers before that, digests
         self.sharded = Sharded(log, self.networks)
         self.gives = None  # what this rank gives to a collective, if it is one number
         self.bent = {}  # results since the latest pass of what is not linear -> names
@@ -35,6 +42,7 @@ class Hooks(Optimizers):
         """Put the methods below in place."""
         super().install()
         self.sharded.install()
+        replace("torch:save", self.save)
         replace("torch.nn:Module.load_state_dict", self.load)
         replace("torch.nn:Module.train", self.set_mode)
         replace("torch.distributed.algorithms.join:Join.__enter__", self.join)
@@ -48,6 +56,23 @@ class Hooks(Optimizers):
             replace(f"torch.distributed:P2POp.{name}", self.message)
         for name in "spawn", "start_processes":
             replace(f"torch.multiprocessing:{name}", self.spawn)
+
+    def save(self, original, obj, *args, **options):
+        """Around torch.save: write down what a file lacks of what a run goes on by."""
+        frame = self.log.frame()
+        path = frame.f_code.co_filename if frame else ""
+        lacks = []
+        if isinstance(obj, dict):
+            if saved.says_when(obj) and saved.is_to_go_on(path):
+                lacks += saved.states_lacking(obj, self.has_state)
+            if saved.parameters_with_state(obj) >= len(self.learned):
+                lacks += named("parameter", saved.parameters_lacking(self.learned, obj))
+        for network in self.networks:
+            begun = self.begun[id(network)]
+            lacks += named("buffer", saved.buffers_lacking(network, begun, obj))
+        if lacks:
+            self.log.write("saved", line=self.line(), lacks=lacks)
+        return original(obj, *args, **options)
 
     def load(self, original, module, state_dict, *args, **options):
         """Around the loading of weights: with strict=False, none may fit in silence."""
@@ -190,6 +215,7 @@ class Hooks(Optimizers):
             self.sharded.training_begins()
         if not any(network is one for one in self.networks):
             self.networks.append(network)
+            self.begun[id(network)] = saved.buffers_of(network)
             self.write_statistics(network, begins=True)
         self.write_weights(network, self.batch)
 

@@ -1,8 +1,6 @@
 """What is written down of optimizers and schedulers, of clipping and scaling."""
 
 import contextlib
-import linecache
-import re
 from inspect import signature
 
 import torch
@@ -11,59 +9,16 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from onecurve.events import digest, is_zero, tensors_in
-from onecurve.findings import some
+from onecurve.events import digest, is_zero
 from onecurve.loaders import Loaders
 from onecurve.replace import replace
 from onecurve.samples import generator_states
 
 MOST_STEPS = 32  # of a script that has no epochs, once it has evaluated
-FURTHEST = 160  # of one that has not
+FURTHEST = 160  # of one that has not, or of a small model: some come to their end
+SMALL = 300_000  # numbers of such a model
 
 FAR = 1_000_000  # steps, by which each schedule has ended
-GOES_ON = r"resum|torch\.load|load_state_dict"  # in a script
-WHEN = "epoch|step|iter"  # in names of what a checkpoint counts
-HELD = {  # what a run goes on by, in the names that a checkpoint holds
-    "optimizer": re.compile("optim|param_groups").search,
-    "scheduler": re.compile("sched|last_epoch").search,
-}
-
-
-def says_when(saved):
-    """Return whether a checkpoint has weights, and says when it was written."""
-    counts = any(type(saved[one]) is int and re.search(WHEN, str(one)) for one in saved)
-    return counts and any(tensors_in(value) for value in saved.values())
-
-
-def names_below(value):
-    """Yield the names in dicts and lists, however deep."""
-    for name, one in value.items() if isinstance(value, dict) else []:
-        yield str(name)
-        yield from names_below(one)
-    for one in value if isinstance(value, list | tuple) else []:
-        yield from names_below(one)
-
-
-def parameters_with_state(saved):
-    """Return how many parameters the optimizers' states in a checkpoint have."""
-    if not isinstance(saved, dict):
-        return 0
-    groups = saved.get("param_groups")
-    if isinstance(groups, list):
-        return sum(len(group["params"]) for group in groups)
-    return sum(parameters_with_state(one) for one in saved.values())
-
-
-def lacking(trained, saved):
-    """Return the names of the parameters whose values a checkpoint does not have.
-
-    [] where it has none of them, but an average, say, or where they are shards.
-    """
-    if any(hasattr(one, "placements") for one in trained.values()):
-        return []
-    held = {digest(one) for one in tensors_in(saved)}
-    lacks = [name for name, one in trained.items() if digest(one) not in held]
-    return lacks if len(lacks) < len(trained) else []
 
 
 def length_of(schedule):
@@ -124,7 +79,6 @@ class Optimizers(Loaders):
         replace("torch.amp:GradScaler.__init__", self.scaler_init)
         replace("torch.amp:GradScaler.scale", self.scale)
         replace("torch.amp:GradScaler.unscale_", self.unscale)
-        replace("torch:save", self.save)
 
     def scaler_init(self, original, scaler, *args, **options):
         """Around the constructor of a scaler, which only a GPU may enable."""
@@ -141,26 +95,6 @@ class Optimizers(Loaders):
         """Around the way back of gradients to their own size."""
         self.scaled = None
         return original(scaler, *args, **options)
-
-    def save(self, original, obj, *args, **options):
-        """Around torch.save: a run goes on from what says an epoch, or a step."""
-        if isinstance(obj, dict) and says_when(obj) and self.goes_on():
-            held = " ".join(names_below(obj))
-            lacks = [one for one in sorted(self.has_state) if not HELD[one](held)]
-            if lacks:
-                self.log.write("saved", line=self.line(), lacks=lacks)
-        if isinstance(obj, dict) and parameters_with_state(obj) >= len(self.learned):
-            names = lacking(self.learned, obj)
-            if names:
-                told = f"parameter {some(names)}"
-                self.log.write("saved", line=self.line(), lacks=[told])
-        return original(obj, *args, **options)
-
-    def goes_on(self):
-        """Return whether the script's file says that a run may go on."""
-        frame = self.log.frame()
-        path = frame.f_code.co_filename if frame else ""
-        return re.search(GOES_ON, "".join(linecache.getlines(path)))
 
     def clip(self, original, *args, **options):
         """Around the clipping of gradients."""
@@ -250,4 +184,9 @@ class Optimizers(Loaders):
         """Return whether a script without epochs has taken enough steps."""
         if self.steps < MOST_STEPS:
             return False
-        return self.steps >= FURTHEST or self.end.has_evaluated(self.steps)
+        evaluated = self.end.has_evaluated(self.steps)
+        return self.steps >= FURTHEST or (evaluated and not self.is_small())
+
+    def is_small(self):
+        """Return whether the parameters that optimizers have changed are few."""
+        return sum(one.numel() for one in self.learned.values()) <= SMALL

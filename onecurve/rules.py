@@ -109,6 +109,7 @@ RULES = {
     shares.numbers_of_batches: TAKERS,
     shares.same_order: ONE,
     streams.same_stream: ONE,
+    streams.same_order_by_hand: ONE,
     shares.same_random_numbers: TAKERS,
     computed.exchanges: EACH,
     computed.last_not_exchanged: EACH,

@@ -12,7 +12,7 @@ from onecurve.branches import called
 from onecurve.findings import LAST, SHOWN
 from onecurve.steps import BY_HAND
 
-MOST = 12  # statements
+MOST = 40  # statements
 SYNCED = "no_sync|require_backward_grad_sync|set_requires_gradient_sync"
 RATE = r"\['lr'\] \S?= "  # sets a learning rate
 COMPUTES = r"\.step\(\)$|^(?!.*lambda).* (\*|//?) "  # or is done too often
@@ -32,6 +32,7 @@ MADE = {  # by rows of findings.csv: what the statement to be looked at has
     "updates": COMPUTES,
     "statistics": r"^self\.",  # an attribute of the module is set
     "datasets": BY_RANK,
+    "order": ORDERS,
     "overlap": ORDERS,
 }
 

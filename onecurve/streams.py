@@ -6,9 +6,11 @@ from itertools import pairwise
 from onecurve.findings import finding
 from onecurve.shares import ALIKE, same_rows, seeds_set_alike, sliced
 
+BATCHES = 3  # of an epoch, which has an order
 FEW = 6  # samples that may be equal by chance
 SHARED = 0.1  # of a stream
 SEEDED = "a generator seeded with seed + rank draws them"
+ANEW = "draw the order anew in each epoch: by a seed with its number"
 WORKERS = "in each worker, its share: get_worker_info() of torch.utils.data"
 
 
@@ -119,6 +121,28 @@ def same_stream(seen):
             if length > FEW and first[:length] == other[:length]:
                 yield finding("order", epoch["dealt"], level="LOOK")
                 return
+
+
+def same_order_by_hand(seen):
+    """Epochs without a DataLoader of the same batches, in the same order."""
+    if seen.readings(0, True):
+        return
+    passes = [event for event in seen.of("pass") if event["grad"]]
+    length = period([event["rows"] for event in passes])
+    if length >= BATCHES:
+        told = [f"{length} batches come again"]
+        yield finding("order", passes[0]["line"], told, level="LOOK", repair=ANEW)
+
+
+def period(batches):
+    """Return after how many batches, samples in lists, the same ones come again, or 0.
+
+    All of them, in the same order.
+    """
+    for length in range(1, len(batches) // 2 + 1):
+        if batches[0] and batches[:length] == batches[length : 2 * length]:
+            return length
+    return 0
 
 
 def losses_differ(seen):
