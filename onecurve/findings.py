@@ -21,7 +21,6 @@ FOLLOWS = {
     "evaluated": {"by_world"},
     "twice": {"by_world"},
     "buffers": {"by_world"},
-    "means": {"by_world"},
     "samples": {"updates"},
     "evaluated_weights": {"by_world"},
 }

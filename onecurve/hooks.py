@@ -1,7 +1,6 @@
 """What is written down of a run as it is: the events that the rules read."""
 
 import contextlib
-import math
 import sys
 from collections import Counter
 
@@ -35,8 +34,6 @@ class Hooks(Optimizers):
         self.networks = []  # that were called for training
         self.begun = {}  # id of one of these -> its buffers before that, digests
         self.sharded = Sharded(log, self.networks)
-        self.gives = None  # what this rank gives to a collective, if it is one number
-        self.bent = {}  # results since the latest pass of what is not linear -> names
 
     def install(self):
         """Put the methods below in place."""
@@ -50,8 +47,6 @@ class Hooks(Optimizers):
         replace(f"{parallel}:parallelize_module", self.split_layers)
         for name in "send", "recv", "isend", "irecv":
             replace(f"torch.distributed:{name}", self.split_model)
-        for name in "math:exp", "math:sqrt", "torch:exp", "torch:sqrt":
-            replace(name, self.bend)
         for name in "__new__", "__init__":
             replace(f"torch.distributed:P2POp.{name}", self.message)
         for name in "spawn", "start_processes":
@@ -160,7 +155,6 @@ class Hooks(Optimizers):
         if self.in_backward or not parameters:
             return original(network, *args, **kwargs)
         self.passes += 1
-        self.bent.clear()
         self.learn_names(network)
         if torch.is_grad_enabled():
             self.training_begins(network)
@@ -258,25 +252,12 @@ class Hooks(Optimizers):
             self.log.write("backward", line=self.line(), loss=value)
         return super().backward(original, loss, *args, **options)
 
-    def bend(self, original, *args, **options):
-        """Around a function that is not linear: a mean of it is none of its mean."""
-        result = original(*args, **options)
-        with contextlib.suppress(Exception):  # it is no single number
-            self.bent[float(result)] = original.__name__
-        return result
-
     def collective_ends(self, name, given, result):
-        """After a collective: which number has it added up, or averaged?"""
+        """After a collective: dicts that it gathers may have the same keys."""
         super().collective_ends(name, given, result)
         gathered = given.get("object_list", given.get("object_gather_list"))
         if "gather_object" in name and gathered:
             self.write_collisions(gathered)
-        if name == "all_reduce" and self.gives is not None and result is None:
-            total = given["tensor"].detach().item()
-            shares = 1, torch.distributed.get_world_size()  # of a mean, often
-            given = [self.gives * share for share in shares]
-            bent = [self.bent[one] for one in self.bent if is_one_of(one, given)]
-            self.log.write("reduced", line=self.line(), all=total, bent=bent[:1])
 
     def write_collisions(self, gathered):
         """Write down whether samples of several ranks have the same whole numbers."""
@@ -296,13 +277,6 @@ class Hooks(Optimizers):
         if wrong and not packs and any(has_gaps(one) for one in tensors):
             self.log.found("gaps", name=name)
         tensor = given.get("tensor", given.get("input_tensor"))
-        is_number = isinstance(tensor, torch.Tensor) and tensor.numel() == 1
-        self.gives = tensor.detach().item() if is_number else None
         has_gradient = getattr(tensor, "requires_grad", False) and tensor.numel() > 1
         if name.startswith("all_gather") and has_gradient and torch.is_grad_enabled():
             self.log.found("cut", CUT, name=name)
-
-
-def is_one_of(number, others):
-    """Return whether a number is one of others but for a shorter type."""
-    return any(math.isclose(number, one, rel_tol=1e-6) for one in others)

@@ -185,37 +185,6 @@ def decisions(seen):
             yield finding("decides", line, each_told(values), text=text)
 
 
-def means_of_means(seen):
-    """Numbers that are averaged though their mean is not the number of all samples.
-
-    Such as the ranks' perplexities, or their means over unequal counts.
-    """
-    readings = [seen.readings(rank, False) for rank in seen.ranks]
-    unequal = set()
-    for each in zip(*readings, strict=False):
-        if len({sum(one["sizes"]) for one in each}) > 1:
-            unequal.add((each[0]["line"], each[0]["number"]))
-    printed = set()
-    for event in seen.of("numbers"):
-        printed |= set(event["numbers"].values())
-    evaluated = None
-    for event in seen.events[0]:
-        if event["kind"] in ("step", "read"):
-            evaluated = (event["line"], event.get("number"))
-        if event["kind"] != "reduced" or not event["all"] % 1:  # a count
-            continue
-        why = None
-        mean = event["all"] / len(seen.ranks)
-        if event["bent"]:
-            (name,) = event["bent"]
-            why = f"a mean of {name} is not {name} of the mean"
-        elif evaluated in unequal and any(close(one, mean) for one in printed):
-            why = "the ranks have evaluated other numbers of samples"
-        if why:
-            yield finding("means", event["line"], [why])
-            return
-
-
 def close(ours, theirs):
     """Return whether two numbers are equal but for rounding."""
     return math.isclose(ours, theirs, rel_tol=SMALL)

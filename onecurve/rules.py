@@ -122,7 +122,6 @@ RULES = {
     collectives_differ: EACH,
     one_file: EACH,
     printed.decisions: EACH,
-    printed.means_of_means: EACH,
     printed.numbers_of_rank_0: EACH,
 }
 
