@@ -24,7 +24,8 @@ SETS = {  # what is graded, which of it, and what the table calls it
     "graded_unseen.json": {True: "unseen: five more kinds, later still, graded once"},
     "graded_blind.json": {True: "unseen: six more, after all these, graded once"},
     "graded_more.json": {True: "unseen: six more of other kinds, graded once"},
-    "graded_last.json": {True: "unseen: six more, the last ones, graded once"},
+    "graded_last.json": {True: "unseen: six more, later still, graded once"},
+    "graded_latest.json": {True: "unseen: six more, the latest, graded once"},
 }
 TODAY = "today"
 HEADINGS = ["", "versions", "right cause", "at a line of the key", *GRADES[1:]]

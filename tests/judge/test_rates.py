@@ -18,8 +18,9 @@ UNSEEN = graded("graded_unseen.json")
 BLIND = graded("graded_blind.json")
 MORE = graded("graded_more.json")
 LAST = graded("graded_last.json")
-GRADED = {**FIRST, **UNSEEN, **BLIND, **MORE, **LAST}
-LATER = sorted([*graded("graded_new.json"), *UNSEEN, *BLIND, *MORE, *LAST])
+LATEST = graded("graded_latest.json")
+GRADED = {**FIRST, **UNSEEN, **BLIND, **MORE, **LAST, **LATEST}
+LATER = sorted([*graded("graded_new.json"), *UNSEEN, *BLIND, *MORE, *LAST, *LATEST])
 LATER.remove("distill")  # its average has other buffers on each rank, as was found
 SCRIPTS = {}
 for case in sorted(GRADED):
