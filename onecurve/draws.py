@@ -57,8 +57,11 @@ class Draws:
             return None
         parts = self.kept(name)
         alike = parts and all(torch.equal(one, parts[0]) for one in parts)
-        if alike and parts[0].shape == shape:
+        as_many = bool(parts) and all(one.shape == shape for one in parts)
+        if alike and as_many:
             return parts[0]
+        if as_many and function is torch.randperm:
+            self.log.write("own_orders", line=self.log.line(), size=shape[0])
         whole = joined(parts, shape, self.woven, function is torch.randperm)
         if whole is not None:
             return whole

@@ -16,7 +16,8 @@ from onecurve.replace import replace
 from onecurve.samples import OWN, changed, generator_states, generators
 
 STEPS = 12  # that are compared
-FURTHER = 32  # so many where a small model is evaluated later, in no loader's epoch
+FURTHER = 64  # so many of a small model without a loader, which may come to its end
+PASSES = 128  # for training in these, by what the first step takes
 
 
 class Steps(Hooks):
@@ -38,6 +39,7 @@ class Steps(Hooks):
         self.forwards = 0  # passes for training since then
         self.parts = Losses()  # of which the loss is made
         self.stepped = []  # the parameters of the latest step
+        self.first_forwards = 0  # passes for training in the first step
         self.shards_left = False  # whether all shards had gradients left of it
         self.short = False  # whether DDP exchanges gradients in shorter numbers
         self.draws = Draws(log, sources)
@@ -59,7 +61,7 @@ class Steps(Hooks):
     def made(self, original, one, *args, **options):
         """Around the constructor of an optimizer or a scheduler."""
         super().made(original, one, *args, **options)
-        if isinstance(one, torch.optim.Optimizer):
+        if isinstance(one, torch.optim.Optimizer) and not self.apart.is_now():
             self.optimizer_made()
 
     def optimizer_made(self):
@@ -277,6 +279,7 @@ class Steps(Hooks):
         self.unclipped = {}
         self.since = {}
         self.losses = []
+        self.first_forwards = self.first_forwards or self.forwards
         self.forwards = 0
         self.parts.sums = []
         self.draws.step_ends()
@@ -289,5 +292,5 @@ class Steps(Hooks):
 
         A loader's epoch is shortened, so that it comes soon.
         """
-        later = not (self.readings or self.end.has_evaluated(self.steps))
-        return later and self.is_small() and self.steps < FURTHER
+        few = self.steps < FURTHER and self.steps * self.first_forwards < PASSES
+        return few and self.is_small() and not self.readings

@@ -18,6 +18,7 @@ FOLLOWS = {
     "weights": {"gradient", "evaluated_weights"},
     "clip": {"gradient"},
     "gradient": {"added"},
+    "overlap": {"added"},
     "evaluated": {"by_world"},
     "twice": {"by_world"},
     "buffers": {"by_world"},

@@ -7,9 +7,9 @@ from collections import Counter
 import torch
 
 from onecurve import saved
-from onecurve.events import has_gaps, is_finite, tensors_in
+from onecurve.events import digest, has_gaps, is_finite, tensors_in
 from onecurve.findings import some
-from onecurve.networks import is_at_work, state_of, types_of, weights_of
+from onecurve.networks import is_at_work, is_replicated, state_of, types_of, weights_of
 from onecurve.optimizers import Optimizers
 from onecurve.origins import origin
 from onecurve.replace import replace
@@ -181,7 +181,7 @@ class Hooks(Optimizers):
                 rows=given,
                 made=origin(network),
                 id=id(network),
-                reading=list(self.open)[-1:],
+                reading=[line for line, _ in self.open][-1:],
                 **({} if torch.is_grad_enabled() else self.evaluated(network)),
             )
             self.states = after
@@ -217,12 +217,22 @@ class Hooks(Optimizers):
         """Write down the weights that all ranks have whole, at a batch or the end."""
         weights = weights_of(network, lambda parameter: parameter.requires_grad)
         which = [network is one for one in self.networks].index(True)
+        if which == 0 and weights:
+            weights |= self.outside()
         bare = getattr(network, "module", network)
         place = [which, *batch]
         facts = {"steps": self.steps, "weights": weights}
         facts |= {"made": origin(bare), "id": id(bare)}
         facts["finite"] = all(is_finite(one) for one in network.parameters())
         self.log.write("weights", place=place, **facts)
+
+    def outside(self):
+        """Return digests of what optimizers change, and no network has, by names."""
+        found = {}
+        for name, parameter in self.learned.items():
+            if id(parameter) not in self.names and is_replicated(parameter):
+                found[f"{name}, which no network has"] = digest(parameter)
+        return found
 
     def script_ends(self):
         """When the script has come to its end: write down with which weights."""

@@ -20,6 +20,7 @@ EPOCH_STEPS = 4  # of an epoch
 STREAM_STEPS = 16  # of one of a stream, which may evaluate and save in its midst
 EPOCHS = 2  # of training that have so many steps
 MOST_EPOCHS = 8
+OTHERS = 3  # times as many of all loaders together
 MOST_STREAMED = 500  # batches of a stream that are looked at
 
 
@@ -34,6 +35,14 @@ def in_loop(frame):
         frame = frame.f_back
     instruction = dis.opname[frame.f_code.co_code[frame.f_lasti]]
     return not instruction.startswith(("CALL", "PRECALL"))
+
+
+def of_data(loader):
+    """Return what tells a loader from another of one line: that of other data.
+
+    One that is made anew for each epoch is the same.
+    """
+    return loader.line, id(loader.dataset)
 
 
 class Loaders(Recorder):
@@ -54,9 +63,9 @@ class Loaders(Recorder):
         self.batch = []  # loader, epoch and number of the latest batch
         self.states = None  # of the generators, after a batch, a pass or a step
         self.readings = Counter()  # line of a loader -> how often it was iterated over
-        self.trained = Counter()  # line of a loader -> epochs of training
+        self.trained = Counter()  # of a loader, by `of_data` -> epochs of training
         self.lengths = []  # of loaders, as the script was told
-        self.open = {}  # line of a loader -> its epoch that is being read
+        self.open = {}  # of a loader, by `of_data` -> its epoch that is being read
 
     def install(self):
         """Put the methods below in place."""
@@ -94,8 +103,10 @@ class Loaders(Recorder):
 
     def loader_iter(self, original, loader):
         """Around the beginning of an epoch; ends all where enough were trained."""
-        self.left_early(loader.line)
-        if self.end and self.trained[loader.line] >= MOST_EPOCHS:
+        key = of_data(loader)
+        self.left_early(key)
+        of_all = self.trained.total() / OTHERS
+        if self.end and max(self.trained[key], of_all) >= MOST_EPOCHS:
             self.finish()
         self.readings[loader.line] += 1
         self.loader_line = loader.line  # workers, which start now, know it, too
@@ -107,18 +118,19 @@ class Loaders(Recorder):
         reading.steps = EPOCH_STEPS
         if isinstance(loader.dataset, IterableDataset):
             reading.steps = STREAM_STEPS
-        if self.trained[loader.line] >= EPOCHS:
+        if max(self.trained[key], of_all) >= EPOCHS:
             reading.steps = 1  # so that the script comes to its end
         reading.grad = torch.is_grad_enabled()
         reading.before = self.steps, self.backwards, self.passes
         reading.facts = {"line": loader.line, "number": self.readings[loader.line]}
         reading.begun = self.line()
-        self.open[loader.line] = reading
+        reading.key = key
+        self.open[key] = reading
         return reading
 
-    def left_early(self, line=None):
+    def left_early(self, key=None):
         """Write down the epoch of a loader, or of all, that was left before its end."""
-        for one in [line] if line else list(self.open):
+        for one in [key] if key else list(self.open):
             reading = self.open.pop(one, None)
             # with no step in it, it was next(iter(loader)), which trains nothing
             if reading is not None and self.steps > reading.before[0]:
@@ -178,12 +190,12 @@ class Loaders(Recorder):
         if reading.has_ended:
             return
         reading.has_ended = True
-        self.open.pop(reading.facts["line"], None)
+        self.open.pop(reading.key, None)
         steps, _, passes = reading.before
         trained = self.steps > steps
         if self.passes == passes:  # all batches first, as in list(loader)
             trained = reading.grad
-        self.trained[reading.facts["line"]] += trained
+        self.trained[reading.key] += trained
         facts = {**reading.facts, **reading.share, "dealt": reading.dealt}
         facts |= {"rows": reading.rows, "begun": reading.begun}
         self.log.write("read", **facts, trained=trained)

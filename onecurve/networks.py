@@ -1,5 +1,6 @@
 """What is written down of a network: weights, buffers, and what is at work in it."""
 
+import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
@@ -28,10 +29,14 @@ def is_replicated(parameter):
 
 
 def weights_of(network, wanted):
-    """Return digests of the weights that all ranks have whole, and that are wanted."""
+    """Return digests of the weights that all ranks have whole, and that are wanted.
+
+    Not of what torch.func.functional_call puts in their place.
+    """
     found = {}
     for name, parameter in network.named_parameters():
-        if wanted(parameter) and is_replicated(parameter):
+        own = isinstance(parameter, torch.nn.Parameter)
+        if own and wanted(parameter) and is_replicated(parameter):
             found[name.removeprefix("module.")] = digest(parameter)
     return found
 

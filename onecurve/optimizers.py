@@ -98,6 +98,8 @@ class Optimizers(Loaders):
 
     def clip(self, original, *args, **options):
         """Around the clipping of gradients."""
+        if self.apart.is_now():
+            return original(*args, **options)
         if self.scaled:
             self.log.found("scaled", f"the loss is scaled at {self.scaled}")
         result = original(*args, **options)
@@ -110,6 +112,8 @@ class Optimizers(Loaders):
     def made(self, original, one, *args, **options):
         """Around the constructor of an optimizer or a scheduler."""
         original(one, *args, **options)
+        if self.apart.begins():
+            return
         schedules = not isinstance(one, torch.optim.Optimizer)
         if not schedules:
             self.learn_optimized(one)
@@ -126,6 +130,8 @@ class Optimizers(Loaders):
 
     def schedule(self, original, scheduler, *args, **options):
         """Around the step of a scheduler, which may go by a number."""
+        if self.apart.is_now():
+            return original(scheduler, *args, **options)
         self.has_state.add("scheduler")
         self.scheduled += 1
         given = signature(original).bind(scheduler, *args, **options).arguments
@@ -135,6 +141,8 @@ class Optimizers(Loaders):
 
     def before_step(self, optimizer, args, kwargs):
         """Before a step of an optimizer."""
+        if self.apart.is_now():
+            return
         self.stepping += 1
         if self.stepping == 1:
             self.step_begins(optimizer)
@@ -155,6 +163,8 @@ class Optimizers(Loaders):
 
     def after_step(self, optimizer, args, kwargs):
         """After a step of an optimizer."""
+        if self.apart.is_now():
+            return
         self.stepping -= 1
         if self.stepping == 0:
             self.step_ends(optimizer)

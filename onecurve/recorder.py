@@ -5,6 +5,7 @@ from inspect import signature
 
 import torch
 
+from onecurve.apart import Apart
 from onecurve.replace import replace
 
 NAMES = ["barrier", "monitored_barrier", "all_reduce", "broadcast", "reduce"]
@@ -38,6 +39,7 @@ class Recorder:
 
     def __init__(self, log):
         self.log = log
+        self.apart = Apart(log)
         self.depth = 0  # of calls of modules
         self.exchanging = False  # whether the next backward pass exchanges gradients
         self.in_backward = False
@@ -48,7 +50,7 @@ class Recorder:
     def install(self):
         """Put the methods below in place."""
         replace("torch.nn:Module.__call__", self.module_call)
-        replace("torch:Tensor.backward", self.backward)
+        replace("torch:Tensor.backward", self.any_backward)
         ddp = "torch.nn.parallel:DistributedDataParallel"
         replace(f"{ddp}.__init__", self.ddp_init)
         replace(f"{ddp}.forward", self.wrapper_forward)
@@ -86,7 +88,7 @@ class Recorder:
 
     def module_call(self, original, module, *args, **kwargs):
         """Around a call of a module; the outermost one is the network's."""
-        if self.depth:
+        if self.depth or self.apart.is_now():
             return original(module, *args, **kwargs)
         self.depth += 1
         try:
@@ -111,6 +113,12 @@ class Recorder:
         if torch.is_grad_enabled() and wrapper.require_backward_grad_sync:
             self.exchanging = True
         return original(wrapper, *args, **kwargs)
+
+    def any_backward(self, original, *args, **options):
+        """Around Tensor.backward, also where one rank trains for itself."""
+        if self.apart.is_now():
+            return original(*args, **options)
+        return self.backward(original, *args, **options)
 
     def backward(self, original, *args, **options):
         """Around Tensor.backward: a collective, where DDP exchanges gradients."""

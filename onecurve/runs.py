@@ -274,6 +274,7 @@ def differ_by_world(told):
     found += [] if found else steps.first_rates_by_world(several, [one, *alone])
     found += steps.length_by_world(several, [one, *alone])
     found += streams.drawn_alike(several)
+    found += streams.own_orders(one)
     if told.equal:
         found += printed.numbers_by_world(several, [one], told.equal)
     elif not told.of_whole and len(alone) == len(several.ranks):

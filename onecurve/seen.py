@@ -134,6 +134,22 @@ class Seen:
             found += known[number : number + 1]
         return found if len(found) == len(self.ranks) else []
 
+    def epochs_of_others(self):
+        """Yield each rank's first epoch of training on another data set than the first.
+
+        Such data sets as all ranks have: in lists of events, as `first_epochs` returns.
+        """
+        tables = []
+        for rank in self.ranks:
+            first = {}
+            for one in self.readings(rank, True):
+                if one["indices"] and one["identity"]:
+                    first.setdefault((one["line"], one["identity"]), one)
+            tables.append(first)
+        for place in list(tables[0])[1:]:
+            if all(place in table for table in tables):
+                yield [table[place] for table in tables]
+
     def streamed(self, rank):
         """Return the epochs of training of a stream, the first one's: as events."""
         read = [one for one in self.readings(rank, True) if any(one["rows"])]
@@ -147,12 +163,24 @@ class Seen:
         """Yield {rank: event}: the weights with which ranks begin the same batch.
 
         Those of rank 0 are the first; a rank that has no such batch is left out.
+        Without a loader, those count that begin after another backward pass, or with
+        other weights than the one before.
         """
         found = {}
         for rank in self.ranks:
             times = Counter()
-            for event in self.of("weights", rank):
+            latest = {}
+            backwards = 0
+            for event in self.events[rank]:
+                backwards += event["kind"] == "backward"
+                if event["kind"] != "weights":
+                    continue
                 place = tuple(event["place"])
+                if len(place) == 1:
+                    place = (*place, backwards)
+                    if event["weights"] in ({}, latest.get(place)):
+                        continue
+                latest[place] = event["weights"]
                 times[place] += 1
                 found.setdefault((place, times[place]), {})[rank] = event
         yield from found.values()

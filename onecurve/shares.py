@@ -21,7 +21,10 @@ def sliced(seen, size):
 
 
 def samples_shared(seen):
-    """Samples that several ranks train on in the same epoch, of the first two."""
+    """Samples that several ranks train on in the same epoch, of the first two.
+
+    And in the first one of each other data set.
+    """
     for number in range(2):
         epochs = seen.first_epochs(number)
         found = []
@@ -32,6 +35,8 @@ def samples_shared(seen):
         yield from found
         if found:
             return
+    for epochs in seen.epochs_of_others():
+        yield from judge_shares(epochs, sliced(seen, epochs[0]["sizes"][0]))
 
 
 def never_taken(seen):

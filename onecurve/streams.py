@@ -7,8 +7,10 @@ from onecurve.findings import finding
 from onecurve.shares import ALIKE, same_rows, seeds_set_alike, sliced
 
 BATCHES = 3  # of an epoch, which has an order
+EPOCH = 3  # steps
 FEW = 6  # samples that may be equal by chance
 SHARED = 0.1  # of a stream
+OWN_ORDERS = "each rank draws an order of its own, of as many as one process"
 SEEDED = "a generator seeded with seed + rank draws them"
 ANEW = "draw the order anew in each epoch: by a seed with its number"
 WORKERS = "in each worker, its share: get_worker_info() of torch.utils.data"
@@ -143,6 +145,32 @@ def period(batches):
         if batches[0] and batches[:length] == batches[length : 2 * length]:
             return length
     return 0
+
+
+def own_orders(one):
+    """Ranks that each draw an order of their own, of all that one process orders.
+
+    `one` is a Seen of that process. An order for some steps is meant: what is drawn
+    for a step or a sample, as a mask, is none.
+    """
+    if plays(one.events[0]):
+        return
+    lines = Counter(event["line"] for event in one.of("own_orders"))
+    for line, times in lines.items():
+        if line and EPOCH * times <= len(one.of("step")):
+            yield finding("overlap", line, [OWN_ORDERS], level="LOOK", repair=ALIKE)
+            return
+
+
+def plays(events):
+    """Return whether a rank makes what it trains on by its network, as by a game."""
+    for event in events:
+        if event["kind"] == "step":
+            return False
+        draws = event["kind"] == "pass" and (event["before"] or event["drawn"])
+        if draws and not event["grad"]:
+            return True
+    return False
 
 
 def losses_differ(seen):

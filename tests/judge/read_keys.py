@@ -12,7 +12,8 @@ was mended, somebody else wrote six: forecast, graphs, mlm, segment, triplets an
 While the rules were changed for what those had shown, two more people wrote three
 each, who knew none: dino, dpo and pinn, and packed, ranking and tabular.
 And when the rules were changed for these as well, others wrote superres, moe and
-keypoints, and flow, survival and codec.
+keypoints, and flow, survival and codec. Then three more, each two: nerf and maml,
+kgraph and multitask, qat and anomaly.
 A case is a folder of `cases/`: `train.py`, which is right, and `mistakes.diff`. There
 `-` is a text that the script has once, `+` is what stands there instead, and before
 them stand, one a line:

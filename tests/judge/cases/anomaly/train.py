@@ -15,7 +15,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 SENSORS, LENGTH, STRIDE = 6, 16, 4
 BATCH, EPOCHS, LR, QUANTILE = 128, 5, 0.01, 0.98
-NOISE = float(os.environ.get("NOISE", 0.1))
+NOISE = float(os.environ.get("NOISE", "0.1"))
 
 
 def simulate(steps, seed, anomalies=0):

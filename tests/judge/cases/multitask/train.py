@@ -124,7 +124,7 @@ def evaluate(model, datasets):
 
 
 def show(values):
-    return ", ".join(f"{name} {value:.4f}" for name, value in zip(TASKS, values))
+    return ", ".join(f"{k} {v:.4f}" for k, v in zip(TASKS, values, strict=True))
 
 
 def main():
