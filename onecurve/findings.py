@@ -26,7 +26,7 @@ FOLLOWS = {
     "evaluated_weights": {"by_world"},
 }
 UNSAID = {"evaluated_weights", "by_world", "updates"}  # the cause says as much
-SAME = {"clip", "exchange"}
+SAME = {"clip", "exchange", "overlap"}
 
 
 def read_table():
