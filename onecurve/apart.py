@@ -18,23 +18,23 @@ class Apart:
 
     def begins(self):
         """Where an optimizer is made: return whether only one rank comes there."""
-        for frame in self.log.frames():
-            path = frame.f_code.co_filename
-            for first, last in blocks_of_one(path):
-                if first <= frame.f_lineno <= last:
-                    self.blocks.add((path, first, last))
-                    return True
+        for block in self.around():
+            self.blocks.add(block)
+            return True
         return False
 
     def is_now(self):
         """Return whether the script is below such a place."""
-        frames = self.log.frames() if self.blocks else []
-        places = [(one.f_code.co_filename, one.f_lineno) for one in frames]
-        for path, line in places:
-            for file, first, last in self.blocks:
-                if path == file and first <= line <= last:
-                    return True
-        return False
+        around = self.around() if self.blocks else []
+        return any(block in self.blocks for block in around)
+
+    def around(self):
+        """Yield the blocks of one rank in which the script is, the innermost first."""
+        for frame in self.log.frames():
+            path = frame.f_code.co_filename
+            for first, last in blocks_of_one(path):
+                if first <= frame.f_lineno <= last:
+                    yield path, first, last
 
 
 @functools.cache

@@ -61,7 +61,7 @@ class Draws:
         if alike and as_many:
             return parts[0]
         if as_many and function is torch.randperm:
-            self.log.write("own_orders", line=self.log.line(), size=shape[0])
+            self.log.write("own_orders", line=self.log.line())
         whole = joined(parts, shape, self.woven, function is torch.randperm)
         if whole is not None:
             return whole

@@ -112,9 +112,10 @@ class Optimizers(Loaders):
     def made(self, original, one, *args, **options):
         """Around the constructor of an optimizer or a scheduler."""
         original(one, *args, **options)
-        if self.apart.begins():
-            return
         schedules = not isinstance(one, torch.optim.Optimizer)
+        apart = self.apart.is_now() if schedules else self.apart.begins()
+        if apart:
+            return
         if not schedules:
             self.learn_optimized(one)
             self.optimizer_line = self.line()

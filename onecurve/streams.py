@@ -6,8 +6,7 @@ from itertools import pairwise
 from onecurve.findings import finding
 from onecurve.shares import ALIKE, same_rows, seeds_set_alike, sliced
 
-BATCHES = 3  # of an epoch, which has an order
-EPOCH = 3  # steps
+EPOCH = 3  # batches, or steps, at least: it has an order
 FEW = 6  # samples that may be equal by chance
 SHARED = 0.1  # of a stream
 OWN_ORDERS = "each rank draws an order of its own, of as many as one process"
@@ -131,7 +130,7 @@ def same_order_by_hand(seen):
         return
     passes = [event for event in seen.of("pass") if event["grad"]]
     length = period([event["rows"] for event in passes])
-    if length >= BATCHES:
+    if length >= EPOCH:
         told = [f"{length} batches come again"]
         yield finding("order", passes[0]["line"], told, level="LOOK", repair=ANEW)
 
