@@ -9,7 +9,8 @@ import time
 from pathlib import Path
 
 # What is not about GPUs must not see any; test_gpus.py alone gives them back.
-GPUS_GIVEN = {"CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES")}
+# Workers of xdist inherit what their parent has hidden already.
+os.environ.setdefault("GPUS_GIVEN", os.environ.get("CUDA_VISIBLE_DEVICES", "all"))
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 import psutil

@@ -16,22 +16,39 @@ import torch
 from conftest import (
     DISTRIBUTED,
     ENV,
-    GPUS_GIVEN,
     MOMENTUM,
     ROOT,
     assert_close,
+    assert_near,
     call,
     command,
     edited,
+    rows,
     run,
 )
-from tools.run.stages import BEYOND, CPU_PROCESSES, STAGES
+from cuda_rules import TEXTS, asked_of, words_of_the_kernel
+from tools.run.stages import (
+    BEYOND,
+    BY_NAME,
+    CPU_PROCESSES,
+    STAGES,
+    TRANSFORMER,
+    too_old,
+)
 
-SEEING = {**ENV, **GPUS_GIVEN}
-SEEING = {name: text for name, text in SEEING.items() if text is not None}
+SEEING = {**ENV, "CUDA_VISIBLE_DEVICES": os.environ["GPUS_GIVEN"]}
+if SEEING["CUDA_VISIBLE_DEVICES"] == "all":
+    SEEING.pop("CUDA_VISIBLE_DEVICES")
 ON_GPUS = [stage for stage in STAGES if stage != "01_cpu"]
 APART = 1e-10  # in float64, where the sums are made in other orders
 CASES = [((256, 101), 64), ((257, 101), 64)]  # images, batch: the last has one image
+CUT = [stage for stage in TRANSFORMER.values() if stage in CPU_PROCESSES]
+LETTERS = ["--steps", 5, "--every", 3]
+SHARED_BY_NCCL = (
+    2,
+    30,
+)  # the first NCCL tried that lets ranks share a GPU, if it is told
+SHARE = {"NCCL_MULTI_RANK_GPU_ENABLE": "1"}
 
 
 @functools.cache
@@ -44,10 +61,25 @@ def count_gpus():
     return int(call(words, env=SEEING).stdout or 0)
 
 
+def first(gpus):
+    """Return a text for CUDA_VISIBLE_DEVICES that makes the first GPUs visible."""
+    listed = SEEING.get("CUDA_VISIBLE_DEVICES", "0,1,2,3,4,5,6,7").split(",")
+    return ",".join(listed[:gpus])
+
+
 def needs(gpus):
     """Skip a test that takes more GPUs than there are."""
     if count_gpus() < gpus:
         pytest.skip(f"takes {gpus} GPU{'s' * (gpus > 1)}, here are {count_gpus()}")
+
+
+def needs_nccl_to_share():
+    """Skip a test in which NCCL's ranks share a GPU, where that is impossible."""
+    needs(1)
+    asked = "import torch; print(*torch.cuda.nccl.version())"
+    version = call([sys.executable, "-c", asked], env=SEEING).stdout.split()
+    if tuple(map(int, version)) < SHARED_BY_NCCL:
+        pytest.skip(f"takes NCCL 2.30, here is {'.'.join(version)}")
 
 
 def train(stage, out, gpus, *flags, processes=None, dtype="float64", path=None):
@@ -56,8 +88,7 @@ def train(stage, out, gpus, *flags, processes=None, dtype="float64", path=None):
     ranks = (processes or gpus or 2) if stage in CPU_PROCESSES else 1
     by = "tests/gpus/measured.py", out, dtype
     words = command(stage, "--out", out, *flags, processes=ranks, path=path, by=by)
-    listed = SEEING.get("CUDA_VISIBLE_DEVICES", "0,1,2,3,4,5,6,7").split(",")
-    env = {**SEEING, "CUDA_VISIBLE_DEVICES": ",".join(listed[:gpus])}
+    env = {**SEEING, **SHARE, "CUDA_VISIBLE_DEVICES": first(gpus)}
     result = call(words, env=env)
     assert (result.returncode, result.stderr) == (0, "")
     return [json.loads((out / f"used{rank}").read_text()) for rank in range(ranks)]
@@ -100,6 +131,48 @@ def test_a_stage_beyond_on_gpus(trained, data, tmp_path, stage):
     assert_close(tmp_path, trained("01_cpu", (256, 101), float64=True), APART)
 
 
+@pytest.mark.parametrize("stage", [*DISTRIBUTED, *BEYOND.values()])
+def test_ranks_share_a_gpu_by_nccl(trained, data, tmp_path, stage):
+    needs_nccl_to_share()
+    ranks = CPU_PROCESSES[stage]
+    flags = "--data", data((256, 101)), "--epochs", 2
+    assert train(stage, tmp_path, 1, *flags, processes=ranks) == [[0]] * ranks
+    assert_close(tmp_path, trained("01_cpu", (256, 101), float64=True), APART)
+
+
+@pytest.fixture
+def hold_letters(tmp_path):
+    """A function that holds a stage of the second curve on GPUs to one on the CPU."""
+
+    def held(stage, gpus, ranks):
+        wrong = too_old(torch.__version__, [stage])
+        if wrong:
+            pytest.skip(wrong)
+        # The scripts have their own float64: what is drawn is drawn in float32.
+        used = train(stage, tmp_path, gpus, *LETTERS, processes=ranks, dtype="float32")
+        assert used == [[rank % gpus] for rank in range(ranks)]
+        result = run(BY_NAME[stage].curve, *LETTERS, "--out", tmp_path / "cpu")
+        assert result.returncode == 0, result.stderr
+        ours, theirs = rows(tmp_path), rows(tmp_path / "cpu")
+        assert len(ours) == 2
+        assert_near(ours, theirs, APART)
+
+    return held
+
+
+@pytest.mark.parametrize("stage", TRANSFORMER.values())
+def test_the_second_curve_on_gpus(hold_letters, stage):
+    ranks = CPU_PROCESSES.get(stage, 1)
+    needs(ranks)
+    hold_letters(stage, ranks, ranks)
+
+
+@pytest.mark.parametrize("stage", CUT)
+def test_ranks_of_the_second_curve_share_a_gpu_by_nccl(hold_letters, stage):
+    needs_nccl_to_share()
+    hold_letters(stage, 1, CPU_PROCESSES[stage])
+
+
 @pytest.mark.parametrize("stage", ["11_resume", "12_sharded_checkpoint"])
 def test_a_run_goes_from_the_cpu_to_gpus_and_back(data, tmp_path, stage):
     """With a GPU for each of two ranks, streams and what is saved are really CUDA's."""
@@ -121,6 +194,7 @@ def test_make_on_gpus(tmp_path):
     needs(1)
     options = {"env": SEEING, "timeout": 600}
     words = ["DATA=data/sample", f"OUT={tmp_path / 'runs'}"]
+    words += ["VENV=none", f"PYTHON={sys.executable}"]  # with which the tests run
     for target in [["doctor"], ["all"], ["bench", "QUICK=1"], ["trace"]]:
         result = call(["make", *target, *words], **options)
         assert (result.returncode, result.stderr) == (0, ""), target
@@ -136,6 +210,25 @@ def test_the_notebooks_on_gpus(tmp_path):
     result = call(words, env=env, timeout=600)
     assert result.returncode == 0, result.stderr
     assert len(list(tmp_path.iterdir())) == len(STAGES)
+
+
+def test_gpus_say_what_the_fake_ones_say(tmp_path):
+    needs(1)
+    gpus = min(count_gpus(), 2)
+    env = {**SEEING, "CUDA_VISIBLE_DEVICES": first(gpus), "PYTHONPATH": str(ROOT)}
+    words = [sys.executable, "tests/cuda_rules.py", tmp_path / "found.json"]
+    result = call(words, env=env)
+    assert result.returncode == 0, result.stderr
+    found = json.loads((tmp_path / "found.json").read_text())
+    rules = asked_of(gpus)
+    assert len(rules) > 40
+    wrong = {}
+    for expression, expected in rules:
+        if expected not in found[expression]:
+            wrong[expression] = found[expression]
+    assert wrong == {}
+    for expression in TEXTS:
+        assert found[expression] == words_of_the_kernel(expression)
 
 
 def test_the_tests_of_the_cpu_see_no_gpus():

@@ -11,8 +11,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 # Before this version FSDP over gloo fails, or adds up gradients in silence.
 FSDP = (2, 9)
-# Nobody has tried these with an older one.
-TRIED = (2, 15)
+TRIED = (2, 11)  # nobody has tried stage 15 with an older one
+SCHEDULES = (2, 15)  # hands `loss_kwargs` to the loss; 2.11 does not
 SAVED = 2**20  # bytes that a stage saves in OUT, rounded up
 # It warns of stage 10, which gathers weights along one dimension after the other.
 REDISTRIBUTE = "torch.distributed.tensor._redistribute"
@@ -79,7 +79,12 @@ TABLE = [
     # Ranks share four heads, the blocks, 32 letters, four experts.
     Stage("15_sequence_parallel", "14_data_parallel", 2, TRIED, parts=4, together=None),
     Stage(
-        "16_pipeline_1f1b", "14_data_parallel", 2, TRIED, parts="blocks", together=None
+        "16_pipeline_1f1b",
+        "14_data_parallel",
+        2,
+        SCHEDULES,
+        parts="blocks",
+        together=None,
     ),
     Stage("17_context_parallel", "14_data_parallel", 2, parts=32, together=None),
     Stage("18_moe", "13_gpt", has_own_curve=True),

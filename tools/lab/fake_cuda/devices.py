@@ -72,7 +72,8 @@ class Event(Done):
             why = "Both events must be created with argument 'enable_timing=True'."
             raise ValueError(why)
         if max(self.done, end.done) > STATE.now:
-            raise RuntimeError("CUDA error: device not ready")
+            why = "Both events must be completed before calculating elapsed time."
+            raise ValueError(why)
         return end.done - self.done
 
 
@@ -84,9 +85,20 @@ class Stream(Done):
 
     def __init__(self, device=None, **_):
         device_name(device)  # raises where there is no such one
+        self.has_work = False
+
+    def __enter__(self):
+        return with_work(self)
 
     def synchronize(self):
-        STATE.wait(STATE.free)
+        if self.has_work:
+            STATE.wait(STATE.free)
+
+    def wait_for_work(self, *_):
+        """Do nothing until others are done: it is done no earlier than they."""
+        self.has_work = True
+
+    wait_event = wait_stream = wait_for_work
 
     def is_capturing(self):
         return False
@@ -117,7 +129,9 @@ class Generator(torch.Generator):
         return super().__new__(cls)
 
     def __init__(self, device="cpu"):
-        self.place = torch.device(device_name(device))
+        self.place = torch.device(device)  # CUDA looks for it when it is used
+        if self.place.type == "cuda" and self.place.index is None:
+            self.place = torch.device(device_name())
 
     @property
     def device(self):
@@ -136,6 +150,13 @@ def device_name(device=None):
     if name.startswith("cuda:") and int(name[5:]) >= STATE.count:
         raise RuntimeError("CUDA error: invalid device ordinal")
     return name
+
+
+def with_work(stream=None):
+    """Return a stream, else a new one, that is or was the current one."""
+    stream = stream or Stream()
+    stream.has_work = True
+    return stream
 
 
 def set_device(device):
@@ -171,10 +192,10 @@ NAMES = {  # in torch.cuda, torch.accelerator or both: what is there instead
     "is_available": lambda: True,
     "device_count": lambda: STATE.count,
     "synchronize": synchronize,
-    "current_stream": Stream,
-    "default_stream": Stream,
-    "set_stream": lambda stream: None,
-    "stream": lambda stream: stream,
+    "current_stream": lambda device=None: with_work(),
+    "default_stream": lambda device=None: with_work(),
+    "set_stream": with_work,
+    "stream": with_work,
     "Stream": Stream,
     "Event": Event,
     "device": current_device,

@@ -23,6 +23,9 @@ MATMULS = {"aten::mm", "aten::addmm"}
 READS = {"aten::_local_scalar_dense", "aten::equal"}  # the CPU waits for the GPU
 MODES = "/torch/|/fake_cuda/|/onecurve/exact.py"  # between the script and PyTorch
 GENERATOR = "Expected a '{}' device type for generator but found '{}'"
+INDICES = (
+    "indices should be either on cpu or on the same device as the indexed tensor ({})"
+)
 SAME = "Expected all tensors to be on the same device, but"
 
 
@@ -86,6 +89,8 @@ def check_devices(func, given):
         if place is None or (place == "cpu" and may_mix):
             continue
         expected = expected or place
+        if place != expected and indexing and name == "indices":
+            raise RuntimeError(INDICES.format(expected))
         if place != expected:
             raise RuntimeError(f"{SAME} {told(func, name, place, expected)}")
 
