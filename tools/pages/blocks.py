@@ -12,7 +12,7 @@ import sys
 import textwrap
 from itertools import pairwise
 
-from tools.bench import planned
+from tools.bench import one_gpu, planned
 from tools.bench.tables import measured_on, published, steps, table
 from tools.lab.exercise import PARTS, along_the_path
 from tools.pages import outcomes, public, upstream, variants
@@ -96,6 +96,12 @@ def formula(name):
     return table("l" + "r" * (len(headings) - 1), headings, rows)
 
 
+def measured_on_a_gpu(name):
+    """Return a table of `tools.bench.one_gpu`, as Markdown."""
+    headings, *rows = one_gpu.TABLES[name]()
+    return table("r" * len(headings), headings, rows)
+
+
 def rates():
     """Return how much of its cases the judge names, a table of tests/judge/rates.py."""
     words = [sys.executable, ROOT / "tests/judge/rates.py"]
@@ -121,6 +127,7 @@ def exercises():
 BLOCKS = {
     "bench": bench,
     "formula": formula,
+    "one_gpu": measured_on_a_gpu,
     "stages": stages,
     "beyond": lambda: stages(BEYOND),
     "transformer": lambda: stages(TRANSFORMER),
