@@ -37,14 +37,14 @@ def test_a_failure_gives_exit_status_1(monkeypatch, capsys, tmp_path):
     path = root / "MNIST/raw/t10k-labels-idx1-ubyte"
     path.write_bytes(path.read_bytes()[:-1])
     monkeypatch.setattr(data, "SAMPLE", root)
-    monkeypatch.setattr(torch, "__version__", "2.8.0+cpu")
+    monkeypatch.setattr(torch, "__version__", "2.3.0+cpu")
     with pytest.raises(SystemExit, match="a stage could not run here"):
         doctor.main("Eve")
     lines = capsys.readouterr().out.splitlines()
-    assert "PyTorch 2.8.0+cpu is too old for 07_fsdp, " in lines[0]
+    assert "PyTorch 2.3.0+cpu is too old for 01_cpu, " in lines[0]
     assert lines[2].startswith("processes  FAILURE  DistError: broken: try ")
     assert f"{path} is damaged: " in lines[3]
-    assert lines[4].startswith("Eve: not ready: PyTorch 2.8.0, processes, mnist | ")
+    assert lines[4].startswith("Eve: not ready: PyTorch 2.3.0, processes, mnist | ")
 
 
 def test_a_warning_is_no_failure(monkeypatch, capsys):
@@ -55,6 +55,14 @@ def test_a_warning_is_no_failure(monkeypatch, capsys):
         monkeypatch.setattr(doctor, check, gpus)
     doctor.main("Ada")
     assert "\nAda: ready | " in capsys.readouterr().out
+
+
+def test_a_pytorch_too_old_for_later_stages_is_a_warning(monkeypatch):
+    monkeypatch.setattr(torch, "__version__", "2.11.0+cu130")
+    verdict, text = doctor.packages()
+    assert verdict == "WARNING"
+    assert text.startswith("PyTorch 2.11.0+cu130 is too old for 16_pipeline_1f1b: ")
+    assert text.endswith("; the others run")
 
 
 def test_what_is_damaged_or_slow_is_no_ok(monkeypatch, tmp_path):

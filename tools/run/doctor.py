@@ -15,7 +15,7 @@ from importlib import metadata
 from tools.run import data
 from tools.run.active import is_there
 from tools.run.gpus import count_cpus, count_gpus
-from tools.run.stages import ROOT, end_at_a_closed_pipe, too_old
+from tools.run.stages import ROOT, STAGES, end_at_a_closed_pipe, too_old
 from tools.run.supervise import running
 
 OK = "OK"
@@ -30,9 +30,12 @@ def packages():
     import torch
     import torchvision
 
-    old = too_old(torch.__version__)
+    old = too_old(torch.__version__, STAGES)
     if old:
         return FAILURE, f"{old}; {AGAIN}"
+    old = too_old(torch.__version__)
+    if old:
+        return WARNING, f"{old}; the others run"
     return OK, f"torch {torch.__version__}, torchvision {torchvision.__version__}"
 
 
