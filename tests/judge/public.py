@@ -72,7 +72,8 @@ def try_version(name, case, version, args):
         whole = statements(lines, script.parent)
         status = start(script, case, args.torchrun, out)
     if not args.torchrun:
-        keep(name, version["name"], out.read_text(), whole)
+        report = out.read_text().replace(f"{folder}/", "")
+        keep(name, version["name"], report, whole)
     print(f"\n{name}, {version['name']}: exit status {status}, {out}")
     for key in ("mistake", "cause", "accept", "not_ok"):
         if key in version:
