@@ -3,7 +3,7 @@
 #
 # This notebook runs the whole tutorial on a machine with a GPU, such as Colab or Kaggle. There, choose
 # a GPU as the accelerator first: Colab has one, Kaggle two. There is nothing to fill in. The last cell prints a report. Please paste it into an issue, with the form *It ran on
-# GPUs*: nobody has run this on a GPU so far. The notebook also runs on CPUs.
+# GPUs*: nobody has run this notebook on a GPU so far. The notebook also runs on CPUs.
 #
 # It uses the PyTorch that is there, and installs no other.
 
