@@ -64,7 +64,7 @@ def compare_steps(several, alone, exchanged):
         except Uncounted as why:
             unknown = str(why)
         except Unclear as why:
-            return right, by_counts_of_all(ranks) if exchanged else None, str(why)
+            return right, by_losses(ranks, others, exchanged), str(why)
         if found:
             return right, found, None
         right += 1
@@ -210,15 +210,48 @@ def by_counts(ranks, others, weights):
     return finding("gradient", line, details, repair=MEANS, ranks=len(ranks))
 
 
-def by_counts_of_all(ranks):
-    """Judge the mean of what several ranks computed by what their losses are means of.
+def by_losses(ranks, others, exchanged):
+    """Judge a step by what its losses are means of, whatever its gradients are.
 
-    Whatever one process would compute: None where that is not known.
+    None where that is not known, or right.
     """
-    try:
-        return by_counts(ranks, ranks, torch.full((len(ranks),), 1 / len(ranks)))
-    except Unclear:
+    found = None
+    if exchanged:
+        try:
+            found = by_counts(ranks, ranks, torch.full((len(ranks),), 1 / len(ranks)))
+        except Unclear:
+            found = None
+    return found or by_share(ranks, others, exchanged)
+
+
+def by_share(ranks, others, exchanged):
+    """Judge what a number counts in the ranks' losses, beside one process's."""
+    count = len(ranks)
+    several = share_of_number(ranks)
+    alone = {share_of_number([other]) for other in others}
+    if several is None or None in alone or len(alone) > 1:
         return None
+    factor = several / alone.pop()
+    for how, wrong in ("divided", 1 / count), ("multiplied", count):
+        if abs(factor / wrong - 1) < 1e-6:
+            line = ranks[0]["line"]
+            if exchanged:
+                told = [rounding.told(factor, count)]
+                return finding("gradient", line, told, ranks=count)
+            return finding("share", line, how=how, ranks=count)
+    return None
+
+
+def share_of_number(steps):
+    """Return what a number counts in the mean of ranks' losses, in place of one N-th.
+
+    N are the numbers of all ranks and passes. 1 is right; None is not known.
+    """
+    divisors = {divisor_of(step) for step in steps}
+    numbers = sum(sum(step["counts"]) for step in steps)
+    if None in divisors or len(divisors) > 1:
+        return None
+    return numbers / len(steps) / divisors.pop()
 
 
 def divisor_of(step):
