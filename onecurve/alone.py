@@ -18,6 +18,7 @@ from onecurve.gradients import read_steps
 CLOSE = {torch.float64: 1e-5}  # of weights; right scripts are 1e-9 apart
 ROUGH = 2e-3  # in shorter types
 OTHER = "rank {rank} alone has another loss: {alone:.6f} in place of {ours:.6f}"
+ADDED = "right where the ranks' gradients are added up; DDP and FSDP average them"
 MEANS = "divide each rank's sum by the count of all ranks, over their number"
 
 
@@ -235,10 +236,11 @@ def by_share(ranks, others, exchanged):
     for how, wrong in ("divided", 1 / count), ("multiplied", count):
         if abs(factor / wrong - 1) < 1e-6:
             line = ranks[0]["line"]
+            told = [f"each rank's loss is {how} by {count}, and one process's is not"]
             if exchanged:
-                told = [rounding.told(factor, count)]
                 return finding("gradient", line, told, ranks=count)
-            return finding("share", line, how=how, ranks=count)
+            hint = {"level": "LOOK", "repair": ADDED}
+            return finding("gradient", line, told, **hint, ranks=count)
     return None
 
 
@@ -247,11 +249,11 @@ def share_of_number(steps):
 
     N are the numbers of all ranks and passes. 1 is right; None is not known.
     """
-    divisors = {divisor_of(step) for step in steps}
-    numbers = sum(sum(step["counts"]) for step in steps)
-    if None in divisors or len(divisors) > 1:
+    divisors = [divisor_of(step) for step in steps]
+    if None in divisors or not is_about(torch.tensor(divisors) / divisors[0], 1):
         return None
-    return numbers / len(steps) / divisors.pop()
+    numbers = sum(sum(step["counts"]) for step in steps)
+    return numbers / len(steps) / round(divisors[0])
 
 
 def divisor_of(step):
