@@ -44,11 +44,10 @@ APART = 1e-10  # in float64, where the sums are made in other orders
 CASES = [((256, 101), 64), ((257, 101), 64)]  # images, batch: the last has one image
 CUT = [stage for stage in TRANSFORMER.values() if stage in CPU_PROCESSES]
 LETTERS = ["--steps", 5, "--every", 3]
-SHARED_BY_NCCL = (
-    2,
-    30,
-)  # the first NCCL tried that lets ranks share a GPU, if it is told
+SHARED_BY_NCCL = 2, 30  # lets ranks share a GPU, if told so; 2.28 does not
 SHARE = {"NCCL_MULTI_RANK_GPU_ENABLE": "1"}
+# PyTorch's: what it takes for a rank's device, and that a thread begins to use one.
+QUIET = {"PYTHONWARNINGS": "ignore:barrier(),ignore:Attempting to run cuBLAS"}
 
 
 @functools.cache
@@ -88,7 +87,7 @@ def train(stage, out, gpus, *flags, processes=None, dtype="float64", path=None):
     ranks = (processes or gpus or 2) if stage in CPU_PROCESSES else 1
     by = "tests/gpus/measured.py", out, dtype
     words = command(stage, "--out", out, *flags, processes=ranks, path=path, by=by)
-    env = {**SEEING, **SHARE, "CUDA_VISIBLE_DEVICES": first(gpus)}
+    env = {**SEEING, **SHARE, **QUIET, "CUDA_VISIBLE_DEVICES": first(gpus)}
     result = call(words, env=env)
     assert (result.returncode, result.stderr) == (0, "")
     return [json.loads((out / f"used{rank}").read_text()) for rank in range(ranks)]
