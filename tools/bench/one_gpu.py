@@ -100,7 +100,7 @@ def step_rows():
     """Return the rows of a table of steps on a CPU and on the GPU, headings first."""
     on_cpu = by_case(published())
     on_gpu = by_case(measured())
-    rows = [["hidden", "batch", "one CPU, ms", "the GPU, ms"]]
+    rows = [["hidden", "batch", "one CPU core, ms", "with the GPU, ms"]]
     for size in SIZES:
         times = [median(found[size][1]["step"]) for found in (on_cpu, on_gpu)]
         rows.append([*size, *[f"{1000 * seconds:.2f}" for seconds in times]])
