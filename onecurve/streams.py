@@ -187,7 +187,9 @@ def drawn_alike(seen):
     draws = [draws_of(events) for events in seen.events]
     found = defaultdict(set)  # line -> passes for which it draws alike
     times = defaultdict(set)  # and for which it draws
-    for place in set.intersection(*map(set, draws)):
+    for place in draws[0]:  # in this order, so that the first line is told
+        if not all(place in one for one in draws):
+            continue
         each = [one[place] for one in draws]
         rows = [one["rows"] for one in each]
         if any(one == rows[0] for one in rows[1:]):
