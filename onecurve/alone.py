@@ -18,7 +18,6 @@ from onecurve.gradients import read_steps
 CLOSE = {torch.float64: 1e-5}  # of weights; right scripts are 1e-9 apart
 ROUGH = 2e-3  # in shorter types
 OTHER = "rank {rank} alone has another loss: {alone:.6f} in place of {ours:.6f}"
-ADDED = "right where the ranks' gradients are added up; DDP and FSDP average them"
 MEANS = "divide each rank's sum by the count of all ranks, over their number"
 
 
@@ -65,7 +64,7 @@ def compare_steps(several, alone, exchanged):
         except Uncounted as why:
             unknown = str(why)
         except Unclear as why:
-            return right, by_losses(ranks, others, exchanged), str(why)
+            return right, by_counts_of_all(ranks) if exchanged else None, str(why)
         if found:
             return right, found, None
         right += 1
@@ -211,49 +210,15 @@ def by_counts(ranks, others, weights):
     return finding("gradient", line, details, repair=MEANS, ranks=len(ranks))
 
 
-def by_losses(ranks, others, exchanged):
-    """Judge a step by what its losses are means of, whatever its gradients are.
+def by_counts_of_all(ranks):
+    """Judge the mean of what several ranks computed by what their losses are means of.
 
-    None where that is not known, or right.
+    Whatever one process would compute: None where that is not known.
     """
-    found = None
-    if exchanged:
-        try:
-            found = by_counts(ranks, ranks, torch.full((len(ranks),), 1 / len(ranks)))
-        except Unclear:
-            found = None
-    return found or by_share(ranks, others, exchanged)
-
-
-def by_share(ranks, others, exchanged):
-    """Judge what a number counts in the ranks' losses, beside one process's."""
-    count = len(ranks)
-    several = share_of_number(ranks)
-    alone = {share_of_number([other]) for other in others}
-    if several is None or None in alone or len(alone) > 1:
+    try:
+        return by_counts(ranks, ranks, torch.full((len(ranks),), 1 / len(ranks)))
+    except Unclear:
         return None
-    factor = several / alone.pop()
-    for how, wrong in ("divided", 1 / count), ("multiplied", count):
-        if abs(factor / wrong - 1) < 1e-6:
-            line = ranks[0]["line"]
-            told = [f"each rank's loss is {how} by {count}, and one process's is not"]
-            if exchanged:
-                return finding("gradient", line, told, ranks=count)
-            hint = {"level": "LOOK", "repair": ADDED}
-            return finding("gradient", line, told, **hint, ranks=count)
-    return None
-
-
-def share_of_number(steps):
-    """Return what a number counts in the mean of ranks' losses, in place of one N-th.
-
-    N are the numbers of all ranks and passes. 1 is right; None is not known.
-    """
-    divisors = [divisor_of(step) for step in steps]
-    if None in divisors or not is_about(torch.tensor(divisors) / divisors[0], 1):
-        return None
-    numbers = sum(sum(step["counts"]) for step in steps)
-    return numbers / len(steps) / round(divisors[0])
 
 
 def divisor_of(step):

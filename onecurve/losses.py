@@ -15,7 +15,6 @@ class Losses:
 
     def __init__(self):
         self.sums = []  # since the latest step
-        self.counts = []  # how many numbers each of them is the sum of
         self.in_one = False
 
     def install(self):
@@ -33,16 +32,10 @@ class Losses:
             self.in_one = not outermost
         if outermost and torch.is_grad_enabled() and loss.dim() == 0:
             given = signature(original).bind(input, target, *args, **options).arguments
-            count = count_of(target, given)
             is_sum = given.get("reduction") == "sum"
-            self.sums.append(loss.detach().item() * (1 if is_sum else count))
-            self.counts.append(count)
+            count = 1 if is_sum else count_of(target, given)
+            self.sums.append(loss.detach().item() * count)
         return loss
-
-    def step_ends(self):
-        """After a step: begin anew."""
-        self.sums = []
-        self.counts = []
 
 
 def count_of(target, given):

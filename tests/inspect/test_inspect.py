@@ -283,36 +283,6 @@ def test_a_process_with_other_weights_than_the_ranks_is_not_compared():
         alone.judge([unmade] * 2, [other] * 2)
 
 
-SHARES = [  # of two ranks: how many numbers each loss has, by what it is divided; how
-    ([8, 8], [8, 8], None),
-    ([5, 3], [4, 4], None),  # by the mean of the ranks' counts
-    ([8, 8], [16, 16], "divided"),
-    ([8, 8], [4, 4], "multiplied"),
-    ([8, 8], [12, 12], None),  # for a reason of its own
-    ([5, 3], [5, 3], None),  # not known: a number counts differently on each rank
-]
-
-
-@pytest.mark.parametrize(("counts", "divisors", "how"), SHARES)
-def test_a_loss_is_divided_by_the_number_of_ranks(counts, divisors, how):
-    """Where nothing else can be compared; one process divides by what there is."""
-    several = []
-    for count, divisor in zip(counts, divisors, strict=True):
-        losses = {"sums": [6.0], "losses": [6.0 / divisor], "counts": [count]}
-        several.append({**losses, "line": "train.py:7"})
-    one = [
-        {"sums": [9.0], "losses": [9.0 / count], "counts": [count]} for count in counts
-    ]
-    found = alone.by_share(several, one, exchanged=False)
-    known = alone.by_share(several, one, exchanged=True)
-    if not how:
-        assert found is known is None
-        return
-    assert (found.level, known.level) == ("LOOK", "ERROR")
-    told = f"each rank's loss is {how} by 2, and one process's is not"
-    assert found.details == known.details == [told]
-
-
 @pytest.mark.parametrize(
     ("woven", "orders", "whole"),
     [
