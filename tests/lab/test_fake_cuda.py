@@ -2,8 +2,7 @@
 
 The rules: https://docs.pytorch.org/docs/stable/notes/cuda.html, and the kernels of the
 installed PyTorch, whose checks of devices work without a GPU; a real GPU is asked the
-same (tests/gpus). tests/stages/test_devices
-has what NCCL refuses.
+same (tests/gpus). tests/stages/test_devices has what NCCL refuses.
 """
 
 import importlib.util

@@ -37,6 +37,17 @@ def chosen_gpus():
     return visible, [torch.cuda.get_device_name(int(number)) for number in numbers]
 
 
+def about(names):
+    """Return what a benchmark says of this machine, given the names of its GPUs."""
+    return {
+        "processor": platform.processor() or platform.machine(),
+        "cpus": gpus.count_cpus(),
+        "gpus": names,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+    }
+
+
 def measure(counts, batches, rounds, visible=""):
     """Return the cases of all counts of processes; `batches` is {hidden: sizes}.
 
@@ -61,19 +72,13 @@ def main():
     if os.environ.get("NPROC"):
         refuse("make bench measures 1, 2, 4 and more processes: leave NPROC out")
     visible, names = chosen_gpus()
-    about = {
-        "processor": platform.processor() or platform.machine(),
-        "cpus": gpus.count_cpus(),
-        "gpus": names,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-    }
-    most = len(names) or about["cpus"]
+    machine = about(names)
+    most = len(names) or machine["cpus"]
     counts = [2**exponent for exponent in range(most.bit_length())]
     batches, rounds = (QUICK_BATCHES, 1) if os.environ.get("QUICK") else (BATCHES, 4)
-    result = {"machine": about, "scaling": measure(counts, batches, rounds, visible)}
+    result = {"machine": machine, "scaling": measure(counts, batches, rounds, visible)}
     (out / "bench.json").write_text(json.dumps(result, indent=1))
-    print(f"\n{tables.measured_on(about)}\n\n{tables.aligned(tables.steps(result))}")
+    print(f"\n{tables.measured_on(machine)}\n\n{tables.aligned(tables.steps(result))}")
     print(f"\nwritten: {shown(out / 'bench.json')}")
 
 

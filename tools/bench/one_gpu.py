@@ -8,21 +8,18 @@ pages show a copy, tools/bench/one_gpu.json.
 
 import json
 import os
-import platform
 import time
-from statistics import median
 
 import torch
 from torch import nn
 
-from tools.bench.benchmark import BATCHES, measure
-from tools.bench.scaling import FLOPS, SEVEN
-from tools.bench.tables import by_case, published
+from tools.bench.benchmark import BATCHES, about, measure
+from tools.bench.benchmark_rank import timed
+from tools.bench.scaling import SEVEN
 from tools.run.data import shown
-from tools.run.gpus import count_cpus, count_gpus
+from tools.run.gpus import choose_gpus, count_gpus
 from tools.run.stages import ROOT, load, make_folder, refuse
 
-SIZES = [(128, 64), (128, 4096), (2048, 64), (2048, 1024), (2048, 4096), (4096, 1024)]
 STEPS = 10  # that are kept of twice as many
 BLOCKS = [(4, 1), (8, 2)]  # blocks of the transformer, sequences
 HEADS = 32
@@ -51,16 +48,6 @@ def queue(width, batch):
     return {**case, "asked": asked[STEPS:], "done": done[STEPS:]}
 
 
-def timed(function, calls):
-    """Return the ms that a call takes, of so many."""
-    torch.cuda.synchronize()
-    start = time.perf_counter()
-    for _ in range(calls):
-        function()
-    torch.cuda.synchronize()
-    return 1000 * (time.perf_counter() - start) / calls
-
-
 def blocks(count, sequences):
     """Return what blocks of a transformer keep and take, in bfloat16, a dict.
 
@@ -85,53 +72,10 @@ def blocks(count, sequences):
         y.backward(outer)
 
     timed(both_passes, 5)
-    samples = [timed(both_passes, 20) for _ in range(3)]
+    samples = [1000 * timed(both_passes, 20) for _ in range(3)]
     weights = sum(weight.numel() for weight in model.parameters())
     case = {"blocks": count, "sequences": sequences, "weights": weights}
     return {**case, **held, "ms": samples}
-
-
-def measured():
-    """Return what the pages show."""
-    return json.loads((ROOT / "tools/bench/one_gpu.json").read_text())
-
-
-def step_rows():
-    """Return the rows of a table of steps on a CPU and on the GPU, headings first."""
-    on_cpu = by_case(published())
-    on_gpu = by_case(measured())
-    rows = [["hidden", "batch", "one CPU core, ms", "with the GPU, ms"]]
-    for size in SIZES:
-        times = [median(found[size][1]["step"]) for found in (on_cpu, on_gpu)]
-        rows.append([*size, *[f"{1000 * seconds:.2f}" for seconds in times]])
-    return rows
-
-
-def queue_rows():
-    """Return the rows of a table of when a step is asked for, and done."""
-    rows = [["hidden", "batch", "Python has asked, ms", "the GPU is done, ms"]]
-    for case in measured()["queue"]:
-        times = [f"{median(case[name]):.2f}" for name in ("asked", "done")]
-        rows.append([case["hidden"], case["batch"], *times])
-    return rows
-
-
-def block_rows():
-    """Return the rows of a table of blocks beside the formulas, headings first."""
-    rows = [["blocks", "sequences", "kept, GB", "by formula, GB", "both passes, ms"]]
-    rows[0].append("of the peak")
-    for case in measured()["blocks"]:
-        tokens = case["sequences"] * SEVEN.length
-        by_formula = 16 * 2 * tokens * SEVEN.width * case["blocks"]
-        seconds = median(case["ms"]) / 1000
-        share = 6 * case["weights"] * tokens / seconds / FLOPS
-        sizes = [f"{size / 1e9:.2f}" for size in (case["kept"], by_formula)]
-        times = f"{1000 * seconds:.1f}", f"{share:.0%}"
-        rows.append([case["blocks"], case["sequences"], *sizes, *times])
-    return rows
-
-
-TABLES = {"steps": step_rows, "queue": queue_rows, "blocks": block_rows}
 
 
 def main():
@@ -139,13 +83,9 @@ def main():
     if not count_gpus():
         refuse("there is no GPU to measure: 'make doctor' says why")
     out = make_folder()
-    about = {
-        "cpus": count_cpus(),
-        "gpus": [torch.cuda.get_device_name()],
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-    }
-    result = {"machine": about, "scaling": measure([1], BATCHES, 4, "0")}
+    (visible,) = choose_gpus("0")  # the first that this process sees
+    result = {"machine": about([torch.cuda.get_device_name()])}
+    result["scaling"] = measure([1], BATCHES, 4, visible)
     result["queue"] = [queue(128, 64), queue(2048, 1024)]
     result["blocks"] = [blocks(*sizes) for sizes in BLOCKS]
     (out / "one_gpu.json").write_text(json.dumps(result, indent=1))

@@ -92,12 +92,17 @@ def sent(model, cut, ranks, tokens, size=2):
     }[cut]
 
 
+def kept(model, tokens, size=2):
+    """Return the bytes of activations that a block keeps for so many tokens."""
+    return 16 * size * tokens * model.width
+
+
 def saved(model, tokens, size=2, checkpointing=False):
     """Return the bytes of activations that a rank keeps for so many tokens of its own.
 
     With `checkpointing`, a block keeps its input alone; one computes again at a time.
     """
-    block = 16 * size * tokens * model.width
+    block = kept(model, tokens, size)
     blocks = model.blocks * block
     if checkpointing:
         blocks = model.blocks * block / 16 + block

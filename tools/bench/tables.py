@@ -4,7 +4,11 @@ import json
 from collections import defaultdict
 from statistics import median
 
+from tools.bench.scaling import FLOPS, SEVEN, kept
 from tools.run.stages import ROOT
+
+# Of the benchmark, beside those of a GPU: width, batch.
+SIZES = [(128, 64), (128, 4096), (2048, 64), (2048, 1024), (2048, 4096), (4096, 1024)]
 
 
 def published():
@@ -66,6 +70,49 @@ def steps(result):
                 shares.append(f"{communication(samples):.0%}")
             rows.append([hidden, batch, processes, spread, *shares])
     return rows
+
+
+def of_one_gpu():
+    """Return what `one_gpu` has measured, a copy of a runs/one_gpu.json."""
+    return json.loads((ROOT / "tools/bench/one_gpu.json").read_text())
+
+
+def step_rows():
+    """Return the rows of a table of steps on a CPU and on the GPU, headings first."""
+    on_cpu = by_case(published())
+    on_gpu = by_case(of_one_gpu())
+    rows = [["hidden", "batch", "one CPU core, ms", "with the GPU, ms"]]
+    for size in SIZES:
+        times = [median(found[size][1]["step"]) for found in (on_cpu, on_gpu)]
+        rows.append([*size, *[f"{1000 * seconds:.2f}" for seconds in times]])
+    return rows
+
+
+def queue_rows():
+    """Return the rows of a table of when a step is asked for, and done."""
+    rows = [["hidden", "batch", "Python has asked, ms", "the GPU is done, ms"]]
+    for case in of_one_gpu()["queue"]:
+        times = [f"{median(case[name]):.2f}" for name in ("asked", "done")]
+        rows.append([case["hidden"], case["batch"], *times])
+    return rows
+
+
+def block_rows():
+    """Return the rows of a table of blocks beside the formulas, headings first."""
+    rows = [["blocks", "sequences", "kept, GB", "by formula, GB", "both passes, ms"]]
+    rows[0].append("of the peak")
+    for case in of_one_gpu()["blocks"]:
+        tokens = case["sequences"] * SEVEN.length
+        by_formula = case["blocks"] * kept(SEVEN, tokens)
+        seconds = median(case["ms"]) / 1000
+        share = 6 * case["weights"] * tokens / seconds / FLOPS
+        sizes = [f"{size / 1e9:.2f}" for size in (case["kept"], by_formula)]
+        times = f"{1000 * seconds:.1f}", f"{share:.0%}"
+        rows.append([case["blocks"], case["sequences"], *sizes, *times])
+    return rows
+
+
+ON_A_GPU = {"steps": step_rows, "queue": queue_rows, "blocks": block_rows}
 
 
 def aligned(rows):

@@ -12,8 +12,8 @@ import sys
 import textwrap
 from itertools import pairwise
 
-from tools.bench import one_gpu, planned
-from tools.bench.tables import measured_on, published, steps, table
+from tools.bench import planned
+from tools.bench.tables import ON_A_GPU, measured_on, published, steps, table
 from tools.lab.exercise import PARTS, along_the_path
 from tools.pages import outcomes, public, upstream, variants
 from tools.pages.essence import PAIR, essence
@@ -97,8 +97,8 @@ def formula(name):
 
 
 def measured_on_a_gpu(name):
-    """Return a table of `tools.bench.one_gpu`, as Markdown."""
-    headings, *rows = one_gpu.TABLES[name]()
+    """Return a table of what `tools.bench.one_gpu` has measured, as Markdown."""
+    headings, *rows = ON_A_GPU[name]()
     return table("r" * len(headings), headings, rows)
 
 

@@ -89,10 +89,11 @@ def check_devices(func, given):
         if place is None or (place == "cpu" and may_mix):
             continue
         expected = expected or place
-        if place != expected and indexing and name == "indices":
+        if place == expected:
+            continue
+        if indexing and name == "indices":
             raise RuntimeError(INDICES.format(expected))
-        if place != expected:
-            raise RuntimeError(f"{SAME} {told(func, name, place, expected)}")
+        raise RuntimeError(f"{SAME} {told(func, name, place, expected)}")
 
 
 def told(func, name, place, expected):
