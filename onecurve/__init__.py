@@ -28,10 +28,11 @@ numbers    what one rank prints, and what the others would
 equal      what several ranks compute in each step, and keep
 kept       names of the files in which they do
 draws      the random numbers that they draw, put together for one process
-losses     what a loss is the sum of, or the mean
+losses     what a loss is the sum of, and the mean
 merged     what one computes of their batches, merged
 replay     what one computes that does again the work of one of them
 plain      one process without what splits a model
+divided    whether a loss goes by the number of ranks
 rounding   whether two tensors are equal but for rounding
 exact      float64, no dropout, fixed statistics: for `equal`
 exchange   whether what each rank computed alone was exchanged

@@ -2,7 +2,7 @@
 
 import math
 
-from onecurve.findings import LAST, finding, of_each_rank
+from onecurve.findings import LAST, PARTS, finding, of_each_rank
 
 
 def no_gradients(seen):
@@ -63,4 +63,14 @@ def clipped_alone(seen):
         norms = [clip["norm"] for clip in clips]
         if max(norms) - min(norms) > 1e-4 * max(norms):
             yield finding("clip", clips[0]["line"], of_each_rank(norms))
+            return
+
+
+def parts_scaled(seen):
+    """Parts of gradients that each rank scales by a factor of its own."""
+    for each in seen.together("parts_scaled"):
+        factors = [one["factor"] for one in each]
+        if max(factors) - min(factors) > 1e-2 * max(factors):
+            told = of_each_rank(f"its parts times {factor:.4g}" for factor in factors)
+            yield finding("clip", each[0]["line"], told, repair=PARTS)
             return

@@ -250,6 +250,7 @@ class Steps(Hooks):
             "since": {**self.since, "wrapped": self.wrapped_at},
             "losses": self.losses,
             "sums": self.parts.sums,
+            "means": self.parts.means,
             "short": self.short,
             "rates": [group["lr"] for group in optimizer.param_groups],
             "kept": self.own.step_begins(parameters.values()) or self.shards_left,
@@ -281,7 +282,7 @@ class Steps(Hooks):
         self.losses = []
         self.first_forwards = self.first_forwards or self.forwards
         self.forwards = 0
-        self.parts.sums = []
+        self.parts.begin()
         self.draws.step_ends()
         self.keep(f"generators{self.steps}.pt", generators())
         if self.steps >= STEPS and not self.goes_further():

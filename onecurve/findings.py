@@ -7,6 +7,7 @@ from pathlib import Path
 SHOWN = 3  # of names
 OTHER_SAMPLES = "it takes its samples without a DataLoader"
 LAST = "no_sync(), or set_requires_gradient_sync(False), but for the last backward()"
+PARTS = "clip_grad_norm_ of the parameters, whose norm is that of all ranks' parts"
 PATH = Path(__file__).parent / "findings.csv"
 
 # What follows from a mistake is none of its own; and what two rules find is one.

@@ -256,11 +256,19 @@ class Hooks(Optimizers):
 
     def backward(self, original, loss, *args, **options):
         """Around Tensor.backward."""
-        if not self.in_backward:
+        outermost = not self.in_backward
+        if outermost:
             self.backwards += 1
             value = loss.detach().item() if loss.numel() == 1 else None
             self.log.write("backward", line=self.line(), loss=value)
-        return super().backward(original, loss, *args, **options)
+        super().backward(original, loss, *args, **options)
+        if outermost:
+            self.sharded.gradients_came()
+
+    def step_begins(self, optimizer):
+        """Before the step of an optimizer."""
+        self.sharded.step_begins(self.parameters(optimizer).values(), self.line())
+        super().step_begins(optimizer)
 
     def collective_ends(self, name, given, result):
         """After a collective: dicts that it gathers may have the same keys."""

@@ -1,4 +1,4 @@
-"""What a loss is the sum of, or the mean: for `equal`."""
+"""What a loss is the sum of, and the mean: for `equal`."""
 
 from inspect import signature
 
@@ -11,11 +11,16 @@ LOSSES += ["binary_cross_entropy", "binary_cross_entropy_with_logits", "huber_lo
 
 
 class Losses:
-    """Keeps the sums of PyTorch's losses, over their samples or tokens."""
+    """Keeps the sums and means of PyTorch's losses, over their samples or tokens."""
 
     def __init__(self):
-        self.sums = []  # since the latest step
         self.in_one = False
+        self.begin()
+
+    def begin(self):
+        """Begin anew, after a step."""
+        self.sums = []
+        self.means = []
 
     def install(self):
         """Watch the functions."""
@@ -33,8 +38,10 @@ class Losses:
         if outermost and torch.is_grad_enabled() and loss.dim() == 0:
             given = signature(original).bind(input, target, *args, **options).arguments
             is_sum = given.get("reduction") == "sum"
-            count = 1 if is_sum else count_of(target, given)
-            self.sums.append(loss.detach().item() * count)
+            count = count_of(target, given)
+            value = loss.detach().item()
+            self.sums.append(value if is_sum else value * count)
+            self.means.append(value / max(count, 1) if is_sum else value)
         return loss
 
 

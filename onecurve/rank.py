@@ -31,7 +31,7 @@ def prepare(rank, task):
         own = folder / f"steps{rank}"
         own.mkdir()
         sources = sorted(folder.parent.glob("several/steps*"))
-        if kind == "several":
+        if kind in ("several", "wider"):
             recorder = equal.Steps(log, end, own, sources)
         elif kind in ("one", "woven"):
             recorder = merged.Merged(log, end, own, sources)
@@ -41,7 +41,7 @@ def prepare(rank, task):
             recorder = replay.Alone(log, end, own, [sources[number]])
         recorder.install()
         exact.install(recorder.draw, recorder.drawing, command.double)
-        if kind != "several" and not kind.startswith("split"):
+        if kind not in ("several", "wider") and not kind.startswith("split"):
             plain.install()
     numbers.Numbers(log).install()
     files.Files(folder / "files", log).install()

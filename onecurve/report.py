@@ -84,7 +84,7 @@ def fine(inspection):
     if learns and gradients.equal and "gradient" not in names:
         steps = counted(gradients.equal, "step")
         lines.append(f"the gradients of {steps} are those of one process")
-    if learns and gradients.alone and "gradient" not in names:
+    if learns and gradients.alone and not names & {"gradient", "divided"}:
         steps = counted(gradients.alone, "step")
         lines.append(f"the gradients of {steps} are {MADE_OF[gradients.of_whole]}")
     whole = [event for event in seen.of("weights") if event["weights"]]

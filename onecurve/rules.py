@@ -114,6 +114,7 @@ RULES = {
     computed.exchanges: EACH,
     computed.last_not_exchanged: EACH,
     computed.clipped_alone: EACH,
+    computed.parts_scaled: EACH,
     same_inputs: TAKERS,
     evaluation.evaluated_twice: TAKERS,
     evaluated_by_hand: TAKERS,

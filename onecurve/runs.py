@@ -20,6 +20,8 @@ PREPARE = "onecurve.rank:prepare"
 EXCHANGED = "onecurve.gradients:exchanged"
 COMPARE = "onecurve.gradients:compare"
 COMPARE_ALONE = "onecurve.alone:compare"
+POWER = "onecurve.divided:power_of"
+DIVIDED = "onecurve.divided:judge"
 IN_DOUBLE = "in float64"
 NOTHING = Seen([[]])  # of one rank
 
@@ -38,7 +40,7 @@ class Task(NamedTuple):
     """How a script is looked at; the same on all ranks."""
 
     command: Command  # with the number of ranks of this run
-    kind: str  # watch, several, one, whole, or alone or split and a rank
+    kind: str  # watch, several, wider, one, whole, or alone or split and a rank
     folder: Path  # where the ranks write what they see
     working: Path  # the folder in which the script runs
     scratch: str  # for temporary files
@@ -79,7 +81,9 @@ class Inspection:
 
 def run_kind(command, kind, folder):
     """Run the script once; return what ranks.run does, and a Seen."""
-    if kind not in ("watch", "several", "whole"):
+    if kind == "wider":
+        command = command._replace(ranks=command.ranks + 1)
+    elif kind not in ("watch", "several", "whole"):
         command = command._replace(ranks=1)
     path, flags, count, module, double = command
     place = folder / kind
@@ -181,6 +185,9 @@ def compare_gradients(command, folder, seen):
     known = told.equal or told.alone or (differ and differ.name == "added")
     if found and not known:
         told.findings.append(found)
+    averaged = told.exchanged or (seen.of("shard") and not seen.of("scale"))
+    if averaged and not told.equal and not told.findings:
+        told.findings += compare_wider(command, folder, own, told)
     return told
 
 
@@ -226,6 +233,21 @@ def compare_alone(command, folder, several, told):
     if told.why and why:
         told.why = f"{told.why}; {why}"
     return differ
+
+
+def compare_wider(command, folder, several, told):
+    """Have one rank more take steps, where a loss seems to go by the number of ranks.
+
+    `several` are the folders of the several ranks, who average their gradients.
+    Returns a list of Findings: one, or none.
+    """
+    if not ranks.call(POWER, several):
+        return []
+    if run_exactly(command, "wider", folder, told):
+        return []
+    wider = sorted((folder / "wider").glob("steps*"))
+    found = ranks.call(DIVIDED, several, wider)
+    return [found] if found else []
 
 
 def inspect(command, folder):

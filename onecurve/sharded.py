@@ -1,22 +1,27 @@
-"""What FSDP shards: the whole weights before; and who saves parts of weights."""
+"""What FSDP shards: the whole weights before; who saves parts; how they are scaled."""
 
 from onecurve.events import digest, local_part, tensors_in
 from onecurve.origins import origin
 from onecurve.replace import replace
 
+ROUGH = 1e-3  # of a factor: parts may be in bfloat16
+
 
 class Sharded:
-    """Writes the events `shard`, `sharded` and `saved_part` to a log."""
+    """Writes events to a log: `shard`, `parts_scaled`, `saved_part` and their like."""
 
     def __init__(self, log, networks):
         self.log = log
         self.networks = networks  # that were called for training
         self.parts = {}  # name -> (digest of the whole, parameter, digest of the part)
         self.made = None  # line that has made the latest module
+        self.norms = {}  # id of a parameter -> length of its gradient's part
 
     def install(self):
         """Put the methods below in place."""
         replace("torch.distributed.fsdp:fully_shard", self.shard)
+        module = "torch.distributed.fsdp:FSDPModule"
+        replace(f"{module}.set_gradient_divide_factor", self.scale)
         replace("torch:save", self.save)
 
     def shard(self, original, module, *args, **options):
@@ -34,6 +39,11 @@ class Sharded:
         self.made = origin(module)
         return result
 
+    def scale(self, original, module, factor):
+        """Around the choice of what FSDP divides gradients by: no mean, then."""
+        self.log.write("scale")
+        return original(module, factor)
+
     def training_begins(self):
         """Before the first training pass: what nobody has changed since is used."""
         kept = {}
@@ -42,6 +52,24 @@ class Sharded:
                 kept[name] = whole
         if kept:
             self.log.write("sharded", weights=kept, line=self.made)
+
+    def gradients_came(self):
+        """After a backward pass: how long the parts of gradients are on this rank."""
+        self.norms = {}
+        for network in self.networks:
+            for one in network.parameters():
+                if hasattr(one.grad, "placements"):
+                    self.norms[id(one)] = float(local_part(one.grad).norm())
+
+    def step_begins(self, parameters, line):
+        """Before a step: by what this rank has scaled all of its parts since then."""
+        factors = []
+        for one in parameters:
+            before = self.norms.get(id(one))
+            if before and one.grad is not None:
+                factors.append(float(local_part(one.grad).norm()) / before)
+        if factors and max(factors) - min(factors) < ROUGH * max(factors):
+            self.log.write("parts_scaled", line=line, factor=max(factors))
 
     def save(self, original, obj, *args, **options):
         """Around torch.save."""

@@ -9,14 +9,16 @@ import ast
 import re
 
 from onecurve.branches import called
-from onecurve.findings import LAST, SHOWN
+from onecurve.findings import LAST, PARTS, SHOWN
 from onecurve.steps import BY_HAND
 
 MOST = 40  # statements
 SYNCED = "no_sync|require_backward_grad_sync|set_requires_gradient_sync"
+NORM = r"norm\(|to_local"
 RATE = r"\['lr'\] \S?= "  # sets a learning rate
 COMPUTES = r"\.step\(\)$|^(?!.*lambda).* (\*|//?) "  # or is done too often
 LOSS = r"^(?!\w[\w.]*\.backward\()"  # more than the backward pass of a name
+DIVIDES = r" (/|\*) |\.(div|mul)_?\("
 PASSED_ON = r"(= |return )\w+$"
 ORDERS = "randperm|permutation|shuffle"
 BY_RANK = r"=.*rank\b(?!\()"
@@ -26,6 +28,7 @@ MADE = {  # by rows of findings.csv: what the statement to be looked at has
     "decides": None,
     "gradient": LOSS,
     "added": LOSS,
+    "divided": DIVIDES,
     "parts_saved": "to_local|state_dict",
     "rates": COMPUTES,
     "length": COMPUTES,
@@ -178,6 +181,9 @@ def names_of(finding, start):
         return [f"self.{what}"]
     if finding.name in ("printed", "by_world"):
         return [] if what[0] == '"' else names_in(ast.parse(what, mode="eval"))
+    call = getattr(start, "value", None)
+    if isinstance(call, ast.Call) and called(call) == "backward" and call.args:
+        return names_in(call.args[0])  # what is called is an Accelerator, say
     names = names_in(start)
     for one in ast.walk(start):  # but the best so far, say, which it sets
         kept = names_in(one, ast.Store)
@@ -198,6 +204,8 @@ def point(finding, folder):
     first = None
     if finding.repair == LAST:
         first = source.latest(SYNCED, int(number))
+    elif finding.repair == PARTS:
+        first = source.latest(NORM, int(number))
     elif BY_HAND in "".join(finding.details):
         first = start = source.latest(RATE, 10**9) or start
     if finding.name in MADE and start:

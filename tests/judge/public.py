@@ -37,6 +37,7 @@ CASES = Path(__file__).parent / "public"
 ROOT = CASES.parents[2]
 RECORD = CASES.with_suffix(".json")
 LEVELS = "ERROR ", "SLOW ", "LOOK "
+GONE = ", after it"  # where a line was that was taken out
 EXCHANGED = "the optimizer got the mean of the ranks' gradients"
 
 
@@ -69,7 +70,8 @@ def try_version(name, case, version, args):
         script, places = write(case, version, args.clones, Path(folder))
         for line in version.get("lines", []):
             lines += places[line]
-        whole = statements(lines, script.parent)
+        there = [line for line in lines if not line.endswith(GONE)]
+        whole = statements(there, script.parent)
         status = start(script, case, args.torchrun, out)
     if not args.torchrun:
         report = out.read_text().replace(f"{folder}/", "")
@@ -106,7 +108,8 @@ def statements(places, folder):
 def keep(name, version, report, lines):
     """Write into the record what a report found, where, and if it asked for exchange.
 
-    `lines` are those of the key's statements. A grade stays only where what was found
+    `lines` are those of the key's statements, none where all were taken out: then no
+    finding can be at one. A grade stays only where what was found
     is what was graded; the first of a version that was held back always does.
     """
     record = json.loads(RECORD.read_text()) if RECORD.exists() else {}
@@ -161,8 +164,12 @@ def write(case, version, clones, folder):
 
 
 def edit(lines, edits, file, places):
-    """Return the edited text of a file, and note in `places` where its lines are."""
+    """Return the edited text of a file, and note in `places` where its lines are.
+
+    Each line of several that were replaced is where all of ours are.
+    """
     pieces = {number: [line] for number, line in enumerate(lines, 1)}
+    replaced = {}  # number of a line -> that of the first one replaced with it
     for where, new in edits.items():
         first, _, last = where.strip("+").removeprefix("-").partition("-")
         first, last = int(first), int(last or first)
@@ -176,11 +183,14 @@ def edit(lines, edits, file, places):
         else:
             pieces.update({number: [] for number in range(first, last + 1)})
             pieces[first] = ours
+            replaced.update(dict.fromkeys(range(first, last + 1), first))
     done = []
     for number, piece in pieces.items():
         new = [f"{file}:{len(done) + 1 + at}" for at in range(len(piece))]
-        places[f"{file}:{number}"] = new or [f"{file}:{len(done)}, after it"]
+        places[f"{file}:{number}"] = new or [f"{file}:{len(done)}{GONE}"]
         done += piece
+    for number, first in replaced.items():
+        places[f"{file}:{number}"] = places[f"{file}:{first}"]
     return "\n".join(done) + "\n"
 
 

@@ -19,7 +19,8 @@ SETS = {
     "first": "held back, graded by the rules before anybody opened them",
     "now": "the same, by the rules as they are",
 }
-HEADINGS = ["versions", "right cause", "at a line of the key", *GRADES[1:]]
+AT = "at a line"
+HEADINGS = ["versions", "right cause", "at a line of the key", "its line is gone"]
 
 
 def read():
@@ -102,10 +103,11 @@ def rates():
     for which, pairs in graded().items():
         marks = Counter(one["grade"] for _, one in pairs)
         right = [one for _, one in pairs if one["grade"] == "right"]
-        line = sum(one["at a line"] for one in right)
+        line = sum(one.get(AT, False) for one in right)
+        gone = sum(AT not in one for one in right)
         rest = [marks[grade] for grade in GRADES[1:]]
-        rows.append([SETS[which], len(pairs), len(right), line, *rest])
-    return table("lrrrrrr", ["", *HEADINGS], rows)
+        rows.append([SETS[which], len(pairs), len(right), line, gone, *rest])
+    return table("lrrrrrrr", ["", *HEADINGS, *GRADES[1:]], rows)
 
 
 def by_script():
