@@ -21,7 +21,7 @@ loaders    what is written down of its loaders
 sharded    what is written down of FSDP
 hooks      what is written down of its network, optimizers and the rest
 networks   what is written down of a network
-saved      what a file that a script writes lacks
+saved      what a checkpoint that a script saves lacks
 optimizers  what is written down of optimizers and schedulers
 samples    digests of samples and random generators, which both use
 numbers    what one rank prints, and what the others would

@@ -40,6 +40,7 @@ class Hooks(Optimizers):
         super().install()
         self.sharded.install()
         replace("torch:save", self.save)
+        replace("torch.distributed.checkpoint:save", self.save_parts)
         replace("torch.nn:Module.load_state_dict", self.load)
         replace("torch.nn:Module.train", self.set_mode)
         replace("torch.distributed.algorithms.join:Join.__enter__", self.join)
@@ -54,6 +55,16 @@ class Hooks(Optimizers):
 
     def save(self, original, obj, *args, **options):
         """Around torch.save: write down what a file lacks of what a run goes on by."""
+        self.write_lacks(obj)
+        return original(obj, *args, **options)
+
+    def save_parts(self, original, state_dict, *args, **options):
+        """Around the saving of a distributed checkpoint: the same."""
+        self.write_lacks(saved.resolved(state_dict))
+        return original(state_dict, *args, **options)
+
+    def write_lacks(self, obj):
+        """Write down what an object that is saved lacks."""
         frame = self.log.frame()
         path = frame.f_code.co_filename if frame else ""
         lacks = []
@@ -67,7 +78,6 @@ class Hooks(Optimizers):
             lacks += named("buffer", saved.buffers_lacking(network, begun, obj))
         if lacks:
             self.log.write("saved", line=self.line(), lacks=lacks)
-        return original(obj, *args, **options)
 
     def load(self, original, module, state_dict, *args, **options):
         """Around the loading of weights: with strict=False, none may fit in silence."""

@@ -20,6 +20,7 @@ EPOCH_STEPS = 4  # of an epoch
 STREAM_STEPS = 16  # of one of a stream, which may evaluate and save in its midst
 EPOCHS = 2  # of training that have so many steps
 MOST_EPOCHS = 8
+FURTHEST_EPOCHS = 40  # of a small model, so that the script comes to its end
 OTHERS = 3  # times as many of all loaders together
 MOST_STREAMED = 500  # batches of a stream that are looked at
 
@@ -106,7 +107,8 @@ class Loaders(Recorder):
         key = of_data(loader)
         self.left_early(key)
         of_all = self.trained.total() / OTHERS
-        if self.end and max(self.trained[key], of_all) >= MOST_EPOCHS:
+        most = FURTHEST_EPOCHS if self.is_small() else MOST_EPOCHS
+        if self.end and max(self.trained[key], of_all) >= most:
             self.finish()
         self.readings[loader.line] += 1
         self.loader_line = loader.line  # workers, which start now, know it, too
@@ -135,6 +137,10 @@ class Loaders(Recorder):
             # with no step in it, it was next(iter(loader)), which trains nothing
             if reading is not None and self.steps > reading.before[0]:
                 self.reading_ends(reading)
+
+    def is_small(self):
+        """Return whether the model is small, as far as is known here."""
+        return False
 
     def list_indices(self, original, reading, loader, *args):
         """Around where an epoch gets its sampler: its indices are listed at once."""

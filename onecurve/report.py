@@ -120,8 +120,9 @@ def samples(seen, names):
     for epoch in seen.readings(0, True):
         if epoch["indices"]:
             orders.setdefault(epoch["line"], []).append(epoch["indices"])
-    shuffled = [each for each in orders.values() if len(each) > 1]
-    if epochs and shuffled and "order" not in names:
+    several = [each for each in orders.values() if len(each) > 1]
+    anew = all(len({tuple(one) for one in each}) == len(each) for each in several)
+    if epochs and several and anew and not names & {"order", "again"}:
         lines.append("a new order in each epoch")
     return lines
 

@@ -1,4 +1,4 @@
-"""What a file that torch.save writes lacks, of what a run goes on by."""
+"""What a checkpoint lacks, of what a run goes on by."""
 
 import linecache
 import re
@@ -18,6 +18,18 @@ def says_when(saved):
     """Return whether a checkpoint has weights, and says when it was written."""
     counts = any(type(saved[one]) is int and re.search(WHEN, str(one)) for one in saved)
     return counts and any(tensors_in(value) for value in saved.values())
+
+
+def resolved(state_dict):
+    """Return what a distributed checkpoint is made of: the states of its parts.
+
+    As one dict, where a single part has all.
+    """
+    found = {}
+    for name, one in state_dict.items():
+        found[name] = one.state_dict() if hasattr(one, "state_dict") else one
+    only = next(iter(found.values()), None)
+    return only if len(found) == 1 and isinstance(only, dict) else found
 
 
 def is_to_go_on(path):

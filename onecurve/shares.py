@@ -110,7 +110,7 @@ def numbers_of_batches(seen):
 
 
 def same_order(seen):
-    """Two epochs of training that take the samples in the same order."""
+    """Epochs of training that take the samples in the same order."""
     orders = {}
     for epoch in seen.readings(0, True):
         if epoch["indices"]:
@@ -121,6 +121,21 @@ def same_order(seen):
             level = "LOOK" if lists[0] == sorted(lists[0]) else None
             told = [f"an epoch begins at {epochs[0]['begun']}"]
             yield finding("order", epochs[0]["dealt"], told, level=level)
+        else:
+            yield from same_order_later(epochs, lists)
+
+
+def same_order_later(epochs, lists):
+    """An epoch with the order of an earlier one: where a run goes on, mostly.
+
+    `lists` has the indices of each of the epochs.
+    """
+    for later, one in enumerate(lists):
+        if one in lists[:later] and one != sorted(one):
+            numbers = {"later": later + 1, "earlier": lists.index(one) + 1}
+            told = [f"it begins at {epochs[later]['begun']}"]
+            yield finding("again", epochs[later]["dealt"], told, **numbers)
+            return
 
 
 def same_random_numbers(seen):

@@ -1,6 +1,6 @@
 """Rules: weights, gradients, learning rates and buffers."""
 
-from onecurve.findings import finding, of_each_rank
+from onecurve.findings import SHOWN, finding, of_each_rank
 from onecurve.seen import first_split
 
 RATES = "set the same learning rate on every rank, in each step"
@@ -120,7 +120,16 @@ def first_rates_by_world(several, others):
 
 def on_each(several, ours, theirs):
     """Return the rates of two events, one of several ranks and one of 1, in words."""
-    return f"{ours['rates']} on {len(several.ranks)} ranks, {theirs['rates']} on 1"
+    ours, theirs = [shortened(one["rates"]) for one in (ours, theirs)]
+    return f"{ours} on {len(several.ranks)} ranks, {theirs} on 1"
+
+
+def shortened(rates):
+    """Return the rates of an optimizer's groups as text: the first of many."""
+    if len(rates) <= SHOWN:
+        return str(rates)
+    told = ", ".join(f"{rate:.6g}" for rate in rates[:SHOWN])
+    return f"[{told}, ...]"
 
 
 def set_by(seen):
