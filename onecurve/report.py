@@ -137,7 +137,9 @@ def unsure(inspection):
     if not compared and not inspection.findings:
         told.append("whether gradients are exchanged")
     if gradients.alone:
-        told.append(f"a batch of all ranks in one process, since {gradients.why}")
+        later = " in later steps" if gradients.equal else ""
+        why = gradients.why
+        told.append(f"a batch of all ranks in one process{later}, since {why}")
     elif gradients.equal and gradients.why:
         told.append(f"gradients of later steps, since {gradients.why}")
     elif gradients.why and "ERROR" in [one.level for one in inspection.findings]:

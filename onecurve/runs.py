@@ -173,22 +173,28 @@ def compare_gradients(command, folder, seen):
         told.findings.append(found)
         told.why = "they are not exchanged"
         return told
-    differ = compare_one(command, folder, own, told)
-    if not told.equal:
-        alone = compare_alone(command, folder, own, told)
-        if alone and (alone.level == "ERROR" or not differ):
-            differ = alone
-    if differ:
-        told.alone = 0
-        told.findings.append(differ)
-    # added up: right, where they are those of one rank
-    known = told.equal or told.alone or (differ and differ.name == "added")
-    if found and not known:
-        told.findings.append(found)
+    told.findings += compare_with_one(command, folder, own, told, found)
     averaged = told.exchanged or (seen.of("shard") and not seen.of("scale"))
     if averaged and not told.equal and not told.findings:
         told.findings += compare_wider(command, folder, own, told)
     return told
+
+
+def compare_with_one(command, folder, several, told, added):
+    """Have one process, or one for each rank, do the work; return Findings of that.
+
+    `added` is a Finding that gradients are added up, not averaged, or None: that is
+    right, where they are those of one process.
+    """
+    differ = compare_one(command, folder, several, told)
+    if not told.equal or told.why:  # by learning rates of their own, say
+        alone = compare_alone(command, folder, several, told)
+        if alone and (alone.level == "ERROR" or not (differ or told.equal)):
+            differ = alone
+    if differ:
+        told.alone = 0
+    known = told.equal or told.alone or (differ and differ.name == "added")
+    return [one for one in (differ, added if not known else None) if one]
 
 
 def compare_one(command, folder, several, told):
@@ -297,8 +303,9 @@ def differ_by_world(told):
     found += steps.length_by_world(several, [one, *alone])
     found += streams.drawn_alike(several)
     found += streams.own_orders(one)
+    numbers = []
     if told.equal:
-        found += printed.numbers_by_world(several, [one], told.equal)
-    elif not told.of_whole and len(alone) == len(several.ranks):
-        found += printed.numbers_by_world(several, alone, told.followed)
-    return found
+        numbers = [*printed.numbers_by_world(several, [one], told.equal)]
+    if not numbers and not told.of_whole and len(alone) == len(several.ranks):
+        numbers = printed.numbers_by_world(several, alone, told.followed)
+    return [*found, *numbers]

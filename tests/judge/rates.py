@@ -26,6 +26,10 @@ SETS = {  # what is graded, which of it, and what the table calls it
     "graded_more.json": {True: "unseen: six more of other kinds, graded once"},
     "graded_last.json": {True: "unseen: six more, later still, graded once"},
     "graded_latest.json": {True: "unseen: six more, the latest, graded once"},
+    "graded_newest.json": {
+        False: "unseen: six more with ten mistakes each, graded once",
+        True: "the same six, mistakes that nobody looked at before the end, graded once",
+    },
 }
 TODAY = "today"
 HEADINGS = ["", "versions", "right cause", "at a line of the key", *GRADES[1:]]

@@ -14,6 +14,8 @@ each, who knew none: dino, dpo and pinn, and packed, ranking and tabular.
 And when the rules were changed for these as well, others wrote superres, moe and
 keypoints, and flow, survival and codec. Then three more, each two: nerf and maml,
 kgraph and multitask, qat and anomaly.
+At last three people wrote two each, with ten mistakes, of which every second is held
+back as at first: captions and dqn, ocr and mae, skipgram and instruct.
 A case is a folder of `cases/`: `train.py`, which is right, and `mistakes.diff`. There
 `-` is a text that the script has once, `+` is what stands there instead, and before
 them stand, one a line:
