@@ -9,7 +9,14 @@ import torch
 from onecurve import saved
 from onecurve.events import digest, has_gaps, is_finite, tensors_in
 from onecurve.findings import some
-from onecurve.networks import is_at_work, is_replicated, state_of, types_of, weights_of
+from onecurve.networks import (
+    has_own_statistics,
+    is_at_work,
+    is_replicated,
+    state_of,
+    types_of,
+    weights_of,
+)
 from onecurve.optimizers import Optimizers
 from onecurve.origins import origin
 from onecurve.replace import replace
@@ -200,7 +207,7 @@ class Hooks(Optimizers):
         """Write down the buffers of a module: means, say, or what is drawn at first."""
         buffers = state_of(module)["buffers"]
         if buffers:
-            facts = {"made": origin(module), "buffers": buffers}
+            facts = {"made": origin(module), "buffers": buffers, "steps": self.steps}
             facts["looked_at"] = bool(begins or self.steps)
             self.log.write("statistics", line=self.line(), **facts)
 
@@ -221,6 +228,8 @@ class Hooks(Optimizers):
             self.networks.append(network)
             self.begun[id(network)] = saved.buffers_of(network)
             self.write_statistics(network, begins=True)
+            if any(has_own_statistics(one) for one in network.modules()):
+                self.log.write("batch_norm")
         self.write_weights(network, self.batch)
 
     def write_weights(self, network, batch):

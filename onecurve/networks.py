@@ -20,6 +20,12 @@ def is_at_work(module):
     return module.training and (drops or norms)
 
 
+def has_own_statistics(module):
+    """Return whether a module normalizes by the statistics of one rank's batch."""
+    synced = isinstance(module, torch.nn.SyncBatchNorm | UnsyncedBatchNorm)
+    return isinstance(module, _BatchNorm) and module.training and not synced
+
+
 def is_replicated(parameter):
     """Return whether each rank has the whole parameter."""
     placements = getattr(parameter, "placements", ())

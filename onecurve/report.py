@@ -16,6 +16,11 @@ MADE_OF = {
 }
 
 
+def but_for(seen):
+    """Return what gradients are compared without, as the end of a line."""
+    return ", but for BatchNorm's statistics" if seen.of("batch_norm") else ""
+
+
 def counted(number, word):
     """Return a number of things, such as "1 step" or "2 steps"."""
     return f"{number} {word}" if number == 1 else f"{number} {word}s"
@@ -34,11 +39,13 @@ def verdict(name, inspection):
     if any(finding.name == "zero" for finding in inspection.findings):
         return f"{told}; {NOT_COMPARED}, since they are all 0"
     if gradients.equal:
-        return f"{told}, whose gradients are those of one process"
-    if gradients.alone:
-        return f"{told}, whose gradients are {MADE_OF[gradients.of_whole]}"
-    why = gradients.why or "they were not asked for"
-    return f"{told}; {NOT_COMPARED} with one process, since {why}"
+        made_of = "those of one process"
+    elif gradients.alone:
+        made_of = MADE_OF[gradients.of_whole]
+    else:
+        why = gradients.why or "they were not asked for"
+        return f"{told}; {NOT_COMPARED} with one process, since {why}"
+    return f"{told}, whose gradients are {made_of}{but_for(inspection.seen)}"
 
 
 def headline(seen, seconds):
@@ -83,10 +90,13 @@ def fine(inspection):
         lines.append(f"in {steps} the optimizer got the mean of the ranks' gradients")
     if learns and gradients.equal and "gradient" not in names:
         steps = counted(gradients.equal, "step")
-        lines.append(f"the gradients of {steps} are those of one process")
+        lines.append(
+            f"the gradients of {steps} are those of one process{but_for(seen)}"
+        )
     if learns and gradients.alone and not names & {"gradient", "divided"}:
         steps = counted(gradients.alone, "step")
-        lines.append(f"the gradients of {steps} are {MADE_OF[gradients.of_whole]}")
+        made_of = MADE_OF[gradients.of_whole]
+        lines.append(f"the gradients of {steps} are {made_of}{but_for(seen)}")
     whole = [event for event in seen.of("weights") if event["weights"]]
     if whole and learns and not names & {"weights", "exchange", "other_batches"}:
         count = len(set(whole[0]["weights"]) - own)

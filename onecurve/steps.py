@@ -1,5 +1,7 @@
 """Rules: weights, gradients, learning rates and buffers."""
 
+from collections import defaultdict
+
 from onecurve.findings import SHOWN, finding, of_each_rank
 from onecurve.seen import first_split
 
@@ -255,10 +257,32 @@ def statistics(seen):
     """
     if seen.of("split"):
         return
-    for each in seen.together("statistics", lambda one: one["looked_at"]):
+    for each in looked_at_together(seen):
         name = first_split([one["buffers"] for one in each])
         if name:
             first = each[0]
             told = [f"used at {first['line']}"]
             yield finding("statistics", first["made"] or first["line"], told, name=name)
             return
+
+
+def looked_at_together(seen):
+    """Yield tuples of events in which the ranks use the buffers of a module.
+
+    Those of the same step; where a rank uses them more often in it, as if it plays a
+    longer game, the first.
+    """
+    tables = []
+    for rank in seen.ranks:
+        table = defaultdict(list)
+        for event in seen.of("statistics", rank):
+            if event["looked_at"]:
+                table[event["made"], event["steps"]].append(event)
+        tables.append(table)
+    for place in tables[0]:
+        lists = [table[place] for table in tables if place in table]
+        if len(lists) == len(tables):
+            alike = len({len(one) for one in lists}) == 1
+            yield from zip(
+                *(lists if alike else [one[:1] for one in lists]), strict=True
+            )
