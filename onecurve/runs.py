@@ -8,7 +8,13 @@ from typing import NamedTuple
 
 from onecurve import printed, ranks, rules, sources, steps, streams
 from onecurve.failures import own_error
-from onecurve.findings import OTHER_SAMPLES, finding, name_what_follows, of_each_rank
+from onecurve.findings import (
+    OTHER_SAMPLES,
+    OTHER_WEIGHTS,
+    finding,
+    name_what_follows,
+    of_each_rank,
+)
 from onecurve.seen import Seen, read_ranks
 from onecurve.supervisor import HANGS
 
@@ -187,7 +193,7 @@ def compare_with_one(command, folder, several, told, added):
     right, where they are those of one process.
     """
     differ = compare_one(command, folder, several, told)
-    if not told.equal or told.why:  # by learning rates of their own, say
+    if not told.equal or told.why == OTHER_WEIGHTS:  # by learning rates, say
         alone = compare_alone(command, folder, several, told)
         if alone and (alone.level == "ERROR" or not (differ or told.equal)):
             differ = alone
