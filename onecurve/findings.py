@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SHOWN = 3  # of names
-OTHER_WEIGHTS = "its weights depend on the number of ranks"
 OTHER_SAMPLES = "it takes its samples without a DataLoader"
 LAST = "no_sync(), or set_requires_gradient_sync(False), but for the last backward()"
 PARTS = "clip_grad_norm_ of the parameters, whose norm is that of all ranks' parts"

@@ -5,7 +5,7 @@ from itertools import count
 import torch
 
 from onecurve import exchange, rounding
-from onecurve.findings import OTHER_SAMPLES, OTHER_WEIGHTS, finding
+from onecurve.findings import OTHER_SAMPLES, finding
 
 PARALLEL = 1e-6  # of 1 - cosine
 
@@ -94,7 +94,7 @@ def why_not(ranks, theirs, same):
     if ours["lost"] or theirs["lost"] or (theirs["in_turn"] and not alike):
         return "it draws random numbers between batch and step"
     if differing(ours["weights"], theirs["weights"], same):
-        return OTHER_WEIGHTS
+        return "its weights depend on the number of ranks"
     if not all(one.isfinite().all() for one in theirs["given"].values()):
         return "on one rank, a gradient is nan or infinite"
     return None

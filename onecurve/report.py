@@ -118,7 +118,7 @@ def samples(seen, names):
     """Return what can be said for sure of the samples that the ranks take."""
     epochs = seen.takers().first_epochs()
     lines = []
-    wrong = names & {"samples", "overlap", "whole", "datasets"}
+    wrong = names & {"samples", "overlap", "whole", "datasets", "again"}
     if epochs and not wrong and all(epoch["identity"] for epoch in epochs):
         taken = sum(len(epoch["indices"]) for epoch in epochs)
         count = len(set().union(*(epoch["indices"] for epoch in epochs)))
@@ -147,9 +147,7 @@ def unsure(inspection):
     if not compared and not inspection.findings:
         told.append("whether gradients are exchanged")
     if gradients.alone:
-        later = " in later steps" if gradients.equal else ""
-        why = gradients.why
-        told.append(f"a batch of all ranks in one process{later}, since {why}")
+        told.append(f"a batch of all ranks in one process, since {gradients.why}")
     elif gradients.equal and gradients.why:
         told.append(f"gradients of later steps, since {gradients.why}")
     elif gradients.why and "ERROR" in [one.level for one in inspection.findings]:

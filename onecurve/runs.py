@@ -10,7 +10,6 @@ from onecurve import printed, ranks, rules, sources, steps, streams
 from onecurve.failures import own_error
 from onecurve.findings import (
     OTHER_SAMPLES,
-    OTHER_WEIGHTS,
     finding,
     name_what_follows,
     of_each_rank,
@@ -193,9 +192,9 @@ def compare_with_one(command, folder, several, told, added):
     right, where they are those of one process.
     """
     differ = compare_one(command, folder, several, told)
-    if not told.equal or told.why == OTHER_WEIGHTS:  # by learning rates, say
+    if not told.equal:
         alone = compare_alone(command, folder, several, told)
-        if alone and (alone.level == "ERROR" or not (differ or told.equal)):
+        if alone and (alone.level == "ERROR" or not differ):
             differ = alone
     if differ:
         told.alone = 0
@@ -309,9 +308,8 @@ def differ_by_world(told):
     found += steps.length_by_world(several, [one, *alone])
     found += streams.drawn_alike(several)
     found += streams.own_orders(one)
-    numbers = []
     if told.equal:
-        numbers = [*printed.numbers_by_world(several, [one], told.equal)]
-    if not numbers and not told.of_whole and len(alone) == len(several.ranks):
-        numbers = printed.numbers_by_world(several, alone, told.followed)
-    return [*found, *numbers]
+        found += printed.numbers_by_world(several, [one], told.equal)
+    elif not told.of_whole and len(alone) == len(several.ranks):
+        found += printed.numbers_by_world(several, alone, told.followed)
+    return found

@@ -9,7 +9,8 @@ on, so that eight numbers in a row run them all.
 
 Where a case says from which files it comes, it also runs if one of them has changed
 since all cases passed: passed.json has the digests that the latest run of them all saw.
-Where many have changed it is a quarter of those, which SAMPLE chooses as well.
+Where many have changed it is a quarter of those, which SAMPLE chooses as well, or less
+of a list that says so.
 
 Of the tests that hold scripts, a run of all tests makes a quarter while these scripts
 are as they were when all of them passed. Who names files of tests gets all in them.
@@ -37,11 +38,12 @@ SCRIPTS = {  # a folder of tests -> the scripts that they hold
 FEW = 4  # cases that have changed are all run
 
 
-def part(name, cases, every=8, sources=None):
+def part(name, cases, every=8, sources=None, changed_every=FEW):
     """Return the cases to run, in order: at least one, all of them with ALL=1.
 
     `name` is what the summary calls them, in the plural. `sources` is a function that
-    returns what a case comes from: paths of files and folders, and texts.
+    returns what a case comes from: paths of files and folders, and texts. Where more
+    than FEW have changed, every `changed_every`-th of those runs.
     """
     whole = list(cases)
     digests = {str(case): digest(sources(case)) for case in whole} if sources else {}
@@ -53,7 +55,7 @@ def part(name, cases, every=8, sources=None):
         ]
         number = int(os.environ["SAMPLE"])
         if len(changed) > FEW:
-            changed = changed[number % FEW :: FEW]
+            changed = changed[number % changed_every :: changed_every]
         some = whole[number % min(every, len(whole)) :: every]
         chosen = [case for case in whole if case in some or case in changed]
     PARTS[name] = len(chosen), len(whole), digests
