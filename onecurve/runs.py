@@ -8,12 +8,7 @@ from typing import NamedTuple
 
 from onecurve import printed, ranks, rules, sources, steps, streams
 from onecurve.failures import own_error
-from onecurve.findings import (
-    OTHER_SAMPLES,
-    finding,
-    name_what_follows,
-    of_each_rank,
-)
+from onecurve.findings import OTHER_SAMPLES, finding, name_what_follows, of_each_rank
 from onecurve.seen import Seen, read_ranks
 from onecurve.supervisor import HANGS
 
@@ -198,6 +193,7 @@ def compare_with_one(command, folder, several, told, added):
             differ = alone
     if differ:
         told.alone = 0
+    # added up: right, where they are those of one rank
     known = told.equal or told.alone or (differ and differ.name == "added")
     return [one for one in (differ, added if not known else None) if one]
 

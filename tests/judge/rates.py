@@ -28,7 +28,7 @@ SETS = {  # what is graded, which of it, and what the table calls it
     "graded_latest.json": {True: "unseen: six more, the latest, graded once"},
     "graded_newest.json": {
         False: "unseen: six more with ten mistakes each, graded once",
-        True: "the same six, mistakes that nobody looked at before the end, graded once",
+        True: "the same six, mistakes that were looked at last, graded once",
     },
 }
 TODAY = "today"

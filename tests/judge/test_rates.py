@@ -14,7 +14,8 @@ from rates import GRADES, SETS, TODAY, at_its_line, graded
 from read_keys import CASES, read
 
 FIRST = graded("graded.json")
-NEW = graded("graded_new.json")  # what is said of these today is not noted
+# what is said of these today is not noted
+NEW = graded("graded_new.json") | graded("graded_newest.json")
 ALL = {}
 for file in SETS:
     ALL |= graded(file)
