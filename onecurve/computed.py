@@ -4,6 +4,8 @@ import math
 
 from onecurve.findings import LAST, PARTS, finding, of_each_rank
 
+APART = 1e-2  # relative: factors of parts that may be in bfloat16
+
 
 def no_gradients(seen):
     """An optimizer of which no parameter ever has a gradient."""
@@ -70,7 +72,7 @@ def parts_scaled(seen):
     """Parts of gradients that each rank scales by a factor of its own."""
     for each in seen.together("parts_scaled"):
         factors = [one["factor"] for one in each]
-        if max(factors) - min(factors) > 1e-2 * max(factors):
+        if None not in factors and max(factors) - min(factors) > APART * max(factors):
             told = of_each_rank(f"its parts times {factor:.4g}" for factor in factors)
             yield finding("clip", each[0]["line"], told, repair=PARTS)
             return

@@ -68,8 +68,10 @@ class Sharded:
             before = self.norms.get(id(one))
             if before and one.grad is not None:
                 factors.append(float(local_part(one.grad).norm()) / before)
-        if factors and max(factors) - min(factors) < ROUGH * max(factors):
-            self.log.write("parts_scaled", line=line, factor=max(factors))
+        if self.norms:
+            alike = factors and max(factors) - min(factors) < ROUGH * max(factors)
+            factor = max(factors) if alike else None
+            self.log.write("parts_scaled", line=line, factor=factor)
 
     def save(self, original, obj, *args, **options):
         """Around torch.save."""

@@ -282,7 +282,6 @@ def looked_at_together(seen):
     for place in tables[0]:
         lists = [table[place] for table in tables if place in table]
         if len(lists) == len(tables):
-            alike = len({len(one) for one in lists}) == 1
-            yield from zip(
-                *(lists if alike else [one[:1] for one in lists]), strict=True
-            )
+            if len({len(one) for one in lists}) > 1:
+                lists = [one[:1] for one in lists]
+            yield from zip(*lists, strict=True)
