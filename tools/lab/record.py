@@ -20,6 +20,8 @@ from tools.run import compare
 CLOSE = 1e-5
 # How many details of a finding say what was seen, if others say why.
 FACTS = {"weights": 1, "no_gradient": 0}
+# A finding that is the cause itself: the norm of a gradient, by which it shows, does.
+UNTOLD = {"clip"}
 # Part of an error that is due to the lab, not to the script.
 DUE_TO_LAB = r"NVIDIA|CUDA-enabled|Torch not compiled with|File too large|fake GPU"
 DUE_TO_LAB += "|daemonic|CUDA driver"
@@ -124,7 +126,7 @@ class Record(Seen):
         if self.of("cannot_tell"):
             return
         for found in rules.findings(self):
-            if found.level == level:
+            if found.level == level and found.name not in UNTOLD:
                 what = found.what.replace(f"{self.out}/", "")
                 line = failures.line_number(found.line)
                 where = f"\n  at {failures.at(self.text, line)}" if line else ""
