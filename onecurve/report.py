@@ -16,9 +16,11 @@ MADE_OF = {
 }
 
 
-def but_for(seen):
+def but_for(gradients):
     """Return what gradients are compared without, as the end of a line."""
-    return ", but for BatchNorm's statistics" if seen.of("batch_norm") else ""
+    several = gradients.runs.get("several")  # who take the steps that are compared
+    held = several and several.of("batch_norm")
+    return ", but for BatchNorm's statistics" if held else ""
 
 
 def counted(number, word):
@@ -45,7 +47,7 @@ def verdict(name, inspection):
     else:
         why = gradients.why or "they were not asked for"
         return f"{told}; {NOT_COMPARED} with one process, since {why}"
-    return f"{told}, whose gradients are {made_of}{but_for(inspection.seen)}"
+    return f"{told}, whose gradients are {made_of}{but_for(gradients)}"
 
 
 def headline(seen, seconds):
@@ -91,12 +93,12 @@ def fine(inspection):
     if learns and gradients.equal and "gradient" not in names:
         steps = counted(gradients.equal, "step")
         lines.append(
-            f"the gradients of {steps} are those of one process{but_for(seen)}"
+            f"the gradients of {steps} are those of one process{but_for(gradients)}"
         )
     if learns and gradients.alone and not names & {"gradient", "divided"}:
         steps = counted(gradients.alone, "step")
         made_of = MADE_OF[gradients.of_whole]
-        lines.append(f"the gradients of {steps} are {made_of}{but_for(seen)}")
+        lines.append(f"the gradients of {steps} are {made_of}{but_for(gradients)}")
     whole = [event for event in seen.of("weights") if event["weights"]]
     if whole and learns and not names & {"weights", "exchange", "other_batches"}:
         count = len(set(whole[0]["weights"]) - own)
