@@ -42,16 +42,15 @@ def share_of(ranks):
     return total / len(ranks)
 
 
-def judge(several, wider):
+def judge(several, wider, power):
     """Return a Finding where a loss goes by the number of ranks, or None.
 
-    `several` are the folders of some ranks, `wider` those of more.
+    `several` are the folders of some ranks, `wider` those of more; `power` is what
+    `power_of` returned of the former.
     """
-    power = power_of(several)
-    if power is None or power_of(wider) != power:
+    if power_of(wider) != power:
         return None
+    ours, theirs = len(several), len(wider)
+    told = TOLD.format(ours**power, ours, theirs**power, theirs)
     first = next(read_steps(several))
-    counts = [len(several), len(wider)]
-    shares = [share_of(first), share_of(next(read_steps(wider)))]
-    told = TOLD.format(shares[0], counts[0], shares[1], counts[1])
     return finding("divided", first[0]["line"], [told], how=HOW[power])

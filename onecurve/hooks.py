@@ -286,7 +286,7 @@ class Hooks(Optimizers):
 
     def step_begins(self, optimizer):
         """Before the step of an optimizer."""
-        self.sharded.step_begins(self.parameters(optimizer).values(), self.line())
+        self.sharded.step_begins(optimizer)
         super().step_begins(optimizer)
 
     def collective_ends(self, name, given, result):

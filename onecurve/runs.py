@@ -248,12 +248,13 @@ def compare_wider(command, folder, several, told):
     `several` are the folders of the several ranks, who average their gradients.
     Returns a list of Findings: one, or none.
     """
-    if not ranks.call(POWER, several):
+    power = ranks.call(POWER, several)
+    if not power:
         return []
     if run_exactly(command, "wider", folder, told):
         return []
     wider = sorted((folder / "wider").glob("steps*"))
-    found = ranks.call(DIVIDED, several, wider)
+    found = ranks.call(DIVIDED, several, wider, power)
     return [found] if found else []
 
 

@@ -61,17 +61,19 @@ class Sharded:
                 if hasattr(one.grad, "placements"):
                     self.norms[id(one)] = float(local_part(one.grad).norm())
 
-    def step_begins(self, parameters, line):
+    def step_begins(self, optimizer):
         """Before a step: by what this rank has scaled all of its parts since then."""
+        if not self.norms:
+            return
         factors = []
-        for one in parameters:
-            before = self.norms.get(id(one))
-            if before and one.grad is not None:
-                factors.append(float(local_part(one.grad).norm()) / before)
-        if self.norms:
-            alike = factors and max(factors) - min(factors) < ROUGH * max(factors)
-            factor = max(factors) if alike else None
-            self.log.write("parts_scaled", line=line, factor=factor)
+        for group in optimizer.param_groups:
+            for one in group["params"]:
+                before = self.norms.get(id(one))
+                if before and one.grad is not None:
+                    factors.append(float(local_part(one.grad).norm()) / before)
+        alike = factors and max(factors) - min(factors) < ROUGH * max(factors)
+        factor = max(factors) if alike else None
+        self.log.write("parts_scaled", line=self.log.line(), factor=factor)
 
     def save(self, original, obj, *args, **options):
         """Around torch.save."""

@@ -109,8 +109,8 @@ def keep(name, version, report, lines):
     """Write into the record what a report found, where, and if it asked for exchange.
 
     `lines` are those of the key's statements, none where all were taken out: then no
-    finding can be at one. A grade stays only where what was found
-    is what was graded; the first of a version that was held back always does.
+    finding can be at one. A grade stays only where what was found is what was graded;
+    the first of a version that was held back always does.
     """
     record = json.loads(RECORD.read_text()) if RECORD.exists() else {}
     found = [line for line in report.splitlines() if line.startswith(LEVELS)]
