@@ -16,7 +16,7 @@ KEPT = "rank_?(zero|0)|(main|master|primary)_?(process|only|rank)|on_?(main|mast
 OF_ONE = "0 == rank"
 PRINTS = re.compile(r"(accelerator|fabric)\.print$")  # a library's: on one rank
 DECIDES = "decides"  # in place of a condition, where numbers are compared
-READS = "eval", "train", "state_dict"  # methods that change no weights
+READS = re.compile("eval|train|state_dict|.*(save|print|write).*")  # change no weights
 NUMBERS = "item", "len", "float"  # calls that give one
 ACTS = "save|step|stop|checkpoint"  # in what is called by a decision
 KEEPS = "best|stop|patience"  # in names that hold one
@@ -76,7 +76,9 @@ def changed_in(body):
             line = getattr(node, "lineno", None)
             if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
                 called = node.value.func
-                if isinstance(called, ast.Attribute) and called.attr not in READS:
+                if isinstance(called, ast.Attribute) and not READS.fullmatch(
+                    called.attr
+                ):
                     owners = [called.value]
             elif isinstance(node, ast.Assign):
                 owners = node.targets

@@ -4,6 +4,8 @@ import math
 
 from onecurve.findings import LAST, PARTS, finding, of_each_rank
 
+TOO_LATE = "it is called between backward() and the step"
+EARLY = "zero_grad() before backward(), or after the step"
 APART = 1e-2  # relative: factors of parts that may be in bfloat16
 
 
@@ -11,6 +13,10 @@ def no_gradients(seen):
     """An optimizer of which no parameter ever has a gradient."""
     steps = seen.of("before_step")
     if steps and not any(step["gradients"] for step in steps):
+        late = zeroed_late(seen)
+        if late:
+            yield finding("no_gradient", late, [TOO_LATE], repair=EARLY)
+            return
         details = ["it holds tensors that the model does not use any more"]
         made = seen.lines_of("made", schedules=False)
         yield finding("no_gradient", made[-1] if made else None, details)
@@ -20,7 +26,26 @@ def gradients_zero(seen):
     """An optimizer whose gradients are all 0, in each step and on each rank."""
     given = [step for each in seen.on_all("before_step") for step in each]
     if given and all(step["gradients"] and step["zero"] for step in given):
-        yield finding("zero", given[0]["line"])
+        late = zeroed_late(seen)
+        if late:
+            yield finding("zero", late, [TOO_LATE], repair=EARLY)
+        else:
+            yield finding("zero", given[0]["line"])
+
+
+def zeroed_late(seen):
+    """Return the line of a zero_grad() after backward(), before a step, or None."""
+    computed = False
+    late = None
+    for event in seen.events[0]:
+        if event["kind"] == "backward":
+            computed = True
+            late = None
+        elif event["kind"] == "zero_grad" and computed:
+            late = event["line"]
+        elif event["kind"] == "before_step":
+            break
+    return late
 
 
 def not_finite(seen):

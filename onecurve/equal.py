@@ -16,7 +16,7 @@ from onecurve.replace import replace
 from onecurve.samples import OWN, changed, generator_states, generators
 
 STEPS = 12  # that are compared
-FURTHER = 64  # so many of a small model without a loader, which may come to its end
+FURTHER = 64  # so many of a small model that has not evaluated, or without a loader
 PASSES = 128  # for training in these, by what the first step takes
 
 
@@ -291,7 +291,9 @@ class Steps(Hooks):
     def goes_further(self):
         """Return whether to go on, so that numbers of an evaluation are compared.
 
-        A loader's epoch is shortened, so that it comes soon.
+        Without a loader, that may be the one at the end; of those with one, whose
+        epochs are shortened, the first is enough.
         """
         few = self.steps < FURTHER and self.steps * self.first_forwards < PASSES
-        return few and self.is_small() and not self.readings
+        has_evaluated = self.readings and self.end.has_evaluated(self.steps)
+        return few and self.is_small() and not has_evaluated

@@ -30,7 +30,9 @@ def judge_evaluation(line, epochs):
     if all(sorted(one) == sorted(lists[0]) for one in lists):
         yield finding("evaluated", line, size=len(lists[0]))
     elif twice:
-        yield finding("twice", line, twice=twice, size=size)
+        dealt = epochs[0]["dealt"]
+        told = [f"loaded at {line}"] if dealt != line else []
+        yield finding("twice", dealt, told, twice=twice, size=size)
 
 
 def evaluated_in_training(seen):

@@ -62,6 +62,11 @@ class Log:
                 return place(frame)
         return None
 
+    def caller(self):
+        """Return which line of the script has called the function that it is in."""
+        frames = list(self.frames())
+        return place(frames[1]) if len(frames) > 1 else None
+
     def called(self):
         """Return the name of the function that the script has called, or None."""
         frame = sys._getframe(1)

@@ -40,6 +40,7 @@ class Hooks(Optimizers):
         self.types = {}  # id of a wrapper -> the types of what it wrapped
         self.networks = []  # that were called for training
         self.begun = {}  # id of one of these -> its buffers before that, digests
+        self.statistics = {}  # module without parameters -> (the same, its uses)
         self.sharded = Sharded(log, self.networks)
 
     def install(self):
@@ -80,11 +81,25 @@ class Hooks(Optimizers):
                 lacks += saved.states_lacking(obj, self.has_state)
             if saved.parameters_with_state(obj) >= len(self.learned):
                 lacks += named("parameter", saved.parameters_lacking(self.learned, obj))
-        for network in self.networks:
-            begun = self.begun[id(network)]
-            lacks += named("buffer", saved.buffers_lacking(network, begun, obj))
+        lacks += named("buffer", self.buffers_lacking(obj))
         if lacks:
             self.log.write("saved", line=self.line(), lacks=lacks)
+
+    def buffers_lacking(self, obj):
+        """Return the names of buffers that an object lacks, though it has a network."""
+        lacks = []
+        has_network = False
+        for network in self.networks:
+            held = saved.names_beside(network, obj)
+            if held:
+                has_network = True
+                begun = self.begun[id(network)]
+                lacks += saved.buffers_lacking(network, begun, held)
+        held = {str(name) for one in saved.dicts_below(obj) for name in one}
+        for module, (begun, uses) in self.statistics.items():
+            if has_network and len(uses) == 2:
+                lacks += saved.buffers_lacking(module, begun, held)
+        return lacks
 
     def load(self, original, module, state_dict, *args, **options):
         """Around the loading of weights: with strict=False, none may fit in silence."""
@@ -167,6 +182,7 @@ class Hooks(Optimizers):
         parameters = len(list(network.parameters()))
         if not (parameters or self.in_backward):
             self.write_statistics(network)
+            self.note_use(network)
         if self.in_backward and parameters:
             self.log.write("recomputed", parameters=parameters)
         if self.in_backward or not parameters:
@@ -190,6 +206,7 @@ class Hooks(Optimizers):
             self.log.write(
                 "pass",
                 line=self.line(),
+                caller=self.log.caller(),
                 grad=torch.is_grad_enabled(),
                 training=getattr(network, "module", network).training,
                 inside=any(network is one for one in self.wrapped),
@@ -210,6 +227,13 @@ class Hooks(Optimizers):
             facts = {"made": origin(module), "buffers": buffers, "steps": self.steps}
             facts["looked_at"] = bool(begins or self.steps)
             self.log.write("statistics", line=self.line(), **facts)
+
+    def note_use(self, module):
+        """Remember a module that has buffers alone, and whether with gradients."""
+        begun = saved.buffers_of(module)
+        if begun:
+            _, uses = self.statistics.setdefault(module, (begun, set()))
+            uses.add(torch.is_grad_enabled())
 
     def evaluated(self, network):
         """Return what tells whether a network is evaluated alike, and as it should."""

@@ -74,6 +74,8 @@ class Optimizers(Loaders):
         schedulers = "torch.optim.lr_scheduler"
         replace(f"{schedulers}:LRScheduler.__init__", self.made)
         replace("torch.optim:Optimizer.__init__", self.made)
+        for owner in "torch.optim:Optimizer", "torch.nn:Module":
+            replace(f"{owner}.zero_grad", self.zero_grad)
         replace(f"{schedulers}:LRScheduler.step", self.schedule)
         replace(f"{schedulers}:ReduceLROnPlateau.step", self.schedule)
         replace("torch.amp:GradScaler.__init__", self.scaler_init)
@@ -128,6 +130,12 @@ class Optimizers(Loaders):
         """Remember which parameters an optimizer has."""
         for group in optimizer.param_groups:
             self.optimized.update(id(one) for one in group["params"])
+
+    def zero_grad(self, original, *args, **options):
+        """Around the setting to zero of gradients, which may come too late."""
+        if not self.apart.is_now():
+            self.log.write("zero_grad", line=self.line())
+        return original(*args, **options)
 
     def schedule(self, original, scheduler, *args, **options):
         """Around the step of a scheduler, which may go by a number."""

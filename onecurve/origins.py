@@ -9,7 +9,7 @@ from onecurve.events import place
 from onecurve.replace import replace
 
 MADE = "_made_at"  # the attribute in which a thing keeps its line
-WORKER = "/data/_utils/worker.py"  # of PyTorch
+READ_BY = "/data/_utils/worker.py", "/data/_utils/fetch.py", "onecurve/samples.py"
 INSIDE = "<genexpr>", "<listcomp>", "<dictcomp>", "<lambda>"  # of a constructor
 
 
@@ -22,6 +22,14 @@ def note(thing, line):
     """Have a thing keep its line, unless it has one, or cannot."""
     if hasattr(thing, "__dict__"):
         thing.__dict__.setdefault(MADE, line)
+
+
+def is_read():
+    """Return whether samples are being read, by a loader or for their digests."""
+    frame = sys._getframe(1)
+    while frame and not frame.f_code.co_filename.endswith(READ_BY):
+        frame = frame.f_back
+    return frame is not None
 
 
 class Origins:
@@ -54,15 +62,17 @@ class Origins:
         return sampler
 
     def copy(self, original, thing, *args, **options):
-        """Around copy.deepcopy: a network's is made by who makes its owner."""
+        """Around copy.deepcopy: a network's is made by who gives it away for that."""
         copied = original(thing, *args, **options)
         if isinstance(copied, torch.nn.Module):
-            copied.__dict__[MADE] = self.caller(object)
+            line = self.log.giver(thing)
+            for part in copied.modules():
+                part.__dict__[MADE] = line
         return copied
 
     def seed(self, generator, original, *args, **options):
-        """Around the function that seeds a generator, as a loader does in a worker."""
-        if not sys._getframe(2).f_code.co_filename.endswith(WORKER):
+        """Around the function that seeds a generator, as one sample's reading may."""
+        if not is_read():
             told = repr([*args, *options.values()])
             facts = {"generator": generator, "seed": told}
             self.log.write("seeded", line=self.log.line(), **facts)

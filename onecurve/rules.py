@@ -5,6 +5,7 @@ A rule is a function of a Seen that yields Findings.
 
 from onecurve import computed, evaluation, printed, shares, steps, streams
 from onecurve.findings import finding
+from onecurve.seen import Seen
 
 NO_MORE = "no more"  # of the collectives that others call
 
@@ -56,8 +57,22 @@ def other_batches(seen):
         for group in seen.groups():
             rows = [passes[rank]["rows"] for rank in group]
             if any(one != rows[0] for one in rows):
-                yield finding("other_batches", passes[group[0]]["line"])
+                line = passes[group[0]]["line"]
+                own = seeds_by_rank(seen, group)
+                told = [f"used at {line}"] if own else []
+                yield finding("other_batches", own or line, told)
                 return
+
+
+def seeds_by_rank(seen, group):
+    """Return the line that gives the ranks of a group other seeds at last, or None.
+
+    Where they load their batches, these do not come from it.
+    """
+    if seen.readings(0, True):
+        return None
+    seeds = shares.seeds_set(Seen([seen.events[rank] for rank in group]))
+    return next((line for line, alike in seeds.values() if not alike), None)
 
 
 def same_inputs(seen):
@@ -79,12 +94,24 @@ def same_inputs(seen):
 
 
 def evaluated_by_hand(seen):
-    """Evaluations that each rank makes of the same samples, without a DataLoader."""
+    """Evaluations that each rank makes of the same samples, without a DataLoader.
+
+    What is called from one place is judged by itself: a game may be played to train.
+    What is called before the training alone is none, but a model's making, say.
+    """
+    begun = [step["time"] for step in seen.of("step")[:1]]
     by_hand = seen.together("pass", lambda one: not (one["grad"] or one["reading"]))
-    passes = list(by_hand)
-    if passes and passes[0][0]["rows"] and shares.same_rows(passes):
-        first = passes[0][0]
-        yield finding("evaluated", first["line"], size=len(first["rows"]))
+    calls = {}
+    for each in by_hand:
+        places = {(one["line"], one["caller"]) for one in each}
+        if len(places) == 1:
+            calls.setdefault(places.pop(), []).append(each)
+    for passes in calls.values():
+        first, last = passes[0][0], passes[-1][0]
+        later = all(last["time"] > time for time in begun)
+        if later and first["rows"] and shares.same_rows(passes):
+            yield finding("evaluated", first["line"], size=len(first["rows"]))
+            return
 
 
 EACH = "each"  # rule of the ranks beside each other

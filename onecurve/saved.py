@@ -83,19 +83,22 @@ def buffers_of(network):
     return found
 
 
-def buffers_lacking(network, begun, saved):
-    """Return the names of buffers that training has changed, and a file has not.
-
-    Though it has all parameters of the network. `begun` is what `buffers_of` returned.
-    """
+def names_beside(network, saved):
+    """Return the names in the dicts of a file that have all parameters of a network."""
     parameters = {bare(name) for name, _ in network.named_parameters()}
-    held = set()
+    found = set()
     for one in dicts_below(saved):
         names = {bare(str(name)) for name in one}
-        held |= names if parameters <= names else set()
-    if not held:
-        return []
-    now = buffers_of(network)
+        found |= names if parameters <= names else set()
+    return found
+
+
+def buffers_lacking(module, begun, held):
+    """Return the names of buffers that training has changed, and a file has not.
+
+    `begun` is what `buffers_of` returned at first, `held` are the names in the file.
+    """
+    now = buffers_of(module)
     return [name for name in now if name not in held and now[name] != begun.get(name)]
 
 

@@ -158,13 +158,23 @@ def same_random_numbers(seen):
 
 def seeds_set_alike(seen):
     """Return {generator: line} where all ranks have given it the same seed, at last."""
+    seeds = seeds_set(seen)
+    return {name: line for name, (line, alike) in seeds.items() if alike}
+
+
+def seeds_set(seen):
+    """Return {generator: (line, whether the seeds are alike)} of those set at last.
+
+    Of generators that all ranks have given a seed.
+    """
     last = []
     for each in seen.on_all("seeded"):
         last.append({one["generator"]: (one["seed"], one["line"]) for one in each})
     found = {}
     for generator, (seed, line) in last[0].items():
-        if all(one.get(generator, (None,))[0] == seed for one in last):
-            found[generator] = line
+        if all(generator in one for one in last):
+            alike = all(one[generator][0] == seed for one in last)
+            found[generator] = line, alike
     return found
 
 
