@@ -17,6 +17,7 @@ from onecurve.samples import OWN, changed, generator_states, generators
 
 STEPS = 12  # that are compared
 FURTHER = 64  # so many of a small model that has not evaluated, or without a loader
+DRAWN = 16  # random numbers by which two draws are told apart at their beginning
 PASSES = 128  # for training in these, by what the first step takes
 
 
@@ -148,7 +149,8 @@ class Steps(Hooks):
         if name and type(drawn) is torch.Tensor:
             self.keep(name, drawn.detach())
             count = len(drawn) if drawn.dim() else 1
-            facts = {"digest": digest(drawn), "count": count}
+            begin = drawn.flatten()[:DRAWN]
+            facts = {"digest": digest(drawn), "begin": digest(begin), "count": count}
             self.log.write("drew", line=self.line(), **facts)
         else:
             self.drawn()

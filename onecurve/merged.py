@@ -14,7 +14,15 @@ class CannotTell(Exception):
 
 
 class Merged(Steps):
-    """The same on one rank, with the batches of all ranks merged."""
+    """The same on one rank, with the batches of all ranks merged.
+
+    Each step is taken by the learning rates of the several ranks, so weights stay
+    theirs, also where rates depend on the number of ranks.
+    """
+
+    def __init__(self, log, end, folder, sources):
+        super().__init__(log, end, folder, sources)
+        self.own_rates = []  # of the optimizer that takes a step now
 
     def next_batch(self, original, reading):
         """In place of the reading of a batch: those of all ranks, while they last."""
@@ -31,6 +39,19 @@ class Merged(Steps):
         batch = self.together(kept, reading)
         self.batch_came(reading)
         return batch
+
+    def step_begins(self, optimizer):
+        """Before a step: for it alone, the optimizer gets the several ranks' rates."""
+        super().step_begins(optimizer)
+        self.own_rates = [group["lr"] for group in optimizer.param_groups]
+        path = self.sources[0] / f"gradients{self.steps}.pt"
+        if path.exists():
+            set_rates(optimizer, torch.load(path, weights_only=False)["rates"])
+
+    def step_ends(self, optimizer):
+        """After a step: it has its own rates again, by which a schedule goes on."""
+        set_rates(optimizer, self.own_rates)
+        super().step_ends(optimizer)
 
     def draw_for_training(self, function, *args, **options):
         """Draw random numbers for the training: those of all ranks."""
@@ -55,6 +76,14 @@ class Merged(Steps):
         except CannotTell as error:
             batch = collated(reading._collate_fn, batches, samples)
             return self.cannot_tell(str(error)) if batch is None else batch
+
+
+def set_rates(optimizer, rates):
+    """Set the learning rates of an optimizer's groups, where there are so many."""
+    groups = optimizer.param_groups
+    if len(groups) == len(rates):
+        for group, rate in zip(groups, rates, strict=True):
+            group["lr"] = rate
 
 
 def collated(collate, batches, samples):

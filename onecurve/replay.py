@@ -110,14 +110,12 @@ class Alone(Merged):
         return found
 
     def step_begins(self, optimizer):
-        """Before a step: it gets the gradients and rates of the several ranks."""
+        """Before a step: it gets the gradients of the several ranks, too."""
         super().step_begins(optimizer)
         path = self.sources[0] / f"gradients{self.steps}.pt"
         if not path.exists():
             self.end()
         kept = torch.load(path, weights_only=False)
-        for group, rate in zip(optimizer.param_groups, kept["rates"], strict=False):
-            group["lr"] = rate
         given = kept["given"]
         for name, parameter in self.parameters(optimizer).items():
             if name in given and given[name].numel() == parameter.numel():

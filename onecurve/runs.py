@@ -23,6 +23,7 @@ COMPARE_ALONE = "onecurve.alone:compare"
 POWER = "onecurve.divided:power_of"
 DIVIDED = "onecurve.divided:judge"
 IN_DOUBLE = "in float64"
+MERGED = "one", "woven"  # runs in which one process takes the batches of all ranks
 NOTHING = Seen([[]])  # of one rank
 
 
@@ -138,7 +139,8 @@ def run_exactly(command, kind, folder, told):
     result, seen = run_kind(command, kind, folder)
     told.runs[kind] = seen
     for event in seen.of("cannot_tell"):
-        return event["why"]
+        if kind not in MERGED or not seen.of("step"):
+            return event["why"]
     errors = [error for error, _ in result.errors.values()]
     # it counts batches by len(loader), and one process is given fewer, larger ones
     over = kind != "several" and seen.of("step") and errors == ["StopIteration"]
@@ -205,13 +207,15 @@ def compare_one(command, folder, several, told):
     the rest as `compare_alone`.
     """
     differ = None
-    for kind in "one", "woven":
+    for kind in MERGED:
         other = run_exactly(command, kind, folder, told)
         if other:
             told.why = told.why or other
             break
         paths = several, folder / kind / "steps0"
         told.equal, differ, told.why = ranks.call(COMPARE, *paths)
+        for event in told.runs[kind].of("cannot_tell"):  # a later batch
+            told.why = told.why or event["why"]
         drawn = any(several[0].glob("drawn*"))
         if told.equal or differ or told.why != OTHER_SAMPLES or not drawn:
             break

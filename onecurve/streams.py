@@ -11,6 +11,7 @@ FEW = 6  # samples that may be equal by chance
 SHARED = 0.1  # of a stream
 OWN_ORDERS = "each rank draws an order of its own, of as many as one process"
 SEEDED = "a generator seeded with seed + rank draws them"
+DRAWN = "random numbers for different samples"
 ANEW = "draw the order anew in each epoch: by a seed with its number"
 WORKERS = "in each worker, its share: get_worker_info() of torch.utils.data"
 
@@ -182,7 +183,8 @@ def losses_differ(seen):
 def drawn_alike(seen):
     """Random numbers for a batch that are the same on all ranks, whose batches are not.
 
-    So many as the batch has samples: what is drawn for all ranks' is more.
+    So many as the batch has samples: what is drawn for all ranks' is more. Or so many
+    for each of a rank's samples, where they are more on one rank: then alike at first.
     """
     draws = [draws_of(events) for events in seen.events]
     found = defaultdict(set)  # line -> passes for which it draws alike
@@ -195,15 +197,35 @@ def drawn_alike(seen):
         if any(one == rows[0] for one in rows[1:]):
             continue
         number, line, _ = place
+        if line not in times and begin_alike(each):
+            told = "drawn alike at first; then they draw unlike often"
+            yield finding("random", line, [told], "LOOK", what=DRAWN)
+            return
         times[line].add(number)
-        if len({one["digest"] for one in each}) == 1:
+        if are_alike(each):
             found[line].add(number)
     for line, passes in found.items():
         if len(passes) > 2 and passes == times[line]:
             told = f"drawn alike for {len(passes)} of {len(passes)} passes"
-            what = "random numbers for different samples"
-            yield finding("random", line, [told], "LOOK", what=what)
+            yield finding("random", line, [told], "LOOK", what=DRAWN)
             return
+
+
+def are_alike(each):
+    """Return whether all ranks draw the same: a number for each of their samples."""
+    one_each = all(one["count"] == len(one["rows"]) for one in each)
+    return one_each and len({one["digest"] for one in each}) == 1
+
+
+def begin_alike(each):
+    """Return whether ranks draw alike at first, though not so often.
+
+    Each draws as many for each of its samples, of which one rank has more.
+    """
+    sizes = [len(one["rows"]) for one in each]
+    times = {one["count"] / size for one, size in zip(each, sizes, strict=True)}
+    begin = {one["begin"] for one in each}
+    return len(set(sizes)) > 1 and len(times) == 1 and len(begin) == 1
 
 
 def draws_of(events):
@@ -217,7 +239,8 @@ def draws_of(events):
         if event["kind"] == "pass" and event["grad"]:
             passes += 1
             rows = event["rows"]
-            fitting = [one for one in drawn if one["count"] == len(rows) > 1]
+            some = len(rows) > 1
+            fitting = [one for one in drawn if some and not one["count"] % len(rows)]
             for number, one in enumerate(fitting):
                 place = passes, one["line"], number
                 found[place] = {**one, "rows": rows}
