@@ -75,11 +75,10 @@ def changed_in(body):
             owners = []
             line = getattr(node, "lineno", None)
             if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-                called = node.value.func
-                if isinstance(called, ast.Attribute) and not READS.fullmatch(
-                    called.attr
-                ):
-                    owners = [called.value]
+                method = node.value.func
+                if isinstance(method, ast.Attribute):
+                    reads = READS.fullmatch(method.attr)
+                    owners = [] if reads else [method.value]
             elif isinstance(node, ast.Assign):
                 owners = node.targets
             elif isinstance(node, ast.AugAssign):
