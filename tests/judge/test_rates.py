@@ -15,7 +15,7 @@ from read_keys import CASES, read
 
 FIRST = graded("graded.json")
 # what is said of these today is not noted
-NEW = graded("graded_new.json") | graded("graded_newest.json")
+NEW = graded("graded_new.json")
 ALL = {}
 for file in SETS:
     ALL |= graded(file)
