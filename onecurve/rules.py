@@ -96,16 +96,16 @@ def same_inputs(seen):
 def evaluated_by_hand(seen):
     """Evaluations that each rank makes of the same samples, without a DataLoader.
 
-    What is called from one place is judged by itself: a game may be played to train.
+    What one line calls for is judged by itself: a game may be played to train.
     What is called before the training alone is none, but a model's making, say.
     """
     begun = [step["time"] for step in seen.of("step")[:1]]
     by_hand = seen.together("pass", lambda one: not (one["grad"] or one["reading"]))
     calls = {}
     for each in by_hand:
-        places = {(one["line"], one["caller"]) for one in each}
-        if len(places) == 1:
-            calls.setdefault(places.pop(), []).append(each)
+        callers = {one["caller"] for one in each}
+        if len(callers) == 1:
+            calls.setdefault(callers.pop(), []).append(each)
     for passes in calls.values():
         first, last = passes[0][0], passes[-1][0]
         later = all(last["time"] > time for time in begun)
