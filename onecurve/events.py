@@ -10,6 +10,7 @@ import os
 import sys
 import sysconfig
 import time
+from itertools import islice
 from pathlib import Path
 
 import torch
@@ -64,8 +65,8 @@ class Log:
 
     def caller(self):
         """Return which line of the script has called the function that it is in."""
-        frames = list(self.frames())
-        return place(frames[1]) if len(frames) > 1 else None
+        frame = next(islice(self.frames(), 1, None), None)
+        return frame and place(frame)
 
     def called(self):
         """Return the name of the function that the script has called, or None."""

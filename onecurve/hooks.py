@@ -230,10 +230,12 @@ class Hooks(Optimizers):
 
     def note_use(self, module):
         """Remember a module that has buffers alone, and whether with gradients."""
-        begun = saved.buffers_of(module)
-        if begun:
-            _, uses = self.statistics.setdefault(module, (begun, set()))
-            uses.add(torch.is_grad_enabled())
+        if next(module.buffers(), None) is None:
+            return
+        if module not in self.statistics:
+            self.statistics[module] = saved.buffers_of(module), set()
+        _, uses = self.statistics[module]
+        uses.add(torch.is_grad_enabled())
 
     def evaluated(self, network):
         """Return what tells whether a network is evaluated alike, and as it should."""

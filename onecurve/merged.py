@@ -23,6 +23,7 @@ class Merged(Steps):
     def __init__(self, log, end, folder, sources):
         super().__init__(log, end, folder, sources)
         self.own_rates = []  # of the optimizer that takes a step now
+        self.theirs = None  # what the several ranks had in it, if they took it
 
     def next_batch(self, original, reading):
         """In place of the reading of a batch: those of all ranks, while they last."""
@@ -45,8 +46,9 @@ class Merged(Steps):
         super().step_begins(optimizer)
         self.own_rates = [group["lr"] for group in optimizer.param_groups]
         path = self.sources[0] / f"gradients{self.steps}.pt"
-        if path.exists():
-            set_rates(optimizer, torch.load(path, weights_only=False)["rates"])
+        self.theirs = torch.load(path, weights_only=False) if path.exists() else None
+        if self.theirs:
+            set_rates(optimizer, self.theirs["rates"])
 
     def step_ends(self, optimizer):
         """After a step: it has its own rates again, by which a schedule goes on."""
