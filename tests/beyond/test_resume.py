@@ -106,7 +106,7 @@ def die_while_writing(rank, name, count):
 def test_killed_while_a_file_is_written(name, count, uninterrupted, data, tmp_path):
     prepare = die_while_writing, name, count
     result = train(data(EVEN), tmp_path, EPOCHS, prepare=prepare, fails=True)
-    assert result.returncode == signal.SIGKILL
+    assert result.statuses[0] == -signal.SIGKILL  # the other may crash, too
     assert not (tmp_path / "model.pth").exists()
     state = torch.load(tmp_path / "state.pth", weights_only=True)
     assert state["epoch"] == (1 if name == "state" else EPOCHS)

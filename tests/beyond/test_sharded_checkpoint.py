@@ -99,7 +99,7 @@ def die_while_writing(rank, method, epoch, victim):
 def test_killed_while_it_is_written(method, victim, reference, data, tmp_path):
     prepare = die_while_writing, method, 2, victim
     result = train(data(SIZE), tmp_path, EPOCHS, prepare=prepare, fails=True)
-    assert result.returncode == signal.SIGKILL
+    assert result.statuses[victim] == -signal.SIGKILL  # the other may crash, too
     assert (tmp_path / "checkpoints" / "2").exists()
     assert whole(tmp_path) == [1]
     printed = train(data(SIZE), tmp_path, EPOCHS, "--resume").stdout
