@@ -10,7 +10,8 @@ failures   how a failure is told: an error and its line, or where each rank was
 recorder   what is written down of DDP and of collectives
 events     where it is written
 replace    puts a function around an attribute of PyTorch or Python
-runs       three runs of the script, and what they show
+run        one run of the script, and how it may fail
+runs       all runs of it, and what they show
 rank       what a rank does before the script begins
 files      what the script writes goes to a folder of the run's own
 pretend    a script that asks for GPUs gets CPUs

@@ -13,28 +13,21 @@ def no_gradients(seen):
     """An optimizer of which no parameter ever has a gradient."""
     steps = seen.of("before_step")
     if steps and not any(step["gradients"] for step in steps):
-        late = zeroed_late(seen)
-        if late:
-            yield finding("no_gradient", late, [TOO_LATE], repair=EARLY)
-            return
         details = ["it holds tensors that the model does not use any more"]
-        made = seen.lines_of("made", schedules=False)
-        yield finding("no_gradient", made[-1] if made else None, details)
+        made = seen.lines_of("made", schedules=False) or [None]
+        late = zeroed_late(seen, "no_gradient")
+        yield late or finding("no_gradient", made[-1], details)
 
 
 def gradients_zero(seen):
     """An optimizer whose gradients are all 0, in each step and on each rank."""
     given = [step for each in seen.on_all("before_step") for step in each]
     if given and all(step["gradients"] and step["zero"] for step in given):
-        late = zeroed_late(seen)
-        if late:
-            yield finding("zero", late, [TOO_LATE], repair=EARLY)
-        else:
-            yield finding("zero", given[0]["line"])
+        yield zeroed_late(seen, "zero") or finding("zero", given[0]["line"])
 
 
-def zeroed_late(seen):
-    """Return the line of a zero_grad() after backward(), before a step, or None."""
+def zeroed_late(seen, name):
+    """Return a Finding of that name: a zero_grad() before the first step, or None."""
     computed = False
     late = None
     for event in seen.events[0]:
@@ -45,7 +38,7 @@ def zeroed_late(seen):
             late = event["line"]
         elif event["kind"] == "before_step":
             break
-    return late
+    return finding(name, late, [TOO_LATE], repair=EARLY) if late else None
 
 
 def not_finite(seen):

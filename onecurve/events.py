@@ -7,6 +7,7 @@ import ctypes
 import hashlib
 import json
 import os
+import re
 import sys
 import sysconfig
 import time
@@ -18,6 +19,7 @@ from torch.utils._pytree import tree_leaves
 
 OWN = f"{Path(__file__).resolve().parent}{os.sep}"  # begins the paths of this package
 STANDARD = sysconfig.get_path("stdlib")  # of Python: it may be below a home folder
+WRAPPERS = re.compile(r"^(module\.|_orig_mod\.)+")  # of DDP and torch.compile
 
 
 class Log:
@@ -137,3 +139,8 @@ def has_gaps(tensor):
 def tensors_in(value):
     """Return the tensors in lists, tuples and dicts, however deep."""
     return [one for one in tree_leaves(value) if isinstance(one, torch.Tensor)]
+
+
+def bare(name):
+    """Return the name of a parameter without those of wrappers around its network."""
+    return WRAPPERS.sub("", name)

@@ -6,8 +6,7 @@ from collections import Counter
 
 import torch
 
-from onecurve import saved
-from onecurve.events import digest, has_gaps, is_finite, tensors_in
+from onecurve.events import bare, digest, has_gaps, is_finite, tensors_in
 from onecurve.findings import some
 from onecurve.networks import (
     has_own_statistics,
@@ -21,14 +20,10 @@ from onecurve.optimizers import Optimizers
 from onecurve.origins import origin
 from onecurve.replace import replace
 from onecurve.samples import changed, generator_states, rows
+from onecurve.saved import Files
 from onecurve.sharded import Sharded
 
 CUT = "on one rank neither: the gradients of 1 and more ranks agree"
-
-
-def named(kind, names):
-    """Return a list that tells the first of some names, [] where there is none."""
-    return [f"{kind} {some(names)}"] if names else []
 
 
 class Hooks(Optimizers):
@@ -39,16 +34,14 @@ class Hooks(Optimizers):
         self.wrapped = []  # the modules that DDP wraps
         self.types = {}  # id of a wrapper -> the types of what it wrapped
         self.networks = []  # that were called for training
-        self.begun = {}  # id of one of these -> its buffers before that, digests
-        self.statistics = {}  # module without parameters -> (the same, its uses)
         self.sharded = Sharded(log, self.networks)
+        self.files = Files(log, self.networks, self.learned, self.has_state)
 
     def install(self):
         """Put the methods below in place."""
         super().install()
         self.sharded.install()
-        replace("torch:save", self.save)
-        replace("torch.distributed.checkpoint:save", self.save_parts)
+        self.files.install()
         replace("torch.nn:Module.load_state_dict", self.load)
         replace("torch.nn:Module.train", self.set_mode)
         replace("torch.distributed.algorithms.join:Join.__enter__", self.join)
@@ -60,46 +53,6 @@ class Hooks(Optimizers):
             replace(f"torch.distributed:P2POp.{name}", self.message)
         for name in "spawn", "start_processes":
             replace(f"torch.multiprocessing:{name}", self.spawn)
-
-    def save(self, original, obj, *args, **options):
-        """Around torch.save: write down what a file lacks of what a run goes on by."""
-        self.write_lacks(obj)
-        return original(obj, *args, **options)
-
-    def save_parts(self, original, state_dict, *args, **options):
-        """Around the saving of a distributed checkpoint: the same."""
-        self.write_lacks(saved.resolved(state_dict))
-        return original(state_dict, *args, **options)
-
-    def write_lacks(self, obj):
-        """Write down what an object that is saved lacks."""
-        frame = self.log.frame()
-        path = frame.f_code.co_filename if frame else ""
-        lacks = []
-        if isinstance(obj, dict):
-            if saved.says_when(obj) and saved.is_to_go_on(path):
-                lacks += saved.states_lacking(obj, self.has_state)
-            if saved.parameters_with_state(obj) >= len(self.learned):
-                lacks += named("parameter", saved.parameters_lacking(self.learned, obj))
-        lacks += named("buffer", self.buffers_lacking(obj))
-        if lacks:
-            self.log.write("saved", line=self.line(), lacks=lacks)
-
-    def buffers_lacking(self, obj):
-        """Return the names of buffers that an object lacks, though it has a network."""
-        lacks = []
-        has_network = False
-        for network in self.networks:
-            held = saved.names_beside(network, obj)
-            if held:
-                has_network = True
-                begun = self.begun[id(network)]
-                lacks += saved.buffers_lacking(network, begun, held)
-        held = {str(name) for one in saved.dicts_below(obj) for name in one}
-        for module, (begun, uses) in self.statistics.items():
-            if has_network and len(uses) == 2:
-                lacks += saved.buffers_lacking(module, begun, held)
-        return lacks
 
     def load(self, original, module, state_dict, *args, **options):
         """Around the loading of weights: with strict=False, none may fit in silence."""
@@ -182,7 +135,7 @@ class Hooks(Optimizers):
         parameters = len(list(network.parameters()))
         if not (parameters or self.in_backward):
             self.write_statistics(network)
-            self.note_use(network)
+            self.files.module_used(network)
         if self.in_backward and parameters:
             self.log.write("recomputed", parameters=parameters)
         if self.in_backward or not parameters:
@@ -228,15 +181,6 @@ class Hooks(Optimizers):
             facts["looked_at"] = bool(begins or self.steps)
             self.log.write("statistics", line=self.line(), **facts)
 
-    def note_use(self, module):
-        """Remember a module that has buffers alone, and whether with gradients."""
-        if next(module.buffers(), None) is None:
-            return
-        if module not in self.statistics:
-            self.statistics[module] = saved.buffers_of(module), set()
-        _, uses = self.statistics[module]
-        uses.add(torch.is_grad_enabled())
-
     def evaluated(self, network):
         """Return what tells whether a network is evaluated alike, and as it should."""
         trained = any(id(one) in self.optimized for one in network.parameters())
@@ -252,7 +196,7 @@ class Hooks(Optimizers):
             self.sharded.training_begins()
         if not any(network is one for one in self.networks):
             self.networks.append(network)
-            self.begun[id(network)] = saved.buffers_of(network)
+            self.files.training_begins(network)
             self.write_statistics(network, begins=True)
             if any(has_own_statistics(one) for one in network.modules()):
                 self.log.write("batch_norm")
@@ -292,7 +236,7 @@ class Hooks(Optimizers):
             trained = {}
             for name, parameter in network.named_parameters():
                 if parameter.requires_grad:
-                    trained[name.removeprefix("module.")] = id(parameter)
+                    trained[bare(name)] = id(parameter)
             left = [name for name in trained if trained[name] not in self.optimized]
             if 0 < len(left) < len(trained):
                 counts = {"left": len(left), "count": len(trained)}

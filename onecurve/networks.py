@@ -4,7 +4,7 @@ import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from onecurve.events import digest
+from onecurve.events import bare, digest
 from onecurve.pretend import UnsyncedBatchNorm
 
 
@@ -43,12 +43,12 @@ def weights_of(network, wanted):
     for name, parameter in network.named_parameters():
         own = isinstance(parameter, torch.nn.Parameter)
         if own and wanted(parameter) and is_replicated(parameter):
-            found[name.removeprefix("module.")] = digest(parameter)
+            found[bare(name)] = digest(parameter)
     return found
 
 
 def state_of(network):
     """Return digests of a network's weights and buffers, by names without a wrapper."""
     named = [] if UnsyncedBatchNorm.used else network.named_buffers()
-    buffers = {name.removeprefix("module."): digest(buffer) for name, buffer in named}
+    buffers = {bare(name): digest(buffer) for name, buffer in named}
     return {"weights": weights_of(network, lambda parameter: True), "buffers": buffers}

@@ -6,6 +6,7 @@ from inspect import signature
 import torch
 
 from onecurve.apart import Apart
+from onecurve.events import bare
 from onecurve.replace import replace
 
 NAMES = ["barrier", "monitored_barrier", "all_reduce", "broadcast", "reduce"]
@@ -84,7 +85,7 @@ class Recorder:
     def learn_names(self, module):
         """Remember the names of a network's parameters, those without a wrapper's."""
         for name, parameter in module.named_parameters():
-            self.names.setdefault(id(parameter), name.removeprefix("module."))
+            self.names.setdefault(id(parameter), bare(name))
 
     def module_call(self, original, module, *args, **kwargs):
         """Around a call of a module; the outermost one is the network's."""

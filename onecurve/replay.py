@@ -3,6 +3,7 @@
 import torch
 
 from onecurve.equal import Steps
+from onecurve.events import bare
 from onecurve.kept import BEGIN, cut_name, thinned
 from onecurve.merged import Merged
 from onecurve.samples import set_generators
@@ -37,7 +38,7 @@ class Alone(Merged):
         Those that are split here, too, stay what they are.
         """
         for name, parameter in network.named_parameters():
-            value = weights.get(name.removeprefix("module."))
+            value = weights.get(bare(name))
             is_whole = value is not None and value.numel() == parameter.numel()
             if is_whole and not hasattr(parameter, "placements"):
                 parameter.copy_(value.view_as(parameter))

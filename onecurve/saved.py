@@ -3,15 +3,96 @@
 import linecache
 import re
 
-from onecurve.events import digest, tensors_in
+import torch
+
+from onecurve.events import bare, digest, tensors_in
+from onecurve.findings import some
+from onecurve.replace import replace
 
 GOES_ON = r"resum|torch\.load|load_state_dict"  # in a script
 WHEN = "epoch|step|iter"  # in names of what a checkpoint counts
-WRAPPERS = re.compile(r"^(module|_orig_mod)\.")  # before the names of parameters
 HELD = {  # what a run goes on by, in the names that a checkpoint holds
     "optimizer": re.compile("optim|param_groups").search,
     "scheduler": re.compile("sched|last_epoch").search,
 }
+
+
+class Files:
+    """Writes the event `saved` to a log: what a file lacks that the rank saves.
+
+    What it lacks is asked of others: the networks called for training, what optimizers
+    have changed, {name: parameter}, and which of them and of schedulers have a state.
+    """
+
+    def __init__(self, log, networks, learned, has_state):
+        self.log = log
+        self.networks = networks
+        self.learned = learned
+        self.has_state = has_state  # a set of "optimizer" and "scheduler"
+        self.begun = {}  # id of a network -> its buffers before training, digests
+        self.used = {}  # module without parameters -> (the same, how it was used)
+
+    def install(self):
+        """Put the methods below in place."""
+        replace("torch:save", self.save)
+        replace("torch.distributed.checkpoint:save", self.save_parts)
+
+    def training_begins(self, network):
+        """Before the first pass of a network for training."""
+        self.begun[id(network)] = buffers_of(network)
+
+    def module_used(self, module):
+        """Remember a module that has buffers alone, and whether with gradients."""
+        if next(module.buffers(), None) is None:
+            return
+        if module not in self.used:
+            self.used[module] = buffers_of(module), set()
+        _, uses = self.used[module]
+        uses.add(torch.is_grad_enabled())
+
+    def save(self, original, obj, *args, **options):
+        """Around torch.save."""
+        self.write_lacks(obj)
+        return original(obj, *args, **options)
+
+    def save_parts(self, original, state_dict, *args, **options):
+        """Around the saving of a distributed checkpoint."""
+        self.write_lacks(resolved(state_dict))
+        return original(state_dict, *args, **options)
+
+    def write_lacks(self, obj):
+        """Write down what an object that is saved lacks."""
+        frame = self.log.frame()
+        path = frame.f_code.co_filename if frame else ""
+        lacks = []
+        if isinstance(obj, dict):
+            if says_when(obj) and is_to_go_on(path):
+                lacks += states_lacking(obj, self.has_state)
+            if parameters_with_state(obj) >= len(self.learned):
+                lacks += named("parameter", parameters_lacking(self.learned, obj))
+        lacks += named("buffer", self.buffers_lacking(obj))
+        if lacks:
+            self.log.write("saved", line=self.log.line(), lacks=lacks)
+
+    def buffers_lacking(self, obj):
+        """Return the names of buffers that an object lacks, though it has a network."""
+        lacks = []
+        has_network = False
+        for network in self.networks:
+            held = names_beside(network, obj)
+            if held:
+                has_network = True
+                lacks += buffers_lacking(network, self.begun[id(network)], held)
+        held = {bare(str(name)) for one in dicts_below(obj) for name in one}
+        for module, (begun, uses) in self.used.items():
+            if has_network and len(uses) == 2:
+                lacks += buffers_lacking(module, begun, held)
+        return lacks
+
+
+def named(kind, names):
+    """Return a list that tells the first of some names, [] where there is none."""
+    return [f"{kind} {some(names)}"] if names else []
 
 
 def says_when(saved):
@@ -100,8 +181,3 @@ def buffers_lacking(module, begun, held):
     """
     now = buffers_of(module)
     return [name for name in now if name not in held and now[name] != begun.get(name)]
-
-
-def bare(name):
-    """Return a name in a network without those of its wrappers."""
-    return WRAPPERS.sub("", WRAPPERS.sub("", name))

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from onecurve import __main__ as command
-from onecurve import runs
 from tools.run.edit import edit
 
 RIGHT = Path(__file__).with_name("right.py")
@@ -44,7 +43,7 @@ def inspect(path, *flags, folder, ranks=2, patience=60):
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
         patch.chdir("/")
         patch.setattr(sys, "argv", words)
-        patch.setattr(runs, "PATIENCE", patience)
+        patch.setattr("onecurve.run.PATIENCE", patience)
         with pytest.raises(SystemExit) as ended:
             command.main()
     return read(printed.getvalue(), path, int(ended.value.code))

@@ -9,7 +9,6 @@ import pytest
 import onecurve
 from conftest import ENV, ROOT, call
 from inspecting import RIGHT
-from onecurve import runs
 
 SLOPPY = """
 import sys
@@ -120,7 +119,7 @@ def test_ranks_that_only_wait_are_ended_long_before_those_that_compute(
 ):
     script = tmp_path / "train.py"
     script.write_text(IDLES)
-    monkeypatch.setattr(runs, "IDLE", 2)
+    monkeypatch.setattr("onecurve.run.IDLE", 2)
     said = "after 0 steps no rank computed for 2 s"
     with pytest.raises(onecurve.CouldNotLook, match=said):
         onecurve.inspect(script)

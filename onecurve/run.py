@@ -1,0 +1,87 @@
+"""One of the runs of a script."""
+
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+from onecurve import ranks
+from onecurve.failures import own_error
+from onecurve.findings import finding, of_each_rank
+from onecurve.seen import Seen, read_ranks
+
+MOST_SECONDS = 240  # that a rank may compute
+PATIENCE = 60  # seconds that a collective waits for the other ranks
+IDLE = 90  # seconds in which no rank computes: more than a collective waits
+PREPARE = "onecurve.rank:prepare"  # by its name: it imports PyTorch
+
+
+class Command(NamedTuple):
+    """What is inspected."""
+
+    path: Path  # of the script, absolute
+    flags: list  # of the script
+    ranks: int  # at least 2
+    module: str | None = None  # its name, where it is to run as by `python -m`
+    double: bool = True  # whether gradients are compared in float64, or as they are
+
+
+class Task(NamedTuple):
+    """How a script is looked at; the same on all ranks."""
+
+    command: Command  # with the number of ranks of this run
+    kind: str  # watch, several, wider, one, whole, or alone or split and a rank
+    folder: Path  # where the ranks write what they see
+    working: Path  # the folder in which the script runs
+    scratch: str  # for temporary files
+    patience: float  # seconds that a collective waits for the other ranks
+
+
+def run_kind(command, kind, folder):
+    """Run the script once; return what ranks.run does, and a Seen."""
+    if kind == "wider":
+        command = command._replace(ranks=command.ranks + 1)
+    elif kind not in ("watch", "several", "whole"):
+        command = command._replace(ranks=1)
+    path, flags, count, module, double = command
+    place = folder / kind
+    place.mkdir()
+    here = Path.cwd()
+    working = here if module or path.is_relative_to(here) else path.parent
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
+        task = Task(command, kind, place, working, scratch, PATIENCE)
+        options = {"module": module, "prepare": (PREPARE, task)}
+        options["timeout"] = MOST_SECONDS
+        options["idle"] = IDLE
+        options["float64"] = double and kind != "watch"
+        result = ranks.run([path, *flags], count, **options)
+    (place / "stdout").write_text(result.stdout, encoding="utf-8")
+    (place / "stderr").write_text(result.stderr, encoding="utf-8")
+    return result, Seen(read_ranks(place, count))
+
+
+def failure(result, name):
+    """Return a Finding for a run of a script that did not end well, or None."""
+    if result.late or not result.returncode:
+        return None
+    if not result.errors:
+        error = f"exit status {result.returncode}"
+        ended = [rank for rank, status in enumerate(result.statuses) if status]
+        told = [last_line(result.stderr)]
+        return finding("fails", None, told, rank=min(ended, default=0), error=error)
+    own = own_error(result)
+    if own:
+        rank, error, line = own
+        where = f"{name}:{line}" if line else None
+        error = error or last_line(result.stderrs[rank])  # of argparse, say
+        return finding("fails", where, rank=rank, error=error[:300])
+    places = []
+    for rank, status in enumerate(result.statuses):
+        _, line = result.errors.get(rank, (None, result.places.get(rank)))
+        ended = "at its end" if status == 0 else "in a library"
+        places.append(f"at {name}:{line}" if line else ended)
+    return finding("hang", None, of_each_rank(places))
+
+
+def last_line(text):
+    """Return the last line of a text; of an empty one, an empty one."""
+    return (text.strip().splitlines() or [""])[-1]
