@@ -83,7 +83,7 @@ class Files:
             if held:
                 has_network = True
                 lacks += buffers_lacking(network, self.begun[id(network)], held)
-        held = {bare(str(name)) for one in dicts_below(obj) for name in one}
+        held = {bare(name) for name in names_below(obj)}
         for module, (begun, uses) in self.used.items():
             if has_network and len(uses) == 2:
                 lacks += buffers_lacking(module, begun, held)
@@ -129,10 +129,16 @@ def dicts_below(value):
         yield from dicts_below(one)
 
 
+def names_below(value):
+    """Yield the names in all of the dicts in dicts and lists."""
+    for one in dicts_below(value):
+        yield from map(str, one)
+
+
 def states_lacking(saved, wanted):
     """Return which states, "optimizer" or "scheduler", a checkpoint does not name."""
-    names = [str(name) for one in dicts_below(saved) for name in one]
-    return [one for one in sorted(wanted) if not HELD[one](" ".join(names))]
+    names = " ".join(names_below(saved))
+    return [one for one in sorted(wanted) if not HELD[one](names)]
 
 
 def parameters_with_state(saved):

@@ -148,7 +148,8 @@ def length_by_world(several, others):
     theirs = next((one for one in known if one), None)
     if not (ours and theirs) or 0.8 < ours[0] / ours[1] * theirs[1] / theirs[0] < 1.25:
         return
-    (taken, length, line), (alone, of_one, _) = ours, theirs
+    taken, length, line = ours
+    alone, of_one, _ = theirs
     details = [f"{len(several.ranks)} ranks: {taken:.0f} of {length} in an epoch"]
     details.append(f"one: {alone:.0f} of {of_one}")
     yield finding("length", line, details)
