@@ -16,7 +16,8 @@ import time
 from pathlib import Path
 
 from onecurve import failures, report
-from onecurve.runs import Command, inspect
+from onecurve.run import Command
+from onecurve.runs import inspect
 
 LOGS = Path("runs/onecurve")
 RUNS = {  # in their order

@@ -20,7 +20,7 @@ from onecurve.optimizers import Optimizers
 from onecurve.origins import origin
 from onecurve.replace import replace
 from onecurve.samples import changed, generator_states, rows
-from onecurve.saved import Files
+from onecurve.saved import Saved
 from onecurve.sharded import Sharded
 
 CUT = "on one rank neither: the gradients of 1 and more ranks agree"
@@ -35,13 +35,13 @@ class Hooks(Optimizers):
         self.types = {}  # id of a wrapper -> the types of what it wrapped
         self.networks = []  # that were called for training
         self.sharded = Sharded(log, self.networks)
-        self.files = Files(log, self.networks, self.learned, self.has_state)
+        self.saved = Saved(log, self.networks, self.learned, self.has_state)
 
     def install(self):
         """Put the methods below in place."""
         super().install()
         self.sharded.install()
-        self.files.install()
+        self.saved.install()
         replace("torch.nn:Module.load_state_dict", self.load)
         replace("torch.nn:Module.train", self.set_mode)
         replace("torch.distributed.algorithms.join:Join.__enter__", self.join)
@@ -135,7 +135,7 @@ class Hooks(Optimizers):
         parameters = len(list(network.parameters()))
         if not (parameters or self.in_backward):
             self.write_statistics(network)
-            self.files.module_used(network)
+            self.saved.module_used(network)
         if self.in_backward and parameters:
             self.log.write("recomputed", parameters=parameters)
         if self.in_backward or not parameters:
@@ -196,7 +196,7 @@ class Hooks(Optimizers):
             self.sharded.training_begins()
         if not any(network is one for one in self.networks):
             self.networks.append(network)
-            self.files.training_begins(network)
+            self.saved.training_begins(network)
             self.write_statistics(network, begins=True)
             if any(has_own_statistics(one) for one in network.modules()):
                 self.log.write("batch_norm")

@@ -1,11 +1,10 @@
-"""The three runs of a script, and what they show."""
+"""The runs of a script, and what they show."""
 
 import shutil
 from dataclasses import dataclass, field
 
 from onecurve import printed, ranks, rules, run, sources, steps, streams
 from onecurve.findings import OTHER_SAMPLES, name_what_follows
-from onecurve.run import Command, failure, run_kind
 from onecurve.seen import Seen
 from onecurve.supervisor import HANGS
 
@@ -57,7 +56,7 @@ def run_exactly(command, kind, folder, told):
 
     A Comparison is `told` what was seen.
     """
-    result, seen = run_kind(command, kind, folder)
+    result, seen = run.run_kind(command, kind, folder)
     told.runs[kind] = seen
     for event in seen.of("cannot_tell"):
         if kind not in MERGED or not seen.of("step"):
@@ -65,7 +64,7 @@ def run_exactly(command, kind, folder, told):
     errors = [error for error, _ in result.errors.values()]
     # it counts batches by len(loader), and one process is given fewer, larger ones
     over = kind != "several" and seen.of("step") and errors == ["StopIteration"]
-    problem = failure(result, command.path.name)
+    problem = run.failure(result, command.path.name)
     if problem and not over:
         where = IN_DOUBLE if kind == "several" else "on one rank"
         return f"{where}, {problem.what}"
@@ -189,14 +188,14 @@ def inspect(command, folder):
     `folder` is made anew, for what the ranks write. One rank has none to be compared
     with: its script runs once only, as it is.
     """
-    command = Command(*command)
+    command = run.Command(*command)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    result, seen = run_kind(command, "watch", folder)
+    result, seen = run.run_kind(command, "watch", folder)
     if seen.of("cannot_tell"):
         return Inspection(seen, [], stopped=seen.of("cannot_tell")[0]["why"])
     found = rules.findings(seen)
-    problem = failure(result, command.path.name)
+    problem = run.failure(result, command.path.name)
     if problem:
         if problem.name == "fails":  # the other ranks were ended before their time
             found = [one for one in found if rules.NO_MORE not in str(one.details)]

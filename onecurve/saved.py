@@ -17,7 +17,7 @@ HELD = {  # what a run goes on by, in the names that a checkpoint holds
 }
 
 
-class Files:
+class Saved:
     """Writes the event `saved` to a log: what a file lacks that the rank saves.
 
     What it lacks is asked of others: the networks called for training, what optimizers
