@@ -134,8 +134,10 @@ class Loaders(Recorder):
         """Write down the epoch of a loader, or of all, that was left before its end."""
         for one in [key] if key else list(self.open):
             reading = self.open.pop(one, None)
+            if reading is None:  # "not reading" would ask a stream for its length
+                continue
             # next(iter(loader)) trains nothing: with no step in it, or no gradients
-            if reading and reading.grad and self.steps > reading.before[0]:
+            if reading.grad and self.steps > reading.before[0]:
                 self.reading_ends(reading)
 
     def is_small(self):
