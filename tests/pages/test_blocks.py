@@ -38,7 +38,8 @@ def assert_same(old, new, name):
 
 
 # What a run prints.
-RUN = {"held", "printed", "verdict", "program", "variants", "inspected", "own_curves"}
+RUN = {"held", "printed", "verdict", "program", "variants", "inspected"}
+RUN |= {"own_curves", "resumed", "widths"}
 
 
 def sources(case):
@@ -55,6 +56,10 @@ def sources(case):
     elif kind == "verdict":
         found += [script(stage) for stage in STAGES]
         found += [ROOT / "tools/run/compare.py"]
+    elif kind == "resumed":
+        found += [script(words[0]), ROOT / "tools/pages/resumed.py"]
+    elif kind == "widths":
+        found += [script("12_sharded_checkpoint"), ROOT / "tools/pages/resumed.py"]
     elif kind == "own_curves":
         found += [script(name) for name in OWN]
     elif kind == "program":

@@ -15,7 +15,7 @@ from itertools import pairwise
 from tools.bench import planned
 from tools.bench.tables import ON_A_GPU, measured_on, published, steps, table
 from tools.lab.exercise import PARTS, along_the_path
-from tools.pages import outcomes, public, upstream, variants
+from tools.pages import outcomes, public, resumed, upstream, variants
 from tools.pages.essence import PAIR, essence
 from tools.pages.reasons import LESSONS, reasons
 from tools.pages.symptoms import symptoms_by_kind
@@ -149,6 +149,8 @@ BLOCKS = {
     "left_out": variants.left_out,
     "inspected": variants.inspected,
     "own_curves": variants.own_curves,
+    "resumed": resumed.resumed,
+    "widths": resumed.widths,
 }
 
 

@@ -43,17 +43,14 @@ def scripts():
     """Return the table of the scripts: which, and what the judge says of them."""
     rows = []
     for name, (case, versions) in read().items():
-        said = versions.get("as it is")
-        found = ["no run is kept"]
-        looked = "–"
-        if said:
-            found = said["found"] or ["nothing"]
-            looked = "yes" if said["exchange looked at"] else "no"
+        said = versions["as it is"]
+        found = said["found"] or ["nothing"]
+        looked = "yes" if said["exchange looked at"] else "no"
         changed = len(case["run"])
         told = "<br>".join(found).replace("|", "\\|")
         row = [f"`{name}`", place(case), f"`{case['commit'][:9]}`", case["licence"]]
         rows.append([*row, changed, told, looked])
-    headings = ["name", "script", "commit", "license", "edits", "the judge says"]
+    headings = ["name", "script", "commit", "license", "edits", "the inspector says"]
     return table("llllrll", [*headings, "asked: exchanged?"], rows)
 
 

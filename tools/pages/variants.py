@@ -15,6 +15,7 @@ from tools.lab.exercise import patched
 from tools.pages import outcomes
 from tools.pages.switches import VARIANTS, variant_text
 from tools.run import compare
+from tools.run.edit import edit
 from tools.run.stages import (
     BY_NAME,
     CPU_PROCESSES,
@@ -39,6 +40,17 @@ SETTINGS = {
     "GroupNorm, no dropout, no augmentation": ["--norm", "group", *NOT_RANDOM],
     "BatchNorm, no dropout, no augmentation": NOT_RANDOM,
     "BatchNorm, dropout, augmentation": [],
+}
+CLIP = "nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
+SLIPS = {  # mistakes in after_ddp.py, whose losses the page shows: old text, new text
+    "scheduler.step() on rank 0 alone": (
+        "            scheduler.step()\n",
+        "            if dist.get_rank() == 0:\n                scheduler.step()\n",
+    ),
+    "each piece clipped before the exchange": (
+        f"        if last:\n            {CLIP}",
+        f"        {CLIP}        if last:\n",
+    ),
 }
 NOTHING = "(nothing left out)"
 HEADING = "{:18}  epoch 1   epoch 2   epoch 3"
@@ -222,15 +234,29 @@ def inspected():
 
 
 def own_curves():
-    """Return the losses of each own script in each setting, in float64."""
+    """Return the losses of each own script in each setting, in float64.
+
+    Then those of after_ddp.py with a mistake, in the first setting.
+    """
     rows = []
     for title, flags in SETTINGS.items():
         rows.append(f"{title:40}epoch 1   epoch 2   epoch 3")
-        for name in OWN:
-            with tempfile.TemporaryDirectory() as out:
-                words = [script(name), "--out", out, *flags]
-                printed = run(name, words, PROCESSES[name], float64=True).stdout
-            found = re.findall(r"loss (\S+)", printed)
-            count = re.findall(r"test (\S+)", printed)[-1]
-            rows.append("  ".join([f"{name:38}", *found, f"test {count}"]))
+        rows += [own_curve(name, name, script(name), flags) for name in OWN]
+    title, flags = next(iter(SETTINGS.items()))
+    rows.append(f"after_ddp with a mistake, {title.partition(',')[0]}")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "train.py"
+        for mistake, change in SLIPS.items():
+            path.write_text(edit(script("after_ddp").read_text(), change))
+            rows.append(own_curve(mistake, "after_ddp", path, flags))
     return console(*rows)
+
+
+def own_curve(title, name, path, flags):
+    """Return the row of a table: what the script at `path`, such as `name`, prints."""
+    with tempfile.TemporaryDirectory() as out:
+        words = [path, "--out", out, *flags]
+        printed = run(name, words, PROCESSES[name], float64=True).stdout
+    found = re.findall(r"loss (\S+)", printed)
+    count = re.findall(r"test (\S+)", printed)[-1]
+    return "  ".join([f"{title:38}", *found, f"test {count}"])

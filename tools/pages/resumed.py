@@ -1,0 +1,92 @@
+"""Generated parts of stages 11 and 12: what runs print that go on from a checkpoint."""
+
+import re
+import tempfile
+from pathlib import Path
+
+from tools.bench.runs import run
+from tools.pages.outcomes import read_outcomes
+from tools.pages.variants import console
+from tools.run.edit import edit
+from tools.run.stages import CPU_PROCESSES, script
+
+MOMENTUM = ("lr=args.lr)", "lr=args.lr, momentum=0.9)")
+SHARDED = "12_sharded_checkpoint"
+STATE = (
+    '        state = {"model": weights, "optimizer": optim_state}\n        dcp.load('
+)
+PUT_BACK = (
+    '        dcp_state.set_optimizer_state_dict(model, optimizer, state["optimizer"])\n'
+)
+# What to leave out for momentum to begin at 0, and the edits.
+FORGOTTEN = {
+    "11_resume": (
+        "optimizer.load_state_dict",
+        [('        optimizer.load_state_dict(state["optimizer"])\n', "")],
+    ),
+    SHARDED: (
+        "the optimizer in state",
+        [(STATE, STATE.replace(', "optimizer": optim_state', "")), (PUT_BACK, "")],
+    ),
+}
+WIDTHS = 2, 3, 1  # ranks of its first, second and third epoch
+SHARED = "--batch-size", "96"  # images a step, which each of these can share
+
+
+def losses(printed):
+    """Return the losses that a script has printed, as words."""
+    return re.findall(r"loss (\S+)", printed)
+
+
+def go_on(stage, text, *flags):
+    """Return the losses of epochs 2 and 3 of a run that was stopped after the first."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "mnist.py"
+        path.write_text(text)
+        words = [path, "--out", folder, *flags, "--epochs"]
+        run(stage, [*words, 1], CPU_PROCESSES[stage])
+        return losses(run(stage, [*words, 3, "--resume"], CPU_PROCESSES[stage]).stdout)
+
+
+def resumed(stage):
+    """Return the losses of resumed runs of a stage, with and without the optimizer's.
+
+    Of stage 11 also those without the broadcast, whose run fails: from outcomes.json.
+    """
+    right = script(stage).read_text()
+    with_momentum = edit(right, MOMENTUM)
+    name, edits = FORGOTTEN[stage]
+    forgotten = edit(with_momentum, *edits)
+    rows = {"(nothing)": go_on(stage, right)}
+    if stage == "11_resume":
+        found = read_outcomes()["switches"]["11_resume/broadcast"]["2"]
+        curve = [f"{loss:.6f}" for loss, *_ in found["curve"]]
+        error = f"rank 1 fails: {found['error']}"
+        rows["broadcast_object_list"] = [*curve[1:], error]
+    rows["(nothing), with momentum"] = go_on(stage, with_momentum, "--lr", "0.02")
+    rows[f"{name}, with momentum"] = go_on(stage, forgotten, "--lr", "0.02")
+    width = max(map(len, rows))
+    lines = ["  ".join(["left out".ljust(width), "epoch 2 ", "epoch 3"])]
+    for left_out, row in rows.items():
+        lines.append("  ".join([left_out.ljust(width), *row]))
+    return console(*lines)
+
+
+def widths():
+    """Return the losses of stage 12 on 2, 3 and 1 ranks, beside those of stage 1."""
+    lines = ["         ranks  loss      stage 1, 96 images a step"]
+    with tempfile.TemporaryDirectory() as folder:
+        words = [script("01_cpu"), "--out", Path(folder) / "one", *SHARED]
+        alone = losses(run("01_cpu", words, None).stdout)
+        words = [
+            script(SHARDED),
+            "--out",
+            Path(folder) / "sharded",
+            *SHARED,
+            "--epochs",
+        ]
+        for epoch, ranks in enumerate(WIDTHS, 1):
+            flags = ["--resume"] if epoch > 1 else []
+            (loss,) = losses(run(SHARDED, [*words, epoch, *flags], ranks).stdout)
+            lines.append(f"epoch {epoch}  {ranks:5}  {loss}  {alone[epoch - 1]}")
+    return console(*lines)
