@@ -135,7 +135,7 @@ ROOM = f"""\
 11:21 Bob: not ready: no .venv
 11:22 Eve: ready | Linux x86_64 | Python 3.12.3 | torch 2.15.0 | cores 4
 11:23 <i>Al</i>: not ready: disk
-11:24 Eve: not ready: PyTorch 2.6.0 | Linux x86_64 | Python 3.12.3 | cores 4
+11:24 Eve: not ready: PyTorch 2.3.1 | Linux x86_64 | Python 3.12.3 | cores 4
 11:25 Bob: ready | Linux x86_64 | Python 3.12.3 | torch 2.15.0 | cores 4
 12:50 <i>Al</i>: 0 of 34 solved, begun: {SAMPLER}
 12:52 From Ada to everyone:
@@ -158,7 +158,7 @@ def test_a_room_says_who_is_ready_and_who_is_at_what_since_when(tmp_path):
         path.write_text(ROOM, encoding)
         *told, page = call(words).stdout.splitlines()
         assert told == [
-            "2 ready; Eve: PyTorch 2.6.0; <i>Al</i>: disk",
+            "2 ready; Eve: PyTorch 2.3.1; <i>Al</i>: disk",
             "silent: Jo_Ó",
             f"{EASY}   2 solved",
             f"{TIMING}   1 solved  Cy (4 min)",

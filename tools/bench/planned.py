@@ -11,6 +11,7 @@ def threshold_rows():
     """Return the rows of a table of `thresholds`, headings first."""
     found = [scaling.thresholds(SEVEN, cluster) for cluster in CLUSTERS.values()]
     units = {"tensor": "units of width", "experts": "units of an expert"}
+    units["context"] = "tokens of a sequence, per GPU"
     rows = [["", *CLUSTERS, "of what"]]
     for cut in found[0]:
         unit = units.get(cut, "tokens per GPU and step")

@@ -72,11 +72,13 @@ def hunk(a, b, *numbers, title):
 def piece(stage, name):
     """Return a piece of a script: the function `name`, or main's block `# The name:`.
 
-    A piece ends at the next blank line. Raises SystemExit where there is none such.
+    A function ends at two blank lines, a block at one. Raises SystemExit where there is
+    none such.
     """
     text = script(stage).read_text()
-    begin = rf"(?:def {name}\(|    # The {name}:)"
-    found = re.search(rf"(?ms)^{begin}.*?(?=\n\n)", text)
+    function = rf"^def {name}\(.*?(?=\n\n\n)"
+    block = rf"^    # The {name}:.*?(?=\n\n)"
+    found = re.search(rf"(?ms){function}|{block}", text)
     if not found:
         refuse(f"{stage} has no piece {name!r}")
     return f"```python\n{textwrap.dedent(found[0])}\n```"
