@@ -132,6 +132,10 @@ class Steps(Hooks):
         """Remember that the script draws, between batch and step, what is not kept."""
         self.lost |= self.taken > 0
 
+    def drawn_inside(self):
+        """Remember that a network draws what is not kept."""
+        self.lost = True
+
     def draw(self, function, *args, **options):
         """Draw random numbers by a function."""
         if torch.is_grad_enabled():

@@ -11,7 +11,9 @@ from torch.overrides import TorchFunctionMode
 
 from onecurve.replace import replace
 
-SHORT = {torch.float32, torch.float16, torch.bfloat16}
+# Types of numbers -> what is meant by them.
+LONG = {torch.float32: torch.float64, torch.float16: torch.float64}
+LONG |= {torch.bfloat16: torch.float64, torch.complex64: torch.complex128}
 CASTS = {torch.Tensor.float, torch.Tensor.half, torch.Tensor.bfloat16}
 DROPOUTS = ["dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout"]
 DROPOUTS += ["feature_alpha_dropout"]
@@ -55,8 +57,8 @@ class InDouble(TorchFunctionMode):
 
 def double(value):
     """Return float64 for a shorter type, and anything else as it is."""
-    short = isinstance(value, torch.dtype) and value in SHORT
-    return torch.float64 if short and InDouble.double else value
+    is_type = isinstance(value, torch.dtype) and InDouble.double
+    return LONG.get(value, value) if is_type else value
 
 
 @contextlib.contextmanager
@@ -79,8 +81,7 @@ def load(original, *args, **options):
 def in_double(value):
     """Return a batch with its floating-point tensors in float64."""
     if isinstance(value, torch.Tensor):
-        short = value.dtype in SHORT and InDouble.double
-        return value.double() if short else value
+        return value.to(double(value.dtype))
     if isinstance(value, dict):
         return {name: in_double(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
@@ -103,11 +104,18 @@ def attention(original, query, key, value, attn_mask=None, dropout_p=0, *rest, *
     return original(query, key, value, attn_mask, 0.0, *rest, **more)
 
 
-def batch_norm(original, input, mean, variance, weight=None, bias=None, *rest, **more):
+def batch_norm(original, input, running_mean, running_var, *rest, **more):
     """Around batch normalization: by the statistics kept, where some are."""
-    if mean is None:
-        return original(input, mean, variance, weight, bias, *rest, **more)
-    return original(input, mean, variance, weight, bias)
+    if running_mean is None:
+        return original(input, running_mean, running_var, *rest, **more)
+    weights = {name: more[name] for name in ("weight", "bias") if name in more}
+    return original(input, running_mean, running_var, *rest[:2], **weights)
+
+
+def recurrent(original, module, *args, **options):
+    """Around the constructor of a recurrent network: without dropout."""
+    original(module, *args, **options)
+    module.dropout = 0.0  # which its kernel applies, and no function of PyTorch's
 
 
 def policy(original, policy, *args, **options):
@@ -127,6 +135,7 @@ def install(draw, drawing, in_float64):
     replace("torch:dropout", no_dropout)
     replace("torch.nn.functional:scaled_dot_product_attention", attention)
     replace("torch.nn.functional:batch_norm", batch_norm)
+    replace("torch.nn:RNNBase.__init__", recurrent)
     replace("torch.distributed.fsdp:MixedPrecisionPolicy.__init__", policy)
     replace("torch:load", load)
     InDouble(draw, drawing).__enter__()

@@ -16,7 +16,10 @@ from pathlib import Path
 from onecurve.events import OWN, STANDARD, place
 from onecurve.replace import replace
 
-READ = ["os:stat", "os:listdir", "os:scandir", "torch:load"]
+READ = ["os:stat", "os:listdir", "os:scandir", "os:access", "torch:load"]
+READ += ["os:chmod", "os:utime"]  # which change nothing that is inside
+# What shutil.copy2 asks for, on Linux.
+READ += [f"os:{name}" for name in ("listxattr", "getxattr") if hasattr(os, name)]
 CHANGED = ["os:mkdir", "os:remove", "os:unlink", "os:rmdir", "shutil:rmtree"]
 MOVED = ["os:rename", "os:replace"]
 # Folders of the machine, of which libraries keep files of their own.
@@ -56,6 +59,7 @@ class Files:
                 replace(name, self.read)
             for name in CHANGED:
                 replace(name, self.change)
+            replace("os:chdir", self.go_into)
         for name in MOVED:
             replace(name, self.move)
         replace("builtins:open", self.open)
@@ -120,9 +124,19 @@ class Files:
             f = self.written(f)
         return original(obj, f, *args, **options)
 
-    def read(self, original, path=".", *args, **options):
-        """Around what only reads."""
-        return original(self.existing(path), *args, **options)
+    def read(self, original, *args, **options):
+        """Around what only reads: a path, which is the first argument, or named."""
+        name = next((one for one in ("path", "f", "src") if one in options), None)
+        if name:
+            options[name] = self.existing(options[name])
+        else:
+            path, *args = args or ["."]
+            args = [self.existing(path), *args]
+        return original(*args, **options)
+
+    def go_into(self, original, path):
+        """Around os.chdir: a folder that only this run has made is its twin."""
+        return original(path if os.path.lexists(path) else self.existing(path))
 
     def change(self, original, path, *args, **options):
         """Around what makes or removes a path: the user's stays as it is."""
@@ -137,6 +151,6 @@ class Files:
             return original(twin, *args, **options)
         return None
 
-    def move(self, original, old, new, *args, **options):
+    def move(self, original, src, dst, *args, **options):
         """Around a renaming."""
-        return original(self.prepared(old, keep=True), self.written(new))
+        return original(self.prepared(src, keep=True), self.written(dst))

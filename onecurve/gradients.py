@@ -85,7 +85,7 @@ def why_not(ranks, theirs, same):
     """Return why a step of several ranks and of one cannot be compared, or None."""
     ours = ranks[0]
     samples = sorted(one for rank in ranks for one in rank["samples"])
-    alike = samples == theirs["samples"]
+    alike = bool(samples) and samples == theirs["samples"]
     if not (ours["taken"] or alike):
         return OTHER_SAMPLES
     if ours["taken"] != theirs["taken"]:

@@ -98,9 +98,9 @@ class Hooks(Optimizers):
         op = getattr(op, "__wrapped__", op)
         return original(operation, op, *args, **options)
 
-    def spawn(self, original, function, *args, **options):
+    def spawn(self, original, fn, *args, **options):
         """In place of what starts processes: torchrun is to start them."""
-        name = getattr(function, "__name__", "main")
+        name = getattr(fn, "__name__", "main")
         self.cannot_tell(
             "it starts its ranks by itself. Have torchrun start them: in place of "
             f'mp.spawn, call {name}(int(os.environ["RANK"]), ...)'
@@ -150,10 +150,13 @@ class Hooks(Optimizers):
         drawn = changed(self.states or before, before)
         if drawn and torch.is_grad_enabled():
             self.drawn()
+        self.states = before
         try:
             return original(network, *args, **kwargs)
         finally:
             after = generator_states()
+            if changed(self.states, after) and torch.is_grad_enabled():
+                self.drawn_inside()
             given = rows([*args, *kwargs.values()])
             self.trained_on += given if torch.is_grad_enabled() else []
             self.log.write(
@@ -189,6 +192,9 @@ class Hooks(Optimizers):
 
     def drawn(self):
         """When random numbers were drawn between a batch and a pass for training."""
+
+    def drawn_inside(self):
+        """After a pass for training in which random numbers were drawn."""
 
     def training_begins(self, network):
         """Before a pass for training: write down with which weights it begins."""

@@ -2,6 +2,8 @@
 
 import math
 
+import torch
+
 NUMBERS = 2_400_000  # of each tensor that are kept, evenly spaced: all of a ResNet's
 BEGIN = "generators.pt"  # where their states are when an optimizer is made
 
@@ -33,4 +35,18 @@ def thinned(tensor):
     if hasattr(tensor, "full_tensor"):
         tensor = tensor.full_tensor()
     flat = tensor.to_dense().flatten() if tensor.is_sparse else tensor.flatten()
+    if flat.is_complex():
+        flat = torch.view_as_real(flat.resolve_conj()).flatten()
     return flat[:: math.ceil(max(flat.numel(), 1) / NUMBERS)].clone()
+
+
+def restored(kept, parameter):
+    """Return what `thinned` has kept, in a parameter's shape; None: it is not all."""
+    numbers = parameter.numel()
+    if parameter.is_complex():
+        numbers *= 2
+    if kept.numel() != numbers:
+        return None
+    if parameter.is_complex():
+        kept = torch.view_as_complex(kept.view(-1, 2))
+    return kept.view_as(parameter).clone()

@@ -2,6 +2,7 @@
 
 import dis
 import sys
+import weakref
 from collections import Counter
 from itertools import chain, islice
 
@@ -66,6 +67,7 @@ class Loaders(Recorder):
         self.readings = Counter()  # line of a loader -> how often it was iterated over
         self.trained = Counter()  # of a loader, by `of_data` -> epochs of training
         self.lengths = []  # of loaders, as the script was told
+        self.cuts = True  # evaluations, after some batches
         self.open = {}  # of a loader, by `of_data` -> its epoch that is being read
 
     def install(self):
@@ -79,7 +81,7 @@ class Loaders(Recorder):
         single = f"{loading}:_SingleProcessDataLoaderIter"
         replace(f"{single}.__init__", self.list_indices)
         replace(f"{loading}:_BaseDataLoaderIter._reset", self.list_indices)
-        replace(f"{loading}:_BaseDataLoaderIter.__next__", self.next_batch)
+        replace(f"{loading}:_BaseDataLoaderIter.__next__", self.next_of_loader)
         fetchers = "torch.utils.data._utils.fetch"
         replace(f"{fetchers}:_MapDatasetFetcher.fetch", self.fetch)
         replace(f"{fetchers}:_IterableDatasetFetcher.fetch", self.fetch)
@@ -103,16 +105,29 @@ class Loaders(Recorder):
         return length
 
     def loader_iter(self, original, loader):
-        """Around the beginning of an epoch; ends all where enough were trained."""
+        """Around the beginning of an epoch."""
+        self.epoch_begins(loader)
+        reading = original(loader)
+        self.begin(reading, loader)
+        return reading
+
+    def epochs_of(self, key):
+        """Return how many epochs were trained of a loader, or by a share of all."""
+        return max(self.trained[key], self.trained.total() / OTHERS)
+
+    def epoch_begins(self, loader):
+        """Before an epoch; ends all where enough were trained."""
         key = of_data(loader)
         self.left_early(key)
-        of_all = self.trained.total() / OTHERS
         most = FURTHEST_EPOCHS if self.is_small() else MOST_EPOCHS
-        if self.end and max(self.trained[key], of_all) >= most:
+        if self.end and self.epochs_of(key) >= most:
             self.finish()
         self.readings[loader.line] += 1
         self.loader_line = loader.line  # workers, which start now, know it, too
-        reading = original(loader)
+
+    def begin(self, reading, loader):
+        """Note at an epoch's iterator what is known of it."""
+        key = of_data(loader)
         reading.batches = 0
         reading.has_ended = False
         reading.dealt = loader.dealt
@@ -120,7 +135,7 @@ class Loaders(Recorder):
         reading.steps = EPOCH_STEPS
         if isinstance(loader.dataset, IterableDataset):
             reading.steps = STREAM_STEPS
-        if max(self.trained[key], of_all) >= EPOCHS:
+        if self.epochs_of(key) >= EPOCHS:
             reading.steps = 1  # so that the script comes to its end
         reading.grad = torch.is_grad_enabled()
         reading.before = self.steps, self.backwards, self.passes
@@ -128,7 +143,6 @@ class Loaders(Recorder):
         reading.begun = self.line()
         reading.key = key
         self.open[key] = reading
-        return reading
 
     def left_early(self, key=None):
         """Write down the epoch of a loader, or of all, that was left before its end."""
@@ -147,6 +161,9 @@ class Loaders(Recorder):
     def list_indices(self, original, reading, loader, *args):
         """Around where an epoch gets its sampler: its indices are listed at once."""
         original(reading, loader, *args)
+        if not hasattr(loader, "line"):  # DataLoader's constructor was not called
+            return
+        reading.of = weakref.ref(loader)
         reading.share = {"indices": None, "sizes": []}
         if isinstance(loader.dataset, IterableDataset):
             return
@@ -161,9 +178,20 @@ class Loaders(Recorder):
             return False
         steps, backwards, passes = reading.before
         evaluates = self.backwards == backwards and self.passes > passes
-        if evaluates and reading.batches >= EVALUATION_BATCHES:
+        if evaluates and self.cuts and reading.batches >= EVALUATION_BATCHES:
+            self.log.write("cut")
             return True
         return self.steps - steps >= reading.steps
+
+    def next_of_loader(self, original, reading):
+        """Around the reading of a batch; its loader may begin epochs in its own way."""
+        if not hasattr(reading, "begun"):
+            loader = reading.of() if hasattr(reading, "of") else None
+            if loader is None:  # of a library, such as one whose state can be saved
+                return original(reading)
+            self.epoch_begins(loader)
+            self.begin(reading, loader)
+        return self.next_batch(original, reading)
 
     def next_batch(self, original, reading):
         """Around the reading of a batch; ends an epoch after some steps."""

@@ -1,5 +1,7 @@
 """What one rank computes of the batches of several ranks, merged."""
 
+import contextlib
+
 import torch
 
 from onecurve.equal import Steps
@@ -124,8 +126,9 @@ def merged(parts, counts):
         return columns
     if isinstance(first, list | tuple):
         return merged_lists(parts, counts)
-    if all(part == first for part in parts):
-        return first
+    with contextlib.suppress(Exception):  # whatever a class makes of ==
+        if all(part == first for part in parts):
+            return first
     raise CannotTell(f"a batch holds {type(first).__name__}s that differ by rank")
 
 

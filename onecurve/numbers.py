@@ -122,10 +122,11 @@ class Numbers:
         for name in CLOCKS:
             if not name.endswith("_ns"):
                 setattr(time, name, clock(getattr(time, name)))
+        torch.serialization.add_safe_globals([Clock])  # a checkpoint may have one
         replace("logging:Logger.info", self.logged)
         sys.settrace(self.call)
 
-    def logged(self, original, logger, message, *args, **options):
+    def logged(self, original, logger, msg, *args, **options):
         """Around a line of a log, which some ranks may leave out: a branch of its own.
 
         Their logger has a higher level, say, or a handler that does nothing.
@@ -133,12 +134,12 @@ class Numbers:
         where = self.log.line()
         # TypeError and ValueError: logging tells them by itself
         with contextlib.suppress(TypeError, ValueError):
-            told = told_in(str(message) % args if args else str(message))
+            told = told_in(str(msg) % args if args else str(msg))
             kinds = {type(one) for one in handlers(logger)} - {logging.NullHandler}
             taken = bool(kinds) and logger.isEnabledFor(logging.INFO)
             self.times[where] += 1
             self.write(where, "log", taken, told, dict.fromkeys(told, where))
-        return original(logger, message, *args, **options)
+        return original(logger, msg, *args, **options)
 
     def write(self, where, condition, taken, numbers, lines, changes=None):
         """Write down a branch: its numbers, their lines, and what it changes."""

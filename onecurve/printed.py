@@ -87,6 +87,8 @@ def numbers_by_world(several, others, steps):
         events = [table.get(place) for table in ranks + alone]
         if None in events or first["steps"] > steps or not first["taken"]:
             continue
+        if any(one["steps"] != first["steps"] for one in events):
+            continue  # an epoch has other steps there, and so other weights at its end
         own = {text for text, _ in differing(events[: len(ranks)])}
         for text, values in differing([first, *events[len(ranks) :]]):
             number, *of_one = values

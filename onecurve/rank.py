@@ -43,6 +43,7 @@ def prepare(rank, task):
         exact.install(recorder.draw, recorder.drawing, command.double)
         if kind not in ("several", "wider") and not kind.startswith("split"):
             plain.install()
+    recorder.cuts = command.cuts
     numbers.Numbers(log).install()
     files.Files(folder / "files", log).install()
     return recorder.script_ends if kind == "watch" else None

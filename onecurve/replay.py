@@ -4,7 +4,7 @@ import torch
 
 from onecurve.equal import Steps
 from onecurve.events import bare
-from onecurve.kept import BEGIN, cut_name, thinned
+from onecurve.kept import BEGIN, cut_name, restored, thinned
 from onecurve.merged import Merged
 from onecurve.samples import set_generators
 
@@ -117,8 +117,9 @@ class Alone(Merged):
             self.end()
         given = self.theirs["given"]
         for name, parameter in self.parameters(optimizer).items():
-            if name in given and given[name].numel() == parameter.numel():
-                parameter.grad = given[name].view_as(parameter).clone()
+            whole = restored(given[name], parameter) if name in given else None
+            if whole is not None:
+                parameter.grad = whole
 
     def step_ends(self, optimizer):
         """After a step."""

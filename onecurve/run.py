@@ -23,6 +23,7 @@ class Command(NamedTuple):
     ranks: int  # at least 2
     module: str | None = None  # its name, where it is to run as by `python -m`
     double: bool = True  # whether gradients are compared in float64, or as they are
+    cuts: bool = True  # whether an evaluation ends after some batches
 
 
 class Task(NamedTuple):
@@ -42,7 +43,7 @@ def run_kind(command, kind, folder):
         command = command._replace(ranks=command.ranks + 1)
     elif kind not in ("watch", "several", "whole"):
         command = command._replace(ranks=1)
-    path, flags, count, module, double = command
+    path, flags, count, module, double, _ = command
     place = folder / kind
     place.mkdir()
     here = Path.cwd()

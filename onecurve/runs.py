@@ -192,6 +192,11 @@ def inspect(command, folder):
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     result, seen = run.run_kind(command, "watch", folder)
+    if run.failure(result, command.path.name) and seen.of("cut"):
+        # it may need what all of an evaluation gives
+        shutil.rmtree(folder / "watch")
+        command = command._replace(cuts=False)
+        result, seen = run.run_kind(command, "watch", folder)
     if seen.of("cannot_tell"):
         return Inspection(seen, [], stopped=seen.of("cannot_tell")[0]["why"])
     found = rules.findings(seen)

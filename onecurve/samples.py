@@ -118,13 +118,16 @@ def share_of(loader, taken):
         indices = [dataset.indices[index] for index in indices]
         dataset = dataset.dataset
     indices = flat(indices)
+    known = identity(dataset)
+    if known != identity(dataset):  # it draws from a generator of its own
+        known = None
     return {
         "indices": indices,
         "sizes": [len(flat(one)) for one in taken],
         "size": len(dataset),
         "whole": dataset is loader.dataset,  # and no part of it
-        "identity": identity(dataset),
-        "contents": contents(dataset, indices[:MOST_CONTENTS]),
+        "identity": known,
+        "contents": contents(dataset, indices[:MOST_CONTENTS]) if known else [],
     }
 
 

@@ -150,7 +150,8 @@ def same_random_numbers(seen):
     seeded = seeds_set_alike(seen)
     yield from alike(fetches, "drawn", "augmentation", seeded)
     loads = bool(lines)
-    if loads or not same_rows(passes):  # else it is those samples that are drawn
+    others = rows_known(passes) and not same_rows(passes)
+    if loads or others:  # else it is those samples that are drawn
         what = "random numbers for different samples"
         yield from alike(passes, "before", what, seeded, None if loads else "LOOK")
     yield from alike(passes, "drawn", "dropout, or what else the network draws", seeded)
@@ -179,8 +180,14 @@ def seeds_set(seen):
 
 
 def same_rows(passes):
-    """Return whether all ranks always train on the same samples."""
-    return all(one["rows"] == each[0]["rows"] for each in passes for one in each)
+    """Return whether all ranks always train on the same samples, which are known."""
+    same = all(one["rows"] == each[0]["rows"] for each in passes for one in each)
+    return same and rows_known(passes)
+
+
+def rows_known(passes):
+    """Return whether samples could be read in some passes: not of texts, say."""
+    return any(one["rows"] for each in passes for one in each)
 
 
 def alike(events, name, what, seeded, level=None):

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from itertools import pairwise
 
 from onecurve.findings import finding
-from onecurve.shares import ALIKE, same_rows, seeds_set_alike, sliced
+from onecurve.shares import ALIKE, rows_known, same_rows, seeds_set_alike, sliced
 
 EPOCH = 3  # batches, or steps, at least: it has an order
 FEW = 6  # samples that may be equal by chance
@@ -25,7 +25,7 @@ def other_samples_shared(seen):
         yield from judge_streams(seen, [epochs[0] for epochs in streams])
         return
     passes = list(seen.training_passes())
-    if not same_rows(passes):
+    if rows_known(passes) and not same_rows(passes):
         yield from samples_by_hand(seen, passes)
     drawn = any(one["drawn"] for one in seen.of("pass"))
     if not passes or not seen.of("step") or (losses_differ(seen) and not drawn):

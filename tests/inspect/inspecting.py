@@ -66,10 +66,10 @@ def read(printed, path, status):
     return Report(printed, status, lines, ok, unchecked, rows[0])
 
 
-def read_cases():
-    """Return {name: (edits, lines that are expected)} of mistakes.diff."""
+def read_cases(path=MISTAKES):
+    """Return {name: (edits, lines that are expected)} of mistakes.diff, or another."""
     cases = {}
-    _, *parts = MISTAKES.read_text().split("\n=== ")
+    _, *parts = path.read_text().split("\n=== ")
     for part in parts:
         name, _, body = part.partition("\n")
         edits, _, expected = body.partition("\n\n")

@@ -1,0 +1,30 @@
+"""Promise: what right scripts ordinarily do is neither an error nor worth a look."""
+
+from pathlib import Path
+
+import pytest
+
+from conftest import ROOT
+from inspecting import RIGHT, inspect, read_cases, script_of
+from parts import part
+
+ORDINARY = read_cases(Path(__file__).with_name("ordinary.diff"))
+
+
+def sources(name):
+    return [ORDINARY[name][0], RIGHT, ROOT / "onecurve"]
+
+
+def test_there_are_some():
+    assert len(ORDINARY) >= 13
+
+
+@pytest.mark.parametrize("name", part("ordinary scripts", ORDINARY, 4, sources))
+def test_an_ordinary_script_has_no_finding(name, tmp_path):
+    edits, verdict = ORDINARY[name]
+    path = tmp_path / "train.py"
+    path.write_text(script_of(edits))
+    report = inspect(path, folder=tmp_path)
+    assert report.findings == [], report.text
+    assert report.status == 0
+    assert [report.verdict.removeprefix("no errors found in train.py")] == verdict
