@@ -13,17 +13,23 @@ def evaluated_twice(seen):
                 place = epoch["line"], epoch["number"], epoch["identity"]
                 evaluations.setdefault(place, []).append(epoch)
     told = set()
-    by = {call["by"] for call in seen.of("collective_call")}
+    calls = seen.of("collective_call")
+    by = {call["by"] for call in calls}
+    # what says of which sample it is may be put in order, and counted once
+    objects = {"all_gather_object", "gather_object"} & {call["name"] for call in calls}
     if "gather_for_metrics" in by:  # accelerate's: it drops those that came twice
         return
     for (line, _, _), epochs in evaluations.items():
         if len(epochs) > 1 and line not in told:
             told.add(line)
-            yield from judge_evaluation(line, epochs)
+            yield from judge_evaluation(line, epochs, "LOOK" if objects else None)
 
 
-def judge_evaluation(line, epochs):
-    """Judge which samples the ranks evaluate in one evaluation."""
+def judge_evaluation(line, epochs, level):
+    """Judge which samples the ranks evaluate in one evaluation.
+
+    `level` is that of samples that are counted twice, None: an ERROR.
+    """
     lists = [epoch["indices"] for epoch in epochs]
     size = epochs[0]["size"]
     twice = sum(len(one) for one in lists) - len(set().union(*lists))
@@ -32,7 +38,7 @@ def judge_evaluation(line, epochs):
     elif twice:
         dealt = epochs[0]["dealt"]
         told = [f"loaded at {line}"] if dealt != line else []
-        yield finding("twice", dealt, told, twice=twice, size=size)
+        yield finding("twice", dealt, told, level, twice=twice, size=size)
 
 
 def evaluated_in_training(seen):

@@ -51,6 +51,11 @@ def move(original, module, *args, **options):
     return original(module, *places, **options)
 
 
+def fork_rng(original, devices=None, enabled=True, *args, **options):
+    """In place of what keeps the generators of GPUs, too: there are none."""
+    return original([], enabled, device_type="cpu")
+
+
 def nothing(original, *args, **options):
     """In place of what only a GPU needs."""
 
@@ -187,6 +192,7 @@ def install(patience):
         replace(name, same)
     replace("torch.nn:Module.to", move)
     replace("torch:compile", compiled)
+    replace("torch.random:fork_rng", fork_rng)
     for name, answer in TO_SCRIPT.items():
         replace(f"torch.{name}", partial(to_script, answer))
     for name in "Event", "Stream":
