@@ -145,10 +145,6 @@ class Steps(Hooks):
             self.drawn()  # what a network makes of it may be trained on, as in a GAN
         return function(*args, **options)
 
-    def is_reading_to_train(self):
-        """Return whether the innermost loader that is read is one for training."""
-        return bool(self.open) and list(self.open.values())[-1].grad
-
     def draw_for_training(self, function, *args, **options):
         """Draw random numbers for the training: they are kept."""
         now = generator_states()

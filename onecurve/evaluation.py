@@ -22,13 +22,14 @@ def evaluated_twice(seen):
     for (line, _, _), epochs in evaluations.items():
         if len(epochs) > 1 and line not in told:
             told.add(line)
-            yield from judge_evaluation(line, epochs, "LOOK" if objects else None)
+            yield from judge_evaluation(line, epochs, bool(objects))
 
 
-def judge_evaluation(line, epochs, level):
+def judge_evaluation(line, epochs, may_drop):
     """Judge which samples the ranks evaluate in one evaluation.
 
-    `level` is that of samples that are counted twice, None: an ERROR.
+    `may_drop` is whether the script may leave out those that a sampler adds, at most
+    one for each rank but one.
     """
     lists = [epoch["indices"] for epoch in epochs]
     size = epochs[0]["size"]
@@ -38,6 +39,7 @@ def judge_evaluation(line, epochs, level):
     elif twice:
         dealt = epochs[0]["dealt"]
         told = [f"loaded at {line}"] if dealt != line else []
+        level = "LOOK" if may_drop and twice < len(epochs) else None
         yield finding("twice", dealt, told, level, twice=twice, size=size)
 
 

@@ -154,6 +154,10 @@ class Loaders(Recorder):
             if reading.grad and self.steps > reading.before[0]:
                 self.reading_ends(reading)
 
+    def is_reading_to_train(self):
+        """Return whether the innermost loader that is read is one for training."""
+        return bool(self.open) and list(self.open.values())[-1].grad
+
     def is_small(self):
         """Return whether the model is small, as far as is known here."""
         return False
