@@ -126,7 +126,7 @@ class Files:
 
     def read(self, original, *args, **options):
         """Around what only reads: a path, which is the first argument, or named."""
-        name = next((one for one in ("path", "f", "src") if one in options), None)
+        name = next((one for one in ("path", "f") if one in options), None)
         if name:
             options[name] = self.existing(options[name])
         else:
@@ -136,7 +136,8 @@ class Files:
 
     def go_into(self, original, path):
         """Around os.chdir: a folder that only this run has made is its twin."""
-        return original(path if os.path.lexists(path) else self.existing(path))
+        made_here = self.twin(path) is not None and not os.path.lexists(path)
+        return original(self.existing(path) if made_here else path)
 
     def change(self, original, path, *args, **options):
         """Around what makes or removes a path: the user's stays as it is."""
