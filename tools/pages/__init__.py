@@ -8,6 +8,7 @@ symptoms         the page of symptoms: every "What goes wrong", by what you see
 switches         edits of the stages, and what lines they change
 outcomes         what happens with lines left out or wrong, from runs of all of them
 variants         parts that run scripts: stages, variants, make inspect
+resumed          parts that run stages 11 and 12 again, from a checkpoint
 public           what the inspector says of public scripts, in tables
 upstream         faults of PyTorch, as scripts, on the active version
 hangs            runs that hang, for 04_ddp/HANGS.md
