@@ -161,7 +161,9 @@ def epoch_of_schedule(seen):
     epochs = seen.first_epochs()
     calls = len(seen.of("schedule"))
     steps = len(seen.of("step"))
-    if not (made and epochs and calls and steps):
+    # one step, after which nothing could be compared, does not tell how often they are
+    alone = steps == 1 and seen.of("cannot_tell")
+    if alone or not (made and epochs and calls and steps):
         return None
     taken = len(epochs[0]["sizes"]) / seen.batches_of_step()
     often = taken * round(calls / steps) if calls >= steps else 1
