@@ -15,10 +15,10 @@ def evaluated_twice(seen):
     told = set()
     calls = seen.of("collective_call")
     by = {call["by"] for call in calls}
-    # what says of which sample it is may be put in order, and counted once
-    objects = {"all_gather_object", "gather_object"} & {call["name"] for call in calls}
     if "gather_for_metrics" in by:  # accelerate's: it drops those that came twice
         return
+    # what says of which sample it is may be put in order, and counted once
+    objects = {"all_gather_object", "gather_object"} & {call["name"] for call in calls}
     for (line, _, _), epochs in evaluations.items():
         if len(epochs) > 1 and line not in told:
             told.add(line)

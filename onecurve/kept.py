@@ -42,11 +42,10 @@ def thinned(tensor):
 
 def restored(kept, parameter):
     """Return what `thinned` has kept, in a parameter's shape; None: it is not all."""
-    numbers = parameter.numel()
-    if parameter.is_complex():
-        numbers *= 2
-    if kept.numel() != numbers:
-        return None
-    if parameter.is_complex():
-        kept = torch.view_as_complex(kept.view(-1, 2))
-    return kept.view_as(parameter).clone()
+    parameter = parameter.detach()
+    if not parameter.is_complex():
+        return (
+            kept.view_as(parameter).clone() if len(kept) == parameter.numel() else None
+        )
+    parts = restored(kept, torch.view_as_real(parameter))
+    return None if parts is None else torch.view_as_complex(parts)

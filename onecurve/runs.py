@@ -192,15 +192,16 @@ def inspect(command, folder):
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     result, seen = run.run_kind(command, "watch", folder)
-    if run.failure(result, command.path.name) and seen.of("cut"):
+    problem = run.failure(result, command.path.name)
+    if problem and seen.of("cut"):
         # it may need what all of an evaluation gives
         shutil.rmtree(folder / "watch")
         command = command._replace(cuts=False)
         result, seen = run.run_kind(command, "watch", folder)
+        problem = run.failure(result, command.path.name)
     if seen.of("cannot_tell"):
         return Inspection(seen, [], stopped=seen.of("cannot_tell")[0]["why"])
     found = rules.findings(seen)
-    problem = run.failure(result, command.path.name)
     if problem:
         if problem.name == "fails":  # the other ranks were ended before their time
             found = [one for one in found if rules.NO_MORE not in str(one.details)]

@@ -16,7 +16,7 @@ def sources(name):
 
 
 def test_there_are_some():
-    assert len(ORDINARY) >= 13
+    assert len(ORDINARY) >= 15
 
 
 @pytest.mark.parametrize("name", part("ordinary scripts", ORDINARY, 4, sources))

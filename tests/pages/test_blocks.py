@@ -56,10 +56,10 @@ def sources(case):
     elif kind == "verdict":
         found += [script(stage) for stage in STAGES]
         found += [ROOT / "tools/run/compare.py"]
-    elif kind == "resumed":
-        found += [script(words[0]), ROOT / "tools/pages/resumed.py"]
-    elif kind == "widths":
-        found += [script("12_sharded_checkpoint"), ROOT / "tools/pages/resumed.py"]
+    elif kind in ("resumed", "widths"):
+        stages = words or ["01_cpu", "12_sharded_checkpoint"]
+        found += [script(stage) for stage in stages]
+        found += [ROOT / "tools/pages/resumed.py", ROOT / "tools/pages/outcomes.json"]
     elif kind == "own_curves":
         found += [script(name) for name in OWN]
     elif kind == "program":

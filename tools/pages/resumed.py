@@ -1,12 +1,11 @@
 """Generated parts of stages 11 and 12: what runs print that go on from a checkpoint."""
 
-import re
 import tempfile
 from pathlib import Path
 
 from tools.bench.runs import run
 from tools.pages.outcomes import read_outcomes
-from tools.pages.variants import console
+from tools.pages.variants import console, printed_losses
 from tools.run.edit import edit
 from tools.run.stages import CPU_PROCESSES, script
 
@@ -33,11 +32,6 @@ WIDTHS = 2, 3, 1  # ranks of its first, second and third epoch
 SHARED = "--batch-size", "96"  # images a step, which each of these can share
 
 
-def losses(printed):
-    """Return the losses that a script has printed, as words."""
-    return re.findall(r"loss (\S+)", printed)
-
-
 def go_on(stage, text, *flags):
     """Return the losses of epochs 2 and 3 of a run that was stopped after the first."""
     with tempfile.TemporaryDirectory() as folder:
@@ -45,7 +39,8 @@ def go_on(stage, text, *flags):
         path.write_text(text)
         words = [path, "--out", folder, *flags, "--epochs"]
         run(stage, [*words, 1], CPU_PROCESSES[stage])
-        return losses(run(stage, [*words, 3, "--resume"], CPU_PROCESSES[stage]).stdout)
+        result = run(stage, [*words, 3, "--resume"], CPU_PROCESSES[stage])
+        return printed_losses(result.stdout)
 
 
 def resumed(stage):
@@ -76,17 +71,11 @@ def widths():
     """Return the losses of stage 12 on 2, 3 and 1 ranks, beside those of stage 1."""
     lines = ["         ranks  loss      stage 1, 96 images a step"]
     with tempfile.TemporaryDirectory() as folder:
-        words = [script("01_cpu"), "--out", Path(folder) / "one", *SHARED]
-        alone = losses(run("01_cpu", words, None).stdout)
-        words = [
-            script(SHARDED),
-            "--out",
-            Path(folder) / "sharded",
-            *SHARED,
-            "--epochs",
-        ]
+        flags = ["--out", folder, *SHARED]
+        alone = printed_losses(run("01_cpu", [script("01_cpu"), *flags], None).stdout)
         for epoch, ranks in enumerate(WIDTHS, 1):
-            flags = ["--resume"] if epoch > 1 else []
-            (loss,) = losses(run(SHARDED, [*words, epoch, *flags], ranks).stdout)
+            words = [script(SHARDED), *flags, "--epochs", epoch]
+            words += ["--resume"] if epoch > 1 else []
+            (loss,) = printed_losses(run(SHARDED, words, ranks).stdout)
             lines.append(f"epoch {epoch}  {ranks:5}  {loss}  {alone[epoch - 1]}")
     return console(*lines)

@@ -146,6 +146,11 @@ def losses(runs, name):
     return [loss for loss, *_ in compare.read(Path(runs) / name / "metrics.csv")]
 
 
+def printed_losses(printed):
+    """Return the losses that a script has printed, as words."""
+    return re.findall(r"loss (\S+)", printed)
+
+
 def row(name, curve):
     """Return a line with the losses of the epochs."""
     return "  ".join([f"{name:18}", *(f"{loss:.6f}" for loss in curve)])
@@ -257,6 +262,5 @@ def own_curve(title, name, path, flags):
     with tempfile.TemporaryDirectory() as out:
         words = [path, "--out", out, *flags]
         printed = run(name, words, PROCESSES[name], float64=True).stdout
-    found = re.findall(r"loss (\S+)", printed)
     count = re.findall(r"test (\S+)", printed)[-1]
-    return "  ".join([f"{title:38}", *found, f"test {count}"])
+    return "  ".join([f"{title:38}", *printed_losses(printed), f"test {count}"])
