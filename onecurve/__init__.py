@@ -17,6 +17,7 @@ files      what the script writes goes to a folder of the run's own
 pretend    a script that asks for GPUs gets CPUs
 branches   what of a script depends on the rank, by its source
 origins    where it makes networks and samplers, and sets seeds
+identities  what tells an object from those that are gone
 apart      where one rank trains something for itself
 loaders    what is written down of its loaders
 sharded    what is written down of FSDP

@@ -10,6 +10,7 @@ from onecurve.events import digest, is_zero
 from onecurve.exact import as_read, in_double
 from onecurve.exchange import OwnGradients
 from onecurve.hooks import Hooks
+from onecurve.identities import own_number
 from onecurve.kept import BEGIN, batch_name, cut_name, in_name, thinned
 from onecurve.losses import Losses
 from onecurve.replace import replace
@@ -32,7 +33,7 @@ class Steps(Hooks):
         self.lost = False  # whether random numbers were drawn for them
         self.unclipped = {}  # id of a parameter -> its gradient before clipping
         self.own = OwnGradients()
-        self.known = set()  # ids of the parameters whose gradients DDP exchanges
+        self.known = set()  # numbers of the parameters whose gradients DDP exchanges
         self.wrapped_at = None  # line of the latest wrapper
         self.since = {}  # the latest step: "past", "unsynced", "clipped" ...: lines
         self.losses = []  # of the backward passes since the latest step
@@ -97,7 +98,7 @@ class Steps(Hooks):
         self.wrapped_at = self.line()
         for one in ddp.parameters():
             if one.requires_grad:
-                self.known.add(id(one))
+                self.known.add(own_number(one))
 
     def wrapper_forward(self, original, wrapper, *args, **kwargs):
         """Around the forward pass of a wrapper."""

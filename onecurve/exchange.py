@@ -10,6 +10,7 @@ from functools import partial
 import torch
 
 from onecurve.findings import LAST, finding, some
+from onecurve.identities import own_number
 from onecurve.rounding import FACTOR, nearly, relation
 
 THAWED = "wrap the model when each parameter that is to train requires it"
@@ -23,18 +24,18 @@ class OwnGradients:
     """
 
     def __init__(self):
-        self.sums = {}  # id of a parameter -> sum of its gradients, of its shape
-        self.begun = set()  # ids of those that have a sum since the latest step
-        self.left = set()  # ids of those that had a gradient before
-        self.watched = {}  # id -> parameter, which keeps the id its own
+        self.sums = {}  # number of a parameter -> sum of its gradients, of its shape
+        self.begun = set()  # of those that have a sum since the latest step
+        self.left = set()  # of those that had a gradient before
+        self.watched = {}  # number -> parameter
         self.asked = False  # for gradients that go nowhere by themselves
 
     def watch(self, parameters):
         """Look at parameters from now on; those of FSDP are shards, and are not."""
         for one in parameters:
-            known = id(one) in self.watched or hasattr(one, "placements")
+            known = own_number(one) in self.watched or hasattr(one, "placements")
             if one.requires_grad and one.is_leaf and not known:
-                self.watched[id(one)] = one
+                self.watched[own_number(one)] = one
                 one.register_hook(partial(self.add, one))
 
     def is_of_gradients(self, tensor):
@@ -56,7 +57,7 @@ class OwnGradients:
         """Add a gradient that a backward pass has computed."""
         if self.asked:
             return
-        key = id(parameter)
+        key = own_number(parameter)
         before = parameter.grad
         computed = gradient.detach().to_dense()
         if before is None or not before.any():
@@ -71,7 +72,7 @@ class OwnGradients:
 
     def step_begins(self, parameters):
         """Return whether all parameters had gradients left when their sums began."""
-        keys = {id(one) for one in parameters} & self.begun
+        keys = {own_number(one) for one in parameters} & self.begun
         had_left = bool(keys) and keys <= self.left
         self.begun -= keys
         self.left -= keys

@@ -8,6 +8,7 @@ import torch
 
 from onecurve.events import bare, digest, has_gaps, is_finite, tensors_in
 from onecurve.findings import some
+from onecurve.identities import own_number
 from onecurve.networks import (
     has_own_statistics,
     is_at_work,
@@ -170,7 +171,7 @@ class Hooks(Optimizers):
                 before=drawn,
                 rows=given,
                 made=origin(network),
-                id=id(network),
+                id=own_number(network),
                 reading=[line for line, _ in self.open][-1:],
                 **({} if torch.is_grad_enabled() else self.evaluated(network)),
             )
@@ -186,7 +187,7 @@ class Hooks(Optimizers):
 
     def evaluated(self, network):
         """Return what tells whether a network is evaluated alike, and as it should."""
-        trained = any(id(one) in self.optimized for one in network.parameters())
+        trained = any(own_number(one) in self.optimized for one in network.parameters())
         at_work = [type(one).__name__ for one in network.modules() if is_at_work(one)]
         return {**state_of(network), "at_work": at_work[:1] if trained else []}
 
@@ -217,7 +218,7 @@ class Hooks(Optimizers):
         bare = getattr(network, "module", network)
         place = [which, *batch]
         facts = {"steps": self.steps, "weights": weights}
-        facts |= {"made": origin(bare), "id": id(bare)}
+        facts |= {"made": origin(bare), "id": own_number(bare)}
         facts["finite"] = all(is_finite(one) for one in network.parameters())
         self.log.write("weights", place=place, **facts)
 
@@ -225,7 +226,7 @@ class Hooks(Optimizers):
         """Return digests of what optimizers change, and no network has, by names."""
         found = {}
         for name, parameter in self.learned.items():
-            if id(parameter) not in self.names and is_replicated(parameter):
+            if own_number(parameter) not in self.names and is_replicated(parameter):
                 found[f"{name}, which no network has"] = digest(parameter)
         return found
 
@@ -242,7 +243,7 @@ class Hooks(Optimizers):
             trained = {}
             for name, parameter in network.named_parameters():
                 if parameter.requires_grad:
-                    trained[bare(name)] = id(parameter)
+                    trained[bare(name)] = own_number(parameter)
             left = [name for name in trained if trained[name] not in self.optimized]
             if 0 < len(left) < len(trained):
                 counts = {"left": len(left), "count": len(trained)}

@@ -10,6 +10,7 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from onecurve.events import OWN
+from onecurve.identities import own_number
 from onecurve.origins import Origins, origin
 from onecurve.recorder import Recorder
 from onecurve.replace import replace
@@ -44,7 +45,7 @@ def of_data(loader):
 
     One that is made anew for each epoch is the same.
     """
-    return loader.line, id(loader.dataset)
+    return loader.line, own_number(loader.dataset)
 
 
 class Loaders(Recorder):

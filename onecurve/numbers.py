@@ -21,6 +21,7 @@ import torch
 
 from onecurve.branches import DECIDES, OF_ONE, branches
 from onecurve.events import place
+from onecurve.identities import own_number
 from onecurve.replace import CLOCKS, replace
 
 TRAINED = torch.nn.Module, torch.optim.Optimizer
@@ -54,12 +55,12 @@ def clock(original):
 
 
 def held_by(value):
-    """Return the ids of the networks and optimizers that a value is or has."""
+    """Return the numbers of the networks and optimizers that a value is or has."""
     if isinstance(value, types.ModuleType):
         return []
     held = [value, *getattr(value, "__dict__", {}).values()]
     held += value.children() if isinstance(value, torch.nn.Module) else []
-    return [id(one) for one in held if isinstance(one, TRAINED)]
+    return [own_number(one) for one in held if isinstance(one, TRAINED)]
 
 
 def numbers_in(text, value, depth):

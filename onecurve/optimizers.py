@@ -10,6 +10,7 @@ from torch.optim.optimizer import (
 )
 
 from onecurve.events import digest, is_zero
+from onecurve.identities import own_number
 from onecurve.loaders import Loaders
 from onecurve.replace import replace
 from onecurve.samples import generator_states
@@ -56,7 +57,7 @@ class Optimizers(Loaders):
 
     def __init__(self, log, end=None):
         super().__init__(log, end)
-        self.optimized = set()  # ids of the parameters that optimizers have
+        self.optimized = set()  # numbers of the parameters that optimizers have
         self.optimizer_line = None  # that has made the latest one
         self.stepping = 0  # an optimizer may call the step of another
         self.scheduled = 0  # steps of schedulers
@@ -129,7 +130,7 @@ class Optimizers(Loaders):
     def learn_optimized(self, optimizer):
         """Remember which parameters an optimizer has."""
         for group in optimizer.param_groups:
-            self.optimized.update(id(one) for one in group["params"])
+            self.optimized.update(own_number(one) for one in group["params"])
 
     def zero_grad(self, original, *args, **options):
         """Around the setting to zero of gradients, which may come too late."""
@@ -191,7 +192,7 @@ class Optimizers(Loaders):
         groups = optimizer.param_groups
         rates = [float(group["lr"]) for group in groups]
         bases = [float(group.get("initial_lr", group["lr"])) for group in groups]
-        facts = {"rates": rates, "bases": bases, "id": id(optimizer)}
+        facts = {"rates": rates, "bases": bases, "id": own_number(optimizer)}
         facts |= {"scheduled": self.scheduled, "samples": len(self.trained_on)}
         self.log.write("step", line=self.line(), **facts, **self.step_facts())
         self.trained_on = []

@@ -7,6 +7,7 @@ import torch
 
 from onecurve.apart import Apart
 from onecurve.events import bare
+from onecurve.identities import own_number
 from onecurve.replace import replace
 
 NAMES = ["barrier", "monitored_barrier", "all_reduce", "broadcast", "reduce"]
@@ -44,8 +45,8 @@ class Recorder:
         self.depth = 0  # of calls of modules
         self.exchanging = False  # whether the next backward pass exchanges gradients
         self.in_backward = False
-        self.names = {}  # id of a parameter -> its name in the network
-        self.owners = {}  # name of what is trained -> id of the parameter
+        self.names = {}  # number of a parameter -> its name in the network
+        self.owners = {}  # name of what is trained -> number of the parameter
         self.reducers = []  # of DDP, which are never freed
 
     def install(self):
@@ -67,13 +68,13 @@ class Recorder:
         found = {}
         for group in optimizer.param_groups:
             for parameter in group["params"]:
-                found[self.name_of(id(parameter), str(len(found)))] = parameter
+                found[self.name_of(own_number(parameter), str(len(found)))] = parameter
         return found
 
     def name_of(self, key, otherwise):
         """Return the name of a parameter that is trained, which no other one has.
 
-        `key` is its id, `otherwise` its name where no network that was called has it.
+        `key` is its number, `otherwise` its name where no called network has it.
         """
         name = self.names.get(key, otherwise)
         number = 2
@@ -85,7 +86,7 @@ class Recorder:
     def learn_names(self, module):
         """Remember the names of a network's parameters, those without a wrapper's."""
         for name, parameter in module.named_parameters():
-            self.names.setdefault(id(parameter), bare(name))
+            self.names.setdefault(own_number(parameter), bare(name))
 
     def module_call(self, original, module, *args, **kwargs):
         """Around a call of a module; the outermost one is the network's."""

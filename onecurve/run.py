@@ -1,11 +1,13 @@
 """One of the runs of a script."""
 
+import shutil
+import signal
 import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
 from onecurve import ranks
-from onecurve.failures import own_error
+from onecurve.failures import ending, own_error
 from onecurve.findings import finding, of_each_rank
 from onecurve.seen import Seen, read_ranks
 
@@ -38,13 +40,26 @@ class Task(NamedTuple):
 
 
 def run_kind(command, kind, folder):
-    """Run the script once; return what ranks.run does, and a Seen."""
+    """Run the script once; return what ranks.run does, and a Seen.
+
+    Where a rank crashes, it is run a second time: gloo's own thread does, now and then,
+    whatever the script is, and a script's own code will again.
+    """
     if kind == "wider":
         command = command._replace(ranks=command.ranks + 1)
     elif kind not in ("watch", "several", "whole"):
         command = command._replace(ranks=1)
-    path, flags, count, module, double, _ = command
     place = folder / kind
+    result = run_in(place, command, kind)
+    if -signal.SIGSEGV in result.statuses:
+        shutil.rmtree(place)
+        result = run_in(place, command, kind)
+    return result, Seen(read_ranks(place, command.ranks))
+
+
+def run_in(place, command, kind):
+    """Run the script in a new folder, where its ranks write; return the Result."""
+    path, flags, count, module, double, _ = command
     place.mkdir()
     here = Path.cwd()
     working = here if module or path.is_relative_to(here) else path.parent
@@ -57,24 +72,24 @@ def run_kind(command, kind, folder):
         result = ranks.run([path, *flags], count, **options)
     (place / "stdout").write_text(result.stdout, encoding="utf-8")
     (place / "stderr").write_text(result.stderr, encoding="utf-8")
-    return result, Seen(read_ranks(place, count))
+    return result
 
 
 def failure(result, name):
     """Return a Finding for a run of a script that did not end well, or None."""
     if result.late or not result.returncode:
         return None
-    if not result.errors:
-        error = f"exit status {result.returncode}"
-        ended = [rank for rank, status in enumerate(result.statuses) if status]
-        told = [last_line(result.stderr)]
-        return finding("fails", None, told, rank=min(ended, default=0), error=error)
     own = own_error(result)
     if own:
         rank, error, line = own
         where = f"{name}:{line}" if line else None
         error = error or last_line(result.stderrs[rank])  # of argparse, say
         return finding("fails", where, rank=rank, error=error[:300])
+    for rank, status in enumerate(result.statuses):
+        if status and rank not in result.errors:  # what others say is of its end
+            last = last_line(result.stderrs[rank])
+            told = [last] if last else []
+            return finding("fails", None, told, rank=rank, error=ending(status))
     places = []
     for rank, status in enumerate(result.statuses):
         _, line = result.errors.get(rank, (None, result.places.get(rank)))

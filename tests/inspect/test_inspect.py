@@ -6,13 +6,16 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.utils.data import RandomSampler
 
 from conftest import ROOT, call
 from inspecting import MISTAKES, RIGHT, inspect, read_cases, script_of
 from onecurve import alone, pretend, ranks, rounding, rules
 from onecurve.draws import joined
 from onecurve.findings import TABLE
+from onecurve.identities import own_number
 from onecurve.report import fine
+from onecurve.run import failure
 from onecurve.runs import Inspection
 from onecurve.seen import Seen
 from parts import part
@@ -263,6 +266,47 @@ def test_a_rank_that_was_killed_is_told_though_another_ends_before_it(tmp_path):
     assert result.returncode == signal.SIGKILL
 
 
+CRASHES = """
+import os, signal
+from pathlib import Path
+mark = Path(__file__).with_name("mark")
+if os.system(f"mkdir {mark}") == 0 or "always" in str(mark):
+    os.kill(os.getpid(), signal.SIGSEGV)
+"""
+
+
+def test_a_rank_that_crashes_is_run_once_more_and_then_told(tmp_path):
+    """What the others say meanwhile is that their connection is closed."""
+    path = tmp_path / "train.py"
+    path.write_text(CRASHES)
+    assert "fails" not in inspect(path, folder=tmp_path).text
+    path = tmp_path / "always.py"
+    path.write_text(CRASHES.replace("mark", "always"))
+    assert "fails: was killed by SIGSEGV" in inspect(path, folder=tmp_path).text
+    result = ranks.Result([path], signal.SIGSEGV, "", "")
+    result.late = ""
+    result.statuses = [1, -signal.SIGSEGV]
+    result.errors = {0: ("RuntimeError: Connection closed by peer", 7)}
+    result.stderrs = ["", ""]
+    assert failure(result, "train.py").what == "rank 1 fails: was killed by SIGSEGV"
+
+
+def test_no_data_set_is_known_as_one_that_is_gone():
+    """Python gives its id to another, on some ranks: their epochs ended apart."""
+    gone = RandomSampler([0])
+    place = id(gone)
+    number = own_number(gone)
+    assert own_number(gone) == number
+    del gone
+    others = []
+    while not others or id(others[-1]) != place:
+        others.append(RandomSampler([0]))
+        assert len(others) < 1000
+    assert own_number(others[-1]) != number
+    rows = [0]
+    assert own_number(rows) == own_number(rows) != own_number([0])
+
+
 def test_an_exchange_in_short_numbers_is_one():
     mean = torch.linspace(-1, 1, 999, dtype=torch.float64).exp()
     for short in torch.float16, torch.bfloat16:
@@ -327,7 +371,8 @@ def test_a_script_that_fails_says_so(tmp_path):
     result = call(["make", "inspect", f"SCRIPT={path}", "NPROC=3", "ARGS=seven"])
     assert result.returncode == 2, result.stderr
     assert result.stdout.startswith("1 error in train.py\n3 CPU ranks: no step")
-    assert "ERROR  rank 0 fails: ValueError: seven" in result.stdout
+    # all ranks fail, and the first of them ends the others
+    assert re.search("ERROR  rank [012] fails: ValueError: seven", result.stdout)
     assert "train.py:3" in result.stdout
 
 

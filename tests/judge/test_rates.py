@@ -67,7 +67,8 @@ SOME = part("cases of the judge", SCRIPTS, 62, sources, changed_every=8)
 
 @pytest.mark.parametrize("name", SOME)
 def test_the_judge_says_what_was_graded(name):
-    assert found_in(report_on(SCRIPTS[name])) == noted(name)["found"]
+    report = report_on(SCRIPTS[name])
+    assert found_in(report) == noted(name)["found"], report
 
 
 @pytest.mark.parametrize("name", part("right scripts of later cases", LATER, 5))
