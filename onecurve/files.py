@@ -11,6 +11,7 @@ import shutil
 import sys
 import tempfile
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 from onecurve.events import OWN, STANDARD, place
@@ -34,6 +35,15 @@ def by_library():
             return False
         frame = frame.f_back
     return True
+
+
+def copy(path, twin):
+    """Copy a file, if there is no copy: another rank may have written to its own."""
+    own = twin.with_name(f"{twin.name}-{os.getpid()}")
+    shutil.copyfile(path, own)
+    with suppress(FileExistsError):
+        os.link(own, twin)
+    os.unlink(own)
 
 
 class Files:
@@ -93,7 +103,7 @@ class Files:
             return path
         twin.parent.mkdir(parents=True, exist_ok=True)
         if keep and not twin.exists() and os.path.isfile(path):
-            shutil.copyfile(path, twin)
+            copy(path, twin)
         return twin
 
     def written(self, path, keep=False):

@@ -12,6 +12,7 @@ from conftest import ROOT, call
 from inspecting import MISTAKES, RIGHT, inspect, read_cases, script_of
 from onecurve import alone, pretend, ranks, rounding, rules
 from onecurve.draws import joined
+from onecurve.files import copy
 from onecurve.findings import TABLE
 from onecurve.identities import own_number
 from onecurve.report import fine
@@ -389,6 +390,17 @@ def test_nothing_of_the_users_is_overwritten(tmp_path):
     for name, text in contents.items():
         assert (tmp_path / name).read_text() == text
     assert not (tmp_path / "made").exists()
+
+
+def test_a_file_to_which_two_ranks_add_is_copied_once(tmp_path):
+    old, twin = tmp_path / "old", tmp_path / "twin"
+    old.write_text("precious")
+    for _ in range(2):
+        copy(old, twin)
+        with open(twin, "a") as file:
+            file.write(", more")
+    assert twin.read_text() == "precious, more, more"
+    assert sorted(tmp_path.iterdir()) == [old, twin]
 
 
 def test_what_a_library_writes_and_gathers_is_not_the_scripts(tmp_path):
