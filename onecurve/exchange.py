@@ -33,9 +33,10 @@ class OwnGradients:
     def watch(self, parameters):
         """Look at parameters from now on; those of FSDP are shards, and are not."""
         for one in parameters:
-            known = own_number(one) in self.watched or hasattr(one, "placements")
+            key = own_number(one)
+            known = key in self.watched or hasattr(one, "placements")
             if one.requires_grad and one.is_leaf and not known:
-                self.watched[own_number(one)] = one
+                self.watched[key] = one
                 one.register_hook(partial(self.add, one))
 
     def is_of_gradients(self, tensor):

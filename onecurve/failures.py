@@ -102,6 +102,17 @@ def own_error(result):
     return min(own)[1:] if own else None
 
 
+def ended_silently(result):
+    """Return the first rank that has ended with no error that could be told, or None.
+
+    What the others tell is that it has ended.
+    """
+    for rank, status in enumerate(result.statuses):
+        if status and rank not in result.errors:
+            return rank
+    return None
+
+
 def error(result, text, seen):
     """Return in words why a run failed: an error and its line, or a status."""
     statuses = result.statuses
@@ -113,7 +124,8 @@ def error(result, text, seen):
         if not what:
             what = f"rank {rank} {ending(statuses[rank])}"
         return f"{what}\n  at {at(text, line)}" if line else what
-    for rank, status in enumerate(statuses):
-        if status and rank not in result.errors:
-            return f"rank {rank} {ending(status)}{whereabouts(result, text, seen)}"
+    rank = ended_silently(result)
+    if rank is not None:
+        what = ending(statuses[rank])
+        return f"rank {rank} {what}{whereabouts(result, text, seen)}"
     return f"the ranks did not meet.{whereabouts(result, text, seen)}"

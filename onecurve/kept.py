@@ -43,9 +43,9 @@ def thinned(tensor):
 def restored(kept, parameter):
     """Return what `thinned` has kept, in a parameter's shape; None: it is not all."""
     parameter = parameter.detach()
-    if not parameter.is_complex():
-        return (
-            kept.view_as(parameter).clone() if len(kept) == parameter.numel() else None
-        )
-    parts = restored(kept, torch.view_as_real(parameter))
-    return None if parts is None else torch.view_as_complex(parts)
+    if parameter.is_complex():
+        parts = restored(kept, torch.view_as_real(parameter))
+        return None if parts is None else torch.view_as_complex(parts)
+    if len(kept) != parameter.numel():
+        return None
+    return kept.view_as(parameter).clone()

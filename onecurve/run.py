@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from onecurve import ranks
-from onecurve.failures import ending, own_error
+from onecurve.failures import ended_silently, ending, own_error
 from onecurve.findings import finding, of_each_rank
 from onecurve.seen import Seen, read_ranks
 
@@ -85,11 +85,12 @@ def failure(result, name):
         where = f"{name}:{line}" if line else None
         error = error or last_line(result.stderrs[rank])  # of argparse, say
         return finding("fails", where, rank=rank, error=error[:300])
-    for rank, status in enumerate(result.statuses):
-        if status and rank not in result.errors:  # what others say is of its end
-            last = last_line(result.stderrs[rank])
-            told = [last] if last else []
-            return finding("fails", None, told, rank=rank, error=ending(status))
+    rank = ended_silently(result)
+    if rank is not None:
+        last = last_line(result.stderrs[rank])
+        told = [last] if last else []
+        error = ending(result.statuses[rank])
+        return finding("fails", None, told, rank=rank, error=error)
     places = []
     for rank, status in enumerate(result.statuses):
         _, line = result.errors.get(rank, (None, result.places.get(rank)))
