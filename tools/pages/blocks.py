@@ -7,15 +7,13 @@ part may show several: `hunk 03_dp 04_ddp 1 2 | Import what is new`.
 
 import math
 import re
-import subprocess
-import sys
 import textwrap
 from itertools import pairwise
 
 from tools.bench import planned
 from tools.bench.tables import ON_A_GPU, measured_on, published, steps, table
 from tools.lab.exercise import PARTS, along_the_path
-from tools.pages import outcomes, public, resumed, upstream, variants
+from tools.pages import explained, outcomes, public, resumed, upstream, variants
 from tools.pages.essence import PAIR, essence
 from tools.pages.reasons import LESSONS, reasons
 from tools.pages.symptoms import symptoms_by_kind
@@ -104,13 +102,6 @@ def measured_on_a_gpu(name):
     return table("r" * len(headings), headings, rows)
 
 
-def rates():
-    """Return how much of its cases the judge names, a table of tests/judge/rates.py."""
-    words = [sys.executable, ROOT / "tests/judge/rates.py"]
-    run = subprocess.run(words, capture_output=True, text=True, check=True)
-    return run.stdout.strip()
-
-
 def exercises():
     """Return the tables of the exercises, one for each part of the path."""
     headings = ["", "exercise", "stage", "builds on", "minutes"]
@@ -142,9 +133,9 @@ BLOCKS = {
     "held": variants.held_by_variants,
     "piece": piece,
     "exercises": exercises,
-    "rates": rates,
+    "explained": explained.explained,
     "symptoms": symptoms_by_kind,
-    "public": public.public,
+    "public": public.count,
     "upstream": upstream.upstream,
     "variant": variants.variant,
     "variants": variants.variants,
