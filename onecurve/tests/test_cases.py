@@ -3,7 +3,6 @@
 import itertools
 
 import pytest
-
 from read_keys import CASES, PARTS, read
 
 FIRST = ["diffusion", "nanogpt", "sharded", "stream", "tagger", "trainer"]

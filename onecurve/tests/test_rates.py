@@ -6,7 +6,6 @@ The page's table is a generated part, compared in tests/pages/test_blocks.py.
 import json
 
 import pytest
-
 from conftest import ROOT
 from parts import part
 from rate import found_in, report_on

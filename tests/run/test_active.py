@@ -14,9 +14,17 @@ NAMES = needed("stages")
 @pytest.mark.parametrize(
     ("names", "torch", "line"),
     [
-        ([], "", f"lacks {' '.join(NAMES)}: activate another, or "),
-        (["torch", *NAMES[2:]], "2.15.0", "python -m pip install torchvision, or l"),
-        (NAMES, "2.3.1+cu121", "PyTorch 2.3.1+cu121 is too old for 01_cpu, "),
+        ([], "", f"lacks {' '.join(NAMES)} ./onecurve: activate another, or "),
+        (
+            ["torch", *NAMES[2:], "onecurve"],
+            "2.15.0",
+            "python -m pip install torchvision, or l",
+        ),
+        (
+            [*NAMES, "onecurve"],
+            "2.3.1+cu121",
+            "PyTorch 2.3.1+cu121 is too old for 01_cpu, ",
+        ),
         (None, "", "python is not Python 3.10 or newer: activate another, or "),
     ],
 )
