@@ -1,8 +1,8 @@
-"""Edits of right.py: what mistakes.diff and ordinary.diff hold, and the scripts they make.
+"""The cases of mistakes.diff and ordinary.diff: edits of right.py, and their scripts.
 
-A case begins with `=== NAME`. Lines with `-` are a text that right.py has exactly once,
-the lines with `+` below them take its place. A case without `-` is a whole script. Below
-an empty line is what is expected of it.
+A case begins with `=== NAME`. Lines with `-` are a text that right.py has exactly once.
+The lines with `+` below them take its place. A case without `-` is a whole script. The
+expected findings follow an empty line.
 """
 
 import re

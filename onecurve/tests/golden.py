@@ -102,7 +102,7 @@ def main():
     if args.update:
         golden = read_golden() if GOLDEN.exists() else {}
         golden |= dict(zip(chosen, results, strict=True))
-        write_golden(sum((golden[name] for name in scripts()), []))
+        write_golden(row for name in scripts() for row in golden[name])
         return
     golden = read_golden()
     wrong = 0

@@ -1,9 +1,9 @@
 """Make .venv and install a size of packages: `python -m tools.run.install stages`.
 
 The sizes are stages, notebooks and dev, each pinned in tools/requirements/.
-`wheelhouse` downloads what a later installation without a network needs. TORCH_INDEX is an index for
-torch and torchvision, or `default`; WHEELHOUSE is a folder to take all packages from.
-It needs the standard library alone: it runs before there is a .venv.
+`wheelhouse` downloads what a later installation without a network needs. TORCH_INDEX is
+an index for torch and torchvision, or `default`; WHEELHOUSE is a folder to take all
+packages from. It needs the standard library alone: it runs before there is a .venv.
 """
 
 import os

@@ -39,7 +39,7 @@ def parse_args():
         "--pages",
         type=Path,
         metavar="FILE",
-        help="a CSV with a row for each finding: its name, then paths of pages about it",
+        help="a CSV: the name of a finding, then paths of pages about it",
     )
     parser.add_argument("-m", action="store_true", help="the script is a module's name")
     parser.add_argument("script")
