@@ -164,7 +164,7 @@ handouts:
 ## A closer look
 inspect: $(STAGES)  ## known silent mistakes in your own script, SCRIPT=train.py
 	@[ "$$SCRIPT" ] || { echo "which script? make inspect SCRIPT=train.py" >&2; exit 1; }
-	@$(PY) -m onecurve --pages= --ranks "$${NPROC:-2}" "$$SCRIPT" $(ARGS)
+	@$(PY) -m onecurve --pages=tools/run/explained.csv --ranks "$${NPROC:-2}" "$$SCRIPT" $(ARGS)
 notebooks: $(NOTEBOOKS)  ## the companion notebooks, copied into workshop/
 	@mkdir -p workshop
 	@for name in $(notdir $(wildcard notebooks/[0-9]*.ipynb)); do \
@@ -203,6 +203,7 @@ lint docs outcomes lock mutants compat: $(DEV)  ## see CONTRIBUTING.md
 lint:
 	@$(BIN)ruff check . && $(BIN)ruff format --check .
 	@$(BIN)lint-imports --no-logo --no-cache
+	@cd onecurve && ../$(BIN)lint-imports --no-logo --no-cache
 	@$(BIN)shellcheck tools/run/slurm.sh tests/cluster/up.sh .ci/run
 docs:
 	@for script in 0*/mnist.py beyond/[01]*/mnist.py transformer/*/gpt.py; do \
@@ -216,15 +217,16 @@ outcomes:
 lock:
 	@for size in dev notebooks stages; do $(UV) pip compile -q $$U --universal --python-version 3.10 --no-annotate \
 	  --custom-compile-command "make lock" $${constraint:-} pyproject.toml \
-	  $$(test $$size = stages || echo --group pyproject.toml:$$size) -o requirements/$$size.txt \
-	  && constraint="-c requirements/dev.txt" || exit 1; done
+	  $$(test $$size = stages || echo --group pyproject.toml:$$size) -o tools/requirements/$$size.txt \
+	  && constraint="-c tools/requirements/dev.txt" || exit 1; done
 mutants:
 	@$(PY) tests/mutants.py
 compat:
 	$(if $(TORCH),,$(error make compat needs a version, such as TORCH=2.9.1))
 	@"$$PYTHON" -m venv ".venv-$$TORCH"
 	@".venv-$$TORCH/bin/pip" install -q "torch==$$TORCH" \
-	  $$("$$PYTHON" -c "from tools.run.active import needed; print(*needed('stages')[1:])")
+	  $$("$$PYTHON" -c "from tools.run.active import needed; print(*needed('stages')[1:])") \
+	  && ".venv-$$TORCH/bin/pip" install -q --no-deps ./onecurve
 	@$(MAKE) all beyond VENV=none PYTHON=".venv-$$TORCH/bin/python" GPUS=cpu OUT="runs/compat-$$TORCH"
 	@".venv-$$TORCH/bin/python" -m tools.pages.upstream
 
@@ -234,9 +236,9 @@ active.%:
 	  { echo "$$PYTHON is not Python 3.10 or newer: activate another, or PYTHON=python3.11, say" >&2; exit 1; }
 	@$(PY) -m tools.run.active $*
 
-# Three sizes of installation, each pinned in requirements/. The larger hold the smaller.
+# Three sizes of installation, each pinned in tools/requirements/. The larger hold the smaller.
 # Where a list is newer than the mark, install.py looks at what there is.
-.venv/%.ready: requirements/%.txt $(if $(WHEELHOUSE),.ASKED)
+.venv/%.ready: tools/requirements/%.txt $(if $(WHEELHOUSE),.ASKED)
 	@for python in $(PY) "$$PYTHON"; do \
 	  "$$python" -c "import sys; sys.exit(sys.version_info < (3, 10))" 2>/dev/null && exec "$$python" -m tools.run.install $*; \
 	done; echo "$$PYTHON is not Python 3.10 or newer: make PYTHON=python3.11, say" >&2; exit 1

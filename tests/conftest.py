@@ -17,7 +17,7 @@ import psutil
 import pytest
 import torch
 
-from onecurve import ranks
+from onecurve import api
 from tools.lab import fake_cuda
 from tools.run import compare
 from tools.run.edit import edit
@@ -88,7 +88,7 @@ def run(stage, *flags, processes=None, path=None, **options):
     """
     if processes is None or stage not in CPU_PROCESSES:
         processes = CPU_PROCESSES.get(stage, 0)
-    return ranks.run([path or script(stage), *flags], processes, **options)
+    return api.run([path or script(stage), *flags], processes, **options)
 
 
 def rows(out):

@@ -1,4 +1,5 @@
-"""Are bugs caught? `make mutants` tries each bug of tests/mutants.diff.
+"""Are bugs caught? `make mutants` tries each bug of two files, tests/mutants.diff and
+onecurve/tests/mutants.diff. In a file, paths begin at the folder above its tests.
 
 Each bug is put, alone, into a copy of the repository, and the tests that matter run
 there. A bug that they pass survives. Where the tests take too long, nobody knows: the
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
+PROJECTS = [Path(), Path("onecurve")]  # each has a folder tests
 SECONDS = 400  # that the tests of a mutant may take
 FILE = re.compile(r"(?m)^=== (.*)\n")
 BUG = re.compile(r"bug: (.*)\ntests: (.*)\n((?:-.*\n)+)((?:\+.*\n)*)")
@@ -27,9 +29,10 @@ VERDICTS = {True: "SURVIVED", False: "caught", None: "timed out"}  # do the test
 class Mutant(NamedTuple):
     """An edit of a file that puts a bug into it."""
 
-    file: str
+    project: Path  # of PROJECTS
+    file: str  # below ROOT
     bug: str  # what it simulates
-    tests: str  # pytest's words: below tests/
+    tests: str  # pytest's words: below the project's tests/
     old: str
     new: str
 
@@ -39,18 +42,25 @@ def read_mutants(files=()):
 
     Ends the program where a text is not in its file once.
     """
-    _, *parts = FILE.split((ROOT / "tests/mutants.diff").read_text())
     found = []
-    for file, bugs in zip(parts[::2], parts[1::2], strict=True):
-        if files and not file.startswith(files):
-            continue
-        for bug, tests, *texts in BUG.findall(bugs):
-            old, new = [re.sub("(?m)^.", "", text)[:-1] for text in texts]
-            times = (ROOT / file).read_text().count(old)
-            if times != 1 or old == new:
-                what = f"{file} has {old!r} {times} times"
-                sys.exit(f"{what}: mend tests/mutants.diff")
-            found.append(Mutant(file, bug, tests, old, new))
+    for project in PROJECTS:
+        _, *parts = FILE.split((ROOT / project / "tests/mutants.diff").read_text())
+        for file, bugs in zip(parts[::2], parts[1::2], strict=True):
+            path = str(project / file)
+            if not files or path.startswith(files):
+                found += read_bugs(project, path, bugs)
+    return found
+
+
+def read_bugs(project, file, bugs):
+    """Return the mutants of one file of a project."""
+    found = []
+    for bug, tests, *texts in BUG.findall(bugs):
+        old, new = [re.sub("(?m)^.", "", text)[:-1] for text in texts]
+        times = (ROOT / file).read_text().count(old)
+        if times != 1 or old == new:
+            sys.exit(f"{file} has {old!r} {times} times: fix mutants.diff")
+        found.append(Mutant(project, file, bug, tests, old, new))
     return found
 
 
@@ -67,8 +77,8 @@ def copy(folder):
     return Path(folder)
 
 
-def run_tests(root, tests):
-    """Return whether tests pass in a copy; None where they take too long.
+def run_tests(root, project, tests):
+    """Return whether a project's tests pass in a copy; None if they take too long.
 
     Ends the program where they cannot run.
     """
@@ -76,7 +86,9 @@ def run_tests(root, tests):
     words += shlex.split(f"tests/{tests}")
     # Of a long list, too, the case that sees the bug; a mutant is as old as its file.
     settings = {"ALL": "1", "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-    options = {"env": {**os.environ, **settings}, "timeout": SECONDS, "cwd": root}
+    settings["PYTHONPATH"] = str(root / "onecurve/src")  # not the one of .venv
+    options = {"env": {**os.environ, **settings}, "timeout": SECONDS}
+    options["cwd"] = root / project
     try:
         done = subprocess.run(words, capture_output=True, text=True, **options)
     except subprocess.TimeoutExpired:
@@ -91,7 +103,7 @@ def try_mutant(root, mutant):
     path = root / mutant.file
     original = path.read_text()
     path.write_text(original.replace(mutant.old, mutant.new))
-    passed = run_tests(root, mutant.tests)
+    passed = run_tests(root, mutant.project, mutant.tests)
     path.write_text(original)
     return passed
 
@@ -101,10 +113,10 @@ def main():
     missed = []
     with tempfile.TemporaryDirectory() as folder:
         root = copy(folder)
-        for tests in sorted({mutant.tests for mutant in mutants}):
-            if not run_tests(root, tests):
-                sys.exit(f"without any bug, tests/{tests} do not pass")
-            print(f"passed    tests/{tests}", flush=True)
+        for project, tests in sorted({(one.project, one.tests) for one in mutants}):
+            if not run_tests(root, project, tests):
+                sys.exit(f"without any bug, {project}/tests/{tests} do not pass")
+            print(f"passed    {project}/tests/{tests}", flush=True)
         for mutant in mutants:
             verdict = VERDICTS[try_mutant(root, mutant)]
             line = f"{verdict:9} {mutant.file}: {mutant.bug}"

@@ -12,4 +12,5 @@ def test_every_bug_can_be_put_into_its_file():
     mutants = read_mutants()
     assert len(mutants) > 50
     for mutant in mutants:
-        assert (ROOT / "tests" / mutant.tests.split()[0]).is_file(), mutant.bug
+        tests = ROOT / mutant.project / "tests"
+        assert (tests / mutant.tests.split()[0]).is_file(), mutant.bug

@@ -6,7 +6,7 @@ import pytest
 
 from conftest import ROOT
 
-ROOMS = ["tools/pages", "tools/bench", "tools/lab", "tools/run", "onecurve"]
+ROOMS = ["tools/pages", "tools/bench", "tools/lab", "tools/run"]
 
 
 @pytest.mark.parametrize("room", ROOMS)
@@ -20,3 +20,12 @@ def test_a_room_says_what_is_in_it(room):
     listed = set(re.findall(r"(?m)^(\w+)  ", text)) - {"__main__"}
     assert listed - modules == set()
     assert modules - listed - set(re.findall(r"`(\w+)`", text)) == set()
+
+
+def test_tests_import_of_the_inspector_its_interface_alone():
+    """For the tools, make lint sees to it."""
+    for path in (ROOT / "tests").rglob("*.py"):
+        for line in path.read_text().splitlines():
+            if re.match(r" *(from|import) onecurve", line):
+                words = line.strip()
+                assert words == "from onecurve import api", f"{path}: {words}"

@@ -1,4 +1,4 @@
-"""make inspect from outside, for the tests: a script in, what is printed of it out.
+"""The command from outside, for the tests: a script in, what is printed of it out.
 
 Who changes how a script is inspected changes `inspect` alone.
 """
@@ -8,15 +8,10 @@ import io
 import re
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
 from onecurve import __main__ as command
-from tools.run.edit import edit
-
-RIGHT = Path(__file__).with_name("right.py")
-MISTAKES = Path(__file__).with_name("mistakes.diff")
 
 
 @dataclass
@@ -64,23 +59,3 @@ def read(printed, path, status):
     ok = [row[7:] for row in rows if row.startswith("ok ")]
     unchecked = [row for row in rows if row.startswith("not checked: ")]
     return Report(printed, status, lines, ok, unchecked, rows[0])
-
-
-def read_cases(path=MISTAKES):
-    """Return {name: (edits, lines that are expected)} of mistakes.diff, or another."""
-    cases = {}
-    _, *parts = path.read_text().split("\n=== ")
-    for part in parts:
-        name, _, body = part.partition("\n")
-        edits, _, expected = body.partition("\n\n")
-        cases[name] = edits, expected.splitlines()
-    return cases
-
-
-def script_of(edits):
-    """Return the text of a case's script."""
-    changes = []
-    for hunk in re.findall(r"(?m)((?:^-.*\n)*)((?:^\+.*\n)+)", edits + "\n"):
-        changes.append([re.sub("(?m)^.", "", lines).rstrip("\n") for lines in hunk])
-    ((old, new), *_) = changes
-    return edit(RIGHT.read_text(), *changes) if old else new

@@ -5,10 +5,10 @@ import re
 import sys
 
 import pytest
+from cases import RIGHT
+from conftest import PROJECT, call
 
 import onecurve
-from conftest import ENV, ROOT, call
-from inspecting import RIGHT
 
 SLOPPY = """
 import sys
@@ -28,14 +28,13 @@ BUSY = """
 import time
 time.sleep(6)
 """
-PAGE = (ROOT / "beyond/own_script/INSPECT.md").read_text()
+PAGE = (PROJECT / "README.md").read_text()
 (PYTEST,) = re.findall(r"```python\n(import onecurve\n.*?)```", PAGE, re.DOTALL)
 
 
 def python_in(folder, *words):
     """Run `python -m WORDS...` in a folder; return what subprocess.run does."""
-    env = {**ENV, "PYTHONPATH": str(ROOT)}
-    return call([sys.executable, "-m", *words], cwd=folder, env=env)
+    return call([sys.executable, "-m", *words], cwd=folder)
 
 
 def test_a_module_is_inspected_from_its_folder_and_reported_as_json(tmp_path):

@@ -3,23 +3,19 @@
 from pathlib import Path
 
 import pytest
+from cases import read_cases, script_of
 
-from conftest import ROOT
-from inspecting import RIGHT, inspect, read_cases, script_of
-from parts import part
+from inspecting import inspect
 
 ORDINARY = read_cases(Path(__file__).with_name("ordinary.diff"))
-
-
-def sources(name):
-    return [ORDINARY[name][0], RIGHT, ROOT / "onecurve"]
 
 
 def test_there_are_some():
     assert len(ORDINARY) >= 15
 
 
-@pytest.mark.parametrize("name", part("ordinary scripts", ORDINARY, 4, sources))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ORDINARY)
 def test_an_ordinary_script_has_no_finding(name, tmp_path):
     edits, verdict = ORDINARY[name]
     path = tmp_path / "train.py"

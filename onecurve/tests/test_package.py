@@ -1,20 +1,20 @@
 """Promise: onecurve is a package of its own, which needs PyTorch and nothing else."""
 
 import os
+import re
 import shutil
 import sys
 
 import pytest
-
-from conftest import ROOT, call
+from conftest import PROJECT, call
 
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
     """Return a folder into which the wheel was installed, by itself."""
     folder = tmp_path_factory.mktemp("package")
-    leave = shutil.ignore_patterns("__pycache__")
-    source = shutil.copytree(ROOT / "onecurve", folder / "onecurve", ignore=leave)
+    leave = shutil.ignore_patterns("__pycache__", "tests", "eval")
+    source = shutil.copytree(PROJECT, folder / "onecurve", ignore=leave)
     target = folder / "installed"
     pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps"]
     result = call([*pip, "--no-build-isolation", "--target", target, source])
@@ -48,3 +48,10 @@ def test_what_needs_no_run_is_answered_without_any_package(installed, words, sai
     python = [sys.executable, "-S", "-m", "onecurve"]
     result = call([*python, *words], cwd=installed.parent / "installed/bin", env=env)
     assert (result.stdout + result.stderr).startswith(said)
+
+
+def test_the_package_says_what_each_module_is_for():
+    package = PROJECT / "src/onecurve"
+    modules = {path.stem for path in package.glob("*.py")} - {"__init__"}
+    text = (package / "__init__.py").read_text()
+    assert set(re.findall(r"(?m)^(\w+)  ", text)) == modules

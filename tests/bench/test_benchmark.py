@@ -11,7 +11,7 @@ from torch.nn.modules.module import register_module_forward_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from conftest import call
-from onecurve import ranks
+from onecurve import api
 from tools.bench import benchmark, figures, tables
 
 
@@ -44,7 +44,7 @@ def watch(rank, folder):
 
 def test_ranks_share_a_batch_and_only_whole_steps_average(tmp_path):
     words = [benchmark.PROGRAM, '{"8": [64]}', 2, tmp_path / "samples.json"]
-    result = ranks.run(words, 2, prepare=(watch, tmp_path))
+    result = api.run(words, 2, prepare=(watch, tmp_path))
     assert result.returncode == 0, result.stderr
     gradients = []
     for rank in 0, 1:

@@ -14,7 +14,7 @@ from tools.bench import scaling
 from tools.bench.held import Saved
 from tools.run.stages import load
 
-PAGE = (ROOT / "SCALING.md").read_text()
+PAGE = (ROOT / "docs/SCALING.md").read_text()
 SMALL = scaling.Model(blocks=2, width=32, vocabulary=16, length=32)
 TOKENS = 32 * 32  # of a batch
 A = 4 * TOKENS * SMALL.width  # bytes of activations between two blocks

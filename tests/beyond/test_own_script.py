@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 from torchvision import datasets
 
 from conftest import assert_near
-from onecurve import ranks
+from onecurve import api
 from tools.run.stages import load, script
 
 SCRIPTS = {"before": None, "after_ddp": 2, "after_fsdp": 2}  # and their ranks
@@ -27,7 +27,7 @@ def train(name, data, out, *flags, **options):
     """Run one of the scripts; return the result and what it saved."""
     words = [script(name), "--data", data(SIZE), "--out", out, "--epochs", 2]
     words += ["--workers", 1, *flags]
-    result = ranks.run(words, SCRIPTS[name], **options)
+    result = api.run(words, SCRIPTS[name], **options)
     path = out / "state.pth"
     return result, torch.load(path, weights_only=True) if path.exists() else None
 

@@ -11,7 +11,6 @@ import psutil
 import pytest
 
 from conftest import ENV, running, start
-from onecurve import supervisor
 from tools.lab import judge as judging
 from tools.lab.judge import run_script
 from tools.lab.record import Limit, Wrong
@@ -135,10 +134,3 @@ def test_a_check_that_is_ended_leaves_nothing(tmp_path, monkeypatch, how):
     _, alive = psutil.wait_procs(family, 10)
     assert alive == []
     assert left() == []
-
-
-def test_nobody_else_on_the_network_reaches_the_ranks():
-    store = supervisor.start_store(supervisor.listen())
-    found = psutil.Process().net_connections("tcp")
-    ours = [one for one in found if one.laddr.port == store.port and not one.raddr]
-    assert [one.laddr.ip for one in ours] == ["127.0.0.1"]

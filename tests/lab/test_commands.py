@@ -133,7 +133,7 @@ def copy(tmp_path):
     It has no git, and of the stages only two.
     """
     stages = "02_single_gpu", "04_ddp"
-    for name in "onecurve", "tools", "exercises", "requirements", *stages:
+    for name in "tools", "exercises", *stages:
         leave = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / name, tmp_path / name, ignore=leave)
     shutil.copy(ROOT / "Makefile", tmp_path)

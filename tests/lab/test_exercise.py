@@ -26,7 +26,7 @@ BY_NAME = {one.name: one for one in EXERCISES}
 def sources(name):
     """Return what the verdicts of an exercise come from."""
     stage = BY_NAME[name].stage
-    rooms = [ROOT / "onecurve", *LAB]
+    rooms = [ROOT / "onecurve/src", *LAB]
     return [BY_NAME[name].folder, script(stage), *rooms]
 
 

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from conftest import ROOT
-from onecurve import ranks
+from onecurve import api
 from parts import part
 from tools.lab.exercise import PARTS, along_the_path, find_exercise
 from tools.pages.switches import read_outcomes
@@ -39,7 +39,7 @@ def losses(text, stage, folder):
     path = folder / "mnist.py"
     path.write_text(text)
     words = [path, "--out", folder / "out"]
-    result = ranks.run(words, CPU_PROCESSES.get(stage, 0))
+    result = api.run(words, CPU_PROCESSES.get(stage, 0))
     found = re.findall(r"loss ([\d.]+)", result.stdout)
     return tuple(f"{float(loss):.4f}" for loss in found)
 

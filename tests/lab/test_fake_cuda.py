@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from cuda_rules import RULES, TEXTS, evaluate, words_of_the_kernel
-from onecurve import ranks
+from onecurve import api
 from tools.lab import fake_cuda
 from tools.lab.fake_cuda.parallel import BOUND, SHARED
 
@@ -31,7 +31,7 @@ def results(tmp_path_factory):
     folder = tmp_path_factory.mktemp("results")
     (folder / "nothing.py").write_text("")
     prepare = write_results, folder / "found.json"
-    result = ranks.run([folder / "nothing.py"], prepare=prepare)
+    result = api.run([folder / "nothing.py"], prepare=prepare)
     assert result.returncode == 0, result.stderr
     return json.loads((folder / "found.json").read_text())
 

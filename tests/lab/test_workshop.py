@@ -175,7 +175,7 @@ def test_a_room_says_who_is_ready_and_who_is_at_what_since_when(tmp_path):
 
 
 def test_who_can_install_nothing_has_a_line_for_the_instructor(tmp_path):
-    for name in "tools/run", "requirements":
+    for name in "tools/run", "tools/requirements":
         shutil.copytree(ROOT / name, tmp_path / name)
     shutil.copy(ROOT / "Makefile", tmp_path)
     words = ["make", "doctor", "WHO=Bob B", "PYTHON=false"]

@@ -66,7 +66,7 @@ def sources(case):
         found += [ROOT / words[0], ROOT / "tools/lab/fake_cuda"]
     elif kind == "inspected":
         found += [script("after_ddp"), variants.MISTAKES]
-        found += [ROOT / "onecurve"]
+        found += [ROOT / "onecurve/src"]
     for word in words if kind == "variants" else []:
         name = word.partition("=")[0]
         patch = variants.VARIANTS / f"{name}.patch"

@@ -9,7 +9,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from conftest import ROOT, call, command, edited, run
-from onecurve import ranks
+from onecurve import api
 from parts import part
 from tools.pages import hangs
 from tools.pages.hangs import patched
@@ -82,7 +82,7 @@ def autocast_gives_the_curve(tmp_path, stage):
 def printed_by_two_ranks(path, code):
     """Write a script, run it, and return what it prints."""
     path.write_text(code)
-    result = ranks.run([path], 2)
+    result = api.run([path], 2)
     assert result.returncode == 0, result.stderr
     return result.stdout
 

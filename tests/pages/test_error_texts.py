@@ -55,7 +55,7 @@ def libraries():
 
 @pytest.mark.skipif(torch.version.cuda is None, reason="PyTorch without CUDA's texts")
 def test_every_error_text_of_a_symptom_is_in_the_packages():
-    found = ERROR.findall((ROOT / "SYMPTOMS.md").read_text())
+    found = ERROR.findall((ROOT / "docs/SYMPTOMS.md").read_text())
     assert len(found) >= 30
     missing = {text: pieces(text) for text in found}
     for content in itertools.chain([sources(), ASSEMBLED], libraries()):

@@ -1,16 +1,17 @@
 """Promise: links lead somewhere, and commands exist."""
 
 import ast
+import functools
 import importlib.util
 import re
 import shlex
+import sys
 from pathlib import Path
 
 from markdown_it import MarkdownIt
 from mdit_py_plugins.footnote import footnote_plugin
 
 from conftest import ROOT, call
-from onecurve import __main__ as judge
 from tools.lab.exercise import find_exercise
 from tools.run.stages import load_file, script
 
@@ -81,6 +82,13 @@ def check_script(words, monkeypatch):
         load_file(name, path).parse_args()
 
 
+@functools.cache
+def inspector_options():
+    """Return the options of the command onecurve."""
+    result = call([sys.executable, "-m", "onecurve", "--help"])
+    return re.findall(r"(?<!\S)--?[a-z]+", result.stdout)
+
+
 def check_command(line, monkeypatch):
     """Assert that a command of a page names what there is."""
     bare = re.sub(r"^([A-Z_]+=\S* )+(?!$)", "", line)  # no variables in front
@@ -90,8 +98,8 @@ def check_command(line, monkeypatch):
         result = call(["make", "-n", *words])
         assert result.returncode == 0, result.stderr
     elif first == "onecurve":
-        monkeypatch.setattr("sys.argv", [first, *words])
-        judge.parse_args()
+        options = re.findall(r"(?<!\S)--?[a-z]+", line.partition(".py")[0])
+        assert set(options) <= set(inspector_options()), line
     elif "/mnist.py" in line or "/gpt.py" in line:
         check_script(words, monkeypatch)
     elif program == "python" and words[0] == "-c":

@@ -51,7 +51,7 @@ def test_a_page_goes_where_out_says(name, tmp_path):
     result = call(["make", target, f"OUT={tmp_path}"], env={**ENV, **locale})
     assert (result.returncode, result.stderr) == (0, "")
     text = (tmp_path / f"{name}.html").read_text(encoding="utf-8")
-    for link in re.findall(r'href="([^"#]*/)SYMPTOMS.md', text):
+    for link in re.findall(r'href="([^"#]*/)docs/SYMPTOMS.md', text):
         assert (tmp_path / link).samefile(ROOT)
 
 

@@ -9,14 +9,15 @@ from conftest import ENV, call
 from tools.run.active import needed
 
 NAMES = needed("stages")
+REST = [*NAMES[2:], "onecurve"]  # but for torch and torchvision
 
 
 @pytest.mark.parametrize(
     ("names", "torch", "line"),
     [
-        ([], "", f"lacks {' '.join(NAMES)}: activate another, or "),
-        (["torch", *NAMES[2:]], "2.15.0", "python -m pip install torchvision, or l"),
-        (NAMES, "2.3.1+cu121", "PyTorch 2.3.1+cu121 is too old for 01_cpu, "),
+        ([], "", f"lacks {' '.join(NAMES)} ./onecurve: activate another, or "),
+        (["torch", *REST], "2.15.0", "python -m pip install torchvision, or l"),
+        (["torch", "torchvision", *REST], "2.3.1+cu121", "2.3.1+cu121 is too old for"),
         (None, "", "python is not Python 3.10 or newer: activate another, or "),
     ],
 )

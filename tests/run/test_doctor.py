@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from conftest import ROOT, call, running, wait_for
-from onecurve import ranks
+from onecurve import api
 from tools.run import data, doctor
 from tools.run.gpus import count_cpus
 
@@ -94,7 +94,7 @@ def spoil(rank):
 
 @pytest.mark.parametrize("prepare", [None, (spoil,)])
 def test_a_wrong_sum_is_an_error(prepare):
-    result = ranks.run([ROOT / "tools/run/probe.py"], 2, prepare=prepare)
+    result = api.run([ROOT / "tools/run/probe.py"], 2, prepare=prepare)
     assert (result.returncode != 0) == bool(prepare), result.stderr
     if prepare:
         assert "ArithmeticError: gloo gave 2.0 instead of 3" in result.stderr

@@ -94,7 +94,7 @@ time.sleep(1000)
 def family(tmp_path):
     """The processes of a run by make, by name: of the stage above."""
     clone = tmp_path / "clone"
-    for name in "onecurve", "tools/run", "03_dp", "04_ddp", "data/sample":
+    for name in "tools/run", "03_dp", "04_ddp", "data/sample":
         shutil.copytree(ROOT / name, clone / name)
     shutil.copy(ROOT / "Makefile", clone)
     (clone / "04_ddp/mnist.py").write_text(ENDLESS)

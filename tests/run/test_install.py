@@ -84,6 +84,17 @@ def test_make_f_from_elsewhere_says_what_to_do(tmp_path):
     assert result.stderr.count("\n") == 1
 
 
+BUILD = """[build-system]
+requires = []
+build-backend = "backend"
+backend-path = ["."]
+"""
+BACKEND = """import shutil
+def build_editable(folder, config_settings=None, metadata_directory=None):
+    return shutil.copy("{wheel}", folder) and "{wheel}"
+"""
+
+
 @pytest.fixture
 def checkout(tmp_path):
     """Return a copy of what makes .venv, with a wheelhouse of two tiny packages.
@@ -94,14 +105,19 @@ def checkout(tmp_path):
     shutil.copy(ROOT / "Makefile", tmp_path)
     text = 'dependencies = ["torch", "torchvision"]\n[dependency-groups]\n'
     (tmp_path / "pyproject.toml").write_text(text)
-    for folder in "requirements", "house", ".venv", "index/torchvision":
+    for folder in "tools/requirements", "house", ".venv", "index/torchvision":
         (tmp_path / folder).mkdir(parents=True)
     for size in "stages", "notebooks", "dev":
         pins = "torch==1.0\ntorchvision==1.0\nnvidia-none==1.0\n"
-        (tmp_path / f"requirements/{size}.txt").write_text(pins)
+        (tmp_path / f"tools/requirements/{size}.txt").write_text(pins)
     for name in "torch", "torchvision":
         for version in "1.0", "2.0":
             write_wheel(tmp_path / "house", name, version)
+    inspector = tmp_path / "onecurve"
+    inspector.mkdir()
+    wheel = write_wheel(inspector, "onecurve", "1.0")
+    (inspector / "pyproject.toml").write_text(BUILD)
+    (inspector / "backend.py").write_text(BACKEND.format(wheel=wheel.name))
     path = write_wheel(tmp_path / "index" / "torchvision", "torchvision", "3.0")
     path.with_name("index.html").write_text(f'<a href="{path.name}">{path.name}</a>')
     return tmp_path
@@ -168,12 +184,13 @@ def test_a_wheelhouse_is_enough(checkout, tool):
     assert call([python, "-c", words]).stdout == "1.0 1.0\n"
     (checkout / ".venv/stages.ready").unlink()  # or its list is newer
     again = make(checkout, PATH=path).stdout
-    assert again == ".venv is ready: it has all of requirements/stages.txt\n"
+    assert again == ".venv is ready: it has all of tools/requirements/stages.txt\n"
     assert (checkout / ".venv/stages.ready").exists()
     result = make(checkout, "tools", PATH=path)
     assert result.stderr.startswith("WHEELHOUSE=tools: it has no torch")
     (checkout / ".venv/stages.ready").unlink()
-    (checkout / "requirements/stages.txt").write_text("torch==1.0\ntorchvision==3.0\n")
+    pins = checkout / "tools/requirements/stages.txt"
+    pins.write_text("torch==1.0\ntorchvision==3.0\n")
     result = make(checkout, PATH=path)
     assert "could not get all of stages.txt: see above, then try" in result.stderr
     assert not (checkout / ".venv/stages.ready").exists()
@@ -214,7 +231,7 @@ def test_a_wheelhouse_has_all_that_a_workshop_needs(monkeypatch, tmp_path, capsy
     torch, others = [" ".join(map(str, words)) for words in asked]
     for words in torch, others:
         assert f" -m pip download --only-binary :all: --dest {tmp_path} " in words
-        assert " --constraint requirements/notebooks.txt " in words
+        assert " --constraint tools/requirements/notebooks.txt " in words
     assert " --index-url x " in torch and " --no-deps torch torchvision" in torch
     assert " matplotlib " in others and " jupyterlab" in others and " x " not in others
     assert capsys.readouterr().out.endswith(f"make setup WHEELHOUSE={tmp_path}\n")
@@ -228,7 +245,7 @@ def test_a_larger_size_holds_the_smaller(checkout):
     call(["make", "PYTHON=./python", "setup"], cwd=checkout)
     for target in ".venv/stages.ready", ".venv/notebooks.ready", ".venv/dev.ready":
         assert call(["make", "PYTHON=./python", target], cwd=checkout).returncode == 0
-    os.utime(checkout / "requirements/stages.txt", (4e9, 4e9))  # it has changed
+    os.utime(checkout / "tools/requirements/stages.txt", (4e9, 4e9))  # it has changed
     call(["make", "PYTHON=./python", ".venv/stages.ready"], cwd=checkout)
     asked = (checkout / "asked").read_text().splitlines()
     assert [words.split()[-1] for words in asked] == ["notebooks", "dev", "stages"]

@@ -33,11 +33,11 @@ LOOKED_AT = [  # one page of each kind
     ("exercises/04_nothing_gained.html", "light"),
     ("index.html", "dark"),
     ("notebooks/04_ddp.html", "light"),
-    ("SYMPTOMS.html", "light"),
+    ("docs/SYMPTOMS.html", "light"),
     ("04_ddp/README.html", "dark"),
     ("tools/site/playground.html", "light"),
     ("tools/site/side_by_side.html", "dark"),
-    ("SCALING.html", "light"),
+    ("docs/SCALING.html", "light"),
     ("transformer/README.html", "dark"),
     ("search.html", "light"),
 ]
@@ -376,7 +376,7 @@ def test_exercises_are_in_order_and_fold_what_they_break(site, page):
 
 
 def test_scalings_calculator_says_what_its_page_derives(site, page):
-    show(page, site / "SCALING.html")
+    show(page, site / "docs/SCALING.html")
     headings, *rows = planned.cut_rows()
     choices = [("1", "two, with one card each, s"), ("8", "two machines, s")]
     for cards, heading in choices:
@@ -409,7 +409,7 @@ HELD = """ranks => ranks.map(rank => {  // how many colors each part has, in the
 def test_scalings_ring_is_an_all_reduce_round_by_round(site, page, ranks):
     """Each rank sends what a ring sends, to the next one, and all end with the sum."""
     wrong = wrong_with(page)
-    show(page, site / "SCALING.html")
+    show(page, site / "docs/SCALING.html")
     ring = page.locator(".ring")
     assert not page.get_by_text("a01 = a0 + a1").is_visible()  # the same in letters
     ring.locator("select").select_option(str(ranks))

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from conftest import DISTRIBUTED, EVEN
-from onecurve import ranks
+from onecurve import api
 from tools.run.stages import STAGES, script
 
 WRAPPERS = {
@@ -55,7 +55,7 @@ def test_what_works_when(stage, data, tmp_path):
     count = 2 if stage in DISTRIBUTED else 1
     processes = count if stage in DISTRIBUTED else None
     prepare = spy, tmp_path
-    result = ranks.run([*words, "--epochs", 2], processes, prepare=prepare)
+    result = api.run([*words, "--epochs", 2], processes, prepare=prepare)
     assert result.returncode == 0, result.stderr
     train, test = EVEN
     for rank in range(count):

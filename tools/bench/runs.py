@@ -8,7 +8,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from onecurve import ranks
+from onecurve import api
 from tools.run.plan import make_plan
 from tools.run.sample import cut
 from tools.run.stages import refuse
@@ -16,7 +16,7 @@ from tools.run.stages import refuse
 
 def run(name, words, processes, timeout=300, **options):
     """Run a script as `ranks.run` does; end the program with a line if it fails."""
-    result = ranks.run(words, processes, timeout=timeout, **options)
+    result = api.run(words, processes, timeout=timeout, **options)
     if result.returncode:
         refuse(f"{name} failed:\n{result.stderr[-2000:]}")
     return result
@@ -39,7 +39,7 @@ def run_stage(stage, images, flags, prepare, several=False, path=None):
         options = {"gpus": plan.environment.get("CUDA_VISIBLE_DEVICES")}
         options |= {"timeout": 300, "prepare": prepare}
         words = [path, *plan.words[1:]] if path else plan.words
-        result = ranks.run(words, plan.processes, **options)
+        result = api.run(words, plan.processes, **options)
     if result.returncode:
         reasons = [text for text, _ in result.errors.values() if text]
         refuse(f"{stage}: {[*reasons, result.stderr[-2000:]][0]}")

@@ -10,7 +10,7 @@ import shlex
 import shutil
 import sys
 
-from onecurve import failures, ranks
+from onecurve import api
 from tools.lab import progress
 from tools.lab.exercise import find_exercise, stage_text
 from tools.lab.room import show_room
@@ -55,7 +55,7 @@ def begin(exercise):
 
 def forked_verdict(exercise, text):
     """Return what judge.verdict does, from a process that has imported PyTorch."""
-    return ranks.call("tools.lab.judge:verdict", exercise, text)
+    return api.call("tools.lab.judge:verdict", exercise, text)
 
 
 def check(exercise, who="", verdict=forked_verdict):
@@ -67,7 +67,7 @@ def check(exercise, who="", verdict=forked_verdict):
     done = path.with_name(".done")
     last = path.with_name(".last")
     text = progress.script_text(path)
-    why = failures.syntax_error(text)
+    why = api.syntax_error(text)
     setting = None
     if why:
         why = f"The run fails: {why}"

@@ -16,8 +16,7 @@ import tempfile
 from dataclasses import fields
 from pathlib import Path
 
-from onecurve import ranks
-from onecurve.seen import read_ranks
+from onecurve import api
 from tools.lab import expectations, recorder
 from tools.lab.record import Limit, Record, Wrong
 from tools.lab.setting import Setting, of_check
@@ -161,7 +160,7 @@ def record_run(text, stage, setting, limit):
         if not setting.steps:
             words += ["--data", cut(folder / "data", setting.train, setting.test)]
         for line in setting.command_lines(*words):
-            result = ranks.run(
+            result = api.run(
                 line,
                 setting.processes,
                 setting.float64,
@@ -170,5 +169,5 @@ def record_run(text, stage, setting, limit):
             )
             if result.returncode:
                 break
-        events = read_ranks(folder, setting.processes or 1)
+        events = api.read_ranks(folder, setting.processes or 1)
         return Record(events, result, out, text, setting, limit)

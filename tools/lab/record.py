@@ -10,9 +10,7 @@ from itertools import combinations
 
 import torch
 
-from onecurve import failures, rules
-from onecurve.seen import Seen
-from onecurve.supervisor import STOPPED
+from onecurve import api
 from tools.run import compare
 
 # Relative. The runs compute in float64, but a script may have float32 sums, and adds up
@@ -51,7 +49,7 @@ def read_curve(path):
     return list(zip(names, compare.read(path), strict=False))
 
 
-class Record(Seen):
+class Record(api.Seen):
     """What the ranks of a run have written down, and what the script has saved.
 
     `curve` is what `read_curve` returns, and `rows` its rows; `weights` is what
@@ -98,14 +96,14 @@ class Record(Seen):
     def too_long(self):
         """Return in words that a run hangs, or was stopped, and where each rank was."""
         told = f"hangs: for {self.limit:g} seconds no rank has got on"
-        if self.result.late == STOPPED:
+        if self.result.late == api.STOPPED:
             told = f"was stopped: a rank has computed for {self.limit:g} seconds, a "
             told += "right one for few"
-        return told + failures.whereabouts(self.result, self.text, self)
+        return told + api.whereabouts(self.result, self.text, self)
 
     def error(self):
         """Return in words why the run failed; the folder of the run is left out."""
-        told = failures.error(self.result, self.text, self)
+        told = api.error(self.result, self.text, self)
         return told.replace(f"{self.out.parent}/", "")
 
     def expect_end(self):
@@ -125,11 +123,11 @@ class Record(Seen):
         """
         if self.of("cannot_tell"):
             return
-        for found in rules.findings(self):
+        for found in api.findings(self):
             if found.level == level and found.name not in UNTOLD:
                 what = found.what.replace(f"{self.out}/", "")
-                line = failures.line_number(found.line)
-                where = f"\n  at {failures.at(self.text, line)}" if line else ""
+                line = api.line_number(found.line)
+                where = f"\n  at {api.at(self.text, line)}" if line else ""
                 facts = found.details[: FACTS.get(found.name)]
                 details = "".join(f"\n  {detail}" for detail in facts)
                 raise Wrong(f"{what[0].upper()}{what[1:]}.{where}{details}")

@@ -6,12 +6,17 @@ from inspect import signature
 
 import torch
 
-from onecurve import exact
-from onecurve.events import Log, digest, local_part
-from onecurve.files import Files
-from onecurve.hooks import Hooks
-from onecurve.networks import is_replicated
-from onecurve.replace import replace
+from onecurve.api import (
+    Files,
+    Hooks,
+    InDouble,
+    Log,
+    digest,
+    is_replicated,
+    load,
+    local_part,
+    replace,
+)
 from tools.lab import fake_cuda
 
 WORKERS = ["num_workers", "prefetch_factor", "persistent_workers", "timeout"]
@@ -104,9 +109,9 @@ def record(rank, folder, path, fake=""):
     recorder.install()
     Files(None, log).install()
     if torch.get_default_dtype() == torch.float64:
-        replace("torch:load", exact.load)
+        replace("torch:load", load)
         # where a script asks for float32, too
-        exact.InDouble().__enter__()
+        InDouble().__enter__()
     if fake:
         getattr(fake_cuda, fake)(
             lambda kind, **facts: log.write(f"gpu {kind}", **facts)

@@ -9,7 +9,7 @@ import json
 import math
 from dataclasses import replace
 
-from onecurve import failures, ranks
+from onecurve import api
 from tools.lab.progress import own_script, script_text
 from tools.lab.setting import Setting, of_page
 from tools.run import compare
@@ -97,11 +97,11 @@ def try_script(exercise, last=""):
             number = exercise.number
             refuse(f"no check has a run of yours to repeat: 'make check E={number}'")
         setting = Setting(**json.loads(kept.read_text()))
-    why = failures.syntax_error(script_text(path))
+    why = api.syntax_error(script_text(path))
     if why:
         refuse(f"{shown(path)} does not compile: {why}")
     print(f"Two runs {setting.described()}.", flush=True)
-    ranks.call("tools.lab.trying:run_both", exercise, setting, path)
+    api.call("tools.lab.trying:run_both", exercise, setting, path)
 
 
 def run_both(exercise, setting, path):

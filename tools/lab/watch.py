@@ -8,7 +8,7 @@ import time
 import tty
 from contextlib import contextmanager
 
-from onecurve import ranks
+from onecurve import api
 from tools.lab import commands, progress
 from tools.lab.exercise import find_exercise
 from tools.run.stages import refuse
@@ -67,7 +67,7 @@ def main(name=""):
     progress.own_script(exercise)
     if not sys.stdin.isatty():
         refuse("make watch needs a terminal; make check judges once")
-    ranks.start_server()  # which imports PyTorch, as this process does meanwhile
+    api.start_server()  # which imports PyTorch, as this process does meanwhile
     from tools.lab.judge import verdict
 
     with keys_at_once(sys.stdin):

@@ -29,7 +29,8 @@ from tools.run.stages import (
     script,
 )
 
-ROOMS = "", "exercises/", "[0-9]*/", "beyond/**/", "transformer/**/"  # of pages
+# Folders of pages.
+ROOMS = "", "docs/", "exercises/", "[0-9]*/", "beyond/**/", "transformer/**/"
 PAGES = []
 for room in ROOMS:
     for page in sorted(ROOT.glob(f"{room}*.md")):

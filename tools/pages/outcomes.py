@@ -16,7 +16,7 @@ from textwrap import indent
 
 import torch
 
-from onecurve.failures import NOISE, is_of_others_end
+from onecurve.api import NOISE, is_of_others_end
 from tools.bench import runs
 from tools.bench.tables import table
 from tools.lab.judge import record_run

@@ -219,7 +219,7 @@ def switch_data(switch, outcomes):
     data = "90 steps" if is_second else outcomes["recorded"]["data"]
     notes = [f"Recorded with {run}, {data}"]
     if switch["symptom"]:
-        notes.append(f"[Symptoms](SYMPTOMS.md#{switch['symptom']})")
+        notes.append(f"[Symptoms](docs/SYMPTOMS.md#{switch['symptom']})")
     if switch["exercise"]:
         number = switch["exercise"]
         (path,) = (ROOT / "exercises").glob(f"{number}_*.md")

@@ -41,11 +41,11 @@ def symptoms(page):
     for chapter in CHAPTER.findall(page.read_text()):
         for name, seen, rest in ENTRY.findall(chapter):
             seen = " ".join(seen.split())
-            fix = f"[stage {number}]({page.relative_to(ROOT)}#{name})"
+            fix = f"[stage {number}](../{page.relative_to(ROOT)}#{name})"
             exercise = EXERCISE.search(rest)
             practice = "–"
             if exercise:
-                practice = f"[{exercise[2]}](exercises/{exercise[1]})"
+                practice = f"[{exercise[2]}](../exercises/{exercise[1]})"
             found.append([seen.rstrip("."), first_sentence(rest), fix, practice])
     return found
 

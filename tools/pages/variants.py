@@ -53,6 +53,7 @@ SLIPS = {  # mistakes in after_ddp.py, whose losses the page shows: old text, ne
     ),
 }
 NOTHING = "(nothing left out)"
+EXPLAINED = ROOT / "tools/run/explained.csv"  # on which pages findings are
 HEADING = "{:18}  epoch 1   epoch 2   epoch 3"
 SECOND = "{:18}  1-30      31-60     61-90"  # steps of the second curve
 
@@ -229,7 +230,7 @@ def inspected():
         path = Path(folder) / "train.py"
         original = script("after_ddp").read_text()
         path.write_text(patched(original, MISTAKES, "after_ddp"))
-        words = [sys.executable, "-m", "onecurve", "--pages", "", path]
+        words = [sys.executable, "-m", "onecurve", "--pages", EXPLAINED, path]
         words += ["--data", ROOT / "data/sample"]
         result = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
     if result.returncode != 1:  # on stderr it says how far it is

@@ -32,6 +32,8 @@ def is_there(name):
 
 def main():
     missing = [name for name in needed(sys.argv[1]) if not is_there(name)]
+    if not is_there("onecurve"):
+        missing.append("./onecurve")
     if missing:
         names = " ".join(missing)
         advice = f"activate another, or {sys.executable} -m pip install {names}"

@@ -1,9 +1,9 @@
 """Make .venv and install a size of packages: `python -m tools.run.install stages`.
 
-The sizes are stages, notebooks and dev, each pinned in requirements/. `wheelhouse`
-downloads what a later installation without a network needs. TORCH_INDEX is an index for
-torch and torchvision, or `default`; WHEELHOUSE is a folder to take all packages from.
-It needs the standard library alone: it runs before there is a .venv.
+The sizes are stages, notebooks and dev, each pinned in tools/requirements/.
+`wheelhouse` downloads what a later installation without a network needs. TORCH_INDEX is
+an index for torch and torchvision, or `default`; WHEELHOUSE is a folder to take all
+packages from. It needs the standard library alone: it runs before there is a .venv.
 """
 
 import os
@@ -61,7 +61,7 @@ def find_torch(uv):
 def is_installed(size):
     """Return whether .venv has a size as pinned: pip then needs no index."""
     words = [PYTHON, "-m", "pip", "install", "--no-index"]
-    words += ["--constraint", f"requirements/{size}.txt", *needed(size)]
+    words += ["--constraint", f"tools/requirements/{size}.txt", *needed(size)]
     return PIP.exists() and subprocess.run(words, capture_output=True).returncode == 0
 
 
@@ -70,12 +70,20 @@ def get(command, size, torch, others):
 
     torch comes first, alone: a build without CUDA then asks for no package of CUDA.
     """
-    pins = ["--constraint", f"requirements/{size}.txt"]
+    pins = ["--constraint", f"tools/requirements/{size}.txt"]
     pins += [] if sys.stderr.isatty() else ["-q"]
     done = succeeds(*command, *torch, *pins, "--no-deps", "torch", "torchvision")
     if not done or not succeeds(*command, *others, *pins, *needed(size)):
         advice = "TORCH_INDEX=default takes all of them from one index"
         refuse(f"could not get all of {size}.txt: see above, then try again; {advice}")
+
+
+def install_inspector(command):
+    """Have the packages of .venv hold onecurve, as this checkout has it."""
+    # Without isolation: what builds it is among the packages, and no index is asked.
+    options = ["-q", "--no-deps", "--no-index", "--no-build-isolation"]
+    if not succeeds(*command, *options, "--editable", "onecurve"):
+        refuse("could not install onecurve: see above")
 
 
 def setup(size):
@@ -84,7 +92,8 @@ def setup(size):
     if house and not list(Path(house).glob("torch-*.whl")):
         refuse(f"WHEELHOUSE={house}: it has no torch; 'make wheelhouse' fills one")
     if is_installed(size):
-        print(f".venv is ready: it has all of requirements/{size}.txt")
+        install_inspector([PYTHON, "-m", "pip", "install"])
+        print(f".venv is ready: it has all of tools/requirements/{size}.txt")
         return
     uv = shutil.which("uv")
     if house:
@@ -102,6 +111,7 @@ def setup(size):
         command = [uv, "pip", "install", "--compile-bytecode", "--python", PYTHON]
     print(f"Installing {size}: up to {DISK[cuda]} GB on disk. Once.", flush=True)
     get(command, size, torch, others)
+    install_inspector(command)
 
 
 def wheelhouse():

@@ -12,7 +12,7 @@ import sys
 from contextlib import contextmanager
 from pathlib import Path
 
-from onecurve.processes import end_with_parent
+from onecurve.api import end_with_parent
 from tools.run import data, diffs, results
 from tools.run.plan import make_plan
 from tools.run.stages import (

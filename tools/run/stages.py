@@ -160,7 +160,7 @@ def too_old(torch_version, names=tuple(BY_NAME)):
     if not wrong:
         return None
     major, minor = max(BY_NAME[name].oldest for name in wrong)
-    advice = f"take {major}.{minor} or newer (SETUP.md says why)"
+    advice = f"take {major}.{minor} or newer (docs/SETUP.md says why)"
     return f"PyTorch {torch_version} is too old for {', '.join(wrong)}: {advice}"
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 
 import psutil
 
-from onecurve.processes import adopt_orphans, end_with_parent
+from onecurve.api import adopt_orphans, end_with_parent
 
 
 def end(pid):

@@ -37,6 +37,7 @@ CONTENTS = {  # caption -> the pages below it, in the table of contents
         "beyond/README",
         *pages_of(BEYOND.values()),
         "beyond/own_script/README",
+        "onecurve/README",
     ],
     "The second curve": ["transformer/README", *pages_of(TRANSFORMER.values())],
     "Look closer": [
@@ -45,17 +46,17 @@ CONTENTS = {  # caption -> the pages below it, in the table of contents
         "exercises/WORKSHOP",
     ],
     "Find help": [
-        "SETUP",
-        "SYMPTOMS",
+        "docs/SETUP",
+        "docs/SYMPTOMS",
         "04_ddp/HANGS",
         "04_ddp/CLUSTERS",
-        "SCALING",
+        "docs/SCALING",
         "beyond/UPSTREAM",
-        "SECURITY",
+        "docs/SECURITY",
     ],
     "Contribute": [
         "CONTRIBUTING",
-        "CHANGELOG",
+        "docs/CHANGELOG",
         "exercises/AUTHORS",
         "data/sample/README",
     ],
@@ -66,12 +67,13 @@ MAIN = [  # at the top of the first page
     ("Side by side", "tools/site/side_by_side"),
     ("Exercises", "exercises/README"),
     ("Beyond", "beyond/README"),
-    ("Scaling", "SCALING"),
+    ("Scaling", "docs/SCALING"),
 ]
 LISTS = {  # page -> the pages that its own table of contents holds
     "exercises/README": [one.name for one in along_the_path()],
     "tools/site/notebooks": ["/notebooks/*"],
-    "beyond/own_script/README": ["INSPECT", "PUBLIC"],
+    "beyond/own_script/README": ["INSPECT"],
+    "onecurve/README": ["RULES", "PUBLIC"],
 }
 for path in sorted(ROOT.glob("[0b]*/**/DETAILS.md")):
     page = f"{path.parent.relative_to(ROOT)}/README"
@@ -240,11 +242,11 @@ def add(app, page, source):
     if page == "tools/site/side_by_side":
         pairs = side_by_side.part("full", side_by_side.pairs())
         text += raw(page, pairs) + raw(page, scripts(page, EVERY.values()))
-    if page == "SCALING":
-        body = raw(page, calculator.calculator("_static/"))
+    if page == "docs/SCALING":
+        body = raw(page, calculator.calculator(f"{up_from(page)}_static/"))
         title, first, rest = text.split("\n\n", 2)
         text = "\n\n".join([title, first, f"{CALCULATED}{body}", rest])
-        ring = raw(page, calculator.ring("_static/"))
+        ring = raw(page, calculator.ring(f"{up_from(page)}_static/"))
         text = text.replace("\n```text\n", f"\n{ring}\n```text\n", 1)
     if page == "tools/site/notebooks":
         text += gallery(page)

@@ -21,6 +21,8 @@ copybutton_prompt_text = "$ "
 root_doc = "README"
 include_patterns = [
     "*.md",
+    "docs/*.md",
+    "onecurve/*.md",
     "0*/*.md",
     "beyond/*.md",
     "beyond/*/*.md",

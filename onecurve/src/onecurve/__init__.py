@@ -3,6 +3,7 @@
 It depends on PyTorch alone, and knows nothing of the scripts that it judges.
 
 __main__   the command line: onecurve train.py
+api        what other projects may import
 ranks      runs a script as the ranks of one torchrun
 supervisor  starts the ranks, watches them, and ends them
 processes  ends what those have started

@@ -8,6 +8,7 @@ script could not be looked at.
 """
 
 import argparse
+import csv
 import json
 import sys
 import tempfile
@@ -34,7 +35,12 @@ def parse_args():
     parser.add_argument("--ranks", type=int, default=2, help="at least 2")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument("--logs", type=Path, metavar="FOLDER", help=f"not {LOGS}")
-    parser.add_argument("--pages", help="put before the path of a page that explains")
+    parser.add_argument(
+        "--pages",
+        type=Path,
+        metavar="FILE",
+        help="a CSV: the name of a finding, then paths of pages about it",
+    )
     parser.add_argument("-m", action="store_true", help="the script is a module's name")
     parser.add_argument("script")
     parser.add_argument("flags", nargs=argparse.REMAINDER, help="those of the script")
@@ -73,6 +79,16 @@ def prepared(logs):
         return Path(tempfile.mkdtemp(prefix="onecurve-"))
 
 
+def read_pages(path):
+    """Return {name of a finding: paths of pages}. Ends the program if it cannot."""
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            rows = list(csv.reader(file))
+    except OSError as error:
+        refuse(f"cannot read {path}, give another file to --pages: {error}")
+    return {name: [page for page in pages if page] for name, *pages in rows}
+
+
 def tell(folder, begun, over):
     """Say on stderr, now and then, what goes on, until an event is set."""
     told = "imports PyTorch"
@@ -96,6 +112,7 @@ def main():
     why = failures.syntax_error(path.read_text(errors="replace"))
     if why:
         refuse(f"{args.script} is no Python script: {why.splitlines()[0]}")
+    pages = read_pages(args.pages) if args.pages else None
     folder = prepared(args.logs) / path.stem
     over = threading.Event()
     threading.Thread(target=tell, args=(folder, begun, over), daemon=True).start()
@@ -103,11 +120,11 @@ def main():
     command = Command(path, args.flags, args.ranks, module)
     inspection = inspect(command, folder.resolve())
     over.set()
-    facts = path.name, inspection, time.monotonic() - begun, folder
+    facts = path.name, inspection, time.monotonic() - begun, folder, pages
     if args.json:
         print(json.dumps(report.facts(*facts), indent=2))
     else:
-        print(report.text(*facts, args.pages))
+        print(report.text(*facts))
     sys.exit(inspection.status)
 
 

@@ -49,7 +49,6 @@ class Finding:
     line: str | None  # such as train.py:12
     details: list
     repair: str
-    pages: list  # paths, from where the pages are
 
 
 def finding(row_name, line, details=(), level=None, repair=None, **facts):
@@ -58,11 +57,10 @@ def finding(row_name, line, details=(), level=None, repair=None, **facts):
     `level` and `repair` are those of the row, unless the cause is known better.
     """
     row = TABLE[row_name]
-    pages = [page for page in (row["page"], row["exercise"]) if page]
     what = row["what"].format(**facts)
     level = level or row["level"]
     repair = repair or row["repair"]
-    return Finding(row_name, level, what, line, list(details), repair, pages)
+    return Finding(row_name, level, what, line, list(details), repair)
 
 
 def of_each_rank(values):

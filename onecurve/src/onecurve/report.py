@@ -62,8 +62,18 @@ def headline(seen, seconds):
     return f"{len(seen.ranks)} CPU ranks: {what}   {seconds:.1f} s"
 
 
+def pages_about(finding, pages):
+    """Return the paths of pages that explain a finding.
+
+    `pages` is {name of a finding: paths}; without it, that is the inspector's RULES.md.
+    """
+    if pages is None:
+        return [f"RULES.md#{finding.name}"]
+    return pages.get(finding.name, [])
+
+
 def finding_lines(finding, pages):
-    """Return a finding as lines; its pages are below `pages`, None: nowhere."""
+    """Return a finding as lines; `pages` as in `pages_about`."""
     first = f"{finding.level:6} {finding.what}"
     if finding.line:
         first = f"{first:60}  {finding.line}"
@@ -71,8 +81,8 @@ def finding_lines(finding, pages):
     lines += [f"         {detail}" for detail in finding.details]
     if finding.repair:
         lines.append(f"         -> {finding.repair}")
-    if pages is not None:
-        shown = [f"{pages}{page}" for page in finding.pages]
+    shown = pages_about(finding, pages)
+    if shown:
         lines.append(f"         see {', '.join(shown)}")
     return lines
 
@@ -171,10 +181,12 @@ def batch(inspection):
     return [f"{told}: compare with your one-GPU batch and learning rate"]
 
 
-def facts(name, inspection, seconds, folder):
+def facts(name, inspection, seconds, folder, pages=None):
     """Return what `text` says, as a dict for JSON."""
     looked = not inspection.stopped
-    found = [asdict(finding) for finding in by_level(inspection.findings)]
+    found = []
+    for finding in by_level(inspection.findings):
+        found.append(asdict(finding) | {"pages": pages_about(finding, pages)})
     return {
         "verdict": verdict(name, inspection),
         "status": inspection.status,
@@ -196,7 +208,7 @@ def by_level(findings):
 def text(name, inspection, seconds, folder, pages=None):
     """Return the whole report on a script of that name.
 
-    `folder` has its log; `pages` is what to put before the path of a page.
+    `folder` has its log; `pages` as in `pages_about`.
     """
     found = inspection.findings
     lines = wrap(verdict(name, inspection), 80, subsequent_indent="  ")

@@ -13,7 +13,7 @@ import os
 import time
 from functools import partial
 
-from onecurve.replace import replace
+from onecurve.api import replace
 from tools.lab.fake_cuda import devices, operations, parallel, placement
 from tools.lab.fake_cuda.devices import MATMUL as MATMUL
 from tools.lab.fake_cuda.devices import STATE

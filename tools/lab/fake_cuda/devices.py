@@ -12,8 +12,7 @@ from typing import Any
 
 import torch
 
-from onecurve.pretend import Done
-from onecurve.replace import CLOCKS, replace
+from onecurve.api import CLOCKS, Done, replace
 
 CALL = 0.05  # ms that a call takes, whatever it asks for
 MATMUL = 2.4  # ms of the device; a step of the scripts has five

@@ -12,7 +12,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from onecurve.events import tensors_in
+from onecurve.api import tensors_in
 from tools.lab.fake_cuda.devices import STATE, device_name, synchronize
 from tools.lab.fake_cuda.parallel import check_collective
 from tools.lab.fake_cuda.placement import get_place, set_place

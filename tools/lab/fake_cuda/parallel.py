@@ -5,7 +5,7 @@ import os
 import torch
 import torch.distributed as dist
 
-from onecurve.replace import replace
+from onecurve.api import replace
 from tools.lab.fake_cuda.devices import STATE, current_device, device_name
 from tools.lab.fake_cuda.placement import get_place, move
 

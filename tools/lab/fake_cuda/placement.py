@@ -6,7 +6,7 @@ of the CPU, which computes with them.
 
 import torch
 
-from onecurve.replace import replace
+from onecurve.api import replace
 from tools.lab.fake_cuda.devices import STATE, device_name, synchronize
 
 

@@ -1,0 +1,118 @@
+"""Compare what the inspector finds with golden.csv.
+
+    python tests/golden.py              every script: about NNN minutes on two cores
+    python tests/golden.py NAME ...     those whose names contain one of the words
+    python tests/golden.py --update     write golden.csv anew
+
+The scripts are the edits of right.py in mistakes.diff and ordinary.diff. Of each, a row
+of golden.csv has a finding's name, its level and the line of code that it points to: no
+text that a person reads. A script without a finding has a row without one. The command
+`onecurve --json` runs each script, so nothing here depends on how it works inside.
+"""
+
+import argparse
+import csv
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from cases import read_cases, script_of
+
+FOLDER = Path(__file__).parent
+GOLDEN = FOLDER / "golden.csv"
+FILES = "mistakes.diff", "ordinary.diff"
+AT_ONCE = 2
+FIELDS = ["script", "finding", "level", "line"]
+
+
+def scripts():
+    """Return {name: text} of every script."""
+    found = {}
+    for file in FILES:
+        for name, (edits, _) in read_cases(FOLDER / file).items():
+            found[name] = script_of(edits)
+    return found
+
+
+def findings(name, text):
+    """Return the rows of a script: [name, finding, level, line of code].
+
+    Raises RuntimeError if the command prints no report.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "train.py")
+        path.write_text(text)
+        logs = ["--logs", f"{folder}/logs"]
+        words = [sys.executable, "-m", "onecurve", "--json", *logs, str(path)]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        options = {"capture_output": True, "text": True, "env": environment}
+        result = subprocess.run(words, cwd="/", **options)
+    if not result.stdout.startswith("{"):
+        raise RuntimeError(f"{name}: {result.stderr[-2000:]}")
+    code = text.splitlines()
+    rows = []
+    for found in json.loads(result.stdout)["findings"]:
+        file, _, number = (found["line"] or "").rpartition(":")
+        line = code[int(number) - 1].strip() if file == "train.py" else ""
+        rows.append([name, found["name"], found["level"], line])
+    return rows or [[name, "", "", ""]]
+
+
+def read_golden():
+    """Return {script: rows} of golden.csv."""
+    found = {}
+    with open(GOLDEN, newline="", encoding="utf-8") as file:
+        for row in list(csv.reader(file))[1:]:
+            found.setdefault(row[0], []).append(row)
+    return found
+
+
+def write_golden(rows):
+    """Write rows as golden.csv."""
+    with open(GOLDEN, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(FIELDS)
+        writer.writerows(rows)
+
+
+def differences(name, expected, rows):
+    """Return lines that say how the rows of a script differ from those expected."""
+    lines = [f"- {', '.join(row[1:])}" for row in expected if row not in rows]
+    lines += [f"+ {', '.join(row[1:])}" for row in rows if row not in expected]
+    if not lines and rows != expected:
+        lines = ["the findings have another order"]
+    return [name, *lines] if lines else []
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--update", action="store_true", help="write golden.csv")
+    args = parser.parse_args()
+    chosen = {}
+    for name, text in scripts().items():
+        if not args.names or any(word in name for word in args.names):
+            chosen[name] = text
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        results = list(pool.map(findings, chosen, chosen.values()))
+    if args.update:
+        golden = read_golden() if GOLDEN.exists() else {}
+        golden |= dict(zip(chosen, results, strict=True))
+        write_golden(row for name in scripts() for row in golden[name])
+        return
+    golden = read_golden()
+    wrong = 0
+    for name, rows in zip(chosen, results, strict=True):
+        lines = differences(name, golden.get(name, []), rows)
+        print("\n".join(lines), end="\n" if lines else "")
+        wrong += bool(lines)
+    print(f"{len(chosen) - wrong} of {len(chosen)} scripts as in {GOLDEN.name}")
+    sys.exit(wrong > 0)
+
+
+if __name__ == "__main__":
+    main()
