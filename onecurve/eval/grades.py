@@ -8,9 +8,9 @@ first_grade, first_at_line, first_found: by the rules before anyone had read a r
 grade, at_line, found: by the rules as they are
 exchange: of a public script, whether the exchange of gradients could be checked
 
-A finding is a rule's name, its level and its line, of the script unless it names another
-file. `at_line` says whether a finding has a line of the key, or `gone` if the key's
-lines were deleted.
+A finding is a rule's name, its level and its line, which is the script's unless another
+file is named. `at_line` says whether a finding has a line of the key, or `gone` if the
+key's lines were deleted.
 """
 
 import csv

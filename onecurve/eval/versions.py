@@ -11,7 +11,6 @@ import hashlib
 import shutil
 import textwrap
 from dataclasses import dataclass, field
-from pathlib import Path
 
 try:
     import tomllib
