@@ -5,12 +5,12 @@ $(error this is not the folder of this Makefile: make -C FOLDER goes there first
 endif
 
 # Variables of the command line reach the recipes' environment by themselves, and there
-# a recipe takes them: "$$WHO" is a text, but what "$(WHO)" puts in is read by the shell
+# a recipe takes them: "$$OUT" is a text, but what "$(WHO)" puts in is read by the shell
 # (as only ARGS are, on purpose). `export` would hand on empty ones that nobody gave.
 # Those that are not named in here are refused.
 KNOWN := $(sort $(shell grep -oE '[A-Z_]+=' Makefile | tr -d =))
 GIVEN := $(foreach name,$(.VARIABLES),$(if $(filter command,$(origin $(name))),$(name)))
-# The shell's own DATA or WHO is not meant for this: only what make is given counts.
+# The shell's own DATA is not meant for this: only what make is given counts.
 OF_SHELL := $(filter-out $(GIVEN) OMP_NUM_THREADS PYTHON TORCH_INDEX,$(KNOWN))
 $(foreach name,$(OF_SHELL),$(eval $(name) :=))
 
@@ -39,7 +39,7 @@ UNKNOWN := $(firstword $(filter-out $(KNOWN),$(GIVEN)))
 ifneq ($(UNKNOWN),)
 $(error there is no variable $(UNKNOWN): 'make help-variables' lists them)
 endif
-# As they were typed: in WHO='$HOME', make would look for a variable H.
+# As they were typed: in OUT='$HOME', make would look for a variable H.
 $(foreach name,$(GIVEN),$(eval override $(name) := $$(value $(name)))$(eval export $(name)))
 # Pages and scripts are UTF-8, whatever the locale says.
 export PYTHONUTF8 := 1
@@ -74,12 +74,10 @@ help-variables:
 #:              WAIT=300 seconds for each other, at most
 #: QUICK=1      for bench: few and short rounds
 #: A=STAGE B=STAGE  for diff; S=STAGE for trace and restore; E=05 for the lab;
-#:              FROM=DIR for data, FROM=FILE for room
-#: ROSTER=FILE  for room: all names, one a line, to see who is silent
+#:              FROM=DIR for data
 #: LAST=1       for try: the run that the last check has judged, once more
 #: SCRIPT=train.py  for inspect; NPROC=3 ranks, ARGS="..." its flags
 #: TRACK=half_day  or day, transformer: for exercise, then the next; handouts
-#: WHO=Ada      for check, doctor, exercises: your name for the instructor
 #: OMP_NUM_THREADS=4  threads of each process; not given: 1
 #: PYTHON=...   the Python to make .venv with, 3.10 or newer
 #: VENV=none    use the active Python with its PyTorch, and install nothing
@@ -138,14 +136,14 @@ context_parallel moe expert_parallel grid: $(STAGES)  ## stages 17 to 20
 
 ## The break-it lab: scripts with one mistake each, to be found
 exercises: $(STAGES)  ## the path through them, and how far you are
-	@$(PY) -m tools.lab.commands list "" "$$WHO"
+	@$(PY) -m tools.lab.commands list
 exercise: $(STAGES)  ## begin one, in workshop/: E=05; without E the next
 	@$(PY) -m tools.lab.commands begin "$$E" "$$TRACK"
 try: $(STAGES)  ## run your version, beside a right one
 	@$(PY) -m tools.lab.commands try "$$E" "$$LAST"
 check watch: $(STAGES)  ## is it solved? what is wrong? once; at each save
 check:
-	@$(PY) -m tools.lab.commands check "$$E" "$$WHO" || [ $$? = 3 ]
+	@$(PY) -m tools.lab.commands check "$$E" || [ $$? = 3 ]
 watch:
 	@$(PY) -m tools.lab.watch "$$E"
 hint solution: $(STAGES)  ## the next hint; the diff that solves it: E=05
@@ -155,10 +153,7 @@ reset:
 	@$(PY) -m tools.lab.commands reset "$$E"
 restore:
 	@$(PY) -m tools.lab.commands restore "$$S"
-handouts room: $(STAGES)  ## for instructors: to print; who is where, FROM=FILE
-room:
-	@$(PY) -m tools.lab.commands room "$$FROM" "$$ROSTER"
-handouts:
+handouts: $(STAGES)  ## for instructors: to print
 	@$(PY) -m tools.pages.handouts "$${TRACK:-half_day}"
 
 ## A closer look
@@ -184,10 +179,9 @@ memory:
 ## This machine
 setup: $(NOTEBOOKS)  ## all that a workshop needs, into .venv, at once
 doctor:  ## is it ready? what works, and what to do
-	@$(MAKE) -s $(STAGES) || { who=$$(printf %s "$$WHO" | tr ' ' _); \
-	  printf '%s: not ready: %s\n' "$${who:-$${USER:-$$(id -u)}@$$(uname -n)}" \
-	  "$(if $(VENV),packages,no .venv)"; exit 1; }
-	@$(PY) -m tools.run.doctor "$$WHO"
+	@$(MAKE) -s $(STAGES) || { printf '%s: not ready: %s\n' \
+	  "$${USER:-$$(id -u)}@$$(uname -n)" "$(if $(VENV),packages,no .venv)"; exit 1; }
+	@$(PY) -m tools.run.doctor
 data: $(STAGES)  ## all of MNIST, into data/mnist; FROM=DIR: from .gz files
 	@$(PY) -m tools.run.data "$$FROM"
 wheelhouse: $(STAGES)  ## the packages of setup, for machines without a network

@@ -38,8 +38,8 @@ def test_the_way_of_a_learner(workshop):
     assert task.startswith("A loss of one half\n")
     assert max(map(len, task.splitlines())) < 80
     assert "Hints" not in mine.with_name("README.md").read_text()
-    assert act("exercises", "WHO=Ada").stdout.endswith(
-        f"\nNext: make check E=01\nAda: 0 of {HOW_MANY} solved, begun: 01 07\n"
+    assert act("exercises").stdout.endswith(
+        f": 0 of {HOW_MANY} solved, begun: 01 07\n"
     )
 
     wrong = act("check")  # of the one that was begun last
@@ -61,11 +61,11 @@ def test_the_way_of_a_learner(workshop):
     assert again.stdout.endswith(begun.stdout)  # the task
     assert mine.read_text() == right
 
-    solved = act("check", "E=07_one_half", "WHO=Ada").stdout
+    solved = act("check", "E=07_one_half").stdout
     assert "\nSolved: " in solved
     assert "](https://" in solved
     assert solved.endswith(
-        f"\nAda: 1 of {HOW_MANY} solved (07), begun: 01\nNext: make check E=01\n"
+        f": 1 of {HOW_MANY} solved (07), begun: 01\nNext: make check E=01\n"
     )
     assert "done " in act("exercises").stdout
     assert "is as you left it" in act("exercise", "E=07").stdout
@@ -109,7 +109,6 @@ def test_a_check_imports_pytorch_in_another_process_alone(workshop):
         (["check", "E=99"], "there is no exercise '99': 'make exercises' lists them"),
         (["hint", "E=1"], "exercise 01 has not begun: 'make exercise E=01'"),
         (["restore"], "which stage? S=4, say"),
-        (["room"], "which file has the lines? FROM=chat.txt, say"),
     ],
 )
 def test_refusals(workshop, words, line):

@@ -18,14 +18,14 @@ from tools.run.gpus import count_cpus
 
 
 def test_a_line_for_each_check_and_one_for_the_instructor():
-    result = call(["make", "doctor", "WHO=Ada L"], timeout=400)
+    result = call(["make", "doctor"], timeout=400)
     assert result.returncode == 0, result.stdout + result.stderr
     *lines, last = result.stdout.splitlines()
     verdicts = dict(line.split()[:2] for line in lines)
     assert list(verdicts) == ["packages", "gpus", "processes", "mnist"]
     assert "gloo, 2 processes: all_reduce is right" in lines[2]
     machine = r"\w+ \w+ \| Python 3\.[\d.]+ \| torch \S+ \| cores (\d+)"
-    assert re.fullmatch(rf"Ada_L: ready \| {machine}", last)[1] == str(count_cpus())
+    assert re.fullmatch(rf"\S+: ready \| {machine}", last)[1] == str(count_cpus())
 
 
 def test_a_failure_gives_exit_status_1(monkeypatch, capsys, tmp_path):
@@ -53,8 +53,8 @@ def test_a_warning_is_no_failure(monkeypatch, capsys):
 
     for check in "packages", "gpus", "processes", "mnist":
         monkeypatch.setattr(doctor, check, gpus)
-    doctor.main("Ada")
-    assert "\nAda: ready | " in capsys.readouterr().out
+    doctor.main()
+    assert ": ready | " in capsys.readouterr().out
 
 
 def test_a_pytorch_too_old_for_later_stages_is_a_warning(monkeypatch):

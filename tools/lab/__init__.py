@@ -3,7 +3,6 @@
 commands      what a learner calls
 exercise      finds an exercise: its folder, its page, its scripts
 progress      what the learner has begun and solved; the track of a workshop
-room          how far a room of learners is
 watch         `make watch`: judges whenever a file is saved
 trying        `make try`: a run of the learner's script beside a right one
 setting       how a script is run: by a check, or by `make try`

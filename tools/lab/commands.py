@@ -13,13 +13,11 @@ import sys
 from onecurve import api
 from tools.lab import progress
 from tools.lab.exercise import find_exercise, stage_text
-from tools.lab.room import show_room
 from tools.lab.trying import try_script
 from tools.run import data, stages
 from tools.run.diffs import color
 from tools.run.stages import end_at_a_closed_pipe, refuse
 
-WHICH_FILE = "which file has the lines? FROM=chat.txt, say"
 NOT_YET = 3  # exit status of a check that finds a script wrong: no error of make's
 
 
@@ -58,7 +56,7 @@ def forked_verdict(exercise, text):
     return api.call("tools.lab.judge:verdict", exercise, text)
 
 
-def check(exercise, who="", verdict=forked_verdict):
+def check(exercise, verdict=forked_verdict):
     """Judge the learner's script, print the verdict, and remember it in .done.
 
     Returns the exit status: 0, or NOT_YET.
@@ -84,7 +82,7 @@ def check(exercise, who="", verdict=forked_verdict):
     done.touch()
     print(f"Solved: {exercise.title}")
     print(f"Where people met it:\n{exercise.chapter('Where people met it')}\n")
-    print(progress.report(who), progress.next_step(), sep="\n")
+    print(progress.report(), progress.next_step(), sep="\n")
     return 0
 
 
@@ -140,9 +138,7 @@ def main():
     action, name, *more = [*sys.argv[1:], ""]
     more = [word for word in more if word]
     if action == "list":
-        progress.list_exercises(*more)
-    elif action == "room":
-        show_room(name or refuse(WHICH_FILE), *more)
+        progress.list_exercises()
     elif action == "restore":
         restore(name or refuse("which stage? S=4, say"))
     elif action == "reset":

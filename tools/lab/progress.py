@@ -105,13 +105,13 @@ def next_step():
     return f"All of {track} are solved. Next: make exercise TRACK={ALL}"
 
 
-def report(who=""):
-    """Return how far one is: a line to send to the instructor."""
+def report():
+    """Return how far the learner is, in a line to send to the instructor."""
     path = along_the_path()
     solved = [one.number for one in path if state(one) == "done"]
     begun = [one.number for one in in_order_begun() if state(one) == "begun"]
     following = first_on_track("")
-    text = f"{sender(who)}: {len(solved)} of {len(path)} solved"
+    text = f"{sender()}: {len(solved)} of {len(path)} solved"
     if solved:
         text += f" ({' '.join(solved)})"
     if begun:
@@ -121,8 +121,8 @@ def report(who=""):
     return text
 
 
-def list_exercises(who=""):
-    """Print the path through the exercises, what to do next, and how far one is."""
+def list_exercises():
+    """Print the path, the next command, and how far the learner is."""
     part = None
     for exercise in along_the_path():
         if exercise.part != part:
@@ -131,4 +131,4 @@ def list_exercises(who=""):
         head = f"{exercise.number}  {exercise.stage:18} {exercise.minutes:3} min"
         after = f"  (after {', '.join(exercise.after)})" if exercise.after else ""
         print(f"{head}  {state(exercise):5}  {exercise.title}{after}")
-    print("", next_step(), report(who), sep="\n")
+    print("", next_step(), report(), sep="\n")
