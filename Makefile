@@ -75,7 +75,7 @@ help-variables:
 #: QUICK=1      for bench: few and short rounds
 #: A=STAGE B=STAGE  for diff; S=STAGE for trace and restore; E=05 for the lab;
 #:              FROM=DIR for data
-#: LAST=1       for try: the run that the last check has judged, once more
+#: WITH="processes=3 batch=48"  for try: another setting, as a failed check names it
 #: SCRIPT=train.py  for inspect; NPROC=3 ranks, ARGS="..." its flags
 #: TRACK=half_day  or day, transformer: for exercise, then the next; handouts
 #: OMP_NUM_THREADS=4  threads of each process; not given: 1
@@ -140,10 +140,10 @@ exercises: $(STAGES)  ## the path through them, and how far you are
 exercise: $(STAGES)  ## begin one, in workshop/: E=05; without E the next
 	@$(PY) -m tools.lab.commands begin "$$E" "$$TRACK"
 try: $(STAGES)  ## run your version, beside a right one
-	@$(PY) -m tools.lab.commands try "$$E" "$$LAST"
+	@$(PY) -m tools.lab.commands try "$$E" "$$WITH" "$$NPROC"
 check watch: $(STAGES)  ## is it solved? what is wrong? once; at each save
 check:
-	@$(PY) -m tools.lab.commands check "$$E" || [ $$? = 3 ]
+	@$(PY) -m tools.lab.commands check "$$E"
 watch:
 	@$(PY) -m tools.lab.watch "$$E"
 hint solution: $(STAGES)  ## the next hint; the diff that solves it: E=05

@@ -1,7 +1,7 @@
 """Promise: `make try` shows the symptom: what should have been beside what is."""
 
-import json
 import re
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -13,7 +13,7 @@ from tools.lab.exercise import find_exercise
 from tools.lab.judge import run_script
 from tools.lab.progress import workshop
 from tools.lab.record import Wrong
-from tools.lab.setting import Setting, of_page
+from tools.lab.setting import Setting, of_page, read_fields
 from tools.run.stages import script
 
 FAILS = r"(.*\n)*Yours prints:\n(.*\n)*It (fails|hangs): "
@@ -87,7 +87,7 @@ def test_only_equal_curves_are_said_to_be_equal(capsys):
 def test_what_is_no_mistake_of_the_learner_is_the_lab_s_limit(check, said):
     exercise = find_exercise("07")
     exercise.load_check = lambda: SimpleNamespace(check=check)
-    told, _ = judge.verdict(exercise, "")
+    told = judge.verdict(exercise, "")
     assert said in told
     assert told.endswith("That is the lab's limit, and need not be your mistake.")
 
@@ -99,14 +99,14 @@ def test_a_run_that_shows_a_mistake_is_told_and_kept_as_it_was(tmp_path):
 
     exercise = find_exercise("07")
     exercise.load_check = lambda: SimpleNamespace(check=check)
-    told, setting = judge.verdict(exercise, exercise.script("start"))
+    told = judge.verdict(exercise, exercise.script("start"))
     how = "on fake hardware (one gpu): 512 training and 101 test images, 64 images a st"
     assert told.startswith(f"It writes to out\nThat was in one process, {how}")
     assert ", 1 epoch, in float64.\n" in told
-    setting.save(tmp_path / ".last")
-    kept = Setting(**json.loads((tmp_path / ".last").read_text()))
+    words = re.search(r'make try E=07 WITH="(.+)"', told)[1]
+    kept = replace(of_page(exercise.stage), **read_fields(words))
     assert f"That was {kept.described()}.\n" in told
-    assert kept.command_lines()[0][2:4] == ["--lr", 0.5]
+    assert kept.command_lines()[0][2:4] == ["--lr", "0.5"]
 
 
 def test_a_right_script_that_fails_ends_a_try(tmp_path):

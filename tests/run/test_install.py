@@ -64,7 +64,7 @@ def test_no_shell_reads_what_make_is_given(tmp_path):
     python.chmod(0o755)
     targets = "diff data compare handouts exercises exercise try inspect trace"
     targets += " check watch hint solution reset restore doctor notebooks"
-    names = "A B FROM OUT TRACK E LAST NPROC SCRIPT S"
+    names = "A B FROM OUT TRACK E WITH NPROC SCRIPT S"
     given = [f"{name}={odd}" for name in names.split()]
     given += ["VENV=none", f"PYTHON={python}"]
     result = call(["make", *targets.split(), *given], cwd=checkout)
@@ -72,7 +72,7 @@ def test_no_shell_reads_what_make_is_given(tmp_path):
     lines = result.stdout.splitlines()
     assert lines.count(odd) == 18  # once for each text of each target
     assert f"--ServerApp.root_dir={checkout}" in lines
-    handed_on = call(["make", "exercises", *given], cwd=checkout / "exercises")
+    handed_on = call(["make", "hint", *given], cwd=checkout / "exercises")
     assert (handed_on.stderr, handed_on.stdout.splitlines()[-1]) == ("", odd)
     assert list(checkout.rglob("evil")) == []
 

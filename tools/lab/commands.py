@@ -18,7 +18,7 @@ from tools.run import data, stages
 from tools.run.diffs import color
 from tools.run.stages import end_at_a_closed_pipe, refuse
 
-NOT_YET = 3  # exit status of a check that finds a script wrong: no error of make's
+NOT_YET = 1  # exit status of a check that finds a script wrong
 
 
 def makefile(exercise, folder):
@@ -63,18 +63,13 @@ def check(exercise, verdict=forked_verdict):
     """
     path = progress.own_script(exercise)
     done = path.with_name(".done")
-    last = path.with_name(".last")
     text = progress.script_text(path)
     why = api.syntax_error(text)
-    setting = None
     if why:
         why = f"The run fails: {why}"
     else:
         print(f"Running {data.shown(path)}, to see what it does …", flush=True)
-        why, setting = verdict(exercise, text)
-    last.unlink(missing_ok=True)
-    if setting:
-        setting.save(last)
+        why = verdict(exercise, text)
     if why:
         done.unlink(missing_ok=True)
         print(f"Not yet. {why}")
@@ -135,8 +130,7 @@ ACTIONS = {"try": try_script, "check": check, "hint": hint, "solution": solution
 
 def main():
     end_at_a_closed_pipe()
-    action, name, *more = [*sys.argv[1:], ""]
-    more = [word for word in more if word]
+    action, name, *more = [*sys.argv[1:], "", ""]
     if action == "list":
         progress.list_exercises()
     elif action == "restore":
@@ -144,13 +138,14 @@ def main():
     elif action == "reset":
         reset(find_exercise(name or refuse(progress.WHICH)))
     elif action == "begin":
-        if more:
+        if more[0]:
             progress.choose_track(more[0])
         exercise = find_exercise(name) if name else progress.first_on_track("")
         begin(exercise or progress.last_begun())
     else:
         exercise = find_exercise(name) if name else progress.last_begun()
-        sys.exit(ACTIONS[action](exercise, *more))
+        options = more[:2] if action == "try" else []
+        sys.exit(ACTIONS[action](exercise, *options))
 
 
 if __name__ == "__main__":

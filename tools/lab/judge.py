@@ -19,7 +19,7 @@ from pathlib import Path
 from onecurve import api
 from tools.lab import expectations, recorder
 from tools.lab.record import Limit, Record, Wrong
-from tools.lab.setting import Setting, of_check
+from tools.lab.setting import Setting, of_check, of_page
 from tools.run.sample import cut
 from tools.run.stages import BY_NAME
 
@@ -29,15 +29,12 @@ OWN = "That is the lab's limit, and need not be your mistake."
 
 
 def verdict(exercise, text):
-    """Judge the text of a script.
-
-    Returns in words what is wrong, or '', and the Setting of the run that showed it.
-    """
+    """Judge the text of a script: return in words what is wrong, or ''."""
     runs = Runs(exercise, text)
     limit = ""
     try:
         judge(runs)
-        return "", None
+        return ""
     except Wrong as wrong:
         told = str(wrong)
         limit = f"\n{OWN}" if isinstance(wrong, Limit) else ""
@@ -46,11 +43,15 @@ def verdict(exercise, text):
         told = f"The check met something that it does not expect ({what})."
         limit = f"\n{OWN}"
     if not runs.latest:
-        return told + limit, None
+        return told + limit
     setting = runs.latest.setting
     told = told.replace(f"{runs.latest.out.parent}/", "")  # a temporary folder
     told += f"\nThat was {setting.described()}.\n"
-    return f"{told}Repeat it: make try E={exercise.number} LAST=1{limit}", setting
+    fields = setting.beside(of_page(exercise.stage, **exercise.tried))
+    command = f"make try E={exercise.number}"
+    if fields:
+        command += f' WITH="{fields}"'
+    return f"{told}Repeat it: {command}{limit}"
 
 
 def judge(runs):

@@ -1,9 +1,8 @@
 """How a script of the lab is run, by a check or by `make try`: `Setting`."""
 
-import json
 from dataclasses import asdict, dataclass
 
-from tools.run.stages import BY_NAME, CPU_PROCESSES
+from tools.run.stages import BY_NAME, CPU_PROCESSES, refuse
 
 # As a check runs a script: small, and in float64, which has other initial weights.
 SMALL = {"train": 512, "test": 101, "epochs": 2, "float64": True}
@@ -30,9 +29,20 @@ class Setting:
     fake: str = ""  # the name of a function of tools.lab.fake_cuda
     float64: bool = False
 
-    def save(self, path):
-        """Write the setting to a file, for `make try LAST=1`."""
-        path.write_text(json.dumps(asdict(self), default=str))
+    def beside(self, other):
+        """Return the fields that differ from another setting's, as `make try` reads them.
+
+        Flags that name a file are left out, since that run's files are gone.
+        """
+        theirs = asdict(other)
+        words = []
+        for name, value in asdict(self).items():
+            if name == "flags":
+                value = ",".join(str(flag) for flag in value)
+                theirs[name] = ",".join(str(flag) for flag in theirs[name])
+            if value != theirs[name] and "/" not in str(value):
+                words.append(f"{name}={value}")
+        return " ".join(words)
 
     def command_lines(self, *words):
         """Return each run's command line, which begins with words: two with resume."""
@@ -63,6 +73,26 @@ def of_page(stage, **options):
     """Return the Setting in which pages describe a stage's script, but for options."""
     own = {"batch": 32, "steps": 90} if is_second(stage) else {}
     return Setting(**{"processes": CPU_PROCESSES.get(stage, 0)} | own | options)
+
+
+def read_fields(text):
+    """Return {field: value} of words such as `processes=3 batch=48`, or refuse them."""
+    kinds = {name: type(value) for name, value in asdict(Setting(processes=0)).items()}
+    found = {}
+    for word in text.split():
+        name, _, value = word.partition("=")
+        kind = kinds.get(name)
+        if kind is int and value.isdecimal():
+            found[name] = int(value)
+        elif kind is bool and value in ("True", "False"):
+            found[name] = value == "True"
+        elif kind is str:
+            found[name] = value
+        elif kind is tuple:
+            found[name] = tuple(value.split(","))
+        else:
+            refuse(f"WITH has {word!r}: expected fields such as processes=3 batch=48")
+    return found
 
 
 def of_check(stage, **options):

@@ -2,18 +2,19 @@
 
 How an exercise is tried, its exercise.toml says: [try] has fields of a Setting. A
 function `prepare_try` of its check.py makes files in the learner's folder, and returns
-flags that name them. `make try LAST=1` repeats the run that the last check has judged.
+flags that name them. NPROC=3 tries another number of ranks, and WITH="processes=3
+batch=48" other fields of the Setting. A failed check prints the command that repeats it.
 """
 
-import json
 import math
 from dataclasses import replace
 
 from onecurve import api
 from tools.lab.progress import own_script, script_text
-from tools.lab.setting import Setting, of_page
+from tools.lab.setting import of_page, read_fields
 from tools.run import compare
 from tools.run.data import shown
+from tools.run.gpus import positive
 from tools.run.stages import refuse
 
 LIMIT = 15  # seconds without progress, or of computing
@@ -84,19 +85,20 @@ def show_facts(own, right):
             print(f"{what}:", f"  yours  {ours[what]}", f"  right  {text}", sep="\n")
 
 
-def try_script(exercise, last=""):
+def try_script(exercise, fields="", processes=""):
     """Run the learner's script beside a right one, and print how both went.
 
-    They run as the page means it or, where `last` is not empty, as the last check did.
+    They run as on the page, except for fields of the Setting, in words, and a number of
+    processes, a text.
     """
     path = own_script(exercise)
-    setting = of_page(exercise.stage, **exercise.tried)
-    if last:
-        kept = path.with_name(".last")
-        if not kept.exists():
-            number = exercise.number
-            refuse(f"no check has a run of yours to repeat: 'make check E={number}'")
-        setting = Setting(**json.loads(kept.read_text()))
+    setting = replace(
+        of_page(exercise.stage, **exercise.tried), **read_fields(fields)
+    )
+    if processes:
+        if not setting.processes:
+            refuse(f"NPROC={processes}: {exercise.stage} runs in one process")
+        setting = replace(setting, processes=positive("NPROC", processes))
     why = api.syntax_error(script_text(path))
     if why:
         refuse(f"{shown(path)} does not compile: {why}")
