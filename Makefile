@@ -73,7 +73,7 @@ help-variables:
 #: NNODES=2 NODE_RANK=0 MASTER_ADDR=HOST  on several machines, a command on each;
 #:              WAIT=300 seconds for each other, at most
 #: QUICK=1      for bench: few and short rounds
-#: A=STAGE B=STAGE  for diff; S=STAGE for trace and restore; E=05 for the lab;
+#: A=STAGE B=STAGE  for diff; S=STAGE for trace; E=05 for the lab;
 #:              FROM=DIR for data
 #: WITH="processes=3 batch=48"  for try: another setting, as a failed check names it
 #: SCRIPT=train.py  for inspect; NPROC=3 ranks, ARGS="..." its flags
@@ -148,11 +148,8 @@ watch:
 	@$(PY) -m tools.lab.watch "$$E"
 hint solution: $(STAGES)  ## the next hint; the diff that solves it: E=05
 	@$(PY) -m tools.lab.commands $@ "$$E"
-reset restore: $(STAGES)  ## drop your version of an exercise, E=05; of a stage, S=4
-reset:
+reset: $(STAGES)  ## drop your version of an exercise, E=05
 	@$(PY) -m tools.lab.commands reset "$$E"
-restore:
-	@$(PY) -m tools.lab.commands restore "$$S"
 handouts: $(STAGES)  ## for instructors: to print
 	@$(PY) -m tools.pages.handouts "$${TRACK:-half_day}"
 
@@ -200,9 +197,6 @@ lint:
 	@cd onecurve && ../$(BIN)lint-imports --no-logo --no-cache
 	@$(BIN)shellcheck tools/run/slurm.sh tests/cluster/up.sh .ci/run
 docs:
-	@for script in 0*/mnist.py beyond/[01]*/mnist.py transformer/*/gpt.py; do \
-	  echo "$$(basename $$(dirname $$script)) $$(git hash-object $$script)"; \
-	done > tools/lab/stages.txt
 	@$(PY) -m tools.pages.blocks
 	@$(PY) -m tools.pages.pictures
 	@$(PY) -m tools.pages.stored

@@ -63,8 +63,8 @@ def test_no_shell_reads_what_make_is_given(tmp_path):
     python.write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\n")
     python.chmod(0o755)
     targets = "diff data compare handouts exercises exercise try inspect trace"
-    targets += " check watch hint solution reset restore doctor notebooks"
-    names = "A B FROM OUT TRACK E WITH NPROC SCRIPT S"
+    targets += " check watch hint solution reset doctor notebooks"
+    names = "A B FROM OUT TRACK E WITH NPROC SCRIPT"
     given = [f"{name}={odd}" for name in names.split()]
     given += ["VENV=none", f"PYTHON={python}"]
     result = call(["make", *targets.split(), *given], cwd=checkout)

@@ -12,7 +12,7 @@ import sys
 
 from onecurve import api
 from tools.lab import progress
-from tools.lab.exercise import find_exercise, stage_text
+from tools.lab.exercise import find_exercise, refuse_edited_stage
 from tools.lab.trying import try_script
 from tools.run import data, stages
 from tools.run.diffs import color
@@ -109,22 +109,6 @@ def reset(exercise):
     print(f"exercise {exercise.number} is new again")
 
 
-def restore(name):
-    """Bring a stage's script back, and keep the edited one beside it."""
-    stage = stages.find_stage(name)
-    path = stages.script(stage)
-    shown = data.shown(path)
-    text = stage_text(stage)
-    if path.exists() and path.read_bytes() != text.encode():
-        copy = path.with_stem(f"{path.stem}_edited")
-        if copy.exists():
-            refuse(f"{data.shown(copy)} is there already: give it another name")
-        path.replace(copy)
-        print(f"your version is {data.shown(copy)} now")
-    path.write_text(text)
-    print(f"{shown} is as it came")
-
-
 ACTIONS = {"try": try_script, "check": check, "hint": hint, "solution": solution}
 
 
@@ -133,17 +117,18 @@ def main():
     action, name, *more = [*sys.argv[1:], "", ""]
     if action == "list":
         progress.list_exercises()
-    elif action == "restore":
-        restore(name or refuse("which stage? S=4, say"))
     elif action == "reset":
         reset(find_exercise(name or refuse(progress.WHICH)))
     elif action == "begin":
         if more[0]:
             progress.choose_track(more[0])
         exercise = find_exercise(name) if name else progress.first_on_track("")
-        begin(exercise or progress.last_begun())
+        exercise = exercise or progress.last_begun()
+        refuse_edited_stage(exercise)
+        begin(exercise)
     else:
         exercise = find_exercise(name) if name else progress.last_begun()
+        refuse_edited_stage(exercise)
         options = more[:2] if action == "try" else []
         sys.exit(ACTIONS[action](exercise, *options))
 

@@ -2,12 +2,9 @@
 
 exercises/AUTHORS.md says which files an exercise has. Of its two patches, start.patch
 makes the learner's script from that of the stage, and solution.patch a solution. A
-missing patch changes nothing. tools/lab/stages.txt names the version of each stage that
-the patches are made for, so an edit of a stage does the lab no harm.
+missing patch changes nothing.
 """
 
-import functools
-import hashlib
 import re
 import subprocess
 
@@ -28,7 +25,6 @@ PARTS = {
     5: "A text in parts: a transformer on several ranks",
 }
 FILES = ROOT / "tools/lab/exercises"
-MADE_FOR = ROOT / "tools/lab/stages.txt"  # written by `make docs`
 HINT = re.compile(r"(?s)<details><summary>.*?</summary>\n\n(.*?)\n\n</details>")
 
 
@@ -76,7 +72,7 @@ class Exercise:
 
         Raises ValueError where its patch does not apply to the stage.
         """
-        original = stage_text(self.stage)
+        original = script(self.stage).read_text()
         patch = self.folder / f"{name}.patch"
         if not patch.exists():
             return original
@@ -101,29 +97,20 @@ def find_exercise(text):
     refuse(f"there is no exercise {text!r}: 'make exercises' lists them")
 
 
-@functools.cache
-def stage_text(stage):
-    """Return the text of a stage's script that the exercises are made for.
+def refuse_edited_stage(exercise):
+    """End the program with one line if git knows another version of a stage's script.
 
-    That is its file, or git's copy where somebody has edited the file. Refuses where
-    git has none.
+    The exercise's patches are made for that version.
     """
-    path = script(stage)
-    rows = [line.split() for line in MADE_FOR.read_text().splitlines()]
-    blob = dict(rows)[stage]  # git's name for the contents: their SHA-1, with a head
-    if path.exists():
-        data = path.read_bytes()
-        if hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest() == blob:
-            return data.decode()
+    path = script(exercise.stage).relative_to(ROOT)
+    words = ["git", "diff", "--quiet", "HEAD", "--", path]
     try:
-        words = ["git", "cat-file", "blob", blob]
-        result = subprocess.run(words, cwd=ROOT, capture_output=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        shown = path.relative_to(ROOT)
-        refuse(
-            f"{shown} was edited, and git has no copy: download the repository again"
-        )
-    return result.stdout.decode()
+        differs = subprocess.run(words, cwd=ROOT, capture_output=True).returncode == 1
+    except OSError:  # there is no git
+        return
+    if differs:
+        why = f"exercise {exercise.number} starts from it as it came"
+        refuse(f"{path} was edited, but {why}: git restore {path}")
 
 
 def patched(original, path, stage):

@@ -92,9 +92,7 @@ def try_script(exercise, fields="", processes=""):
     processes, a text.
     """
     path = own_script(exercise)
-    setting = replace(
-        of_page(exercise.stage, **exercise.tried), **read_fields(fields)
-    )
+    setting = replace(of_page(exercise.stage, **exercise.tried), **read_fields(fields))
     if processes:
         if not setting.processes:
             refuse(f"NPROC={processes}: {exercise.stage} runs in one process")

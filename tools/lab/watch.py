@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from onecurve import api
 from tools.lab import commands, progress
-from tools.lab.exercise import find_exercise
+from tools.lab.exercise import find_exercise, refuse_edited_stage
 from tools.run.stages import refuse
 
 KEYS = "\nh: hint   n: next exercise   q: quit   (judged again when you save)"
@@ -65,6 +65,7 @@ def watch(exercise, verdict):
 def main(name=""):
     exercise = find_exercise(name) if name else progress.last_begun()
     progress.own_script(exercise)
+    refuse_edited_stage(exercise)
     if not sys.stdin.isatty():
         refuse("make watch needs a terminal; make check judges once")
     api.start_server()  # which imports PyTorch, as this process does meanwhile
