@@ -30,7 +30,7 @@ class Setting:
     float64: bool = False
 
     def beside(self, other):
-        """Return the fields that differ from another setting's, as `make try` reads them.
+        """Return fields that differ from another setting's, for `make try WITH=`.
 
         Flags that name a file are left out, since that run's files are gone.
         """

@@ -3,7 +3,8 @@
 How an exercise is tried, its exercise.toml says: [try] has fields of a Setting. A
 function `prepare_try` of its check.py makes files in the learner's folder, and returns
 flags that name them. NPROC=3 tries another number of ranks, and WITH="processes=3
-batch=48" other fields of the Setting. A failed check prints the command that repeats it.
+batch=48" other fields of the Setting. A failed check prints the command that repeats
+its run.
 """
 
 import math
