@@ -23,7 +23,7 @@ import time
 from pathlib import Path
 
 folders = [Path.cwd(), *Path.cwd().parents]
-root = next((f for f in folders if (f / "tools/run/active.py").exists()), None)
+root = next((f for f in folders if (f / "tools/run/packages.py").exists()), None)
 if root is None:
     subprocess.run(["git", "clone", "--depth", "1", ADDRESS, "clone"], check=True)
     root = Path("clone").resolve()
@@ -37,9 +37,9 @@ print(root)
 # PyTorch and torchvision stay as they are.
 
 # %%
-from tools.run.active import is_there, needed
+from tools.run.packages import is_there, needed
 
-names = [*needed("stages"), "pytest", "pytest-xdist"]
+names = [*needed(), "pytest", "pytest-xdist"]
 missing = [name for name in names if not is_there(name)]
 if not is_there("onecurve"):
     missing.append("./onecurve")
@@ -54,7 +54,7 @@ print("installed:", " ".join(missing) or "nothing")
 
 # %%
 report = []
-MAKE = ["make", "VENV=none", f"PYTHON={sys.executable}", "DATA=data/sample"]
+MAKE = ["make", f"PY={sys.executable}", "DATA=data/sample"]
 
 
 def run(*words, lines=30):
@@ -68,7 +68,7 @@ def run(*words, lines=30):
         print(line, end="", flush=True)
         printed.append(line.rstrip("\n"))
     seconds = time.perf_counter() - start
-    command = " ".join(word for word in words if word not in MAKE[1:3])
+    command = " ".join(word for word in words if word not in MAKE[1:2])
     report.append(f"$ {command}")
     report.extend(printed[-lines:])
     report.append(f"(exit status {process.wait()}, {seconds:.0f} s)")

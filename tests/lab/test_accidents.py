@@ -119,7 +119,7 @@ def test_a_check_that_is_ended_leaves_nothing(tmp_path, monkeypatch, how):
     begun.parent.mkdir()
     daemon = f"subprocess.Popen({SLEEP}, start_new_session=True)"
     begun.write_text(before(f"{daemon}; time.sleep(99)"))
-    check = start([sys.executable, "-m", "tools.lab.commands", "check", "07"])
+    check = start([sys.executable, "-m", "tools", "check", "E=07"])
     end = time.monotonic() + 60
     while len(left()) < 2:
         assert time.monotonic() < end

@@ -67,7 +67,7 @@ def measure(counts, batches, rounds, visible=""):
 
 
 def main():
-    os.chdir(ROOT)
+    """Measure this machine, and print and save what was measured."""
     out = make_folder()
     if os.environ.get("NPROC"):
         refuse("make bench measures 1, 2, 4 and more processes: leave NPROC out")
@@ -80,7 +80,3 @@ def main():
     (out / "bench.json").write_text(json.dumps(result, indent=1))
     print(f"\n{tables.measured_on(machine)}\n\n{tables.aligned(tables.steps(result))}")
     print(f"\nwritten: {shown(out / 'bench.json')}")
-
-
-if __name__ == "__main__":
-    main()

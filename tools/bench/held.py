@@ -9,7 +9,6 @@ left out. GPUS, NPROC and ARGS are as tools/bench/runs.py says.
 """
 
 import json
-import os
 import tempfile
 from pathlib import Path
 from weakref import WeakSet
@@ -26,7 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tools.bench import runs
 from tools.bench.tables import aligned
-from tools.run.stages import MNIST, RESUMES, ROOT, TRANSFORMER
+from tools.run.stages import MNIST, RESUMES, TRANSFORMER
 
 OUTPUT_FIRST = "allgather", "allgatherbase", "reducescatter", "reducescatterbase"
 OUTPUT_FIRST += ("alltoallbase",)  # the arguments of these begin with the output
@@ -204,7 +203,7 @@ def measure(stage, path=None):
 
 
 def main():
-    os.chdir(ROOT)
+    """Print what each rank of every stage holds and sends in a step."""
     print("bytes on each rank, in a step of every stage ...", flush=True)
     rows = []
     for stage in [*MEASURED, *TRANSFORMER.values()]:
@@ -212,7 +211,3 @@ def main():
             heads = ["stage", "rank", *sizes]
             rows.append([stage, rank, *[f"{size:,}" for size in sizes.values()]])
     print(aligned([heads, *rows]))
-
-
-if __name__ == "__main__":
-    main()

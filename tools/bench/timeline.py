@@ -14,12 +14,11 @@ GPUs the rows show when a process launches the work; the trace has the kernels t
 
 import json
 import os
-import sys
 from typing import NamedTuple
 
 from tools.bench import figures, runs
 from tools.run.data import shown
-from tools.run.stages import ROOT, TRANSFORMER, find_stage, make_folder
+from tools.run.stages import TRANSFORMER, find_stage, make_folder
 
 INSTRUMENT = "tools.bench.timeline_rank:instrument"  # imports PyTorch, in the ranks
 STEPS = 3  # that are drawn
@@ -112,14 +111,10 @@ def trace(stage, out):
     return [picture, *traces]
 
 
-def main():
-    os.chdir(ROOT)
+def main(stages):
+    """Trace the stages that a person names, or 4 and 5."""
     out = make_folder()
-    named = " ".join(sys.argv[1:]).split() or ["04_ddp", "05_ddp_inference"]
+    named = stages.split() or ["04_ddp", "05_ddp_inference"]
     for stage in [find_stage(name) for name in named]:
         written = ", ".join(str(shown(path)) for path in trace(stage, out))
         print(f"written: {written}")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""The commands of the break-it lab: `python -m tools.lab.commands check 04`.
+"""The commands of the break-it lab, such as `make check E=04`.
 
 Two checks at once do not disturb each other: each runs in folders of its own, and the
 later one writes whether the exercise is solved.
@@ -8,7 +8,6 @@ import difflib
 import os
 import shlex
 import shutil
-import sys
 
 from onecurve import api
 from tools.lab import progress
@@ -16,7 +15,7 @@ from tools.lab.exercise import find_exercise, refuse_edited_stage
 from tools.lab.trying import try_script
 from tools.run import data, stages
 from tools.run.diffs import color
-from tools.run.stages import end_at_a_closed_pipe, refuse
+from tools.run.stages import refuse
 
 NOT_YET = 1  # exit status of a check that finds a script wrong
 
@@ -25,7 +24,7 @@ def makefile(exercise, folder):
     """Return a Makefile for a learner's folder: `make check` is for its exercise."""
     root = shlex.quote(os.path.relpath(stages.ROOT, folder.resolve()))
     text = (stages.ROOT / "exercises/Makefile").read_text()
-    is_given = "$(filter exercise,$@)$(filter E,$(GIVEN))"  # the next, or E=
+    is_given = "$(filter exercise,$@)$(value E)"  # the next, or E=
     target = f"$@ $(if {is_given},,E={exercise.number})"
     return text.replace("-C ..", f"-C {root.replace('$', '$$')}").replace("$@", target)
 
@@ -109,36 +108,43 @@ def reset(exercise):
     print(f"exercise {exercise.number} is new again")
 
 
-ACTIONS = {"try": try_script, "check": check, "hint": hint, "solution": solution}
+def chosen(name):
+    """Return the exercise that a person names, by default the one begun last."""
+    exercise = find_exercise(name) if name else progress.last_begun()
+    refuse_edited_stage(exercise)
+    return exercise
 
 
-def main():
-    end_at_a_closed_pipe()
-    action, name, *more = [*sys.argv[1:], "", ""]
-    if action == "list":
-        progress.list_exercises()
-    elif action == "reset":
-        reset(find_exercise(name or refuse(progress.WHICH)))
-    elif action == "begin":
-        if more[0]:
-            progress.choose_track(more[0])
-        exercise = find_exercise(name) if name else progress.first_on_track("")
-        exercise = exercise or progress.last_begun()
-        refuse_edited_stage(exercise)
-        begin(exercise)
-    else:
-        exercise = find_exercise(name) if name else progress.last_begun()
-        refuse_edited_stage(exercise)
-        options = more[:2] if action == "try" else []
-        sys.exit(ACTIONS[action](exercise, *options))
+def main_exercise(name, track):
+    """Begin an exercise, by default the next one on a track."""
+    if track:
+        progress.choose_track(track)
+    exercise = find_exercise(name) if name else progress.first_on_track("")
+    exercise = exercise or progress.last_begun()
+    refuse_edited_stage(exercise)
+    begin(exercise)
 
 
-if __name__ == "__main__":
-    try:
-        main()
-    except KeyboardInterrupt:
-        refuse("stopped")
-    except BrokenPipeError:  # `make exercises | head`
-        raise
-    except OSError as error:  # such as a folder that is not to be written
-        refuse(f"{error.filename}: {error.strerror}")
+def main_try(name, fields, processes):
+    """Run a script beside a right one."""
+    try_script(chosen(name), fields, processes)
+
+
+def main_check(name):
+    """Judge a script; return the exit status."""
+    return check(chosen(name))
+
+
+def main_hint(name):
+    """Print the next hint."""
+    hint(chosen(name))
+
+
+def main_solution(name):
+    """Print the diff that solves an exercise."""
+    solution(chosen(name))
+
+
+def main_reset(name):
+    """Throw a learner's folder away; of which exercise has to be said."""
+    reset(find_exercise(name or refuse(progress.WHICH)))

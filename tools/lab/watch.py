@@ -62,7 +62,8 @@ def watch(exercise, verdict):
             return None
 
 
-def main(name=""):
+def main(name):
+    """Watch an exercise's script, by default that of the one begun last."""
     exercise = find_exercise(name) if name else progress.last_begun()
     progress.own_script(exercise)
     refuse_edited_stage(exercise)
@@ -74,10 +75,3 @@ def main(name=""):
     with keys_at_once(sys.stdin):
         while exercise:
             exercise = watch(exercise, verdict)
-
-
-if __name__ == "__main__":
-    try:
-        main(*sys.argv[1:])
-    except KeyboardInterrupt:
-        print()

@@ -9,7 +9,6 @@ each exercise, what the check says to wrong answers, and where people met the mi
 import ast
 import difflib
 import re
-import sys
 from pathlib import Path
 
 from markdown_it import MarkdownIt
@@ -116,14 +115,11 @@ def page(sections):
 
 
 def main(track):
-    """Write both pages for a track."""
+    """Write both pages for a track, by default for half_day."""
+    track = track or "half_day"
     exercises = along_the_track(track)
     sections = [("card", text) for text in cards()]
     for exercise in exercises:
         sections += zip(("front", "code"), sheet(exercise), strict=True)
     save_page(f"handouts_{track}.html", page(sections))
     save_page(f"answers_{track}.html", page([("told", told(one)) for one in exercises]))
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -207,5 +207,6 @@ def cells(curve):
     return [*[f"{loss:.6f}" for loss, *_ in curve], str(curve[-1][1])]
 
 
-if __name__ == "__main__":
+def main():
+    """Run every script of the switches, and store what happens."""
     STORED.write_text(layout(record_all(), 3) + "\n")

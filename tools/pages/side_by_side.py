@@ -260,6 +260,7 @@ def page(root="../", suffix=".md"):
     return linked(text, root, suffix)
 
 
-if __name__ == "__main__":
+def main():
+    """Write the page as one file."""
     back = os.path.relpath(ROOT, os.environ.get("OUT") or "runs")
     save_page("side_by_side.html", page(f"{quote(back)}/"))

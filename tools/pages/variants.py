@@ -16,6 +16,7 @@ from tools.pages import outcomes
 from tools.pages.switches import VARIANTS, variant_text
 from tools.run import compare
 from tools.run.edit import edit
+from tools.run.inspecting import EXPLAINED
 from tools.run.stages import (
     BY_NAME,
     CPU_PROCESSES,
@@ -53,7 +54,6 @@ SLIPS = {  # mistakes in after_ddp.py, whose losses the page shows: old text, ne
     ),
 }
 NOTHING = "(nothing left out)"
-EXPLAINED = ROOT / "tools/run/explained.csv"  # on which pages findings are
 HEADING = "{:18}  epoch 1   epoch 2   epoch 3"
 SECOND = "{:18}  1-30      31-60     61-90"  # steps of the second curve
 
@@ -117,7 +117,7 @@ def verdict():
     with tempfile.TemporaryDirectory() as six:
         for stage in STAGES:
             (Path(six) / stage).symlink_to(Path(runs) / stage)
-        words = [sys.executable, "-m", "tools.run.compare", six]
+        words = [sys.executable, "-m", "tools", "compare", f"OUT={six}"]
         result = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
     if result.returncode:
         refuse(f"the six are not one curve:\n{result.stderr}")

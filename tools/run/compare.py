@@ -1,9 +1,8 @@
-"""Compare the stages' curves in a folder: `python -m tools.run.compare runs`."""
+"""`make compare`: compare the stages' curves in a folder."""
 
 import csv
 import math
 import os
-import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -150,11 +149,10 @@ def draw(curves, differ):
     return plots.plot(curves, limits, verdict)
 
 
-def main():
+def main(out):
+    """Compare what has run in a folder, a text; without one, in runs/."""
     os.environ["MPLBACKEND"] = "agg"  # draws into files, without a display
-    stages.end_at_a_closed_pipe()
-    os.chdir(stages.ROOT)
-    top = Path(sys.argv[1])
+    top = Path(out or "runs")
     found, flags, failures = read_runs(top)
     differ = []
     groups = {}  # the first stage of a curve -> those that have to have it
@@ -181,7 +179,3 @@ def main():
     for curves in groups.values():
         if len(curves) > 1:
             print(f"{len(curves)} scripts, one loss curve")
-
-
-if __name__ == "__main__":
-    main()

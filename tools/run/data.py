@@ -6,7 +6,6 @@ The stages use data/sample, unless they get another MNIST root: DATA=data/mnist.
 import os
 import shutil
 import socket
-import sys
 import tempfile
 from pathlib import Path
 
@@ -95,9 +94,11 @@ def fill(root, given):
         refuse(f"{reason}; {advice}. The stages use data/sample.")
 
 
-def main():
-    """Fill data/mnist. Whatever goes wrong, it is complete afterwards, or as before."""
-    source = " ".join(sys.argv[1:])
+def main(source):
+    """Fill data/mnist, from a folder if one is given.
+
+    Whatever goes wrong, it is complete afterwards, or as before.
+    """
     given = list(Path(source).glob("*.gz")) if source else []
     if source and not given:
         refuse(f"FROM={source}: there is no .gz file of MNIST")
@@ -108,7 +109,3 @@ def main():
         shutil.rmtree(FULL, ignore_errors=True)
         os.replace(Path(folder) / "mnist", FULL)
     print(f"data/mnist: {train} training and {test} test images, with DATA=data/mnist")
-
-
-if __name__ == "__main__":
-    main()

@@ -14,7 +14,6 @@ from pygments.lexers import DiffLexer
 from tools.run.ideas import Idea, ideas, step_of
 from tools.run.stages import (
     EVERY,
-    end_at_a_closed_pipe,
     find_stage,
     previous,
     refuse,
@@ -186,13 +185,8 @@ def show_essential(a, b):
     print(said, color("\n".join(shown)), sep="\n")
 
 
-def main():
-    end_at_a_closed_pipe()
-    names = [name for name in sys.argv[1:] if name]
-    if len(names) != 2:
+def main(a, b):
+    """Show the diff between two stages that a person names."""
+    if not a or not b:
         refuse("name two stages: make diff A=02_single_gpu B=04_ddp")
-    show(find_stage(names[0]), find_stage(names[1]))
-
-
-if __name__ == "__main__":
-    main()
+    show(find_stage(a), find_stage(b))

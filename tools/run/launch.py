@@ -1,8 +1,4 @@
-"""Run a stage as the Makefile asks: `python -m tools.run.launch ddp`.
-
-`all`, `beyond` and `transformer` run several. What to run them on comes from make's
-variables.
-"""
+"""`make ddp` and the like: run a stage, or several, on what make's variables say."""
 
 import fcntl
 import os
@@ -13,17 +9,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from onecurve.api import end_with_parent
-from tools.run import data, diffs, results
+from tools.run import compare, data, diffs, results
 from tools.run.plan import make_plan
 from tools.run.stages import (
     BEYOND,
     BY_NAME,
     EVERY,
-    ROOT,
     SAVED,
     TARGETS,
     TRANSFORMER,
-    end_at_a_closed_pipe,
     refuse,
     refuse_unwritable,
 )
@@ -32,11 +26,9 @@ from tools.run.supervise import print_command, run_command
 SEVERAL = {"all": TARGETS, "beyond": BEYOND, "transformer": TRANSFORMER}
 
 
-def main():
-    end_at_a_closed_pipe()
+def main(target):
+    """Run a stage, or several and then compare them."""
     end_with_make()
-    os.chdir(ROOT)
-    target = sys.argv[1]
     is_one = target not in SEVERAL
     if is_one:
         plans = [make_plan(EVERY[target], os.environ)]
@@ -56,6 +48,11 @@ def main():
             sys.exit(f"{plan.stage} failed with exit status {status}{reason(plan)}")
         if not is_one:
             print()
+    if not is_one:
+        compare.main(os.environ.get("OUT"))
+    if target == "all" and not os.environ.get("DATA"):
+        print("For all of MNIST instead of 5,000 digits: make data, then")
+        print("make all DATA=data/mnist")
 
 
 def reason(plan):
@@ -133,11 +130,3 @@ def run_lock(folder):
         except OSError:  # some network disks have no locks
             pass
         yield
-
-
-if __name__ == "__main__":
-    try:
-        main()
-    except KeyboardInterrupt:
-        print("\nstopped", file=sys.stderr)
-        sys.exit(128 + signal.SIGINT)

@@ -110,5 +110,6 @@ def draw(name, source=""):
     )
 
 
-if __name__ == "__main__":
+def main():
+    """Write the page as one file."""
     save_page("playground.html", draw("page.html"))

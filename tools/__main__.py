@@ -1,0 +1,71 @@
+"""Run a command of make: `python -m tools ddp` is what `make ddp` runs.
+
+A command is a function, which gets the variables that are listed beside it, as texts.
+It is imported when it is called, since most of them need PyTorch, which takes seconds.
+"""
+
+import os
+import sys
+from pkgutil import resolve_name
+
+from tools import asked
+from tools.run.packages import refuse_missing
+from tools.run.stages import ROOT, end_at_a_closed_pipe, refuse
+
+COMMANDS = {  # target: function, variables
+    "compare": "tools.run.compare:main OUT",
+    "diff": "tools.run.diffs:main A B",
+    "side_by_side": "tools.pages.side_by_side:main",
+    "playground": "tools.site.playground:main",
+    "exercises": "tools.lab.progress:list_exercises",
+    "exercise": "tools.lab.commands:main_exercise E TRACK",
+    "try": "tools.lab.commands:main_try E WITH NPROC",
+    "check": "tools.lab.commands:main_check E",
+    "watch": "tools.lab.watch:main E",
+    "hint": "tools.lab.commands:main_hint E",
+    "solution": "tools.lab.commands:main_solution E",
+    "reset": "tools.lab.commands:main_reset E",
+    "handouts": "tools.pages.handouts:main TRACK",
+    "inspect": "tools.run.inspecting:main SCRIPT NPROC ARGS",
+    "notebooks": "tools.run.notebooks:main ARGS",
+    "bench": "tools.bench.benchmark:main",
+    "trace": "tools.bench.timeline:main S",
+    "memory": "tools.bench.held:main",
+    "setup": "tools.run.install:say_ready",
+    "doctor": "tools.run.doctor:main",
+    "data": "tools.run.data:main FROM",
+    "test": "tools.maintain:test",
+    "site": "tools.maintain:site",
+    "lint": "tools.maintain:lint",
+    "docs": "tools.maintain:docs CHECK",
+    "outcomes": "tools.pages.outcomes:main",
+    "lock": "tools.maintain:lock U",
+    "mutants": "tools.maintain:mutants",
+    "compat": "tools.maintain:compat TORCH",
+}
+
+
+def main():
+    target, *words = sys.argv[1:]
+    asked.set_environment(words)
+    os.chdir(ROOT)
+    end_at_a_closed_pipe()
+    refuse_missing()
+    if target in COMMANDS:
+        name, *variables = COMMANDS[target].split()
+        values = [os.environ.get(variable, "") for variable in variables]
+    else:  # a stage, or several
+        name, values = "tools.run.launch:main", [target]
+    sys.exit(resolve_name(name)(*values))
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except KeyboardInterrupt:
+        print("\nstopped", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:  # `make exercises | head`
+        raise
+    except OSError as error:  # such as a folder that cannot be written
+        refuse(f"{error.filename}: {error.strerror}")
