@@ -71,6 +71,9 @@ def along_the_track(track):
             tracks.setdefault(row["track"], []).append(row["exercise"])
     if track not in tracks:
         refuse(f"there is no track {track!r}: TRACK is one of {', '.join(tracks)}")
+    for name in tracks[track]:
+        if name not in by_name:
+            refuse(f"exercises/tracks.csv: track {track} has no exercise {name!r}")
     return [by_name[name] for name in tracks[track]]
 
 
