@@ -23,9 +23,9 @@ SECOND := gpt data_parallel sequence_parallel pipeline_1f1b context_parallel moe
   expert_parallel grid
 LAB := exercises exercise try check watch hint solution reset handouts
 LOOK := compare diff side_by_side playground inspect notebooks bench trace memory
-MACHINE := setup doctor data
+MACHINE := setup data
 MAINTAIN := test site lint docs outcomes lock mutants compat
-TARGETS := all beyond transformer $(SIX) $(BEYOND) $(SECOND) $(LAB) $(LOOK) $(MACHINE) \
+TARGETS := all beyond transformer doctor $(SIX) $(BEYOND) $(SECOND) $(LAB) $(LOOK) $(MACHINE) \
   $(MAINTAIN) help help-variables asked
 
 override PYTHON := $(value PYTHON)
@@ -46,6 +46,11 @@ all beyond transformer $(SIX) $(BEYOND) $(SECOND): $(LEARN) | asked
 
 $(LAB) $(LOOK) $(MACHINE): $(LEARN) | asked
 	@$(PY) -m tools $@
+
+# Its last line is for an instructor, also if nothing can be installed.
+doctor: $(if $(LEARN),,asked)
+	@$(if $(LEARN),$(MAKE) $(LEARN) || { echo "$${USER:-$$(id -u)}@$$(uname -n): not ready: no .venv"; exit 1; })
+	@$(PY) -m tools doctor
 
 $(MAINTAIN): $(DEV) | asked
 	@$(PY) -m tools $@

@@ -146,7 +146,7 @@ def unknown(goals, given):
         if name not in variables():
             return f"there is no variable {name}: 'make help-variables' lists them"
     for goal in goals:
-        if goal not in targets():
+        if goal not in targets() and not goal.startswith(".venv/"):
             hint = ""
             if goal.isdecimal():
                 hint = f"is it E={goal}? "

@@ -15,12 +15,13 @@ from tools.pages import handouts
 
 PAGE = (ROOT / "exercises/WORKSHOP.md").read_text()
 TABLES = {
+    "two_hours": ["Two hours"],
     "half_day": ["Half a day"],
     "day": ["Half a day", "A full day"],
     "transformer": ["A second morning: a transformer in parts"],
 }
-LAST = {"half_day": "4:00", "day": "3:45", "transformer": "3:25"}
-SPARE = {"half_day": 2, "day": 2, "transformer": 1}
+LAST = {"two_hours": "2:00", "half_day": "4:00", "day": "3:45", "transformer": "3:25"}
+SPARE = {"two_hours": 1, "half_day": 2, "day": 2, "transformer": 1}
 NAME = re.compile(r"`(\d\d_\w+)`")
 
 
@@ -126,8 +127,7 @@ def test_after_a_track_the_others_remain_and_a_list_has_all(
 
 
 def test_who_can_install_nothing_has_a_line_for_the_instructor(tmp_path):
-    for name in "tools/run", "tools/requirements":
-        shutil.copytree(ROOT / name, tmp_path / name)
+    shutil.copytree(ROOT / "tools", tmp_path / "tools")
     shutil.copy(ROOT / "Makefile", tmp_path)
     words = ["make", "doctor", "PYTHON=false"]
     result = call(words, cwd=tmp_path, env=ENV)
