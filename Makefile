@@ -49,7 +49,7 @@ $(LAB) $(LOOK) $(MACHINE): $(LEARN) | asked
 
 # Its last line is for an instructor, also if nothing can be installed.
 doctor: $(if $(LEARN),,asked)
-	@$(if $(LEARN),$(MAKE) $(LEARN) || { echo "$${USER:-$$(id -u)}@$$(uname -n): not ready: no .venv"; exit 1; })
+	@$(if $(LEARN),$(MAKE) -s $(LEARN) || { echo "$${USER:-$$(id -u)}@$$(uname -n): not ready: no .venv"; exit 1; })
 	@$(PY) -m tools doctor
 
 $(MAINTAIN): $(DEV) | asked
@@ -70,4 +70,4 @@ asked:
 	@touch $@ $(if $(filter dev,$*),$(LEARN))
 
 # `make 04_ddp` would find that folder, and have nothing to do.
-$(filter-out $(TARGETS),$(wildcard *)) .DEFAULT: | asked
+$(filter-out $(TARGETS) Makefile,$(wildcard *)) .DEFAULT: | asked
