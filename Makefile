@@ -205,6 +205,7 @@ lint:
 	@$(BIN)lint-imports --no-logo --no-cache
 	@cd onecurve && ../$(BIN)lint-imports --no-logo --no-cache
 	@$(BIN)shellcheck tools/run/slurm.sh tests/cluster/up.sh .ci/run
+	@$(PY) tools/limits.py
 docs:
 	@for script in 0*/mnist.py beyond/[01]*/mnist.py transformer/*/gpt.py; do \
 	  echo "$$(basename $$(dirname $$script)) $$(git hash-object $$script)"; \
