@@ -211,7 +211,7 @@ lint:
 	@$(PY) -m tools.pages.stored --check
 docs:
 ifeq ($(CHECK),)
-	@$(PY) -m tools.pages.upstream
+	@$(PY) -m tools.pages.upstream >/dev/null
 	@$(PY) -m tools.pages.blocks
 	@$(PY) -m tools.pages.pictures
 	@$(PY) -m tools.pages.stored

@@ -92,7 +92,7 @@ def test_a_hunk_that_no_page_explains_is_an_error(tmp_path, monkeypatch):
             reasons.reasons("02_single_gpu", "03_dp")
 
 
-def test_what_counts_as_stale():
+def test_stale_parts_are_noticed():
     table = blocks.stages()
     lines = len((ROOT / "01_cpu/mnist.py").read_text().splitlines())
     assert not blocks.same(table, table.replace(f"| {lines} |", f"| {lines + 1} |"))
