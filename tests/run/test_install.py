@@ -31,6 +31,25 @@ def test_a_word_that_make_does_not_know_is_refused(words, line):
     assert result.stderr.count("\n") == 1
 
 
+COMMANDS = {  # what takes minutes -> what it runs
+    "bench": ".venv/bin/python -m tools.bench.benchmark\n",
+    "outcomes": ".venv/bin/python -m tools.pages.outcomes\n",
+    "mutants": ".venv/bin/python tests/mutants.py\n",
+    "lock": " pip compile ",
+    "site": ".venv/bin/sphinx-build -W ",
+    "docs": ".venv/bin/python -m tools.pages.blocks\n",
+    "docs CHECK=1": ".venv/bin/python -m tools.pages.fresh\n",
+    "compat TORCH=2.9.1": " -m tools.pages.upstream\n",
+}
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_a_command_that_takes_minutes_exists(words):
+    result = call(["make", "-n", *words.split()])
+    assert (result.returncode, result.stderr) == (0, "")
+    assert COMMANDS[words] in result.stdout
+
+
 def test_help_says_where_to_begin_and_has_every_target_and_variable():
     text = (ROOT / "Makefile").read_text()
     known = set(re.findall(r"[A-Z_]+(?==)", text))
