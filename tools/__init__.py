@@ -1,4 +1,9 @@
-"""What the Makefile calls, in rooms. Nothing in here is needed to read or run a stage.
+"""The commands of make, in packages. No stage needs anything in here.
 
-Imports go one way: pages -> bench -> lab -> run.
+__main__  runs a command: its function, and the variables it gets
+asked     reads what was typed after make, and refuses unknown words
+maintain  the commands for those who change something
+limits    has anything outgrown its limit?
+
+Imports go one way: site -> pages -> bench or lab -> run.
 """

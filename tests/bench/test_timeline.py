@@ -70,7 +70,14 @@ def test_no_exchange_of_gradients_is_drawn_beyond_its_backward_pass(tmp_path):
         assert timeline.end_in_backward(ranks) == ranks
 
 
-@pytest.mark.parametrize("stage", RUNS)
+@pytest.mark.parametrize(
+    "stage",
+    [
+        "07_fsdp",
+        pytest.param("09_pipeline", marks=pytest.mark.slow),
+        pytest.param("17_context_parallel", marks=pytest.mark.slow),
+    ],
+)
 def test_a_trace_of_each_rank_has_every_step(stage, tmp_path, monkeypatch):
     args, step = RUNS[stage]
     monkeypatch.setenv("ARGS", args)
@@ -78,6 +85,7 @@ def test_a_trace_of_each_rank_has_every_step(stage, tmp_path, monkeypatch):
     assert_steps(tmp_path, 2, step, evaluations=int(stage in MNIST.values()))
 
 
+@pytest.mark.slow
 def test_make_trace_draws_a_stage_on_so_many_ranks(tmp_path):
     result = call(["make", "trace", f"OUT={tmp_path}", "S=4", "NPROC=4"])
     assert result.returncode == 0, result.stderr

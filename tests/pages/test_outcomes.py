@@ -1,15 +1,12 @@
 """Promise: every idea has a switch, and its outcome is what a run does today."""
 
-import json
 import re
 
 import pytest
 
 from conftest import ROOT
-from parts import part
 from tools.pages import outcomes
 from tools.pages.essence import STEPS
-from tools.pages.switches import VARIANTS
 from tools.run.diffs import EXPLAINED
 from tools.run.ideas import ideas
 from tools.run.stages import MNIST, TRANSFORMER, script
@@ -94,24 +91,11 @@ def same(stage, old, new):
     return {**old, **unlike} == {**new, **unlike}
 
 
-def sources(case):
-    """Return what an outcome comes from: the script, and what is left out of it.
-
-    Who runs it is in the part that every run makes.
-    """
-    name, _ = case
-    switch = SWITCHES[name]
-    edits = json.dumps([switch["edits"], switch.get("fake")])
-    found = [script(switch["stage"]), edits]
-    if "variant" in switch:
-        found.append(VARIANTS / f"{switch['variant']}.patch")
-    return found
-
-
 CASES = [(name, ranks) for name, found in STORED["switches"].items() for ranks in found]
 
 
-@pytest.mark.parametrize("name, ranks", part("outcomes", CASES, 20, sources))
+@pytest.mark.slow
+@pytest.mark.parametrize("name, ranks", CASES)
 def test_a_switch_does_today_what_is_stored(name, ranks):
     stored = STORED["switches"][name][ranks]
     stage = SWITCHES[name]["stage"]

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
-from conftest import ENV, ROOT, call
-from tools.pages import columns, essence, side_by_side
+from conftest import ROOT, call
+from tools.pages import essence
 from tools.run import diffs
-from tools.run.stages import save_page
 
+pytestmark = pytest.mark.slow
 LOSSES = "1.499912", "1.505662"  # of stage 4's first epoch: right, without set_epoch
 
 
@@ -38,36 +38,6 @@ def page(browser, path):
     assert wrong == []
     assert {re.split("[?#]", url)[0] for url in requests} == {path.as_uri()}
     opened.close()
-
-
-@pytest.mark.parametrize("name", ["side_by_side", "playground", "handouts_half_day"])
-def test_a_page_goes_where_out_says(name, tmp_path):
-    """As from a checkout that can only be read, under any locale; links lead back."""
-    locale = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
-    target = name.removesuffix("_half_day")
-    refused = call(["make", target, "OUT=README.md/x"])
-    line = r"cannot write to .*README.md/x \(.*\): name another folder, OUT=DIR\n"
-    assert re.match(line, refused.stderr)
-    result = call(["make", target, f"OUT={tmp_path}"], env={**ENV, **locale})
-    assert (result.returncode, result.stderr) == (0, "")
-    text = (tmp_path / f"{name}.html").read_text(encoding="utf-8")
-    for link in re.findall(r'href="([^"#]*/)docs/SYMPTOMS.md', text):
-        assert (tmp_path / link).samefile(ROOT)
-
-
-def test_a_page_is_saved_whole_or_not_at_all(tmp_path, monkeypatch):
-    monkeypatch.setenv("OUT", str(tmp_path))
-    save_page("page.html", "old")
-    with pytest.raises(UnicodeEncodeError):
-        save_page("page.html", "a new one \ud800")
-    assert (tmp_path / "page.html").read_text() == "old"
-
-
-def test_a_link_to_a_place_of_a_page_fits_the_repository_and_the_site():
-    text = side_by_side.html("[more](DETAILS.md#workers)", ROOT / "04_ddp")
-    for suffix in ".md", ".html":
-        way = f'href="../04_ddp/DETAILS{suffix}#workers"'
-        assert way in side_by_side.linked(text, "../", suffix)
 
 
 def show(page, link):
@@ -206,24 +176,6 @@ def test_keys(page):
     assert page.evaluate("location.hash") == "#slides=04_ddp.7"
 
 
-def test_a_switch_on_a_slide_leaves_the_slide_as_it_is(page):
-    show(page, "slides=04_ddp.8")
-    page.keyboard.press("PageDown")
-    page.locator(".current").get_by_role("switch", name="Without set_epoch").click()
-    assert page.locator(".current .reason").is_visible()
-    assert page.get_by_role("button", name="it crashes").is_visible()
-
-
-def test_the_theme_is_the_systems(page):
-    papers = []
-    for scheme in "light", "dark":
-        page.emulate_media(color_scheme=scheme)
-        paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
-        papers.append(max(map(int, re.findall(r"\d+", paper))))
-    assert papers[0] > 200 and papers[1] < 60
-    assert page.locator("link[rel=icon]").get_attribute("href").startswith("data:")
-
-
 def test_every_link_leads_to_a_file(page):
     """Also those of what a switch tells."""
     show(page, "04_ddp.8&off=set_epoch")
@@ -232,21 +184,6 @@ def test_every_link_leads_to_a_file(page):
     names = {Path(link.removeprefix("file://")) for link in found}
     assert ROOT / "exercises" / "06_same_order.md" in names
     assert [name for name in names if not name.exists()] == []
-
-
-def test_it_fits_a_phone_in_one_column(page):
-    page.set_viewport_size({"width": 390, "height": 844})
-    show(page, "10_hybrid")
-    assert page.evaluate("document.documentElement.scrollWidth") == 390
-    lefts = "all => all.map(one => one.getBoundingClientRect().left)"
-    lines = ".body:not([hidden]) .idea > .code > .l:is(.old, .new)"
-    found = page.eval_on_selector_all(lines, lefts)
-    assert len(set(found)) == 1
-    both = page.locator(".body:not([hidden]) .idea > .code > .same:visible")
-    assert both.count() > 0
-    assert page.locator(".body:not([hidden]) .idea > .code > .same").count() == (
-        2 * both.count()
-    )
 
 
 def test_everybody_can_read_it(page):
@@ -262,8 +199,3 @@ def test_everybody_can_read_it(page):
         paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
         darkest = max(map(int, re.findall(r"\d+", paper)))
         assert (darkest < 60) == (scheme == "dark")
-
-
-def test_another_indentation_is_no_changed_word():
-    assert columns.changed_words("loss = a", "    loss = b") == ([[7, 8]], [[11, 12]])
-    assert columns.changed_words("loss = a", "    loss = a") == ([], [])

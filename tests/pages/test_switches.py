@@ -8,6 +8,7 @@ import pytest
 from tools.pages import side_by_side
 from tools.pages.switches import SWITCHES, key, read_outcomes, without
 
+pytestmark = pytest.mark.slow
 OUTCOMES = read_outcomes()
 IN_DIFFS = [one for one in SWITCHES if one["hunk"]]  # not those of the first stage
 SAID = {  # of some switches: the verdicts, and on how many ranks

@@ -5,10 +5,13 @@ import re
 import shutil
 import sys
 import zipfile
+from pkgutil import resolve_name
 
 import pytest
 
 from conftest import ENV, ROOT, call
+from tools import __main__ as commands
+from tools import asked
 from tools.run import install
 from tools.run.stages import EVERY
 
@@ -17,64 +20,102 @@ from tools.run.stages import EVERY
     ("words", "line"),
     [
         (["cpu", "NPRC=a b"], "there is no variable NPRC: 'make help-variables' lists"),
-        (["04_ddp"], "there is no target 04_ddp: 'make help' lists them."),
-        (["check", "06"], "there is no target 06: is it E=06? 'make help' lists them."),
-        (["cpu", "VENV=x"], "VENV=x: take VENV=none, which uses the active Python, or"),
+        (["04_ddp"], "there is no target 04_ddp: is it make ddp? 'make help' lists th"),
+        (["tests"], "there is no target tests: 'make help' lists them"),
+        (["check", "06"], "there is no target 06: is it E=06? 'make help' lists them"),
+        (
+            ["cpu", "PYTHON=no"],
+            "no is not Python 3.10 or newer: make PYTHON=",
+        ),
         (["compat"], "make compat needs a version, such as TORCH=2.9.1"),
     ],
 )
 def test_a_word_that_make_does_not_know_is_refused(words, line):
-    result = call(["make", *words, "PYTHON=nowhere"])
+    result = call(["make", *words])
     assert result.returncode != 0
     assert result.stdout == ""
     assert line in result.stderr
-    assert result.stderr.count("\n") == 1
+    assert result.stderr.count("\n") == 2  # the other one is make's
+
+
+@pytest.mark.parametrize("word", ["GPU=0", "04_ddp"])
+def test_a_bare_clone_refuses_before_it_installs(word, tmp_path):
+    shutil.copytree(ROOT / "tools", tmp_path / "tools")
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    result = call(["make", "ddp", word], cwd=tmp_path)
+    assert result.returncode == 2
+    assert result.stderr.startswith("there is no ")
+    assert not (tmp_path / ".venv").exists()
+
+
+def test_each_command_is_a_function_and_each_target_has_one():
+    for name in asked.targets():
+        function, *_ = commands.COMMANDS.get(name, "tools.run.launch:main").split()
+        assert callable(resolve_name(function)), name
+    stages = {"all", "beyond", "transformer", *EVERY}
+    assert {*commands.COMMANDS, *stages, *asked.HELP} == set(asked.targets())
+    for row in commands.COMMANDS.values():
+        assert set(row.split()[1:]) <= set(asked.variables()), row
+
+
+def test_the_makefile_has_every_target():
+    """`make ddp` runs `python -m tools ddp`, and no recipe is over two lines."""
+    for name in asked.targets():
+        result = call(["make", "-n", name, "PY=python"])
+        assert result.returncode == 0, result.stderr
+        if name not in asked.HELP:
+            assert f"\npython -m tools {name}\n" in f"\n{result.stdout}"
+    recipes = re.findall(r"(?m)(?:^\t.*\n)+", (ROOT / "Makefile").read_text())
+    assert len(recipes) > 5
+    assert all(recipe.count("\n\t") < 3 for recipe in recipes)
 
 
 def test_help_says_where_to_begin_and_has_every_target_and_variable():
-    text = (ROOT / "Makefile").read_text()
-    known = set(re.findall(r"[A-Z_]+(?==)", text))
-    assert len(known) > 25
-    words = [f"{name}=x" for name in sorted(known - {"PYTHON", "VENV"})]
-    result = call(["make", *words], env={**ENV, "NPRC": "4"})  # the shell's
+    result = call(["make"], env={**ENV, "NPRC": "4"})  # the shell's
     assert result.returncode == 0, result.stderr
     lines = result.stdout.splitlines()
     assert lines[1].startswith("Begin with 'make all' ")
-    assert 30 < len(lines) <= 45
-    rules = re.findall(r"^([a-z_-]+(?: [a-z0-9_]+)*):", text, re.MULTILINE)
-    targets = set(" ".join(rules).split()) - {"help", "help-variables"}
+    assert 30 < len(lines) <= 48
     listed = r"^  make ([a-z_]+(?:, [a-z0-9_]+)*)  "
     shown = re.findall(listed, result.stdout, re.MULTILINE)
-    assert set(EVERY) < targets == set(", ".join(shown).split(", "))
-    listed = result.stdout + call(["make", "help-variables"]).stdout
-    assert max(map(len, listed.splitlines())) <= 80
-    assert set(re.findall(r"[A-Z_]+(?==)", listed)) == known - {"ANSWERS"}
+    assert {*", ".join(shown).split(", "), *asked.HELP} == set(asked.targets())
+    listed = call(["make", "help-variables"]).stdout
+    for name in asked.variables():
+        assert f"{name}=" in listed
+    assert max(map(len, (result.stdout + listed).splitlines())) <= 80
 
 
-def test_no_shell_reads_what_make_is_given(tmp_path):
-    """Nor the name of the checkout, nor a space in that of the Python."""
-    odd = 'O"Brien $HOME `touch evil` $(touch evil)$(shell touch evil)'
-    checkout = shutil.copytree(ROOT / "tools/run", tmp_path / odd / "tools/run")
-    checkout = checkout.parents[1]
-    for name in "Makefile", "exercises/Makefile":
-        (checkout / name).parent.mkdir(exist_ok=True)
-        shutil.copy(ROOT / name, checkout / name)
+def test_what_make_is_given_reaches_a_command_as_it_was_typed(tmp_path):
+    """No shell and no make reads it, nor a space in the path of the Python."""
+    odd = 'O"Brien $HOME `touch evil` $(touch evil)$(shell touch evil) \\ x'
+    checkout = tmp_path / "a checkout"
+    shutil.copytree(ROOT / "tools", checkout / "tools")
+    shutil.copy(ROOT / "Makefile", checkout)
+    (checkout / "exercises").mkdir()
+    shutil.copy(ROOT / "exercises/Makefile", checkout / "exercises")
+    prints = "import sys; sys.path.insert(0, '.'); import os; from tools import asked\n"
+    prints += "asked.set_environment(); print(os.environ['OUT'], os.environ['ARGS'])"
     python = tmp_path / "my python"
-    python.write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\n")
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{prints}"\n')
     python.chmod(0o755)
-    targets = "diff data compare handouts exercises exercise try inspect trace"
-    targets += " check watch hint solution reset doctor notebooks"
-    names = "A B FROM OUT TRACK E WITH NPROC SCRIPT"
-    given = [f"{name}={odd}" for name in names.split()]
-    given += ["VENV=none", f"PYTHON={python}"]
-    result = call(["make", *targets.split(), *given], cwd=checkout)
-    assert (result.returncode, result.stderr) == (0, "")
-    lines = result.stdout.splitlines()
-    assert lines.count(odd) == 18  # once for each text of each target
-    assert f"--ServerApp.root_dir={checkout}" in lines
-    handed_on = call(["make", "hint", *given], cwd=checkout / "exercises")
-    assert (handed_on.stderr, handed_on.stdout.splitlines()[-1]) == ("", odd)
-    assert list(checkout.rglob("evil")) == []
+    for folder in checkout, checkout / "exercises":
+        words = ["make", "ddp", f"OUT={odd}", "ARGS=--lr 0.05", f'PY="{python}"']
+        result = call(words, cwd=folder, env={**ENV, "OUT": "x", "EPOCHS": "x"})
+        assert (result.returncode, result.stderr) == (0, "")
+        assert result.stdout == f"{odd} --lr 0.05\n"
+    assert list(tmp_path.rglob("evil")) == []
+
+
+def test_without_venv_a_missing_package_is_a_line_with_the_command(tmp_path):
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    python.chmod(0o755)
+    result = call(["make", f"PY={python}", "cpu"])
+    assert result.returncode == 2
+    line, _ = result.stderr.splitlines()  # the other one is make's
+    assert " lacks packages. Install them: " in line
+    assert " -m pip install torch torchvision " in line
+    assert line.endswith(" ./onecurve")
 
 
 def test_make_f_from_elsewhere_says_what_to_do(tmp_path):
@@ -97,29 +138,25 @@ def build_editable(folder, config_settings=None, metadata_directory=None):
 
 @pytest.fixture
 def checkout(tmp_path):
-    """Return a copy of what makes .venv, with a wheelhouse of two tiny packages.
-
-    An index has a newer torchvision.
-    """
-    shutil.copytree(ROOT / "tools/run", tmp_path / "tools/run")
+    """Return a copy of what makes .venv, with an index of two tiny packages."""
+    shutil.copytree(ROOT / "tools", tmp_path / "tools")
     shutil.copy(ROOT / "Makefile", tmp_path)
-    text = 'dependencies = ["torch", "torchvision"]\n[dependency-groups]\n'
+    text = 'dependencies = [\n    "torch",\n    "torchvision",\n]\n'
     (tmp_path / "pyproject.toml").write_text(text)
-    for folder in "tools/requirements", "house", ".venv", "index/torchvision":
-        (tmp_path / folder).mkdir(parents=True)
-    for size in "stages", "notebooks", "dev":
+    for name in "learn", "dev":
         pins = "torch==1.0\ntorchvision==1.0\nnvidia-none==1.0\n"
-        (tmp_path / f"tools/requirements/{size}.txt").write_text(pins)
+        (tmp_path / f"tools/requirements/{name}.txt").write_text(pins)
     for name in "torch", "torchvision":
-        for version in "1.0", "2.0":
-            write_wheel(tmp_path / "house", name, version)
+        folder = tmp_path / "index" / name
+        folder.mkdir(parents=True)
+        paths = [write_wheel(folder, name, version) for version in ("1.0", "2.0")]
+        links = [f'<a href="{path.name}">{path.name}</a>' for path in paths]
+        (folder / "index.html").write_text("\n".join(links))
     inspector = tmp_path / "onecurve"
     inspector.mkdir()
     wheel = write_wheel(inspector, "onecurve", "1.0")
     (inspector / "pyproject.toml").write_text(BUILD)
     (inspector / "backend.py").write_text(BACKEND.format(wheel=wheel.name))
-    path = write_wheel(tmp_path / "index" / "torchvision", "torchvision", "3.0")
-    path.with_name("index.html").write_text(f'<a href="{path.name}">{path.name}</a>')
     return tmp_path
 
 
@@ -137,12 +174,13 @@ def write_wheel(folder, name, version):
     return path
 
 
-def make(checkout, house="house", **variables):
-    """Run make in a checkout with the packages of its wheelhouse."""
+def make(checkout, **variables):
+    """Have make install into a checkout, from its index."""
     index = (checkout / "index").as_uri()
     indexes = {"UV_DEFAULT_INDEX": index, "PIP_INDEX_URL": index, "PIP_FIND_LINKS": ""}
-    words = [f"PYTHON={sys.executable}", f"WHEELHOUSE={house}", ".venv/stages.ready"]
-    return call(["make", *words], cwd=checkout, env={**ENV, **indexes, **variables})
+    words = [f"PYTHON={sys.executable}", "TORCH_INDEX=default", ".venv/learn.ready"]
+    env = {**ENV, **indexes, "PYTHONPATH": "", **variables}
+    return call(["make", *words], cwd=checkout, env=env)
 
 
 KILLS = """
@@ -167,33 +205,23 @@ def test_a_venv_that_is_half_made_is_made_again(checkout, text):
     assert (checkout / ".venv/bin/pip").exists()
 
 
-@pytest.mark.parametrize("tool", ["uv", "pip"])
-def test_a_wheelhouse_is_enough(checkout, tool):
-    """The pinned versions are taken from it, and no index is asked."""
-    uv = shutil.which("uv") or shutil.which(ROOT / ".venv/bin/uv")
-    if tool == "uv" and not uv:
-        pytest.skip("there is no uv here")
-    (checkout / "bin").mkdir()
-    if tool == "uv":
-        (checkout / "bin/uv").symlink_to(uv)
-    path = f"{checkout}/bin:/usr/bin:/bin"
+def test_the_pinned_versions_are_installed_once(checkout):
+    path = "/usr/bin:/bin"
     result = make(checkout, PATH=path)
     assert result.returncode == 0, result.stderr
     words = "import torch, torchvision; print(torch.version, torchvision.version)"
     python = checkout / ".venv/bin/python"
-    assert call([python, "-c", words]).stdout == "1.0 1.0\n"
-    (checkout / ".venv/stages.ready").unlink()  # or its list is newer
-    again = make(checkout, PATH=path).stdout
-    assert again == ".venv is ready: it has all of tools/requirements/stages.txt\n"
-    assert (checkout / ".venv/stages.ready").exists()
-    result = make(checkout, "tools", PATH=path)
-    assert result.stderr.startswith("WHEELHOUSE=tools: it has no torch")
-    (checkout / ".venv/stages.ready").unlink()
-    pins = checkout / "tools/requirements/stages.txt"
+    env = {**ENV, "PYTHONPATH": ""}
+    assert call([python, "-c", words], env=env).stdout == "1.0 1.0\n"
+    (checkout / ".venv/learn.ready").unlink()  # or its list is newer
+    again = make(checkout, PATH=path, PIP_INDEX_URL="no").stdout
+    assert again == ".venv is ready: it has all of tools/requirements/learn.txt\n"
+    (checkout / ".venv/learn.ready").unlink()
+    pins = checkout / "tools/requirements/learn.txt"
     pins.write_text("torch==1.0\ntorchvision==3.0\n")
     result = make(checkout, PATH=path)
-    assert "could not get all of stages.txt: see above, then try" in result.stderr
-    assert not (checkout / ".venv/stages.ready").exists()
+    assert "could not get all of learn.txt: see above, then try" in result.stderr
+    assert not (checkout / ".venv/learn.ready").exists()
 
 
 @pytest.mark.parametrize(
@@ -222,30 +250,16 @@ def test_where_torch_comes_from(
     assert install.find_torch(uv) == ([], False)
 
 
-def test_a_wheelhouse_has_all_that_a_workshop_needs(monkeypatch, tmp_path, capsys):
-    asked = []
-    monkeypatch.setattr(install, "succeeds", lambda *words: asked.append(words) or True)
-    monkeypatch.setattr(install, "find_torch", lambda uv: (["--index-url", "x"], False))
-    monkeypatch.setenv("OUT", str(tmp_path))
-    install.wheelhouse()
-    torch, others = [" ".join(map(str, words)) for words in asked]
-    for words in torch, others:
-        assert f" -m pip download --only-binary :all: --dest {tmp_path} " in words
-        assert " --constraint tools/requirements/notebooks.txt " in words
-    assert " --index-url x " in torch and " --no-deps torch torchvision" in torch
-    assert " matplotlib " in others and " jupyterlab" in others and " x " not in others
-    assert capsys.readouterr().out.endswith(f"make setup WHEELHOUSE={tmp_path}\n")
-
-
-def test_a_larger_size_holds_the_smaller(checkout):
-    """After `make setup`, `make cpu` installs nothing."""
+def test_a_larger_list_holds_the_smaller(checkout):
+    """After `make test`, `make cpu` installs nothing."""
+    (checkout / ".venv").mkdir()
     python = checkout / "python"
-    python.write_text('#!/bin/sh\n[ "$1" = -c ] || echo "$@" >> asked\n')
+    text = f'case "$*" in *tools.asked*|-c*) exec {sys.executable} "$@";; esac'
+    python.write_text(f'#!/bin/sh\n{text}\necho "$@" >> asked\n')
     python.chmod(0o755)
-    call(["make", "PYTHON=./python", "setup"], cwd=checkout)
-    for target in ".venv/stages.ready", ".venv/notebooks.ready", ".venv/dev.ready":
+    for target in ".venv/dev.ready", ".venv/learn.ready":
         assert call(["make", "PYTHON=./python", target], cwd=checkout).returncode == 0
-    os.utime(checkout / "tools/requirements/stages.txt", (4e9, 4e9))  # it has changed
-    call(["make", "PYTHON=./python", ".venv/stages.ready"], cwd=checkout)
+    os.utime(checkout / "tools/requirements/learn.txt", (4e9, 4e9))  # it has changed
+    call(["make", "PYTHON=./python", ".venv/learn.ready"], cwd=checkout)
     asked = (checkout / "asked").read_text().splitlines()
-    assert [words.split()[-1] for words in asked] == ["notebooks", "dev", "stages"]
+    assert [words.split()[-1] for words in asked] == ["dev", "learn"]

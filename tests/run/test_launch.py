@@ -5,11 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from conftest import ENV, call, rows
+from conftest import ENV, ROOT, call, rows
 from tools.run import launch, results
 from tools.run.plan import make_plan
 from tools.run.sample import cut
-from tools.run.stages import EVERY
+from tools.run.stages import CPU_PROCESSES, EVERY, script
 
 FEW = "GPUS=cpu", "EPOCHS=1"
 
@@ -42,9 +42,30 @@ def test_make_shows_the_diff_and_runs_a_stage(tmp_path):
     assert len(rows(out)) == 1
 
 
+def test_each_stage_has_a_command(tmp_path):
+    """Here only the words of each: tests of the stages run the scripts."""
+    for stage in EVERY.values():
+        command = make_plan(stage, {"OUT": str(tmp_path), "GPUS": "cpu"}).command
+        path = str(script(stage).relative_to(ROOT))
+        assert command[-3:] == [path, "--out", str(tmp_path)]
+        assert ("--standalone" in command) == (stage in CPU_PROCESSES)
+
+
+@pytest.mark.slow
+def test_make_runs_every_stage(tmp_path):
+    """All twenty by three commands, each of which compares the curves."""
+    for words, count in (
+        (["all", "beyond", *FEW], 12),
+        (["transformer", "GPUS=cpu", "ARGS=--steps 30"], 6),
+    ):
+        result = make(*words, f"OUT={tmp_path}", timeout=900)
+        assert result.returncode == 0, result.stderr
+        assert f"\n{count} scripts, one loss curve\n" in result.stdout
+
+
 def test_the_shell_s_variables_do_not_count():
     shell = {"NPROC": "3", "EPOCHS": "x", "ARGS": "--wide", "DATA": "nowhere"}
-    shell |= {"MASTER_ADDR": "head", "NODE_RANK": "3", "VENV": "x"}
+    shell |= {"MASTER_ADDR": "head", "NODE_RANK": "3", "WAIT": "x"}
     result = make("ddp", *FEW, "OUT=Makefile/x", env={**ENV, **shell})
     assert result.stderr.startswith(
         "cannot write to Makefile/x (No"

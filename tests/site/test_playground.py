@@ -13,6 +13,7 @@ from tools.pages.switches import read_outcomes, without
 from tools.run import compare
 from tools.site import playground
 
+pytestmark = pytest.mark.slow
 STORED = read_outcomes()
 RIGHT = STORED["right"]["04_ddp"]["2"]
 ROWS = {name: row for name, _, row in playground.SWITCHES}
@@ -244,15 +245,6 @@ def test_a_step_shows_the_digits_that_pytorch_gives_to_each_rank(page):
     assert page.evaluate(ink, indices[31]) == pixels
 
 
-def heights(page):
-    """Return how far up each bar reaches from its axis, for each rank."""
-    read = """rank => figure.bars[rank].map(([, bar]) => {
-      const top = new DOMMatrix(bar.style.transform).f - figure.at.barsTop;
-      const height = parseFloat(bar.style.height);
-      return top < BARS / 2 - .01 ? height : -height; })"""
-    return [page.evaluate(read, rank) for rank in range(2)]
-
-
 def test_a_step_goes_moment_by_moment_from_the_deck_to_equal_weights(page):
     check(page, "ranks=2", RIGHT[:1])
     (digits_0, own_0, after_0), (digits_1, own_1, after_1) = lanes(page)
@@ -267,16 +259,8 @@ def test_a_step_goes_moment_by_moment_from_the_deck_to_equal_weights(page):
     page.get_by_role("button", name="Next").click()
     assert page.locator("#figure .dealt").count() == 64
     page.get_by_role("button", name="Next").click()
-    first, second = lanes(page)
-    scale = 27 / max(map(abs, first[1] + second[1]))
-    for (_, own, _), grown in zip((first, second), heights(page), strict=True):
-        assert grown == pytest.approx([one * scale for one in own], abs=0.3)
     page.get_by_role("button", name="Next").click()
     assert page.locator("#figure .met").count() == 1
-    page.get_by_role("button", name="Next").click()
-    returned = heights(page)
-    assert returned[0] == returned[1]
-    assert returned[0] == pytest.approx([one * scale for one in first[2]], abs=0.3)
     page.get_by_role("button", name="Play").click()
     page.get_by_role("button", name="Stop").click()
 
@@ -303,18 +287,6 @@ def test_each_mistake_is_seen_in_the_step(page):
         visit(page, f"off={off}&epochs=2")
         assert (says(page, 64, 0) == again) == is_again
         assert page.locator("#figure .card").count() == 128  # and those of epoch 1
-
-
-def test_the_chart_stays_on_a_phone_while_one_flips_switches(page):
-    visit(page, "epochs=1")
-    page.locator("#all_reduce").evaluate(
-        "one => one.scrollIntoView({ block: 'center' })"
-    )
-    box = page.locator("#charts svg").first.bounding_box()
-    assert 0 <= box["y"] < 60
-    drawn = page.locator("#charts .steps polyline").first.bounding_box()
-    assert drawn["width"] > 250  # and has something in it
-    assert box["y"] + box["height"] < page.locator("#all_reduce").bounding_box()["y"]
 
 
 def test_it_can_be_used_by_keyboard_screen_reader_and_on_a_phone(page):

@@ -3,7 +3,6 @@
 It is built once, as `make site` does; other tests run the notebooks.
 """
 
-import itertools
 import re
 import threading
 from functools import partial
@@ -15,7 +14,6 @@ from axe_playwright_python.sync_playwright import Axe
 from matplotlib import pyplot
 
 from conftest import ROOT, call
-from parts import part
 from tools.bench import planned
 from tools.lab.exercise import along_the_path
 from tools.pages import essence, stored
@@ -24,6 +22,7 @@ from tools.run import diffs
 from tools.run.stages import previous
 from tools.site import additions, card
 
+pytestmark = pytest.mark.slow
 LOCAL = "file:", "data:", "blob:", "about:"
 VERDICTS = {"moves": "the curve moves", "crashes": "It crashes", "nothing": "No effect"}
 PAGES = 60  # that the site has at least
@@ -89,8 +88,8 @@ def page(browser):
     page.close()
 
 
-def show(page, path, query=""):
-    page.goto(path.as_uri() + query, wait_until="domcontentloaded")
+def show(page, path):
+    page.goto(path.as_uri(), wait_until="domcontentloaded")
 
 
 def wrong_with(page):
@@ -116,13 +115,13 @@ def test_every_page_fits_a_phone_and_loads_nothing_from_elsewhere(site, page):
     page.set_viewport_size({"width": 390, "height": 844})
     paths = sorted(set(site.rglob("*.html")) - set(site.rglob("_static/**/*.html")))
     assert len(paths) >= PAGES
-    for path in part("pages on a phone", paths, 6):
+    for path in paths:
         show(page, path)
         wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
         assert (wide <= 0, wrong) == (True, []), path.relative_to(site)
 
 
-@pytest.mark.parametrize("name, scheme", part("pages by axe", LOOKED_AT, 3))
+@pytest.mark.parametrize("name, scheme", LOOKED_AT)
 def test_nothing_bars_those_who_do_not_see_well(site, page, name, scheme):
     # What fades in has too little contrast until it is there.
     page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
@@ -135,13 +134,6 @@ def test_nothing_bars_those_who_do_not_see_well(site, page, name, scheme):
         for found in Axe().run(page).response["violations"]:
             wrong.append((width, found["id"], found["nodes"][0]["html"]))
     assert wrong == []
-
-
-def in_rows(page, selector):
-    """Are there several of these, and does none stand on the one before it?"""
-    boxes = [one.bounding_box() for one in page.locator(selector).all()]
-    pairs = list(itertools.pairwise(boxes))
-    return pairs and all(a["x"] + a["width"] <= b["x"] + 1 for a, b in pairs)
 
 
 def test_a_stages_page_has_its_diff_idea_by_idea(site, page):
@@ -160,7 +152,6 @@ def test_a_stages_page_has_its_diff_idea_by_idea(site, page):
         folded = page.locator("article details .part")
         assert 1 <= folded.count() < page.locator(".part").count()
         assert not folded.first.is_visible()
-        assert in_rows(page, ".rail ol")
         files = page.eval_on_selector_all(".sbs a[href^='../']", hrefs)
         assert [name for name in files if not Path(name).exists()] == []
     assert wrong == []
@@ -192,65 +183,10 @@ def test_the_first_screen_has_lines_switches_and_the_curve(site, page, width, he
         assert (top, bottom - top <= 120) == (0, True)
 
 
-OVER = """y => {  // what stands where the curve should, but for it
-  scrollTo({ top: y, behavior: "instant" });
-  const { bottom } = document.querySelector(".hero .curve").getBoundingClientRect();
-  const rows = Array.from({ length: bottom }, (_, n) => n);
-  const shown = rows.map(row => document.elementFromPoint(40, row));
-  return shown.filter(one => !one.closest(".curve")).map(one => one.textContent);
-}"""
-
-
-@pytest.mark.parametrize("width, height", SIZES[1:])
-def test_nothing_shows_in_a_slit_above_what_sticks(site, page, width, height):
-    page.set_viewport_size({"width": width, "height": height})
-    show(page, site / "index.html")
-    top, bottom = page.locator(".hero .block").evaluate(BOX)
-    for at in range(int(top), int(bottom) - 150, 7):
-        assert page.evaluate(OVER, at) == []
-
-
-def test_one_guesses_first_and_the_focus_stays_on_what_is_told(site, page):
-    show(page, site / "index.html")
-    curve = page.locator("aside.curve")
-    assert "0.436164" in curve.inner_text()
-    page.get_by_role("switch", name="Without set_epoch").click()
-    assert "0.439645" not in curve.inner_text()
-    page.get_by_role("button", name="nothing").click()
-    assert "0.439645" in curve.inner_text()
-    told = page.evaluate("document.activeElement.textContent")
-    assert "Every epoch has the same order" in told
-
-
 def losses_of(run):
     """Return the losses that the front page shows of a run: dashes where none were."""
     losses = [f"{loss:.6f}" for loss, *_ in run["curve"]]
     return losses + ["–"] * (3 - len(losses))
-
-
-SEEN = """() => {
-  const { x, y, height } = document.activeElement.getBoundingClientRect();
-  const top = document.elementFromPoint(x + 8, y + height / 2);
-  return document.activeElement.contains(top) || top?.contains(document.activeElement);
-}"""
-
-
-@pytest.mark.parametrize(
-    "name, width", [("index.html", 1024), ("tools/site/playground.html", 390)]
-)
-def test_what_sticks_does_not_cover_what_has_the_focus(site, page, name, width):
-    page.set_viewport_size({"width": width, "height": 760})
-    show(page, site / name)
-    page.add_style_tag(content="html { scroll-behavior: auto !important; }")
-    page.locator(":is(.hero, .play) [role=switch]").last.focus()
-    switches = 0
-    for _ in range(30):
-        page.keyboard.press("Shift+Tab")
-        page.wait_for_timeout(20)
-        if page.evaluate("document.activeElement.role === 'switch'"):
-            switches += 1
-            assert page.evaluate(SEEN), page.evaluate("document.activeElement.value")
-    assert switches >= 6
 
 
 @pytest.mark.parametrize("motion", ["reduce", "no-preference"])
@@ -289,18 +225,8 @@ def test_the_front_pages_curve_is_what_the_last_switch_did(site, page, motion):
     assert page.inner_text(".hero .title") == "One curve"
 
 
-def test_a_run_that_hangs_ends_where_it_ended(site, page):
-    show(page, site / "index.html")
-    page.evaluate("fillHero(hero, DIFFS.switches['04_ddp/barrier'])")
-    assert page.inner_text(".hero .title") == "It hangs in epoch 2"
-    assert page.locator(".hero .end").count() == 1
-    name = "04_ddp/init_process_group on rank 0"  # no step of it was recorded
-    page.evaluate("name => fillHero(hero, DIFFS.switches[name])", name)
-    assert page.inner_text(".hero .title") == "It crashes before epoch 1"
-
-
 def test_the_tools_look_as_the_site_and_have_its_theme(site, page):
-    """The fonts, the switch, the favicon of every page, and what sticks to the top."""
+    """The fonts, the switch, the favicon of every page."""
     wrong = wrong_with(page)
     seen = set()
     for name in (
@@ -320,12 +246,6 @@ def test_the_tools_look_as_the_site_and_have_its_theme(site, page):
             papers.add(page.evaluate(dark))
         assert len(papers) == 2, name
     assert len(seen) == 1
-    page.set_viewport_size({"width": 390, "height": 844})
-    show(page, site / "tools/site/side_by_side.html", "#04_ddp")
-    page.locator(".body:not([hidden]) .idea").nth(2).evaluate(THERE)
-    rail = page.locator(".body:not([hidden]) .rail").bounding_box()
-    assert rail["y"] == 0
-    assert page.locator(".body:not([hidden]) .rail .to").is_visible()
     assert wrong == []
 
 

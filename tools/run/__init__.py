@@ -13,8 +13,10 @@ compare     are the curves equal? `plots` draws them, in the colors of `palette`
 data        fetches all of MNIST, and checks an MNIST root
 sample      cuts small MNIST roots from data/sample
 doctor      is this machine ready? `probe` is what it starts on each rank
-active      looks whether the active Python will do instead of .venv
-install     makes .venv, and fills it or a wheelhouse
+install     makes .venv, and fills it with one of two lists of packages
+packages    which packages the commands need, and which of them are missing
+inspecting  `make inspect`: runs the inspector with the tutorial's pages
+notebooks   `make notebooks`: copies them into workshop/, and opens them
 
-It imports none of the other rooms, and of onecurve how processes end.
+It imports no other package of tools, and of onecurve how processes end.
 """
