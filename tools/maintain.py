@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from tools.run.packages import needed
@@ -62,11 +63,37 @@ def lint():
 
 
 def docs(check):
-    """Write every generated part anew; with `check`, compare them instead."""
+    """Write every generated part anew; with `check`, name what would change."""
     if check:
-        return run(python("-m", "tools.pages.fresh"))
+        stale = changed_by([sys.executable, "-m", "tools", "docs", "CHECK="])
+        for name in stale:
+            print(f"{name} is stale: make docs")
+        return int(bool(stale))
     modules = "upstream", "blocks", "pictures", "stored"
     return run(*[python("-m", f"tools.pages.{name}") for name in modules])
+
+
+def changed_by(words):
+    """Return the names of the files that a command changes, which is run in a copy.
+
+    Ends the program if the command fails.
+    """
+    listed = ["git", "ls-files", "-co", "--exclude-standard"]
+    names = subprocess.run(listed, capture_output=True, check=True, text=True).stdout
+    with tempfile.TemporaryDirectory() as folder:
+        for name in filter(os.path.isfile, names.splitlines()):
+            target = Path(folder, name)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(name, target)  # with its age, which make looks at
+        Path(folder, ".venv").symlink_to(ROOT / ".venv")
+        run(["git", "init", "-q"], ["git", "add", "."], cwd=folder)
+        status = run(words, cwd=folder, env={**os.environ, "MAKEFLAGS": ""})
+        if status:
+            refuse(f"{words[0]} failed with exit status {status}")
+        shown = ["git", "status", "--porcelain", "-uall"]
+        found = subprocess.run(shown, cwd=folder, capture_output=True, text=True).stdout
+    # The second letter compares a file with its copy as it was added.
+    return sorted(line[3:] for line in found.splitlines() if line[1] != " ")
 
 
 def site():

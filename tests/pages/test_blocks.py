@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT
+from tools import maintain
 from tools.lab.exercise import patched
-from tools.pages import blocks, fresh, reasons, variants
+from tools.pages import blocks, reasons, variants
 from tools.run import diffs, ideas
 from tools.run.stages import EVERY, OWN, script
 
@@ -37,11 +38,11 @@ def test_docs_check_names_each_file_that_comes_out_different():
     """And leaves the checkout alone: the command runs in a copy."""
     page = (ROOT / "README.md").read_text()
     words = "sed -i s/4/5/ README.md && touch new && rm LICENSE"
-    found = fresh.changed_by(["sh", "-c", words])
-    assert found == [Path("LICENSE"), Path("README.md"), Path("new")]
+    found = maintain.changed_by(["sh", "-c", words])
+    assert found == ["LICENSE", "README.md", "new"]
     assert (ROOT / "README.md").read_text() == page
     with pytest.raises(SystemExit, match="^false failed with exit status 1$"):
-        fresh.changed_by(["false"])
+        maintain.changed_by(["false"])
 
 
 def texts(kind):
