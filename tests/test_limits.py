@@ -1,6 +1,7 @@
 """Promise: make lint notices what has outgrown its limit."""
 
 import subprocess
+from contextlib import suppress
 
 import pytest
 
@@ -38,6 +39,7 @@ def test_a_module_that_grows_by_a_line_is_over_three_limits(tmp_path, capsys):
 
 
 def test_every_python_file_has_a_limit(capsys):
-    limits.main(ROOT, ["--all"])
+    with suppress(SystemExit):  # which make lint is for
+        limits.main(ROOT, ["--all"])
     counted = [row for row in capsys.readouterr().out.splitlines() if "lines" in row]
     assert len(counted) > 10

@@ -5,7 +5,6 @@
 
 import re
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 

@@ -1,8 +1,8 @@
-"""Say whether this machine is ready for a workshop: `python -m tools.run.doctor`.
+"""`make doctor`: is this machine ready for a workshop?
 
-Prints a line for each check: OK, WARNING or FAILURE, and what to do about it. The last
-line is for the instructor. It has parts, with ` | ` between them: who, and `ready` or
-`not ready: ` and why; the system, Python, PyTorch, the cores.
+Prints a line for each check: OK, WARNING or FAILURE. The last line is for the
+instructor. It has parts, with ` | ` between them: who, and `ready` or `not ready: ` and
+why; the system, Python, PyTorch, the cores.
 """
 
 import os
@@ -12,9 +12,7 @@ import subprocess
 import sys
 from importlib import metadata
 
-from tools.run import data
 from tools.run.gpus import count_cpus, count_gpus
-from tools.run.packages import is_there
 from tools.run.stages import STAGES, too_old
 from tools.run.supervise import running
 
@@ -27,6 +25,7 @@ LIMIT = 120  # seconds that it may take
 
 
 def packages():
+    """Check the version of PyTorch."""
     import torch
     import torchvision
 
@@ -40,30 +39,19 @@ def packages():
 
 
 def gpus():
+    """Name the GPUs that PyTorch can use, and use each."""
     import torch
-    from torch.utils import collect_env
 
-    driver = collect_env.get_nvidia_driver_version(collect_env.run)
     names = []
     for index in range(count_gpus()):
         names.append(torch.cuda.get_device_name(index))
         torch.ones(1, device=f"cuda:{index}").item()  # fails if it is too old for torch
-    if names:
-        return OK, f"driver {driver}: {', '.join(names)}"
-    if not driver:
-        return OK, "none: every stage runs on the CPU"
-    if not torch.version.cuda:
-        why = f"this torch is a CPU build: {AGAIN} TORCH_INDEX=default"
-        return WARNING, f"driver {driver}, but {why}"
-    why = f"CUDA_VISIBLE_DEVICES is {os.environ.get('CUDA_VISIBLE_DEVICES')!r}"
-    try:
-        torch.cuda.init()
-    except Exception as error:  # noqa: BLE001
-        why = str(error).partition(". Please")[0].partition("\n")[0]
-    return WARNING, f"driver {driver}, but {why}"
+    why = "python -m torch.utils.collect_env says why, if this machine has one"
+    return OK, ", ".join(names) or f"none: every stage runs on the CPU ({why})"
 
 
 def processes():
+    """Start ranks that exchange a number."""
     words = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     words += [f"--nproc-per-node={max(count_gpus(), 2)}", "-m", PROBE]
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
@@ -76,18 +64,7 @@ def processes():
         error = re.search(r"\w+Error: .+", stderr)  # warnings come before it
         why = error[0] if error else stderr.strip().partition("\n")[0]
         return FAILURE, f"{why}: try {' '.join(words)}"
-    found = stdout.strip()
-    if count_cpus() < 2:
-        return WARNING, f"{found}, but they share one core, which is slow"
-    return OK, f"{found}, on {count_cpus()} cores"
-
-
-def mnist():
-    counts = data.check(data.SAMPLE)
-    found = f"data/sample, {sum(counts)} images"
-    if not data.FULL.exists():
-        return OK, f"{found}; make data fetches all 70000"
-    return OK, f"{found}; data/mnist, {sum(data.check(data.FULL))}"
+    return OK, f"{stdout.strip()}, on {count_cpus()} cores"
 
 
 def sender():
@@ -100,7 +77,7 @@ def sender():
 def main():
     """Make all checks; print a line for each, and one for the instructor."""
     failed = []
-    for check in packages, gpus, processes, mnist:
+    for check in packages, gpus, processes:
         name = check.__name__
         print(f"{name:10} ", end="", flush=True)  # the processes take seconds
         try:
@@ -114,8 +91,7 @@ def main():
         print(f"{verdict:8} {text}")
     verdict = f"not ready: {', '.join(failed)}" if failed else "ready"
     system = f"{platform.system()} {platform.machine()}"
-    torch = metadata.version("torch") if is_there("torch") else "missing"
-    versions = f"Python {platform.python_version()} | torch {torch}"
+    versions = f"Python {platform.python_version()} | torch {metadata.version('torch')}"
     print(f"{sender()}: {verdict} | {system} | {versions} | cores {count_cpus()}")
     if failed:
         sys.exit("a stage could not run here: fix what says FAILURE")
