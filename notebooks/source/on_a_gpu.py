@@ -78,7 +78,7 @@ def run(*words, lines=30):
 # ## Is this machine ready?
 
 # %%
-run(*MAKE[:3], "doctor")
+run(*MAKE[:2], "doctor")
 
 # %% [markdown]
 # ## The stages, and their curves

@@ -9,6 +9,7 @@ pages show a copy, tools/bench/one_gpu.json.
 import json
 import os
 import time
+from statistics import median
 
 import torch
 from torch import nn
@@ -25,8 +26,13 @@ BLOCKS = [(4, 1), (8, 2)]  # blocks of the transformer, sequences
 HEADS = 32
 
 
+def summary(samples):
+    """Return the least, the median and the most of samples."""
+    return [min(samples), median(samples), max(samples)]
+
+
 def queue(width, batch):
-    """Return ms since the start of a step, samples: asked for by Python, and done."""
+    """Return ms since the start of a step: asked for by Python, and done."""
     stage = load("02_single_gpu")
     model = stage.Net(width).cuda()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -45,14 +51,14 @@ def queue(width, batch):
         torch.cuda.synchronize()
         done.append(1000 * (time.perf_counter() - start))
     case = {"hidden": width, "batch": batch}
-    return {**case, "asked": asked[STEPS:], "done": done[STEPS:]}
+    return {**case, "asked": summary(asked[STEPS:]), "done": summary(done[STEPS:])}
 
 
 def blocks(count, sequences):
     """Return what blocks of a transformer keep and take, in bfloat16, a dict.
 
-    `kept` are the bytes that the forward pass leaves for the backward pass, `ms`
-    samples of both passes; the optimizer is left out.
+    `kept` are the bytes that the forward pass leaves for the backward pass, `ms` the
+    time of both passes, without the optimizer.
     """
     gpt = load("13_gpt")
     gpt.WIDTH = SEVEN.width
@@ -75,7 +81,7 @@ def blocks(count, sequences):
     samples = [1000 * timed(both_passes, 20) for _ in range(3)]
     weights = sum(weight.numel() for weight in model.parameters())
     case = {"blocks": count, "sequences": sequences, "weights": weights}
-    return {**case, **held, "ms": samples}
+    return {**case, **held, "ms": summary(samples)}
 
 
 def main():
@@ -86,6 +92,9 @@ def main():
     (visible,) = choose_gpus("0")  # the first that this process sees
     result = {"machine": about([torch.cuda.get_device_name()])}
     result["scaling"] = measure([1], BATCHES, 4, visible)
+    for case in result["scaling"]:
+        for work, samples in case["samples"].items():
+            case["samples"][work] = summary(samples)
     result["queue"] = [queue(128, 64), queue(2048, 1024)]
     result["blocks"] = [blocks(*sizes) for sizes in BLOCKS]
     (out / "one_gpu.json").write_text(json.dumps(result, indent=1))
