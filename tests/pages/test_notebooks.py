@@ -4,10 +4,8 @@ import re
 import shutil
 import sys
 
-import nbformat
 import pytest
 from mutants import copy
-from nbclient import NotebookClient
 
 from conftest import ROOT, call
 from tools.pages import notebook as nb
@@ -20,6 +18,8 @@ FREE_GPU = "on_a_gpu"
 
 
 def read(name):
+    import nbformat  # takes seconds
+
     return nbformat.read(FOLDER / f"{name}.ipynb", 4)
 
 
@@ -123,12 +123,14 @@ def test_a_notebook_is_stored_as_it_ran(name):
 @pytest.mark.slow
 def test_the_notebook_for_a_free_gpu_ends_with_a_report(monkeypatch):
     """Its commands exist. What they do is tested elsewhere: here they do nothing."""
+    from nbclient import client
+
     monkeypatch.setenv("MAKEFLAGS", "n")
     monkeypatch.setenv("PYTEST_ADDOPTS", "--collect-only")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     notebook = read(FREE_GPU)
     place = {"metadata": {"path": str(FOLDER)}}
-    NotebookClient(notebook, timeout=300, resources=place).execute()
+    client.NotebookClient(notebook, timeout=300, resources=place).execute()
     report = "".join(output["text"] for output in notebook.cells[-1].outputs)
     assert re.match(r"torch \S+ on no GPU\n", report)
     begun = re.findall(r"^\$ .*$", report, re.MULTILINE)

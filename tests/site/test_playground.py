@@ -6,11 +6,10 @@ import re
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from torch.utils.data.distributed import DistributedSampler
-from torchvision.datasets import MNIST
 
 from conftest import ROOT, call, edited, run
 from tools.pages.switches import read_outcomes, without
-from tools.run import compare
+from tools.run import compare, data
 from tools.site import playground
 
 pytestmark = pytest.mark.slow
@@ -231,17 +230,19 @@ def lanes(page):
 
 def test_a_step_shows_the_digits_that_pytorch_gives_to_each_rank(page):
     visit(page, "epochs=1")
-    train = MNIST(ROOT / "data/sample", train=True)
+    train = data.tensors(data.SAMPLE)
     sampler = DistributedSampler(train, 2, 1, seed=0)
     sampler.set_epoch(1)
     indices = list(sampler)[39 * 32 : 40 * 32]
     page.get_by_role("slider", name="Step").fill("40")
     assert page.inner_text("#figure .where") == "40 of 63, epoch 1"
-    assert lanes(page)[1][0] == " ".join(str(train[index][1]) for index in indices)
+    assert lanes(page)[1][0] == " ".join(
+        str(train[index][1].item()) for index in indices
+    )
     ink = """index => [...figure.sprite.getContext("2d").getImageData(
       28 * figure.painted.indexOf(index), 0, 28, 28).data]
       .filter((_, n) => n % 4 === 3)"""
-    pixels = train.data[indices[31]].flatten().tolist()
+    pixels = train[indices[31]][0].flatten().tolist()
     assert page.evaluate(ink, indices[31]) == pixels
 
 
