@@ -19,8 +19,8 @@ except ModuleNotFoundError:  # Python 3.10
 ROOT = Path(__file__).resolve().parents[1]
 LONG_MODULE = 250  # lines
 LONG_FUNCTION = 45
-# Patterns of paths, in which * also stands for several folders. A figure counts the
-# files that fit its first words, but not those that fit one after "but".
+# A figure counts the files that fit the words before "but", and none after it. Here *
+# stands for folders, too.
 LINES = {
     "Python in tools": "tools/*.py",
     "Python in tests": "tests/*.py",
@@ -34,41 +34,33 @@ LINES = {
     "pages": "*.md but exercises/*",
     "pages of exercises": "exercises/*.md",
 }
-CODE = "*.py *.sh *.patch *.html *.css *.js *.md"
-PICTURES = "*.svg *.png"
-BYTES = {  # data: what no other figure counts
-    "data in tools": f"tools/* but {CODE} *.diff {PICTURES} tools/requirements/*",
-    "data in tests": f"tests/* but {CODE} *.diff",
-    "data in onecurve/src": f"onecurve/src/* but {CODE}",
-    "data in onecurve/tests": f"onecurve/tests/* but {CODE}",
-    "data in onecurve/eval": "onecurve/eval/* but *.md onecurve/eval/*.py",
+COUNTED = "*.py *.patch *.html *.css *.js *.md *.sh *.svg *.png"
+BYTES = {  # data: what no figure above counts, without pictures and pinned versions
+    "data in tools": f"tools/* but {COUNTED} *.diff tools/requirements/*",
+    "data in tests": f"tests/* but {COUNTED} *.diff",
+    "data in onecurve/src": f"onecurve/src/* but {COUNTED}",
+    "data in onecurve/tests": f"onecurve/tests/* but {COUNTED}",
+    "data in onecurve/eval": f"onecurve/eval/* but {COUNTED}",
     "cases in onecurve/eval": "onecurve/eval/cases/*.py",
 }
 MODULES = "tools/*.py onecurve/src/*.py"
 FUNCTIONS = f"{MODULES} tests/*.py onecurve/tests/*.py"
 
 
-def tracked(root):
-    """Return the paths of the files below a folder that git tracks and that exist."""
-    words = ["git", "ls-files", "-z"]
-    listed = subprocess.run(words, cwd=root, capture_output=True, check=True)
-    names = listed.stdout.decode().split("\0")
-    return [root / name for name in names if name and (root / name).is_file()]
-
-
 def fits(name, patterns):
-    """Return whether a path fits one of some patterns."""
+    """Return whether a path, a text, fits one of some patterns."""
     return any(fnmatch(name, pattern) for pattern in patterns.split())
 
 
-def select(root, files, pattern):
-    """Return those of the files that a pattern of LINES or BYTES counts."""
-    wanted, _, unwanted = pattern.partition(" but ")
+def files(root, patterns):
+    """Return the paths of the files that git tracks, that exist and that count."""
+    wanted, _, unwanted = patterns.partition(" but ")
+    words = ["git", "ls-files", "-z"]
+    listed = subprocess.run(words, cwd=root, capture_output=True, check=True)
     found = []
-    for path in files:
-        name = path.relative_to(root).as_posix()
-        if fits(name, wanted) and not fits(name, unwanted):
-            found.append(path)
+    for name in listed.stdout.decode().split("\0"):
+        if fits(name, wanted) and not fits(name, unwanted) and (root / name).exists():
+            found.append(root / name)
     return found
 
 
@@ -88,19 +80,16 @@ def long_functions(path):
 
 def measure(root):
     """Return every figure of the checkout in a folder: {its name: a number}."""
-    files = tracked(root)
     figures = {}
-    for name, pattern in LINES.items():
-        figures[name] = sum(map(count_lines, select(root, files, pattern)))
-    for name, pattern in BYTES.items():
-        sizes = [path.stat().st_size for path in select(root, files, pattern)]
-        figures[name] = sum(sizes)
-    modules = select(root, files, MODULES)
-    lengths = map(count_lines, modules)
+    for name, patterns in LINES.items():
+        figures[name] = sum(map(count_lines, files(root, patterns)))
+    for name, patterns in BYTES.items():
+        figures[name] = sum(path.stat().st_size for path in files(root, patterns))
+    lengths = map(count_lines, files(root, MODULES))
     long_modules = sum(length > LONG_MODULE for length in lengths)
     figures[f"modules over {LONG_MODULE} lines"] = long_modules
-    functions = map(long_functions, select(root, files, FUNCTIONS))
-    figures[f"functions over {LONG_FUNCTION} lines"] = sum(functions)
+    counts = map(long_functions, files(root, FUNCTIONS))
+    figures[f"functions over {LONG_FUNCTION} lines"] = sum(counts)
     return figures
 
 

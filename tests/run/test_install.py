@@ -159,7 +159,12 @@ def write_wheel(folder, name, version):
 def make(checkout, house="house", **variables):
     """Run make in a checkout with the packages of its wheelhouse."""
     index = (checkout / "index").as_uri()
-    indexes = {"UV_DEFAULT_INDEX": index, "PIP_INDEX_URL": index, "PIP_FIND_LINKS": ""}
+    indexes = {
+        "PYTHONPATH": "",
+        "UV_DEFAULT_INDEX": index,
+        "PIP_INDEX_URL": index,
+        "PIP_FIND_LINKS": "",
+    }
     words = [f"PYTHON={sys.executable}", f"WHEELHOUSE={house}", ".venv/stages.ready"]
     return call(["make", *words], cwd=checkout, env={**ENV, **indexes, **variables})
 
@@ -173,6 +178,7 @@ os.kill(os.getppid(), signal.SIGKILL)
 FAILS = 'raise SystemExit("no venv here")'
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", [KILLS, FAILS])
 def test_a_venv_that_is_half_made_is_made_again(checkout, text):
     (checkout / "broken").mkdir()
@@ -186,6 +192,7 @@ def test_a_venv_that_is_half_made_is_made_again(checkout, text):
     assert (checkout / ".venv/bin/pip").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tool", ["uv", "pip"])
 def test_a_wheelhouse_is_enough(checkout, tool):
     """The pinned versions are taken from it, and no index is asked."""

@@ -12,50 +12,42 @@ from pathlib import Path
 
 from tools.run.stages import ROOT
 
-# Of the outer make, CHECK=1 would reach this one, too.
-DOCS = ["make", "docs", "CHECK="]
+DOCS = ["make", "docs", "CHECK="]  # this make would get CHECK=1 from the outer one
 
 
-def files(folder):
-    """Return the paths of a checkout's files, without what git ignores."""
-    words = ["git", "ls-files", "-z", "-co", "--exclude-standard"]
-    listed = subprocess.run(words, cwd=folder, capture_output=True, check=True)
-    names = sorted(set(listed.stdout.decode().split("\0")) - {""})
-    return [Path(name) for name in names if (folder / name).is_file()]
+def git(folder, *words):
+    """Run a command of git in a folder, and return the lines that it prints."""
+    words = ["git", "-c", "core.quotePath=off", *words]
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()
 
 
 def copy(folder):
-    """Copy the files of the checkout into a folder, with its .venv and as much of git
-    as tells which files it ignores."""
-    for name in files(ROOT):
-        target = folder / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(ROOT / name, target)  # with its age, which make looks at
-    subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
+    """Copy what git does not ignore into a folder, where git knows it; link .venv."""
+    for name in git(ROOT, "ls-files", "-co", "--exclude-standard"):
+        if (ROOT / name).is_file():
+            target = folder / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, target)  # with its age, which make looks at
+    git(folder, "init", "-q")
+    git(folder, "add", ".")
     if (ROOT / ".venv").exists():
         (folder / ".venv").symlink_to(ROOT / ".venv")
 
 
 def changed_by(words):
-    """Return the paths of the files that a command changes, run in a copy.
+    """Return the names of the files that a command changes; it runs in a copy.
 
     Raises SystemExit if the command fails.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        made = Path(folder)
-        copy(made)
-        status = subprocess.run(words, cwd=made).returncode
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        copy(folder)
+        status = subprocess.run(words, cwd=folder).returncode
         if status:
             sys.exit(f"{' '.join(words)} failed with exit status {status}")
-        found = []
-        for name in sorted({*files(ROOT), *files(made)}):
-            contents = []
-            for root in ROOT, made:
-                is_there = (root / name).is_file()
-                contents.append((root / name).read_bytes() if is_there else None)
-            if contents[0] != contents[1]:
-                found.append(name)
-    return found
+        found = git(folder, "ls-files", "-mdo", "--exclude-standard")
+    return sorted(set(found) - {".venv"})
 
 
 def main():
