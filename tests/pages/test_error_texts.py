@@ -11,7 +11,6 @@ import sysconfig
 from pathlib import Path
 
 import torch
-import torchvision
 
 from conftest import ROOT
 
@@ -36,8 +35,8 @@ def pieces(text):
 
 def sources():
     """Return the Python sources of PyTorch, torchvision and Python, joined."""
-    files = [*Path(torch.__file__).parent.rglob("*.py")]
-    files += Path(torchvision.__file__).parent.rglob("*.py")
+    packages = Path(torch.__file__).parents[1]
+    files = [*packages.glob("torch/**/*.py"), *packages.glob("torchvision/**/*.py")]
     for file in Path(sysconfig.get_path("stdlib")).rglob("*.py"):
         if not {"site-packages", "test"} & set(file.parts):
             files.append(file)

@@ -1,16 +1,21 @@
 """Promise: the page of `make side_by_side` shows every stage, alone, to everybody."""
 
 import re
+from itertools import chain
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
 from conftest import ROOT, call
 from tools.pages import essence
+from tools.pages.switches import SWITCHES, key, read_outcomes, without
 from tools.run import diffs
 
 pytestmark = pytest.mark.slow
+OUTCOMES = read_outcomes()
+IN_DIFFS = [one for one in SWITCHES if one["hunk"]]  # not those of the first stage
 LOSSES = "1.499912", "1.505662"  # of stage 4's first epoch: right, without set_epoch
 
 
@@ -75,13 +80,6 @@ def test_ideas_stand_in_the_order_of_the_lesson(page):
     assert more.is_visible()
 
 
-def test_changed_words_are_marked(page):
-    show(page, "04_ddp")
-    marked = texts(page, ".new mark")
-    assert any("// world_size" in words for words in marked)
-    assert not any("DataLoader" in words for words in marked)  # in both scripts
-
-
 def test_the_whole_script_can_be_read(page):
     show(page, "04_ddp")
     page.locator(".body:not([hidden]) summary", has_text="The whole script").click()
@@ -107,22 +105,6 @@ def test_a_switch_asks_first_then_shows_what_happened(page):
     assert page.locator(".outcome").count() == page.locator(".off").count() == 0
     show(page, "04_ddp.8&off=%|set_epoch")  # an address that was cut somewhere
     assert page.locator(".off").count() == 1
-
-
-def test_a_stage_of_the_rail_leads_to_its_diff(page):
-    """The rail names the stages of its group, and says how many lines change."""
-    for pair in diffs.EXPLAINED:
-        rail = page.locator(".body:not([hidden]) .rail")
-        rail.locator(".stage", has_text=pair[1][:2]).click()
-        title = f"From {pair[0]} to {pair[1]}"
-        page.get_by_role("heading", name=title, exact=True).wait_for()
-        assert page.evaluate("location.hash") == f"#{pair[1]}"
-        shown = rail.locator("li").all_inner_texts()
-        says = f"{diffs.changed_lines(*pair)} lines changed"
-        name = pair[1].replace("_", " ")
-        assert [one for one in shown if says in one and name in one]
-    show(page, "02_single_gpu-04_ddp")
-    assert texts(page, "h2") == ["From 02_single_gpu to 04_ddp"]
 
 
 def test_each_screen_of_the_workshop_shows_its_idea_alone(page):
@@ -199,3 +181,29 @@ def test_everybody_can_read_it(page):
         paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
         darkest = max(map(int, re.findall(r"\d+", paper)))
         assert (darkest < 60) == (scheme == "dark")
+
+
+def recorded(runs):
+    """Return texts that tell of runs; of those that end alike, of the first."""
+    found = {"nothing": []}
+    for run in runs.values():
+        texts = [f"{loss:.6f}" for loss, *_ in run["curve"][:3]]
+        if run["kind"] == "crashes":
+            texts = [run["error"].strip(), f"Exit status: {run['exit']}."]
+        if run["kind"] == "hangs":
+            texts = [lane["code"] for lane in run["lanes"]]
+        found.setdefault(run["kind"], texts)
+    return chain(*found.values())
+
+
+@pytest.mark.parametrize("stage", sorted({one["stage"] for one in IN_DIFFS}))
+def test_a_switch_tells_what_its_runs_did(page, stage):
+    for one in [one for one in IN_DIFFS if one["stage"] == stage]:
+        show(page, f"{stage}.{one['hunk']}&off={quote(one['name'], safe='')}")
+        card = page.evaluate("document.activeElement.innerText")  # which has the focus
+        expected = list(recorded(OUTCOMES["switches"][key(one)]))
+        if one["exercise"]:
+            expected.append(f"make exercise E={one['exercise']}")
+        expected.append(without(stage, one["edits"])["instead"])
+        for text in expected:
+            assert " ".join(text.split()) in " ".join(card.split()), key(one)

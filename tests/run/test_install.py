@@ -192,6 +192,7 @@ os.kill(os.getppid(), signal.SIGKILL)
 FAILS = 'raise SystemExit("no venv here")'
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", [KILLS, FAILS])
 def test_a_venv_that_is_half_made_is_made_again(checkout, text):
     (checkout / "broken").mkdir()
@@ -205,6 +206,7 @@ def test_a_venv_that_is_half_made_is_made_again(checkout, text):
     assert (checkout / ".venv/bin/pip").exists()
 
 
+@pytest.mark.slow
 def test_the_pinned_versions_are_installed_once(checkout):
     path = "/usr/bin:/bin"
     result = make(checkout, PATH=path)

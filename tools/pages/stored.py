@@ -10,10 +10,6 @@ import re
 import subprocess
 import sys
 
-import jupytext
-import nbformat
-from nbclient import NotebookClient
-
 from tools.run.stages import ROOT, STAGES, script
 
 FOLDER = ROOT / "notebooks"
@@ -38,6 +34,8 @@ def address():
 
 def source(name):
     """Return a notebook as its source says, without outputs."""
+    import jupytext  # takes seconds, as the others below
+
     notebook = jupytext.read(FOLDER / "source" / f"{name}.py")
     published = address()
     for number, cell in enumerate(notebook.cells):
@@ -63,6 +61,9 @@ def without_times(text):
 
 def store(name):
     """Run a notebook, unless it is the one for GPUs, and write its file."""
+    import nbformat
+    from nbclient import NotebookClient
+
     notebook = source(name)
     if name != FREE_GPU:
         place = {"metadata": {"path": str(FOLDER)}}
@@ -82,6 +83,8 @@ def stale_notebooks():
 
     Raises ValidationError if one is no notebook.
     """
+    import nbformat
+
     found = []
     for name in [*OF_STAGES, FREE_GPU]:
         path = FOLDER / f"{name}.ipynb"
