@@ -206,18 +206,13 @@ lint:
 	@$(BIN)lint-imports --no-logo --no-cache
 	@cd onecurve && ../$(BIN)lint-imports --no-logo --no-cache
 	@$(BIN)shellcheck tools/run/slurm.sh tests/cluster/up.sh .ci/run
-	@$(PY) tools/limits.py
 	@$(PY) -m tools.pages.blocks --check
 	@$(PY) -m tools.pages.stored --check
+	@$(PY) tools/limits.py
 docs:
-ifeq ($(CHECK),)
-	@$(PY) -m tools.pages.upstream >/dev/null
-	@$(PY) -m tools.pages.blocks
-	@$(PY) -m tools.pages.pictures
-	@$(PY) -m tools.pages.stored
-else
-	@$(PY) -m tools.pages.fresh
-endif
+	@for part in $(if $(CHECK),fresh,upstream blocks pictures stored); do \
+	  $(PY) -m tools.pages.$$part || exit 1; \
+	done
 outcomes:
 	@$(PY) -m tools.pages.outcomes
 lock:
