@@ -29,8 +29,6 @@ ENV = {**os.environ, "OMP_NUM_THREADS": "1"}
 ENV.pop("RANK", None)
 torch.set_num_threads(1)
 
-pytest_plugins = ["parts"]  # of long lists of cases, a part is run
-
 DISTRIBUTED = ["04_ddp", "05_ddp_inference"]  # of the six
 PARTIAL = 1012, 997  # numbers of images that leave a partial last batch of 96
 EVEN = 1024, 997
@@ -42,11 +40,16 @@ ADAMW = "torch.optim.SGD", "torch.optim.AdamW"
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist's own, which looks for the groups
-def pytest_collection_modifyitems(items):
-    """Keep the tests of a file on one worker, unless they name a group of their own.
+def pytest_collection_modifyitems(config, items):
+    """Deselect slow tests unless ALL=1; keep the tests of a file on one worker.
 
-    Those come last: they are small, so that no worker waits long for another.
+    Tests that name their own group come last: these groups are small, so that no worker
+    waits long for another.
     """
+    if not os.environ.get("ALL"):
+        slow = [item for item in items if item.get_closest_marker("slow")]
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if item not in slow]
     files = []
     small = []
     for item in items:
