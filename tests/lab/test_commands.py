@@ -71,7 +71,7 @@ def test_hints_come_one_by_one_and_a_version_stays_as_it_is(workshop):
 
 @pytest.mark.slow
 def test_the_run_that_a_check_has_judged_is_tried_again(workshop):
-    folder, act = workshop
+    _, act = workshop
     act("exercise", "E=07")
     *_, how, repeat = act("check").stdout.splitlines()
     repeated = act(*shlex.split(repeat.partition("make ")[2])).stdout
