@@ -4,47 +4,40 @@ import os
 import re
 import sys
 import traceback
+from copy import copy
 from unittest import mock
 
 import psutil
 import pytest
 
 from conftest import ROOT, call
-from parts import part
 from tools.lab import answers
 from tools.lab import judge as judging
 from tools.lab.exercise import along_the_path
 from tools.lab.record import Wrong
-from tools.run.stages import script
 
 EXERCISES = sorted(along_the_path(), key=lambda one: one.number)
 HANGING = 4  # seconds, after which a script that has to hang is ended
-PATIENT = 120  # seconds, for those that have to end: the machine may be busy
 BY_NAME = {one.name: one for one in EXERCISES}
+# The tests of an exercise share a worker, and so they share runs.
+EACH = [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in BY_NAME]
 
 
-def sources(name):
-    """Return what the verdicts of an exercise come from."""
-    stage = BY_NAME[name].stage
-    rooms = [ROOT / "onecurve/src", *LAB]
-    return [BY_NAME[name].folder, script(stage), *rooms]
-
-
-LAB = [ROOT / "tools/lab/fake_cuda", *sorted((ROOT / "tools/lab").glob("*.py"))]
-ANSWERED = [  # those of an exercise share a worker, and runs
-    pytest.param(name, marks=pytest.mark.xdist_group(name))
-    for name in part("exercises with their answers", BY_NAME, 8, sources)
-]
+def run_once(text, stage, **options):
+    """Run a script as a check does, but only once in the same way."""
+    options["flags"] = tuple(options.get("flags", ()))
+    return judging.run_once(text, stage, **options)
 
 
 def verdict(exercise, text, expected=""):
-    """Return what a check says of the text of a script, '' where it is right.
+    """Return what a check says of the text of a script, '' if it is right.
 
-    It also returns the line of check.py that says so; None where something else does.
+    It also returns the line of check.py that says so; None if something else does.
     """
     hangs = "hangs" in expected or expected.startswith("The run")
+    changed = {"LIMIT": HANGING} if hangs else {"run_script": run_once}
     try:
-        with mock.patch.object(judging, "LIMIT", HANGING if hangs else PATIENT):
+        with mock.patch.multiple(judging, **changed):
             judging.judge(judging.Runs(exercise, text))
     except Wrong as why:
         frame = traceback.extract_tb(why.__traceback__)[-1]
@@ -53,30 +46,59 @@ def verdict(exercise, text, expected=""):
     return "", None
 
 
-@pytest.mark.parametrize("name", ANSWERED)
-def test_answers(name):
-    exercise = BY_NAME[name]
-    # the solution first: others are compared with its runs, which are kept
-    assert verdict(exercise, exercise.script("solution")) == ("", None)
+def assert_judged(exercise, answer):
+    """Assert that a check says of an answer what it should; return the line."""
+    said, line = verdict(exercise, answer.script(exercise), answer.says)
+    if answer.verdict == "right":
+        assert said == "", answer.where
+    else:
+        assert re.search(answer.says, said), f"{answer.where}: {said!r}"
+    return line
+
+
+def assert_start_is_rejected(exercise):
+    """Assert that a check says what is wrong at the start; return the line."""
     said, line = verdict(exercise, exercise.script("start"), exercise.says)
     assert exercise.says in said
-    lines = {line, None}  # of check.py
+    return line
+
+
+def assert_nothing_runs():
+    """Assert that of all that was run nothing is left."""
+    family = psutil.Process().children(recursive=True)
+    left = [p for p in family if p.ppid() != os.getpid() and p.status() != "zombie"]
+    assert left == []
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_start_is_rejected_and_solution_accepted(name):
+    """And so are the first wrong and the first right answer, if they are run once."""
+    exercise = BY_NAME[name]
+    assert_start_is_rejected(exercise)
     handed_in = answers.read(exercise)
-    for answer in handed_in:
-        said, line = verdict(exercise, answer.script(exercise), answer.says or "")
-        if answer.verdict == "right":
-            assert said == "", answer.where
-        else:
-            assert re.search(answer.says, said), f"{answer.where}: {said!r}"
-            lines.add(line)
-    assert "right" in [answer.verdict for answer in handed_in]
+    for wrong in [one for one in handed_in if one.verdict == "wrong"][:1]:
+        assert_judged(exercise, wrong)
+    short = copy(exercise)
+    short.runs = exercise.runs[:1]
+    assert verdict(short, exercise.script("solution")) == ("", None)
+    right = next(one for one in handed_in if one.verdict == "right")
+    assert_judged(short, right)
+    assert_nothing_runs()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EACH)
+def test_every_answer_is_judged_by_all_runs(name):
+    exercise = BY_NAME[name]
+    assert verdict(exercise, exercise.script("solution")) == ("", None)
+    lines = {assert_start_is_rejected(exercise), None}  # of check.py
+    for answer in answers.read(exercise):
+        lines.add(assert_judged(exercise, answer))
     if not exercise.runs:
         own = (exercise.folder / "check.py").read_text().splitlines()
         raises = [n for n, line in enumerate(own, start=1) if "  raise Wrong" in line]
         assert set(raises) <= lines, "no answer reaches these lines"
-    family = psutil.Process().children(recursive=True)
-    left = [p for p in family if p.ppid() != os.getpid() and p.status() != "zombie"]
-    assert left == []
+    assert_nothing_runs()
 
 
 def test_the_scripts_are_clean(tmp_path):

@@ -4,7 +4,7 @@ from copy import copy
 
 import pytest
 
-from tools.lab.judge import run_once
+from tools.lab.judge import run_once, run_script
 from tools.lab.record import Wrong
 from tools.run.edit import edit
 from tools.run.stages import script
@@ -69,7 +69,7 @@ def test_the_first_mismatched_collective_is_told(monkeypatch):
     monkeypatch.setattr("tools.lab.judge.LIMIT", 3)
     barrier = "    if dist.get_rank() == 0:\n        dist.barrier()\n"
     text = edit(STAGE, (REDUCE, barrier))
-    record = run((REDUCE, barrier))
+    record = run_script(text, "04_ddp")
     said = record.too_long() if record.hangs else record.error()
     line = text[: text.index("        dist.barrier()")].count("\n") + 1
     assert f"Rank 0's collective call 9 is barrier at line {line}. " in said

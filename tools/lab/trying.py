@@ -106,15 +106,16 @@ def try_script(exercise, last=""):
 
 def run_both(exercise, setting, path):
     """Run a right script, and the one in a file, and print how both went."""
-    from tools.lab.judge import record_run  # imports PyTorch
+    from tools.lab.judge import PATIENCE, record_run  # imports PyTorch
 
     check = exercise.load_check()
     if hasattr(check, "prepare_try"):
         made = map(str, check.prepare_try(path.parent))
         setting = replace(setting, flags=(*setting.flags, *made))
-    right = record_run(exercise.script("solution"), exercise.stage, setting, LIMIT)
+    right = record_run(exercise.script("solution"), exercise.stage, setting, PATIENCE)
     if right.status:
-        refuse(f"even a right script does not end well here: {right.error()}")
+        why = right.too_long() if right.hangs else right.error()
+        refuse(f"even a right script does not end well here: {why}")
     show_run("A right script prints:", right)
     own = record_run(script_text(path), exercise.stage, setting, LIMIT)
     show_run("Yours prints:", own)

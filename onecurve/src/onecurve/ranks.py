@@ -28,7 +28,7 @@ from onecurve.supervisor import FORKS, Job, supervise
 CONTEXT = multiprocessing.get_context("forkserver" if FORKS else "spawn")
 # What is not installed is left out.
 PRELOAD = ["torch", "torchvision", "torch.distributed.checkpoint.state_dict", "tqdm"]
-CONTEXT.set_forkserver_preload([*PRELOAD, "onecurve.ranks"])
+CONTEXT.set_forkserver_preload([*PRELOAD, "onecurve.ranks", "onecurve.rank"])
 TOO_SLOW = 124  # in place of an exit status
 
 

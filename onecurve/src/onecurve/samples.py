@@ -52,22 +52,34 @@ def set_generators(states):
     numpy = sys.modules.get("numpy")
     if numpy and states["numpy"]:
         numpy.random.set_state(states["numpy"])
-    for name, state in states["own"].items():
+    set_own(states["own"])
+
+
+def set_own(states):
+    """Have the script's own generators go on from states."""
+    for name, state in states.items():
         if name in OWN:
             OWN[name].set_state(state)
 
 
 @contextlib.contextmanager
 def own_generators():
-    """Seed the generators for a while, and leave them as they were."""
+    """Leave the generators as they were, whatever is drawn meanwhile.
+
+    Yields a function that seeds them; the script's own begin where they were.
+    """
     before = generators()
     numpy = sys.modules.get("numpy")
-    random.seed(0)
-    torch.default_generator.manual_seed(0)  # torch.manual_seed keeps a traceback
-    if numpy:
-        numpy.random.seed(0)
+
+    def seed():
+        random.seed(0)
+        torch.default_generator.manual_seed(0)  # torch.manual_seed keeps a traceback
+        if numpy:
+            numpy.random.seed(0)
+        set_own(before["own"])
+
     try:
-        yield
+        yield seed
     finally:
         set_generators(before)
 
@@ -142,10 +154,11 @@ def contents(dataset, indices):
     """Return digests of samples, by the same random numbers; none where that fails."""
     found = []
     try:
-        for index in indices:
-            with own_generators():
+        with own_generators() as seed:
+            for index in indices:
+                seed()
                 leaves = tree_leaves(default_convert(dataset[index]))
-            found.append(digest_of([digest_of_leaf(one) for one in leaves]))
+                found.append(digest_of([digest_of_leaf(one) for one in leaves]))
     except Exception:  # noqa: BLE001, whatever a data set makes of it
         return []
     return found
