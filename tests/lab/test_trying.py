@@ -6,16 +6,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from conftest import ROOT
-from parts import part
 from tools.lab import commands, judge, trying
 from tools.lab.exercise import find_exercise
 from tools.lab.judge import run_script
 from tools.lab.progress import workshop
 from tools.lab.record import Wrong
 from tools.lab.setting import Setting, of_page
-from tools.run.stages import script
 
+HANGS = "26"
 FAILS = r"(.*\n)*Yours prints:\n(.*\n)*It (fails|hangs): "
 TRIED = [  # number, what is printed, in this order
     ("14", rf"gpu.pth  test 7{FAILS}RuntimeError: .*deserialize.*\n  at line .*load"),
@@ -32,13 +30,6 @@ TRIED = [  # number, what is printed, in this order
 ]
 
 
-def sources(case):
-    """Return what is printed of an exercise comes from."""
-    exercise = find_exercise(case[0])
-    lab = sorted((ROOT / "tools/lab").glob("*.py"))
-    return [exercise.folder, script(exercise.stage), *lab]
-
-
 @pytest.fixture
 def begin(tmp_path, monkeypatch):
     """A function that begins an exercise, by its number, and returns it."""
@@ -52,9 +43,10 @@ def begin(tmp_path, monkeypatch):
     return begin_exercise
 
 
-@pytest.mark.parametrize("number, said", part("symptoms", TRIED, 3, sources))
+@pytest.mark.parametrize("number, said", TRIED)
 def test_a_symptom_is_seen(begin, capfd, monkeypatch, number, said):
-    monkeypatch.setattr(trying, "LIMIT", 8)
+    """Only a script that hangs is ended; others have time, on a busy machine too."""
+    monkeypatch.setattr(trying, "LIMIT", 8 if number == HANGS else 120)
     exercise = begin(number)
     path = workshop(exercise) / "mnist.py"
     trying.run_both(exercise, of_page(exercise.stage, **exercise.tried), path)
