@@ -87,7 +87,7 @@ help-variables:
 #:              https://download.pytorch.org/whl/cpu, without GPU support, where
 #:              no NVIDIA driver is. TORCH_INDEX=default: with GPU support
 #: WHEELHOUSE=DIR  for setup: all packages from there, without a network
-#: ALL=1        for test: the slow tests too, which take more than ten seconds each
+#: ALL=1        for test: the slow tests too, which take long or are many alike
 #: U=--upgrade  for lock
 #: TORCH=2.9.1  for compat: the other version of PyTorch
 

@@ -61,6 +61,11 @@ def pytest_collection_modifyitems(config, items):
     items[:] = files + small
 
 
+def slow(*values):
+    """Return the parameters of a test, as of one that runs with ALL=1 only."""
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
 def command(stage, *flags, processes=2, path=None, by=()):
     """Return the words that run a stage, under torchrun where it needs that.
 
@@ -75,7 +80,7 @@ def command(stage, *flags, processes=2, path=None, by=()):
     return [*words, *map(str, [*by, path, *flags])]
 
 
-def call(words, timeout=120, **options):
+def call(words, timeout=600, **options):
     """Run a command in the root of the repository and return what came of it."""
     options = {"env": ENV, "cwd": ROOT, **options}
     words = list(map(str, words))
@@ -172,12 +177,17 @@ def running(word):
     return found
 
 
-def wait_for(path, seconds=120):
-    """Wait until a run has written `path`."""
+def until(is_so, seconds=300):
+    """Wait until a function returns what is true; the machine may be busy."""
     end = time.monotonic() + seconds
-    while not path.exists():
-        assert time.monotonic() < end, f"no {path} after {seconds} s"
+    while not is_so():
+        assert time.monotonic() < end, f"not so after {seconds} s"
         time.sleep(0.05)
+
+
+def wait_for(path):
+    """Wait until a run has written `path`."""
+    until(path.exists)
 
 
 def start(words, **options):

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from conftest import OTHER, PARTIAL, ROOT, assert_close, rows, run
+from conftest import OTHER, PARTIAL, ROOT, assert_close, rows, run, slow
 from tools.run.sample import cut, write_part
 from tools.run.stages import BEYOND
 
@@ -78,7 +78,7 @@ def many(request, tmp_path_factory):
     return root, count, root / "01"
 
 
-@pytest.mark.parametrize("stage", [FSDP, HYBRID, SHARDED])
+@pytest.mark.parametrize("stage", [FSDP, slow(HYBRID), slow(SHARDED)])
 def test_evaluation_is_exact_where_shards_differ(stage, many, tmp_path):
     """A forward pass is a collective: ranks would wait for one with fewer batches."""
     root, count, reference = many

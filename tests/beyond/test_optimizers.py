@@ -14,9 +14,10 @@ from conftest import (
     assert_near,
     edited,
     run_edited,
+    slow,
     weights,
 )
-from tools.run.stages import BEYOND, load_file
+from tools.run.stages import load_file
 
 RATE = "--lr", 0.001  # for AdamW
 LAYERS = "        self.layers = nn.Sequential("
@@ -47,13 +48,16 @@ def reference(data, tmp_path_factory):
     return get
 
 
-@pytest.mark.parametrize("stage", list(BEYOND.values())[:4])
+@pytest.mark.parametrize(
+    "stage",
+    ["07_fsdp", slow("08_tensor_parallel"), slow("09_pipeline"), slow("10_hybrid")],
+)
 def test_adamw(stage, reference, data, tmp_path):
     train(stage, data(PARTIAL), tmp_path, (ADAMW,), *RATE)
     assert_close(tmp_path, reference("01_cpu", (ADAMW,), *RATE))
 
 
-@pytest.mark.parametrize("stage", ["07_fsdp", "10_hybrid"])
+@pytest.mark.parametrize("stage", ["07_fsdp", slow("10_hybrid")])
 def test_buffers_are_saved(stage, reference, data, tmp_path):
     """Each rank, or pair, has its own, as in stage 05: those of rank 0 are saved."""
     train(stage, data(PARTIAL), tmp_path, NORM)

@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import DataLoader
 from torchvision import datasets
 
-from conftest import assert_near
+from conftest import assert_near, slow
 from onecurve import api
 from tools.run.stages import load, script
 
@@ -118,7 +118,7 @@ def end_after_an_epoch(rank):
     os.replace = replace_and_end
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@pytest.mark.parametrize("name", [slow("before"), "after_ddp", slow("after_fsdp")])
 def test_a_killed_run_goes_on_where_it_was(name, data, tmp_path):
     """With everything on, and the scheduler's state: 2e-8 is a rounding in float32."""
     expected = trained(name, data, tmp_path / "whole")
@@ -151,7 +151,7 @@ def record(rank, folder):
     DataLoader.__iter__ = begin_and_write
 
 
-@pytest.mark.parametrize("name", ["after_ddp", "after_fsdp"])
+@pytest.mark.parametrize("name", ["after_ddp", slow("after_fsdp")])
 def test_each_rank_is_random_by_itself_and_evaluates_what_is_saved(
     name, data, tmp_path
 ):

@@ -16,13 +16,14 @@ from conftest import (
     assert_identical,
     rows,
     run_edited,
+    slow,
 )
 
 STAGE = "11_resume"
 OPTIMIZERS = {"momentum": (MOMENTUM, 0.01), "adamw": (ADAMW, 0.0002)}
 EPOCHS = 3
 PLAIN = "momentum", 2, False  # optimizer, ranks, float64
-CASES = [(*PLAIN, 0), ("adamw", 4, True, 1e-12)]  # and how far it may be off
+CASES = [(*PLAIN, 0), slow("adamw", 4, True, 1e-12)]  # and how far it may be off
 
 
 def train(data, out, epochs, *flags, name="momentum", changes=(), **options):
@@ -71,7 +72,7 @@ def test_without_resume_it_begins_anew(uninterrupted, data, tmp_path):
     assert_identical(tmp_path, uninterrupted(*PLAIN))
 
 
-@pytest.mark.parametrize("owner", [0, 1])
+@pytest.mark.parametrize("owner", [0, slow(1)])
 def test_ranks_go_on_from_where_rank_0_is(owner, uninterrupted, data, tmp_path):
     """As on two nodes without a shared folder: one of them alone has the state."""
     folder = "    args.out.mkdir"
@@ -102,7 +103,7 @@ def die_while_writing(rank, name, count):
     torch.save = half
 
 
-@pytest.mark.parametrize(("name", "count"), [("state", 2), ("model", 1)])
+@pytest.mark.parametrize(("name", "count"), [("state", 2), slow("model", 1)])
 def test_killed_while_a_file_is_written(name, count, uninterrupted, data, tmp_path):
     prepare = die_while_writing, name, count
     result = train(data(EVEN), tmp_path, EPOCHS, prepare=prepare, fails=True)

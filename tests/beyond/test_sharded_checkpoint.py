@@ -7,7 +7,7 @@ import signal
 import pytest
 from torch.distributed.checkpoint import FileSystemReader, FileSystemWriter
 
-from conftest import ADAMW, MOMENTUM, assert_close, rows, run_edited
+from conftest import ADAMW, MOMENTUM, assert_close, rows, run_edited, slow
 from tools.run.sample import cut
 
 STAGE = "12_sharded_checkpoint"
@@ -45,7 +45,7 @@ def whole(out):
     return sorted(found)
 
 
-@pytest.mark.parametrize(("name", "processes"), [("adamw", 3), ("momentum", 1)])
+@pytest.mark.parametrize(("name", "processes"), [("adamw", 3), slow("momentum", 1)])
 def test_saved_on_two_ranks_and_resumed(name, processes, reference, data, tmp_path):
     train(data(SIZE), tmp_path, 1, name=name)
     options = {"name": name, "processes": processes}
@@ -56,6 +56,7 @@ def test_saved_on_two_ranks_and_resumed(name, processes, reference, data, tmp_pa
     assert_close(tmp_path, reference(name))
 
 
+@pytest.mark.slow
 def test_the_learning_rate_is_that_of_the_checkpoint(data, tmp_path):
     """It is no tensor, and comes back by `set_optimizer_state_dict` alone."""
     report = "report(args, epoch, loss, correct, total, start)\n"
@@ -95,7 +96,7 @@ def die_while_writing(rank, method, epoch, victim):
 
 
 # `finish` writes .metadata, on rank 0.
-@pytest.mark.parametrize(("method", "victim"), [("write_data", 1), ("finish", 0)])
+@pytest.mark.parametrize(("method", "victim"), [slow("write_data", 1), ("finish", 0)])
 def test_killed_while_it_is_written(method, victim, reference, data, tmp_path):
     prepare = die_while_writing, method, 2, victim
     result = train(data(SIZE), tmp_path, EPOCHS, prepare=prepare, fails=True)
@@ -119,7 +120,7 @@ def fail_to_write(rank, epoch):
     FileSystemWriter.write_data = write_or_fail
 
 
-@pytest.mark.parametrize("epoch", [1, 2])
+@pytest.mark.parametrize("epoch", [slow(1), 2])
 def test_a_checkpoint_that_could_not_be_written_ends_the_run(epoch, data, tmp_path):
     """It is written in the background: only who asks for its result gets the error."""
     result = train(data(SIZE), tmp_path, 2, prepare=(fail_to_write, epoch), fails=True)
@@ -129,6 +130,7 @@ def test_a_checkpoint_that_could_not_be_written_ends_the_run(epoch, data, tmp_pa
     assert not (tmp_path / "model.pth").exists()
 
 
+@pytest.mark.slow
 def test_a_new_run_leaves_no_checkpoint_of_an_earlier_one(reference, data, tmp_path):
     """Else a later --resume would go on from the other run."""
     train(data(SIZE), tmp_path, 2, "--seed", 7)
@@ -138,6 +140,7 @@ def test_a_new_run_leaves_no_checkpoint_of_an_earlier_one(reference, data, tmp_p
     assert_close(tmp_path, reference("momentum"))
 
 
+@pytest.mark.slow
 def test_ten_epochs_are_more_than_nine(data, tmp_path):
     """The last checkpoint is found by its number, not by the order of the names."""
     small = cut(tmp_path / "data", 66, 10)

@@ -8,14 +8,14 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 
 import psutil
 import pytest
 
-from conftest import EVEN, ROOT, assert_close, call
+from conftest import EVEN, ROOT, assert_close, call, until
 from tools.run.sample import cut
 
+pytestmark = pytest.mark.slow
 NEEDED = "slurmctld", "slurmd", "sbatch", "munged", "ip", "nsenter"
 CPUS = "--gpus-per-node=0", "--cpus-per-task=2"
 SLURM = "tools/run/slurm.sh"
@@ -121,14 +121,6 @@ def told(folder):
         program.write_text(text)
         program.chmod(0o755)
     return folder
-
-
-def until(true, seconds=180):
-    """Wait until a function returns what is true."""
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, f"not so after {seconds} s"
-        time.sleep(0.1)
 
 
 def test_sbatch_gives_the_curve_of_stage_01(cluster, folder, trained):

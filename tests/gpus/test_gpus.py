@@ -188,6 +188,7 @@ def test_a_run_goes_from_the_cpu_to_gpus_and_back(data, tmp_path, stage):
     assert_close(tmp_path / "out", cpu, APART)
 
 
+@pytest.mark.slow
 def test_make_on_gpus(tmp_path):
     """In float32, with what `compare` allows; whatever number of GPUs there is."""
     needs(1)
@@ -201,6 +202,7 @@ def test_make_on_gpus(tmp_path):
         assert (tmp_path / "runs" / stage / "metrics.csv").exists()
 
 
+@pytest.mark.slow
 def test_the_notebooks_on_gpus(tmp_path):
     needs(1)
     words = [sys.executable, "-m", "nbconvert", "--to", "notebook", "--execute"]

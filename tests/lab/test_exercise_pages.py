@@ -6,7 +6,6 @@ import pytest
 
 from conftest import ROOT
 from onecurve import api
-from parts import part
 from tools.lab.exercise import PARTS, along_the_path, find_exercise
 from tools.pages.switches import read_outcomes
 from tools.run.stages import CPU_PROCESSES, EVERY
@@ -68,13 +67,8 @@ def test_only_some_pages_quote_losses_that_are_not_those_of_the_stages():
     assert sorted(quoted()) == sorted(OTHERS)
 
 
-def sources(number):
-    """Return what quoted losses come from."""
-    exercise = find_exercise(number)
-    return [exercise.text, *right_scripts(number), ROOT / "data/sample"]
-
-
-@pytest.mark.parametrize("number", part("losses of exercises", OTHERS, 4, sources))
+@pytest.mark.slow
+@pytest.mark.parametrize("number", OTHERS)
 def test_a_page_quotes_the_losses_of_a_right_script(number, tmp_path):
     expected = []
     for text in right_scripts(number):

@@ -8,6 +8,8 @@ import signal
 import termios
 import time
 
+import pytest
+
 from conftest import ENV, ROOT, call
 from tools.lab.exercise import find_exercise
 
@@ -15,13 +17,14 @@ from tools.lab.exercise import find_exercise
 def wait_for(pattern, terminal):
     """Read what comes to a terminal, up to a pattern."""
     text = ""
-    end = time.monotonic() + 120
+    end = time.monotonic() + 300
     while not re.search(pattern, text):
         assert time.monotonic() < end, text
         if select.select([terminal], [], [], 0.1)[0]:
             text += os.read(terminal, 1).decode("latin-1")
 
 
+@pytest.mark.slow
 def test_a_script_is_judged_whenever_it_is_saved(tmp_path):
     env = ENV | {"WORKSHOP": str(tmp_path)}
     call(["make", "exercise", "E=06"], env=env)

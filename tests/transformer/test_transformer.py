@@ -5,7 +5,7 @@ import functools
 
 import pytest
 
-from conftest import alone, believe_in_gpus, run, used_gpus
+from conftest import alone, believe_in_gpus, run, slow, used_gpus
 from tools.pages.switches import VARIANTS, variant_text
 from tools.pages.variants import variant_stage
 from tools.run import compare
@@ -17,29 +17,31 @@ CASES = [  # stage, ranks, further flags, of its reference too
     ("14_data_parallel", 3, ["--batch-size", 7]),
     ("14_data_parallel", 2, ["--batch-size", 1]),  # a rank has none
     ("15_sequence_parallel", 2, ["--batch-size", 7]),
-    ("15_sequence_parallel", 4, ["--batch-size", 7]),
     ("16_pipeline_1f1b", 2, ["--batch-size", 8]),
-    ("16_pipeline_1f1b", 4, ["--batch-size", 8, "--blocks", 4]),
     ("17_context_parallel", 2, ["--batch-size", 7]),
-    ("17_context_parallel", 4, ["--batch-size", 7]),
     ("19_expert_parallel", 2, ["--batch-size", 7]),
-    ("19_expert_parallel", 4, ["--batch-size", 7]),
-    ("20_grid", 2, ["--batch-size", 7]),
     ("20_grid", 4, ["--batch-size", 7]),
 ]
-SIDE_DOORS = [  # variant, ranks, texts
+MORE_CASES = [
+    slow("15_sequence_parallel", 4, ["--batch-size", 7]),
+    slow("16_pipeline_1f1b", 4, ["--batch-size", 8, "--blocks", 4]),
+    slow("17_context_parallel", 4, ["--batch-size", 7]),
+    slow("19_expert_parallel", 4, ["--batch-size", 7]),
+    slow("20_grid", 2, ["--batch-size", 7]),
+]
+VARIANT_CASES = [  # variant, ranks, sequences
     ("fsdp", 3, 7),
     ("zero_1", 3, 7),
     ("sequence_by_hand", 2, 7),
-    ("sequence_by_hand", 4, 7),
     ("gpipe", 2, 8),
     ("gathered_keys", 2, 7),
-    ("gathered_keys", 4, 7),
     ("recomputed", 2, 7),
-    ("recomputed", 4, 7),
 ]
-
-
+MORE_VARIANT_CASES = [
+    slow("sequence_by_hand", 4, 7),
+    slow("gathered_keys", 4, 7),
+    slow("recomputed", 4, 7),
+]
 ON_FAKE_GPUS = [  # DTensors and PyTorch's schedules have no fake
     "13_gpt",
     "14_data_parallel",
@@ -78,7 +80,7 @@ def off(ours, theirs):
     return max(abs(float(one["loss"]) - float(other["loss"])) for one, other in pairs)
 
 
-@pytest.mark.parametrize(("stage", "ranks", "flags"), CASES)
+@pytest.mark.parametrize(("stage", "ranks", "flags"), CASES + MORE_CASES)
 def test_several_ranks_train_as_one(stage, ranks, flags, reference, tmp_path):
     rows = train(stage, tmp_path, *flags, processes=ranks)
     expected = reference(BY_NAME[stage].curve, *flags)
@@ -86,9 +88,9 @@ def test_several_ranks_train_as_one(stage, ranks, flags, reference, tmp_path):
     assert 0 <= off(rows, expected) <= 1e-12
 
 
-@pytest.mark.parametrize(("name", "ranks", "texts"), SIDE_DOORS)
-def test_a_side_door_leads_to_the_same_curve(name, ranks, texts, reference, tmp_path):
-    flags = ["--batch-size", texts]
+@pytest.mark.parametrize(("name", "ranks", "count"), VARIANT_CASES + MORE_VARIANT_CASES)
+def test_a_variant_has_the_same_curve(name, ranks, count, reference, tmp_path):
+    flags = ["--batch-size", count]
     path = tmp_path / "gpt.py"
     path.write_text(variant_text(name, variant_stage(name)))
     out = tmp_path / "out"
@@ -101,7 +103,7 @@ def test_every_cut_is_among_the_cases():
     assert {stage for stage, *_ in CASES} == cut
     names = {path.stem for path in VARIANTS.glob("*.patch")}
     of_second = {name for name in names if variant_stage(name) in cut}
-    assert {name for name, *_ in SIDE_DOORS} == of_second
+    assert {name for name, *_ in VARIANT_CASES} == of_second
 
 
 def test_a_text_is_its_half_twice_and_every_step_has_its_own(reference):
@@ -118,7 +120,7 @@ def test_a_text_is_its_half_twice_and_every_step_has_its_own(reference):
     assert [row["total"] for row in rows] == [str(3 * 7 * 17), str(2 * 7 * 17)]
 
 
-@pytest.mark.parametrize("stage", ["13_gpt", "20_grid"])
+@pytest.mark.parametrize("stage", ["13_gpt", slow("20_grid")])
 def test_float32_differs_where_float64_does_not(stage, reference, tmp_path):
     """FSDP reduces float32 in a way of its own."""
     flags = ["--batch-size", 7]
