@@ -88,6 +88,7 @@ help-variables:
 #:              no NVIDIA driver is. TORCH_INDEX=default: with GPU support
 #: WHEELHOUSE=DIR  for setup: all packages from there, without a network
 #: ALL=1        for test: the slow tests too, which take long or are many alike
+#: CHECK=1      for docs: changes nothing, and fails if anything is stale
 #: U=--upgrade  for lock
 #: TORCH=2.9.1  for compat: the other version of PyTorch
 
@@ -204,13 +205,18 @@ lint:
 	@$(BIN)lint-imports --no-logo --no-cache
 	@cd onecurve && ../$(BIN)lint-imports --no-logo --no-cache
 	@$(BIN)shellcheck tools/run/slurm.sh tests/cluster/up.sh .ci/run
+	@$(PY) tools/limits.py
+	@$(PY) -m tools.pages.blocks --check
+	@$(PY) -m tools.pages.stored --check
 docs:
-	@for script in 0*/mnist.py beyond/[01]*/mnist.py transformer/*/gpt.py; do \
-	  echo "$$(basename $$(dirname $$script)) $$(git hash-object $$script)"; \
-	done > tools/lab/stages.txt
+ifeq ($(CHECK),)
+	@$(PY) -m tools.pages.upstream >/dev/null
 	@$(PY) -m tools.pages.blocks
 	@$(PY) -m tools.pages.pictures
 	@$(PY) -m tools.pages.stored
+else
+	@$(PY) -m tools.pages.fresh
+endif
 outcomes:
 	@$(PY) -m tools.pages.outcomes
 lock:

@@ -41,6 +41,8 @@ from tools.run.active import is_there, needed
 
 names = [*needed("stages"), "pytest", "pytest-xdist"]
 missing = [name for name in names if not is_there(name)]
+if not is_there("onecurve"):
+    missing.append("./onecurve")
 if missing:
     subprocess.run([sys.executable, "-m", "pip", "install", "-q", *missing], check=True)
 print("installed:", " ".join(missing) or "nothing")

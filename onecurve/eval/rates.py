@@ -1,98 +1,96 @@
-"""Print how much of its cases the judge names, by what is graded: a Markdown table.
+"""Count the grades: how many bugs the inspector names, in tables for the pages."""
 
-The cases of graded.json are graded again whenever a rule changes. The others were
-graded once, by the rules as they were before anybody had seen what is said of them.
-Where one has "today", that is what is said since rules were changed for its sake: a row
-of its own.
-"""
+import grades
 
-import json
-import re
-from collections import Counter
-from pathlib import Path
-
-from read_keys import read
-
-FOLDER = Path(__file__).parent
-GRADES = ["right", "vague", "missed", "false ok"]  # of a version with a mistake
-SETS = {  # what is graded, which of it, and what the table calls it
-    "graded.json": {
-        False: "six kinds of script, the mistakes by which rules were made",
-        True: "the same six, mistakes that were looked at last",
-    },
-    "graded_new.json": {True: "five kinds that came after the rules, graded once"},
-    "graded_unseen.json": {True: "unseen: five more kinds, later still, graded once"},
-    "graded_blind.json": {True: "unseen: six more, after all these, graded once"},
-    "graded_more.json": {True: "unseen: six more of other kinds, graded once"},
-    "graded_last.json": {True: "unseen: six more, later still, graded once"},
-    "graded_latest.json": {True: "unseen: six more, the latest, graded once"},
-    "graded_newest.json": {
-        False: "unseen: six more with ten mistakes each, graded once",
-        True: "the same six, mistakes that were looked at last, graded once",
-    },
+# Which rows of grades.csv a line of the table is about: a set, and whether those that
+# were held back (None: all of it).
+CASES = {
+    ("first", "no"): "six kinds of script, the mistakes by which rules were made",
+    ("first", "yes"): "the same six, mistakes that were looked at last",
+    ("new", None): "five kinds that came after the rules, graded once",
+    ("unseen", None): "unseen: five more kinds, later still, graded once",
+    ("blind", None): "unseen: six more, after all these, graded once",
+    ("more", None): "unseen: six more of other kinds, graded once",
+    ("last", None): "unseen: six more, later still, graded once",
+    ("latest", None): "unseen: six more, the latest, graded once",
+    ("newest", "no"): "unseen: six more with ten mistakes each, graded once",
+    ("newest", "yes"): "the same six, mistakes that were looked at last, graded once",
 }
-TODAY = "today"
-HEADINGS = ["", "versions", "right cause", "at a line of the key", *GRADES[1:]]
+AGAIN = "the same, by the rules as they are"
+FIRST = "first_"  # what the columns of a first grade begin with
+PUBLIC = {  # title: whether held back, which grade
+    "open: rules were changed by them": ("no", ""),
+    "held back, graded by the rules before anybody opened them": ("yes", FIRST),
+    AGAIN: ("yes", ""),
+}
+RIGHT = ["versions", "right cause", "at a line of the key"]
+GONE = "its line is gone"
+OTHERS = ["vague", "missed", "false ok"]  # grades, beside right
 
 
-def graded(name):
-    """Return what a file has of the cases, {case: {mistake: facts}}."""
-    return json.loads((FOLDER / name).read_text())
+def table(alignment, headings, rows):
+    """Return a Markdown table; `alignment` has an l or r for each column."""
+    marks = {"l": "---", "r": "---:"}
+    lines = [headings, [marks[one] for one in alignment], *rows]
+    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
 
 
-def at_its_line(version, found):
-    """Does one of the findings point to a line of the version's key?"""
-    script = version.script().splitlines()
-    for number in re.findall(r"train\.py:(\d+)", "\n".join(found)):
-        line = script[int(number) - 1]
-        if any(piece in line for piece in version.lines):
-            return True
-    return False
+def versions_of(group, held_back=None):
+    """Return the rows of a set's versions that have a bug."""
+    found = [row for row in grades.read().values() if row["set"] == group]
+    found = [row for row in found if row["held_back"]]
+    return [row for row in found if held_back in (None, row["held_back"])]
 
 
-def by_rules_of_today(grades):
-    """Return what is said of the cases today, as `graded` does; {} if nobody looked."""
-    again = {}
-    for case, facts in grades.items():
-        again[case] = {name: one[TODAY] for name, one in facts.items() if TODAY in one}
-    return again if all(again.values()) else {}
+def count(rows, which):
+    """Return how many rows there are, and how many of each grade, by the columns.
+
+    `which` is FIRST, or "" for the grades by the rules as they are.
+    """
+    marks = [row[f"{which}grade"] for row in rows]
+    right = [row[f"{which}at_line"] for row in rows if row[f"{which}grade"] == "right"]
+    counted = {"versions": len(rows), "right cause": len(right)}
+    counted["at a line of the key"] = right.count("yes")
+    counted[GONE] = right.count("gone")
+    return counted | {grade: marks.count(grade) for grade in OTHERS}
 
 
-def counts(grades, held_back):
-    """Return how often each grade was given, and "line" among the right ones."""
-    counted = Counter()
-    for case, facts in grades.items():
-        for version in read(case):
-            if version.held_back == held_back:
-                one = facts[version.mistake]
-                counted[one["grade"]] += 1
-                right = one["grade"] == "right"
-                counted["line"] += right and at_its_line(version, one["found"])
-    return counted
-
-
-def row(grades, held_back):
-    """Return the numbers of a row."""
-    counted = counts(grades, held_back)
-    versions = sum(counted[grade] for grade in GRADES)
-    right = [counted["right"], counted["line"]]
-    return [versions, *right, *(counted[grade] for grade in GRADES[1:])]
-
-
-def rows():
-    """Return the table's rows, lists of text and numbers."""
+def cases():
+    """Return the table of the kinds of script."""
+    headings = [*RIGHT, *OTHERS]
     found = []
-    for name, parts in SETS.items():
-        for held_back, title in parts.items():
-            found.append([title, *row(graded(name), held_back)])
-            again = by_rules_of_today(graded(name))
-            if again:
-                title = "the same, by the rules as they are"
-                found.append([title, *row(again, held_back)])
-    return found
+    for (group, held_back), title in CASES.items():
+        rows = versions_of(group, held_back)
+        titles = {FIRST: title, "": AGAIN}
+        if not any(row["first_grade"] for row in rows):
+            titles = {"": title}
+        for which, told in titles.items():
+            if all(row[f"{which}grade"] for row in rows):
+                counted = count(rows, which)
+                found.append([told, *(counted[name] for name in headings)])
+    return table("lrrrrrr", ["", *headings], found)
 
 
-if __name__ == "__main__":
-    lines = [HEADINGS, ["---", *["---:"] * (len(HEADINGS) - 1)], *rows()]
-    for line in lines:
-        print("|", " | ".join(str(cell) for cell in line), "|")
+def public():
+    """Return the table of the public scripts."""
+    headings = [*RIGHT, GONE, *OTHERS]
+    found = []
+    for title, (held_back, which) in PUBLIC.items():
+        counted = count(versions_of(grades.PUBLIC, held_back), which)
+        found.append([title, *(counted[name] for name in headings)])
+    return table("lrrrrrrr", ["", *headings], found)
+
+
+def by_script():
+    """Return the table of how many bugs of each public script have a right cause."""
+    rows = versions_of(grades.PUBLIC)
+    found = []
+    for name in sorted({row["case"] for row in rows}):
+        line = [f"`{name}`"]
+        for held_back, which in PUBLIC.values():
+            mine = [row for row in rows if row["case"] == name]
+            mine = [row for row in mine if row["held_back"] == held_back]
+            counted = count(mine, which)
+            line.append(f"{counted['right cause']} of {counted['versions']}")
+        found.append(line)
+    return table("lrrr", ["name", "open", "held back, at first", "now"], found)

@@ -1,6 +1,6 @@
 """Compare what the inspector finds with golden.csv.
 
-    python tests/golden.py              every script: about NNN minutes on two cores
+    python tests/golden.py              every script: about half an hour on two cores
     python tests/golden.py NAME ...     those whose names contain one of the words
     python tests/golden.py --update     write golden.csv anew
 

@@ -67,6 +67,7 @@ def rows_of_the_page():
     return found
 
 
+@pytest.mark.slow
 def test_the_first_stages_hold_and_send_what_the_page_says():
     """The layer in use is what FSDP does not save on, and tensor parallelism does."""
     found = {stage: held.measure(stage) for stage in held.MEASURED}

@@ -1,11 +1,9 @@
 """Promise: the formulas of SCALING.md are what the second curve sends and stores."""
 
 import math
-import re
 
 import pytest
 import torch
-import torch.distributed as dist
 from test_held import MEASURED
 from torch.utils.checkpoint import checkpoint
 
@@ -115,17 +113,3 @@ def test_the_text_says_how_long_a_step_takes_with_one_card():
     assert f"{size / 1e9:.0f} GB,\nround a ring" in PAGE
     assert f"in {size / cluster.links['ring']:.2f} s" in PAGE
     assert f"from {shortest:.2f} to {longest:.2f} s" in PAGE
-
-
-def test_two_buckets_begin_where_the_page_says():
-    """The last layer and the first one's bias fill one, just before its weights."""
-    (said,) = re.findall(r"From ([\d,]+) hidden units on", PAGE)
-    limits = [dist._DEFAULT_FIRST_BUCKET_BYTES, 25 * 2**20]
-    for less, number in (1, 1), (0, 2):
-        hidden = int(said.replace(",", "")) - less
-        net = torch.nn.Sequential(
-            torch.nn.Linear(784, hidden), torch.nn.Linear(hidden, 10)
-        )
-        order = list(net.parameters())[::-1]  # in which gradients are ready
-        buckets, _ = dist._compute_bucket_assignment_by_size(order, limits)
-        assert len(buckets) == number

@@ -1,105 +1,60 @@
-"""Promise: no diff, table or output in the pages is typed by hand, none is stale."""
+"""Promise: no diff, table or output in the pages is typed by hand, none is stale.
+
+`make lint` and `make docs CHECK=1` make them anew. Here is what these have to notice.
+"""
 
 import re
-import shutil
 from itertools import pairwise
 
 import pytest
 
 from conftest import ROOT
-from parts import part
 from tools.lab.exercise import patched
-from tools.pages import blocks, reasons, variants
+from tools.pages import blocks, fresh, reasons, variants
 from tools.run import diffs, ideas
-from tools.run.stages import EVERY, OWN, STAGES, TRANSFORMER, script
+from tools.run.stages import EVERY, OWN, script
 
 PAIRS = [*diffs.EXPLAINED, *pairwise(OWN)]  # the diffs that pages explain
 
 
-def parts():
-    """Return every generated part: {(page, name): its text}."""
-    found = {}
-    for page in blocks.PAGES:
-        for name, text in blocks.PART.findall((ROOT / page).read_text()):
-            assert (page, name) not in found
-            found[page, name] = text.strip()
-    return found
+def test_lint_names_the_part_with_a_stale_digit(tmp_path, monkeypatch, capsys):
+    page = (ROOT / "beyond/README.md").read_text()
+    length = len(diffs.lines("07_fsdp"))
+    stale = page.replace(f"| {length} |", f"| {length + 1} |")
+    (tmp_path / "README.md").write_text(stale)
+    monkeypatch.setattr(blocks, "ROOT", tmp_path)
+    monkeypatch.setattr(blocks, "PAGES", ["README.md"])
+    with pytest.raises(SystemExit):
+        blocks.check()
+    assert capsys.readouterr().out == "README.md: beyond is stale: make docs\n"
+    assert (tmp_path / "README.md").read_text() == stale
+    (tmp_path / "README.md").write_text(page)
+    blocks.check()
+
+
+def test_docs_check_names_each_file_that_comes_out_different():
+    """And leaves the checkout alone: the command runs in a copy."""
+    page = (ROOT / "README.md").read_text()
+    words = "sed -i s/4/5/ README.md && touch new && rm LICENSE"
+    found = fresh.changed_by(["sh", "-c", words])
+    assert found == ["LICENSE", "README.md", "new"]
+    assert (ROOT / "README.md").read_text() == page
+    with pytest.raises(SystemExit, match="^false failed with exit status 1$"):
+        fresh.changed_by(["false"])
 
 
 def texts(kind):
-    """Return the parts of a kind: {name: text}."""
-    return {
-        name: text for (_, name), text in parts().items() if name.split()[0] == kind
-    }
-
-
-def assert_same(old, new, name):
-    assert blocks.same(old, new), f"{name} is stale, run: make docs"
-
-
-# What a run prints.
-RUN = {"held", "printed", "verdict", "program", "variants", "inspected"}
-RUN |= {"own_curves", "resumed", "widths"}
-
-
-def sources(case):
-    """Return what a generated part comes from: the scripts, and who runs them."""
-    kind, *words = case.split()
-    found = [ROOT / "tools/pages/variants.py", ROOT / "data/sample"]
-    if kind == "printed":
-        found += [script(words[0])]
-    elif kind == "held":
-        found += [ROOT / "tools/bench/held.py"]
-        for name in words or TRANSFORMER.values():
-            is_stage = name in TRANSFORMER.values()
-            found += [script(name)] if is_stage else sources(f"variants {name}")
-    elif kind == "verdict":
-        found += [script(stage) for stage in STAGES]
-        found += [ROOT / "tools/run/compare.py"]
-    elif kind in ("resumed", "widths"):
-        stages = words or ["01_cpu", "12_sharded_checkpoint"]
-        found += [script(stage) for stage in stages]
-        found += [ROOT / "tools/pages/resumed.py", ROOT / "tools/pages/outcomes.json"]
-    elif kind == "own_curves":
-        found += [script(name) for name in OWN]
-    elif kind == "program":
-        found += [ROOT / words[0], ROOT / "tools/lab/fake_cuda"]
-    elif kind == "inspected":
-        found += [script("after_ddp"), variants.MISTAKES]
-        found += [ROOT / "onecurve/src"]
-    for word in words if kind == "variants" else []:
-        name = word.partition("=")[0]
-        patch = variants.VARIANTS / f"{name}.patch"
-        found += [patch, script(variants.variant_stage(name))]
+    """Return the generated parts of a kind in all pages: {name: text}."""
+    found = {}
+    for page in blocks.PAGES:
+        for name, text in blocks.PART.findall((ROOT / page).read_text()):
+            if name.split()[0] == kind:
+                found[name] = text.strip()
     return found
 
 
-def test_generated_parts_that_need_no_run_are_fresh():
-    kinds = set()
-    for (page, name), text in parts().items():
-        kind = name.split()[0]
-        kinds.add(kind)
-        if kind not in RUN:
-            assert_same(text, blocks.make(name), f"{page}: {name}")
-    assert kinds == blocks.BLOCKS.keys()
+def test_every_stage_shows_what_it_prints():
     assert texts("printed").keys() == {f"printed {stage}" for stage in EVERY.values()}
-
-
-def of_runs():
-    """Return the names of the generated parts that show what a run prints."""
-    names = [name for _, name in parts() if name.split()[0] in RUN]
-    return list(dict.fromkeys(names))  # two pages may show the same
-
-
-@pytest.mark.parametrize("name", part("outputs", of_runs(), 10, sources))
-def test_the_output_of_a_run_is_fresh(name):
-    if name.endswith("compile") and not shutil.which("c++"):
-        pytest.skip("torch.compile needs a C++ compiler: Debian's package g++")
-    made = blocks.make(name)
-    shown = [text for (_, one), text in parts().items() if one == name]
-    assert len(shown) >= 1
-    for text in shown:
-        assert_same(text, made, name)
 
 
 def test_every_variant_is_shown_with_its_diff_and_its_curve():
@@ -115,15 +70,15 @@ def test_every_variant_is_shown_with_its_diff_and_its_curve():
         assert len(re.findall(rf"(?m)^{name} +\d\.\d{{6}}", curves)) == 1
 
 
-@pytest.mark.parametrize("pair", PAIRS, ids="->".join)
-def test_every_hunk_has_its_reason(pair):
-    found = reasons.reasons(*pair)
-    assert len(found) == len(diffs.hunks(*pair)) > 0
-    for idea in found:
-        text = idea.text
-        assert len(text.split()) >= 5, f"no reason: {idea.title}"
-        assert "](../" not in text and "[^" not in text  # it is shown elsewhere too
-        assert "<" not in re.sub("(?s)`.*?`", "", text)  # and not in a fold
+def test_every_hunk_has_its_reason():
+    for pair in PAIRS:
+        found = reasons.reasons(*pair)
+        assert len(found) == len(diffs.hunks(*pair)) > 0
+        for idea in found:
+            text = idea.text
+            assert len(text.split()) >= 5, f"no reason: {idea.title}"
+            assert "](../" not in text and "[^" not in text  # it is shown elsewhere too
+            assert "<" not in re.sub("(?s)`.*?`", "", text)  # and not in a fold
 
 
 def test_a_hunk_that_no_page_explains_is_an_error(tmp_path, monkeypatch):

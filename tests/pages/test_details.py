@@ -10,7 +10,6 @@ from markdown_it import MarkdownIt
 
 from conftest import ROOT, call, command, edited, run
 from onecurve import api
-from parts import part
 from tools.pages import hangs
 from tools.pages.hangs import patched
 from tools.run.stages import folder, script
@@ -154,19 +153,8 @@ for number in range(len(PIECES)):
     CASES[f"piece {number}"] = a_piece_for_own_scripts_prints, number
 
 
-def sources(name):
-    """Return what a case comes from: pages and scripts."""
-    if name.startswith("piece"):
-        return [BEGIN, PIECES[CASES[name][1]]]
-    found = [script(stage) for stage in ("04_ddp", "07_fsdp", "10_hybrid")]
-    found += [folder(stage) / "DETAILS.md" for stage in ("04_ddp", "07_fsdp")]
-    found += [script("12_sharded_checkpoint"), folder("10_hybrid") / "DETAILS.md"]
-    if name == "hangs":
-        found = [script("04_ddp"), hangs.HELLO, hangs.PAGE]
-    return [*found, OWN]
-
-
-@pytest.mark.parametrize("name", part("runs that pages show", CASES, 6, sources))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
 def test_code_of_a_page_prints_what_the_page_shows(name, tmp_path):
     check, *arguments = CASES[name]
     check(tmp_path, *arguments)

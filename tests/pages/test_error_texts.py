@@ -10,9 +10,7 @@ import re
 import sysconfig
 from pathlib import Path
 
-import pytest
 import torch
-import torchvision
 
 from conftest import ROOT
 
@@ -22,6 +20,9 @@ PLACEHOLDER = re.compile(r"\"[^\"]*\"|'[^']*'|--\S+|\bRANK\b|\bcpu\b|\S*[\d…]\
 # These are put together as they are raised, so no file has them as a whole.
 ASSEMBLED = b"""Attempting to deserialize object on a CUDA device
 PytorchStreamReader failed reading zip archive: failed finding central directory"""
+
+# These are in libraries that only a build of PyTorch with CUDA has.
+OF_CUDA = "Multiple Ranks are", "ProcessGroupNCCL is bound", "Watchdog caught"
 
 
 def pieces(text):
@@ -34,8 +35,8 @@ def pieces(text):
 
 def sources():
     """Return the Python sources of PyTorch, torchvision and Python, joined."""
-    files = [*Path(torch.__file__).parent.rglob("*.py")]
-    files += Path(torchvision.__file__).parent.rglob("*.py")
+    packages = Path(torch.__file__).parents[1]
+    files = [*packages.glob("torch/**/*.py"), *packages.glob("torchvision/**/*.py")]
     for file in Path(sysconfig.get_path("stdlib")).rglob("*.py"):
         if not {"site-packages", "test"} & set(file.parts):
             files.append(file)
@@ -46,17 +47,18 @@ def sources():
 def libraries():
     """Yield the shared libraries of PyTorch, NCCL and CUDA's runtime."""
     packages = Path(torch.__file__).parents[1]
-    names = ["torch/lib/lib*.so", "nvidia/*/lib/libnccl.so*"]
-    names.append("nvidia/*/lib/libcudart.so*")
+    names = ["torch/lib/lib*.so", "torch/lib/lib*.dylib"]
+    names += ["nvidia/*/lib/libnccl.so*", "nvidia/*/lib/libcudart.so*"]
     for file in itertools.chain(*(packages.glob(name) for name in names)):
         with open(file, "rb") as opened:
             yield mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
 
 
-@pytest.mark.skipif(torch.version.cuda is None, reason="PyTorch without CUDA's texts")
 def test_every_error_text_of_a_symptom_is_in_the_packages():
     found = ERROR.findall((ROOT / "docs/SYMPTOMS.md").read_text())
     assert len(found) >= 30
+    if torch.version.cuda is None:
+        found = [text for text in found if not text.startswith(OF_CUDA)]
     missing = {text: pieces(text) for text in found}
     for content in itertools.chain([sources(), ASSEMBLED], libraries()):
         for left in missing.values():

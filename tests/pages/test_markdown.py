@@ -56,12 +56,14 @@ ACTIVATE = ". .venv/bin/activate"
 
 
 def blocks_of_commands():
-    """Return (page, lines) of each fenced sh block of all pages.
+    """Return (page, lines) of each fenced sh block of the tutorial's pages.
 
-    A line that ends with a backslash is one with the next.
+    A line that ends with a backslash is one with the next. The inspector's commands are
+    for its own folder.
     """
     found = []
-    for page in pages():
+    own = [page for page in pages() if not page.is_relative_to(ROOT / "onecurve")]
+    for page in own:
         for token in MarkdownIt().parse(page.read_text()):
             if token.type == "fence" and token.info == "sh":
                 text = re.sub(r" *\\\n *", " ", token.content)

@@ -1,24 +1,25 @@
 """Promise: notebooks are as their sources, run anywhere, and fail loudly."""
 
 import re
+import shutil
 import sys
 
-import nbformat
 import pytest
 from mutants import copy
-from nbclient import NotebookClient
 
 from conftest import ROOT, call
 from tools.pages import notebook as nb
 from tools.pages import stored
 from tools.pages.reasons import reasons
-from tools.run.stages import STAGES, previous
+from tools.run.stages import previous
 
 FOLDER = ROOT / "notebooks"
 FREE_GPU = "on_a_gpu"
 
 
 def read(name):
+    import nbformat  # takes seconds
+
     return nbformat.read(FOLDER / f"{name}.ipynb", 4)
 
 
@@ -37,61 +38,16 @@ def printed(notebook):
     return "".join(o.get("text", "") for o in outputs(notebook))
 
 
-@pytest.mark.parametrize("name", [*stored.OF_STAGES, FREE_GPU])
-def test_a_notebook_is_what_its_source_says(name):
-    source = stored.source(name)
-    notebook = read(name)
-    nbformat.validate(notebook)
-    said = [(cell.cell_type, cell.source) for cell in source.cells]
-    shown = [(cell.cell_type, cell.source) for cell in notebook.cells]
-    assert shown == said, f"{name}.ipynb is stale, run: make docs"
-    assert len(said) >= (10 if name in STAGES else 6)
-    assert notebook.metadata["sources"] == stored.digest(name), "run: make docs"
-
-
-def finds_whole_batch(text):
-    """A wrong gradient or count raises no error: the cells print what they compare."""
-    assert "same as the model on the whole batch: True\n" in text
-
-
-def finds_mean_gradients(text):
-    for line in (
-        "both ranks have the same gradients: True",
-        "they are the mean of both: True",
-        "one process has the same ones: True",
-    ):
-        assert f"after:  {line}\n" in text
-    assert not re.search("between the ranks is 0.0000", text)
-    for when, equal in ("built", 3), ("wrapped", 1), ("ten steps later", 1):
-        digests = re.search(rf"^{when} +(\w+) (\w+) (\w+)$", text, re.MULTILINE)
-        assert len(set(digests.groups())) == equal
-
-
-def finds_exact_counts(text):
-    rows = re.findall(r"^(.*?) +(\d+) of +(\d+) ", text, re.MULTILINE)
-    counts = {name: (int(correct), int(total)) for name, correct, total in rows}
-    (images,) = re.findall(r"there are (\d+) test images", text)
-    local = [counts[f"rank {rank}, local"] for rank in range(3)]
-    sums = tuple(sum(column) for column in zip(*local, strict=True))
-    assert counts["all, exact"] == sums
-    assert sums[1] == int(images) == counts["all, padded"][1] - 2
-
-
-def finds_the_way_back(text):
-    """The script's losses; and the second half looks at the first, not the reverse."""
-    assert "\nstep 150  loss 0.022173  copied 16320/16320\n" in text
-    found = re.findall(r"\nrank (\d): (\d+)% of its looks go elsewhere(?=\n)", text)
-    assert [rank for rank, _ in found] == ["0", "1"]
-    assert int(found[0][1]) == 0
-    assert 80 < int(found[1][1]) < 100
-
-
-FINDS = {
-    "03_dp": finds_whole_batch,
-    "04_ddp": finds_mean_gradients,
-    "05_ddp_inference": finds_exact_counts,
-    "13_gpt": finds_the_way_back,
-}
+def test_lint_names_a_notebook_that_is_not_as_its_source(tmp_path, monkeypatch):
+    """A cell that was edited by hand, or a source or a script that has changed."""
+    folder = shutil.copytree(FOLDER, tmp_path / "notebooks")
+    monkeypatch.setattr(stored, "FOLDER", folder)
+    assert stored.stale_notebooks() == []
+    edited = folder / "03_dp.ipynb"
+    edited.write_text(edited.read_text().replace("nb.prepare()", "nb.prepare( )"))
+    with open(folder / "source/04_ddp.py", "a") as source:
+        source.write("# more\n")
+    assert stored.stale_notebooks() == ["03_dp", "04_ddp"]
 
 
 @pytest.mark.parametrize("name", stored.OF_STAGES)
@@ -102,31 +58,24 @@ def test_a_notebook_is_stored_as_it_ran(name):
     assert all(cell.execution_count for cell in code(notebook))
     warned = [o.text for o in outputs(notebook) if o.get("name") == "stderr"]
     assert warned == []
-    if name in STAGES:
-        saved = f"\nsaved runs/notebooks/{name}/model.pth\n"
-        assert printed(notebook).count(saved) == 1
     assert printed(notebook) == stored.without_times(printed(notebook))
     assert str(ROOT) not in str(notebook)
-    for cell in code(notebook):
-        pictures = [o for o in cell.outputs if "image/png" in o.get("data", {})]
-        draws = r"^drawing\.|^nb\.curve|plt\.subplots"
-        asked = re.findall(draws, cell.source, re.MULTILINE)
-        assert len(pictures) == len(asked)
     shown = str(outputs(notebook))
     for reason in reasons(previous(name), name) if previous(name) else []:
         assert f"**{reason.title}**" in shown
-    if name in FINDS:
-        FINDS[name](printed(notebook))
 
 
+@pytest.mark.slow
 def test_the_notebook_for_a_free_gpu_ends_with_a_report(monkeypatch):
     """Its commands exist. What they do is tested elsewhere: here they do nothing."""
+    from nbclient import client
+
     monkeypatch.setenv("MAKEFLAGS", "n")
     monkeypatch.setenv("PYTEST_ADDOPTS", "--collect-only")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     notebook = read(FREE_GPU)
     place = {"metadata": {"path": str(FOLDER)}}
-    NotebookClient(notebook, timeout=300, resources=place).execute()
+    client.NotebookClient(notebook, timeout=300, resources=place).execute()
     report = "".join(output["text"] for output in notebook.cells[-1].outputs)
     assert re.match(r"torch \S+ on no GPU\n", report)
     begun = re.findall(r"^\$ .*$", report, re.MULTILINE)

@@ -1,16 +1,21 @@
 """Promise: the page of `make side_by_side` shows every stage, alone, to everybody."""
 
 import re
+from itertools import chain
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
-from conftest import ENV, ROOT, call
-from tools.pages import columns, essence, side_by_side
+from conftest import ROOT, call
+from tools.pages import essence
+from tools.pages.switches import SWITCHES, key, read_outcomes, without
 from tools.run import diffs
-from tools.run.stages import save_page
 
+pytestmark = pytest.mark.slow
+OUTCOMES = read_outcomes()
+IN_DIFFS = [one for one in SWITCHES if one["hunk"]]  # not those of the first stage
 LOSSES = "1.499912", "1.505662"  # of stage 4's first epoch: right, without set_epoch
 
 
@@ -38,36 +43,6 @@ def page(browser, path):
     assert wrong == []
     assert {re.split("[?#]", url)[0] for url in requests} == {path.as_uri()}
     opened.close()
-
-
-@pytest.mark.parametrize("name", ["side_by_side", "playground", "handouts_half_day"])
-def test_a_page_goes_where_out_says(name, tmp_path):
-    """As from a checkout that can only be read, under any locale; links lead back."""
-    locale = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
-    target = name.removesuffix("_half_day")
-    refused = call(["make", target, "OUT=README.md/x"])
-    line = r"cannot write to .*README.md/x \(.*\): name another folder, OUT=DIR\n"
-    assert re.match(line, refused.stderr)
-    result = call(["make", target, f"OUT={tmp_path}"], env={**ENV, **locale})
-    assert (result.returncode, result.stderr) == (0, "")
-    text = (tmp_path / f"{name}.html").read_text(encoding="utf-8")
-    for link in re.findall(r'href="([^"#]*/)docs/SYMPTOMS.md', text):
-        assert (tmp_path / link).samefile(ROOT)
-
-
-def test_a_page_is_saved_whole_or_not_at_all(tmp_path, monkeypatch):
-    monkeypatch.setenv("OUT", str(tmp_path))
-    save_page("page.html", "old")
-    with pytest.raises(UnicodeEncodeError):
-        save_page("page.html", "a new one \ud800")
-    assert (tmp_path / "page.html").read_text() == "old"
-
-
-def test_a_link_to_a_place_of_a_page_fits_the_repository_and_the_site():
-    text = side_by_side.html("[more](DETAILS.md#workers)", ROOT / "04_ddp")
-    for suffix in ".md", ".html":
-        way = f'href="../04_ddp/DETAILS{suffix}#workers"'
-        assert way in side_by_side.linked(text, "../", suffix)
 
 
 def show(page, link):
@@ -105,13 +80,6 @@ def test_ideas_stand_in_the_order_of_the_lesson(page):
     assert more.is_visible()
 
 
-def test_changed_words_are_marked(page):
-    show(page, "04_ddp")
-    marked = texts(page, ".new mark")
-    assert any("// world_size" in words for words in marked)
-    assert not any("DataLoader" in words for words in marked)  # in both scripts
-
-
 def test_the_whole_script_can_be_read(page):
     show(page, "04_ddp")
     page.locator(".body:not([hidden]) summary", has_text="The whole script").click()
@@ -137,22 +105,6 @@ def test_a_switch_asks_first_then_shows_what_happened(page):
     assert page.locator(".outcome").count() == page.locator(".off").count() == 0
     show(page, "04_ddp.8&off=%|set_epoch")  # an address that was cut somewhere
     assert page.locator(".off").count() == 1
-
-
-def test_a_stage_of_the_rail_leads_to_its_diff(page):
-    """The rail names the stages of its group, and says how many lines change."""
-    for pair in diffs.EXPLAINED:
-        rail = page.locator(".body:not([hidden]) .rail")
-        rail.locator(".stage", has_text=pair[1][:2]).click()
-        title = f"From {pair[0]} to {pair[1]}"
-        page.get_by_role("heading", name=title, exact=True).wait_for()
-        assert page.evaluate("location.hash") == f"#{pair[1]}"
-        shown = rail.locator("li").all_inner_texts()
-        says = f"{diffs.changed_lines(*pair)} lines changed"
-        name = pair[1].replace("_", " ")
-        assert [one for one in shown if says in one and name in one]
-    show(page, "02_single_gpu-04_ddp")
-    assert texts(page, "h2") == ["From 02_single_gpu to 04_ddp"]
 
 
 def test_each_screen_of_the_workshop_shows_its_idea_alone(page):
@@ -206,24 +158,6 @@ def test_keys(page):
     assert page.evaluate("location.hash") == "#slides=04_ddp.7"
 
 
-def test_a_switch_on_a_slide_leaves_the_slide_as_it_is(page):
-    show(page, "slides=04_ddp.8")
-    page.keyboard.press("PageDown")
-    page.locator(".current").get_by_role("switch", name="Without set_epoch").click()
-    assert page.locator(".current .reason").is_visible()
-    assert page.get_by_role("button", name="it crashes").is_visible()
-
-
-def test_the_theme_is_the_systems(page):
-    papers = []
-    for scheme in "light", "dark":
-        page.emulate_media(color_scheme=scheme)
-        paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
-        papers.append(max(map(int, re.findall(r"\d+", paper))))
-    assert papers[0] > 200 and papers[1] < 60
-    assert page.locator("link[rel=icon]").get_attribute("href").startswith("data:")
-
-
 def test_every_link_leads_to_a_file(page):
     """Also those of what a switch tells."""
     show(page, "04_ddp.8&off=set_epoch")
@@ -232,21 +166,6 @@ def test_every_link_leads_to_a_file(page):
     names = {Path(link.removeprefix("file://")) for link in found}
     assert ROOT / "exercises" / "06_same_order.md" in names
     assert [name for name in names if not name.exists()] == []
-
-
-def test_it_fits_a_phone_in_one_column(page):
-    page.set_viewport_size({"width": 390, "height": 844})
-    show(page, "10_hybrid")
-    assert page.evaluate("document.documentElement.scrollWidth") == 390
-    lefts = "all => all.map(one => one.getBoundingClientRect().left)"
-    lines = ".body:not([hidden]) .idea > .code > .l:is(.old, .new)"
-    found = page.eval_on_selector_all(lines, lefts)
-    assert len(set(found)) == 1
-    both = page.locator(".body:not([hidden]) .idea > .code > .same:visible")
-    assert both.count() > 0
-    assert page.locator(".body:not([hidden]) .idea > .code > .same").count() == (
-        2 * both.count()
-    )
 
 
 def test_everybody_can_read_it(page):
@@ -264,6 +183,27 @@ def test_everybody_can_read_it(page):
         assert (darkest < 60) == (scheme == "dark")
 
 
-def test_another_indentation_is_no_changed_word():
-    assert columns.changed_words("loss = a", "    loss = b") == ([[7, 8]], [[11, 12]])
-    assert columns.changed_words("loss = a", "    loss = a") == ([], [])
+def recorded(runs):
+    """Return texts that tell of runs; of those that end alike, of the first."""
+    found = {"nothing": []}
+    for run in runs.values():
+        texts = [f"{loss:.6f}" for loss, *_ in run["curve"][:3]]
+        if run["kind"] == "crashes":
+            texts = [run["error"].strip(), f"Exit status: {run['exit']}."]
+        if run["kind"] == "hangs":
+            texts = [lane["code"] for lane in run["lanes"]]
+        found.setdefault(run["kind"], texts)
+    return chain(*found.values())
+
+
+@pytest.mark.parametrize("stage", sorted({one["stage"] for one in IN_DIFFS}))
+def test_a_switch_tells_what_its_runs_did(page, stage):
+    for one in [one for one in IN_DIFFS if one["stage"] == stage]:
+        show(page, f"{stage}.{one['hunk']}&off={quote(one['name'], safe='')}")
+        card = page.evaluate("document.activeElement.innerText")  # which has the focus
+        expected = list(recorded(OUTCOMES["switches"][key(one)]))
+        if one["exercise"]:
+            expected.append(f"make exercise E={one['exercise']}")
+        expected.append(without(stage, one["edits"])["instead"])
+        for text in expected:
+            assert " ".join(text.split()) in " ".join(card.split()), key(one)

@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from matplotlib.figure import Figure
 
 from tools.run import compare, results, stages
 from tools.run.plan import make_plan
@@ -76,8 +77,9 @@ FAILED = "{}: its last run failed, was stopped or still runs"
 def compared(tmp_path, monkeypatch, capsys):
     """A function that writes curves, by stage, and returns what is said, and refused.
 
-    A run in a folder that is there already goes on in it.
+    A run in a folder that is there already goes on in it. Its picture is empty.
     """
+    monkeypatch.setattr(compare, "draw", lambda *_: Figure())
     monkeypatch.setattr(stages, "end_at_a_closed_pipe", lambda: None)
     monkeypatch.setattr("sys.argv", ["compare", str(tmp_path)])
 
@@ -126,7 +128,7 @@ def test_no_stage_is_left_out_in_silence(stage, old, new, reason, compared, tmp_
 
     said, refused = compared(dict.fromkeys(["01_cpu", "03_dp", "07_fsdp"], CURVE), edit)
     assert "not run yet: 02_single_gpu, " in said
-    assert (tmp_path / "curves.png").stat().st_size > 10_000
+    assert (tmp_path / "curves.png").exists()
     if stage:
         assert reason.format(stage if reason == FAILED else tmp_path) in said
         assert "one loss curve" not in said

@@ -6,7 +6,6 @@ import re
 import shutil
 
 import pytest
-from torchvision.datasets import MNIST
 
 from conftest import ROOT, call
 from tools.run import data
@@ -20,6 +19,8 @@ def official(tmp_path, monkeypatch):
 
     The tool fills an empty folder, without a network, as `make data FROM=DIR` does.
     """
+    from torchvision.datasets import MNIST  # which takes seconds
+
     (tmp_path / "gz").mkdir()
     (tmp_path / "data").mkdir()
     resources = []
@@ -48,7 +49,7 @@ def test_what_is_there_stays_until_the_new_set_is_complete(official, damage, cap
         path.write_bytes(content)
         data.main()
         assert data.check(data.FULL) == (4000, 1000)
-        assert len(MNIST(data.FULL)) == 4000
+        assert len(data.tensors(data.FULL)) == 4000
         assert [path.name for path in data.FULL.parent.iterdir()] == ["mnist"]
     assert "DATA=data/mnist" in capsys.readouterr().out
 
@@ -94,5 +95,5 @@ def test_the_sample_is_what_its_page_says():
         assert len(content) == int(size)
         assert hashlib.sha256(content).hexdigest() == digest
     for train, count in (True, 400), (False, 100):
-        targets = MNIST(data.SAMPLE, train=train).targets
-        assert targets.bincount().tolist() == [count] * 10
+        _, labels = data.tensors(data.SAMPLE, train).tensors
+        assert labels.bincount().tolist() == [count] * 10

@@ -9,7 +9,6 @@ import pytest
 
 from conftest import ENV, ROOT
 from tools.run import diffs
-from tools.run.ideas import step_of
 from tools.run.stages import BY_NAME, CPU_PROCESSES, EVERY, find_stage, script
 
 LIMITS = {  # lines, and lines that changed from the stage before, at most
@@ -129,20 +128,6 @@ def test_a_run_shows_essential_lines_that_fit_a_screen(pair, capsys):
     assert said.startswith(f"{len(changed)} lines changed")
     a, b = pair
     assert said.endswith(f": make diff A={a} B={b} shows all") == ("," in said)
-
-
-def test_of_stage_4_a_run_shows_what_the_front_page_calls_essential(capsys):
-    diffs.show_essential("03_dp", "04_ddp")
-    printed = capsys.readouterr().out
-    hunks = diffs.hunks("03_dp", "04_ddp")
-    changed = [line for hunk in hunks for line in hunk.changed()]
-    essential = [line for line in changed if step_of(line)]
-    assert (
-        f"{len(changed)} lines changed, {len(essential)} of them essential" in printed
-    )
-    for line in essential:
-        assert line[1:].split()[-1] in printed
-    assert "parser.add_argument" not in printed
 
 
 def test_every_target_has_a_name_of_its_own():

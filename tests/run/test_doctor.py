@@ -17,6 +17,7 @@ from tools.run import data, doctor
 from tools.run.gpus import count_cpus
 
 
+@pytest.mark.slow
 def test_a_line_for_each_check_and_one_for_the_instructor():
     result = call(["make", "doctor", "WHO=Ada L"], timeout=400)
     assert result.returncode == 0, result.stdout + result.stderr

@@ -43,6 +43,7 @@ def assert_nothing_runs(word):
     assert not alive
 
 
+@pytest.mark.slow
 def test_a_killed_rank_starts_all_again_as_often_as_asked(data, tmp_path):
     """From the last epoch that was saved. Then it ends the run."""
     out = tmp_path / "out"
@@ -117,10 +118,10 @@ def family(tmp_path):
 @pytest.mark.parametrize(
     ("names", "how"),
     [
-        (["torchrun"], signal.SIGKILL),
-        (["launcher"], signal.SIGKILL),
+        pytest.param(["torchrun"], signal.SIGKILL, marks=pytest.mark.slow),
+        pytest.param(["launcher"], signal.SIGKILL, marks=pytest.mark.slow),
         (["make"], signal.SIGKILL),
-        (["make", "launcher"], signal.SIGHUP),  # a closed terminal
+        pytest.param(["make", "launcher"], signal.SIGHUP, marks=pytest.mark.slow),
         (["make", "launcher"], signal.SIGINT),  # Ctrl-C
     ],
 )

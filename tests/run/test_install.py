@@ -31,6 +31,25 @@ def test_a_word_that_make_does_not_know_is_refused(words, line):
     assert result.stderr.count("\n") == 1
 
 
+COMMANDS = {  # what takes minutes -> what it runs
+    "bench": ".venv/bin/python -m tools.bench.benchmark\n",
+    "outcomes": ".venv/bin/python -m tools.pages.outcomes\n",
+    "mutants": ".venv/bin/python tests/mutants.py\n",
+    "lock": " pip compile ",
+    "site": ".venv/bin/sphinx-build -W ",
+    "docs": ".venv/bin/python -m tools.pages.blocks\n",
+    "docs CHECK=1": ".venv/bin/python -m tools.pages.fresh\n",
+    "compat TORCH=2.9.1": " -m tools.pages.upstream\n",
+}
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_a_command_that_takes_minutes_exists(words):
+    result = call(["make", "-n", *words.split()])
+    assert (result.returncode, result.stderr) == (0, "")
+    assert COMMANDS[words] in result.stdout
+
+
 def test_help_says_where_to_begin_and_has_every_target_and_variable():
     text = (ROOT / "Makefile").read_text()
     known = set(re.findall(r"[A-Z_]+(?==)", text))
@@ -140,7 +159,12 @@ def write_wheel(folder, name, version):
 def make(checkout, house="house", **variables):
     """Run make in a checkout with the packages of its wheelhouse."""
     index = (checkout / "index").as_uri()
-    indexes = {"UV_DEFAULT_INDEX": index, "PIP_INDEX_URL": index, "PIP_FIND_LINKS": ""}
+    indexes = {
+        "PYTHONPATH": "",
+        "UV_DEFAULT_INDEX": index,
+        "PIP_INDEX_URL": index,
+        "PIP_FIND_LINKS": "",
+    }
     words = [f"PYTHON={sys.executable}", f"WHEELHOUSE={house}", ".venv/stages.ready"]
     return call(["make", *words], cwd=checkout, env={**ENV, **indexes, **variables})
 
@@ -154,6 +178,7 @@ os.kill(os.getppid(), signal.SIGKILL)
 FAILS = 'raise SystemExit("no venv here")'
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", [KILLS, FAILS])
 def test_a_venv_that_is_half_made_is_made_again(checkout, text):
     (checkout / "broken").mkdir()
@@ -167,6 +192,7 @@ def test_a_venv_that_is_half_made_is_made_again(checkout, text):
     assert (checkout / ".venv/bin/pip").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tool", ["uv", "pip"])
 def test_a_wheelhouse_is_enough(checkout, tool):
     """The pinned versions are taken from it, and no index is asked."""

@@ -5,11 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from conftest import ENV, call, rows
+from conftest import ENV, ROOT, call, rows
 from tools.run import launch, results
 from tools.run.plan import make_plan
 from tools.run.sample import cut
-from tools.run.stages import EVERY
+from tools.run.stages import CPU_PROCESSES, EVERY, script
 
 FEW = "GPUS=cpu", "EPOCHS=1"
 
@@ -26,7 +26,8 @@ def test_make_shows_the_diff_and_runs_a_stage(tmp_path):
     out = tmp_path / "not" / "there"
     (tmp_path / "temporary").mkdir()
     environment = {**ENV, "TMPDIR": str(tmp_path / "temporary")}
-    result = make("ddp", *FEW, f"OUT={out}", env=environment)
+    data = cut(tmp_path / "data", 64, 10)
+    result = make("ddp", *FEW, f"DATA={data}", f"OUT={out}", env=environment)
     assert (result.returncode, result.stderr) == (0, "")
     for name in "torchelastic_*", "tmp*":
         assert list((tmp_path / "temporary").glob(name)) == []
@@ -34,12 +35,35 @@ def test_make_shows_the_diff_and_runs_a_stage(tmp_path):
     assert diff.endswith("\n+loss = train_epoch(ddp_model, loader, optimizer)")
     assert len(result.stdout.splitlines()) <= 30  # diff and run on one screen
     assert "\033" not in diff  # a pipe gets no colors
-    flags = f"04_ddp/mnist.py --out {out} --epochs 1"
+    flags = f"04_ddp/mnist.py --data {data} --out {out} --epochs 1"
     torchrun = ".venv/bin/torchrun --standalone --nproc-per-node=2"
     start = f"CUDA_VISIBLE_DEVICES= {torchrun} {flags}\n04_ddp: 2 processes on cpu "
     assert run.startswith(start)
     assert run.endswith(f"saved {out}/model.pth\n")
     assert len(rows(out)) == 1
+
+
+def test_each_stage_has_a_command(tmp_path):
+    """Here only the words of each: tests of the stages run the scripts."""
+    shown = make("-n", *EVERY, "all", "beyond", "transformer").stdout
+    for target, stage in EVERY.items():
+        assert f" -m tools.run.launch {target}\n" in shown
+        command = make_plan(stage, {"OUT": str(tmp_path), "GPUS": "cpu"}).command
+        path = str(script(stage).relative_to(ROOT))
+        assert command[-3:] == [path, "--out", str(tmp_path)]
+        assert ("--standalone" in command) == (stage in CPU_PROCESSES)
+
+
+@pytest.mark.slow
+def test_make_runs_every_stage(tmp_path):
+    """All twenty by three commands, each of which compares the curves."""
+    for words, count in (
+        (["all", "beyond", *FEW], 12),
+        (["transformer", "GPUS=cpu", "ARGS=--steps 30"], 6),
+    ):
+        result = make(*words, f"OUT={tmp_path}", timeout=900)
+        assert result.returncode == 0, result.stderr
+        assert f"\n{count} scripts, one loss curve\n" in result.stdout
 
 
 def test_the_shell_s_variables_do_not_count():
@@ -57,7 +81,6 @@ WRONG = [  # what a user types, and the line that refuses it and says what works
     ("ddp NPROC=3", "04_ddp: 3 processes cannot share 64 images a step: use NPROC=2 A"),
     ("all NNODES=2", "NNODES=2: one stage takes it, not make all"),
     ("all OUT=o ARGS='--out e'", "ARGS has --out e: name one folder for all, OUT=DIR"),
-    ("ddp GPUS=0", "GPUS=0: CUDA finds no GPU ('make doctor' says why): use GPUS=cpu"),
     ("cpu DATA=tests", "no MNIST in tests (tests/MNIST/raw/train-images-idx3-ubyte is"),
     ("cpu OUT=Makefile/x", "cannot write to Makefile/x (Not a directory): name anoth"),
     ("cpu OUT=/proc/x", "cannot write to /proc/x ("),
@@ -88,20 +111,31 @@ def test_what_cannot_work_is_refused_before_it_starts(words, line):
     assert not usage or usage[0].startswith("usage: ")
 
 
-def test_what_an_earlier_run_has_left_is_put_aside(tmp_path):
+def test_what_an_earlier_run_has_left_is_put_aside(tmp_path, monkeypatch):
     """Unless the launcher refuses. A run that fails ends `make all`, and is marked."""
-    data = cut(tmp_path / "data", 64, 10)
     out = tmp_path / "runs/01_cpu"
-    words = [*FEW, f"DATA={data}"]
-    assert make("cpu", *words, f"OUT={out}").returncode == 0
+    monkeypatch.setenv("OUT", str(out.parent))
+    monkeypatch.setattr("sys.argv", ["launch", "all"])
+    monkeypatch.setattr(launch, "end_with_make", lambda: None)
+    monkeypatch.setattr(launch, "end_at_a_closed_pipe", lambda: None)
+
+    def train(*_):  # as the script does
+        (out / "metrics.csv").write_text(results.HEADS[0])
+        (out / "model.pth").write_text("weights")
+        return 0
+
+    monkeypatch.setattr(launch, "run_command", train)
+    assert launch.run(make_plan("01_cpu", {"OUT": str(out)})) == 0
     first = {path.name: path.read_bytes() for path in out.iterdir()}
     assert set(first) == {".lock", "flags.json", "metrics.csv", "model.pth"}
-    words += [f"OUT={out.parent}", "NPROC=1"]
-    assert make("all", *words, "ARGS=--wide").returncode != 0
+    monkeypatch.setenv("ARGS", "--wide")
+    with pytest.raises(SystemExit):
+        launch.main()
     assert {path.name for path in out.iterdir()} == set(first)
-    failed = make("all", *words, "ARGS=--lr -1")
-    assert failed.returncode != 0
-    assert "01_cpu failed with exit status 1" in failed.stderr
+    monkeypatch.setenv("ARGS", "--lr -1")
+    monkeypatch.setattr(launch, "run_command", lambda *_: 1)
+    with pytest.raises(SystemExit, match="^01_cpu failed with exit status 1$"):
+        launch.main()
     assert [path.name for path in out.parent.iterdir()] == ["01_cpu"]
     names = {path.name for path in out.iterdir()}
     assert names == {".lock", "before", "flags.json", "unfinished"}

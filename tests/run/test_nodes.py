@@ -2,6 +2,7 @@
 
 import socket
 
+import pytest
 from torch.distributed import TCPStore
 
 from conftest import EVEN, ROOT, assert_close, call, start
@@ -17,6 +18,7 @@ def free_port():
         return found.getsockname()[1]
 
 
+@pytest.mark.slow
 def test_two_nodes_give_the_curve_of_stage_01(data, trained, tmp_path):
     """By the command of the page; rank 0 may be on either node."""
     address = f"127.0.0.1:{free_port()}"

@@ -9,7 +9,9 @@ switches         edits of the stages, and what lines they change
 outcomes         what happens with lines left out or wrong, from runs of all of them
 variants         parts that run scripts: stages, variants, make inspect
 resumed          parts that run stages 11 and 12 again, from a checkpoint
-public           what the inspector says of public scripts, in tables
+public           in how many public scripts the inspector finds bugs
+explained        which page explains each of the inspector's findings
+fresh            has anything changed that make docs makes?
 upstream         faults of PyTorch, as scripts, on the active version
 hangs            runs that hang, for 04_ddp/HANGS.md
 pictures         the pictures of the pages, in svg/; diagrams/ describes some of them

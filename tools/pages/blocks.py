@@ -1,27 +1,31 @@
 """Write the generated parts of the pages anew: `python -m tools.pages.blocks`.
 
+With `--check` it writes nothing, and names each part that is stale, but for those that
+show what a run prints: `make docs CHECK=1` finds these.
+
 A generated part stands between `<!-- generated: NAME -->` and `<!-- end -->`. NAME is a
 key of BLOCKS, followed by arguments: `printed 04_ddp`. Hunks have a title, too, and one
 part may show several: `hunk 03_dp 04_ddp 1 2 | Import what is new`.
 """
 
+import hashlib
 import math
 import re
-import subprocess
 import sys
 import textwrap
 from itertools import pairwise
 
 from tools.bench import planned
 from tools.bench.tables import ON_A_GPU, measured_on, published, steps, table
-from tools.lab.exercise import PARTS, along_the_path
-from tools.pages import outcomes, public, resumed, upstream, variants
+from tools.lab.exercise import MADE_FOR, PARTS, along_the_path
+from tools.pages import explained, outcomes, public, resumed, upstream, variants
 from tools.pages.essence import PAIR, essence
 from tools.pages.reasons import LESSONS, reasons
 from tools.pages.symptoms import symptoms_by_kind
 from tools.run import diffs
 from tools.run.stages import (
     BEYOND,
+    EVERY,
     OWN,
     ROOT,
     TARGETS,
@@ -105,13 +109,6 @@ def measured_on_a_gpu(name):
     return table("r" * len(headings), headings, rows)
 
 
-def rates():
-    """Return how much of its cases the judge names, a table of tests/judge/rates.py."""
-    words = [sys.executable, ROOT / "tests/judge/rates.py"]
-    run = subprocess.run(words, capture_output=True, text=True, check=True)
-    return run.stdout.strip()
-
-
 def exercises():
     """Return the tables of the exercises, one for each part of the path."""
     headings = ["", "exercise", "stage", "builds on", "minutes"]
@@ -143,9 +140,9 @@ BLOCKS = {
     "held": variants.held_by_variants,
     "piece": piece,
     "exercises": exercises,
-    "rates": rates,
+    "explained": explained.explained,
     "symptoms": symptoms_by_kind,
-    "public": public.public,
+    "public": public.count,
     "upstream": upstream.upstream,
     "variant": variants.variant,
     "variants": variants.variants,
@@ -155,6 +152,9 @@ BLOCKS = {
     "resumed": resumed.resumed,
     "widths": resumed.widths,
 }
+# Those that show what a run prints.
+RUNS = {"held", "printed", "verdict", "program", "variants", "inspected"}
+RUNS |= {"own_curves", "resumed", "widths"}
 
 
 def make(name):
@@ -182,23 +182,67 @@ def same(old, new):
     return all(math.isclose(float(a), float(b), rel_tol=0.01) for a, b in pairs)
 
 
+def known_stages():
+    """Return each stage and git's name for its script, as the lab wants to know them.
+
+    That name is the SHA-1 of the script with a head.
+    """
+    rows = []
+    for stage in EVERY.values():
+        data = script(stage).read_bytes()
+        blob = hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
+        rows.append(f"{stage} {blob}\n")
+    return "".join(rows)
+
+
+def stale_parts(kinds):
+    """Yield (page, name, part, its new text) of each stale part of some kinds.
+
+    Raises SystemExit if a page names a part that is not in BLOCKS.
+    """
+    for page in PAGES:
+        for part in PART.finditer((ROOT / page).read_text()):
+            name, old = part.groups()
+            kind = name.split()[0]
+            if kind not in BLOCKS:
+                refuse(f"{page}: tools/pages/blocks.py makes no part {name!r}")
+            if kind in kinds:
+                new = make(name)
+                if not same(old.strip(), new):
+                    yield page, name, part[0], new
+
+
+def check():
+    """Name what is stale of all that needs no run. Raises SystemExit if anything is."""
+    explain_all()
+    stale = [f"{page}: {name}" for page, name, *_ in stale_parts(BLOCKS.keys() - RUNS)]
+    if MADE_FOR.read_text() != known_stages():
+        stale.append(str(MADE_FOR.relative_to(ROOT)))
+    for name in stale:
+        print(f"{name} is stale: make docs")
+    if stale:
+        sys.exit(1)
+
+
 def write():
     """Write every generated part of every page anew, and say which were stale."""
+    explain_all()
+    MADE_FOR.write_text(known_stages())
+    for page, name, old, new in stale_parts(BLOCKS):
+        print(f"{page}: {name} was stale", flush=True)
+        fresh = f"<!-- generated: {name} -->\n{new}\n<!-- end -->"
+        text = (ROOT / page).read_text()  # someone may write the page meanwhile
+        (ROOT / page).write_text(text.replace(old, fresh))
+
+
+def explain_all():
+    """Raises SystemExit if a hunk of a diff that pages explain has no reason there."""
     for a, b in [*diffs.EXPLAINED, *pairwise(OWN)]:
         reasons(a, b)
-    for page in PAGES:
-        path = ROOT / page
-        for part in PART.finditer(path.read_text()):
-            name, old = part.groups()
-            if name.split()[0] not in BLOCKS:
-                refuse(f"{page}: tools/pages/blocks.py makes no part {name!r}")
-            new = make(name)
-            if not same(old.strip(), new):
-                print(f"{page}: {name} was stale", flush=True)
-                fresh = f"<!-- generated: {name} -->\n{new}\n<!-- end -->"
-                text = path.read_text()  # someone may write the page meanwhile
-                path.write_text(text.replace(part[0], fresh))
 
 
 if __name__ == "__main__":
-    write()
+    if sys.argv[1:] == ["--check"]:
+        check()
+    else:
+        write()

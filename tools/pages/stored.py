@@ -1,16 +1,14 @@
 """Run the notebooks and store them with what they show: `python -m tools.pages.stored`.
 
 Only those whose sources have changed since they ran are run. Times and paths are taken
-out of what they print. on_a_gpu is stored as it is, with the address of `origin`.
+out of what they print. on_a_gpu is stored as it is, with the address of `origin`. With
+`--check` none is run: those that would be are named.
 """
 
 import hashlib
 import re
 import subprocess
-
-import jupytext
-import nbformat
-from nbclient import NotebookClient
+import sys
 
 from tools.run.stages import ROOT, STAGES, script
 
@@ -18,6 +16,7 @@ FOLDER = ROOT / "notebooks"
 FREE_GPU = "on_a_gpu"
 OF_STAGES = [*STAGES, "13_gpt"]
 UNPUBLISHED = "https://github.com/OWNER/NAME"
+REPOSITORY = re.compile(r"https://github\.com/[\w.-]+/[\w.-]+")
 PYTHON = {  # any version of it
     "kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"},
     "language_info": {"name": "python", "pygments_lexer": "ipython3"},
@@ -35,6 +34,8 @@ def address():
 
 def source(name):
     """Return a notebook as its source says, without outputs."""
+    import jupytext  # takes seconds, as the others below
+
     notebook = jupytext.read(FOLDER / "source" / f"{name}.py")
     published = address()
     for number, cell in enumerate(notebook.cells):
@@ -60,6 +61,9 @@ def without_times(text):
 
 def store(name):
     """Run a notebook, unless it is the one for GPUs, and write its file."""
+    import nbformat
+    from nbclient import NotebookClient
+
     notebook = source(name)
     if name != FREE_GPU:
         place = {"metadata": {"path": str(FOLDER)}}
@@ -74,13 +78,44 @@ def store(name):
     nbformat.write(notebook, FOLDER / f"{name}.ipynb")
 
 
-def main():
+def stale_notebooks():
+    """Return the names of the notebooks that are not what their sources say.
+
+    Raises ValidationError if one is no notebook.
+    """
+    import nbformat
+
+    found = []
     for name in [*OF_STAGES, FREE_GPU]:
         path = FOLDER / f"{name}.ipynb"
         stored = nbformat.read(path, 4) if path.exists() else nbformat.v4.new_notebook()
-        if stored.metadata.get("sources") != digest(name):
-            print(f"{path.name}: its sources have changed, so it runs", flush=True)
-            store(name)
+        nbformat.validate(stored)
+        is_digest = stored.metadata.get("sources") == digest(name)
+        if not is_digest or cells_of(stored) != cells_of(source(name)):
+            found.append(name)
+    return found
+
+
+def cells_of(notebook):
+    """Return the kind and the text of each cell of a notebook.
+
+    Every repository on GitHub has the same name there: a fork has another address.
+    """
+    found = []
+    for cell in notebook.cells:
+        found.append((cell.cell_type, REPOSITORY.sub(UNPUBLISHED, cell.source)))
+    return found
+
+
+def main():
+    names = stale_notebooks()
+    if sys.argv[1:] == ["--check"]:
+        for name in names:
+            print(f"notebooks/{name}.ipynb is stale: make docs")
+        sys.exit(1 if names else 0)
+    for name in names:
+        print(f"{name}.ipynb: its sources have changed, so it runs", flush=True)
+        store(name)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,117 @@
+"""Read the versions of a script, each with one bug, and write them.
+
+An edit is a place and our text, which gets the place's indentation. `"7"` or `"7-9"` is
+replaced (or deleted, if the text is empty). `"7+"` inserts after line 7, `"-7"` before
+it. `"model.py:7"` is a line of that file. Line numbers are the original's, whose files
+must match `digests`. So no line of somebody else's script has to be stored.
+"""
+
+import ast
+import hashlib
+import shutil
+import textwrap
+from dataclasses import dataclass, field
+
+try:
+    import tomllib
+except ModuleNotFoundError:  # before Python 3.11
+    import tomli as tomllib
+
+
+@dataclass
+class Version:
+    """A script with one bug, and the key to it; by default without a bug."""
+
+    name: str
+    mistake: str = ""  # what was done
+    lines: list = field(default_factory=list)  # a report should point to one of them
+    cause: str = ""  # what goes wrong
+    accept: str = ""  # causes that a report may state, separated by " | "
+    not_ok: list = field(default_factory=list)  # what a report must not call ok
+    edits: dict = field(default_factory=dict)  # {place: text}
+
+
+def read(path):
+    """Return what a TOML file says of a script, a dict, and its Versions.
+
+    Raises TypeError if a key has an unknown field, and ValueError if one is empty.
+    """
+    case = tomllib.loads(path.read_text())
+    found = [Version(**facts) for facts in case.pop("version", [])]
+    for version in found:
+        if not all(vars(version).values()):
+            raise ValueError(f"{path}: the key of version {version.name} is incomplete")
+    return case, found
+
+
+def write(script, digests, edits, folder):
+    """Copy a script's folder into `folder` and edit its files.
+
+    Returns the script's new path, and {line of the original: where it is now, a list of
+    "FILE:LINE"}. Raises ValueError if a file is not the one that was edited.
+    """
+    copy = folder / script.parent.name
+    shutil.copytree(script.parent, copy, symlinks=True, ignore_dangling_symlinks=True)
+    places = {}
+    for file, digest in digests.items():
+        text = (copy / file).read_text()
+        if hashlib.sha256(text.encode()).hexdigest()[:16] != digest:
+            raise ValueError(f"{script.parent / file} is not the original")
+        mine = {}
+        for place, new in edits.items():
+            owner, _, where = place.rpartition(":")
+            if (owner or script.name) == file:
+                mine[where] = new
+        lines, now = edited(text.splitlines(), mine)
+        (copy / file).write_text("\n".join(lines) + "\n")
+        for number, numbers in now.items():
+            places[f"{file}:{number}"] = [f"{file}:{one}" for one in numbers]
+            if file == script.name:
+                places[str(number)] = places[f"{file}:{number}"]
+    return copy / script.name, places
+
+
+def edited(lines, edits):
+    """Return the edited lines, and {number of an old line: its numbers now}.
+
+    Several lines that were replaced are all where the new ones are.
+    """
+    pieces = {number: [line] for number, line in enumerate(lines, 1)}
+    first_of = {number: number for number in pieces}  # of those replaced with it
+    for where, new in edits.items():
+        first, _, last = where.strip("+").removeprefix("-").partition("-")
+        first, last = int(first), int(last or first)
+        line = lines[first - 1]
+        indent = line[: len(line) - len(line.lstrip())]
+        ours = textwrap.indent(textwrap.dedent(new).strip("\n"), indent).splitlines()
+        if where.endswith("+"):
+            pieces[first] = pieces[first] + ours
+        elif where.startswith("-"):
+            pieces[first] = ours + pieces[first]
+        else:
+            whole = range(first, last + 1)
+            pieces.update({number: [] for number in whole} | {first: ours})
+            first_of.update(dict.fromkeys(whole, first))
+    done = []
+    now = {}
+    for number, piece in pieces.items():
+        now[number] = range(len(done) + 1, len(done) + len(piece) + 1)
+        done += piece
+    return done, {number: now[first] for number, first in first_of.items()}
+
+
+def key_lines(version, places, folder):
+    """Return the lines that a finding may name, {"FILE:LINE"}; none if all are gone.
+
+    A finding names the first line of a statement, and a key any of them, so these are
+    all lines of each simple statement. FILE has no folder, as in a finding. Raises
+    KeyError if the original has no such line.
+    """
+    found = {place for line in version.lines for place in places[line]}
+    for file in {place.rpartition(":")[0] for place in found}:
+        for node in ast.walk(ast.parse((folder / file).read_text())):
+            if isinstance(node, ast.stmt) and not hasattr(node, "body"):
+                whole = range(node.lineno, node.end_lineno + 1)
+                whole = {f"{file}:{number}" for number in whole}
+                found |= whole if whole & found else set()
+    return {place.rpartition("/")[2] for place in found}
