@@ -80,7 +80,7 @@ def command(stage, *flags, processes=2, path=None, by=()):
     return [*words, *map(str, [*by, path, *flags])]
 
 
-def call(words, timeout=120, **options):
+def call(words, timeout=600, **options):
     """Run a command in the root of the repository and return what came of it."""
     options = {"env": ENV, "cwd": ROOT, **options}
     words = list(map(str, words))
