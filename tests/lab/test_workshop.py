@@ -201,15 +201,3 @@ def test_handouts_have_the_track_s_sheets_and_answers(tmp_path):
     assert re.findall(r"<h2>(\d\d)\. ", answers) == [one.number for one in exercises]
     assert "+    dist.all_reduce(totals)" in answers
     assert "Step 1 takes 128 images on all ranks together, expected 64" in answers
-
-
-def test_exercises_are_told_in_the_order_in_which_they_were_begun(
-    tmp_path, monkeypatch
-):
-    monkeypatch.setenv("WORKSHOP", str(tmp_path))
-    for seconds, number in enumerate(["07", "01", "04"]):
-        page = progress.workshop(find_exercise(number)) / "README.md"
-        page.parent.mkdir()
-        page.touch()
-        os.utime(page, (seconds, seconds))
-    assert progress.report("Ada").endswith("begun: 07 01 04")
