@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from conftest import ENV, ROOT, call
-from tools.lab.exercise import along_the_path, find_exercise
+from tools.lab.exercise import PARTS, along_the_path, find_exercise
 from tools.run.stages import EVERY, script
 
 HOW_MANY = len(along_the_path())
@@ -38,6 +38,7 @@ def test_a_learner_begins_is_told_what_is_wrong_and_solves_it(workshop):
     listed = act("exercises", "WHO=Ada").stdout
     so_far = f"0 of {HOW_MANY} solved, begun: 08 07\n"  # as they were begun
     assert listed.endswith(f"\nNext: make check E=07\nAda: {so_far}")
+    assert all(f"\nPart {part}. {title}\n" in listed for part, title in PARTS.items())
     assert "done" not in listed
 
     wrong = act("check")  # of the one that was begun last

@@ -9,7 +9,6 @@ import pytest
 from conftest import slow
 from tools.lab import commands, judge, trying
 from tools.lab.exercise import find_exercise
-from tools.lab.judge import run_script
 from tools.lab.progress import workshop
 from tools.lab.record import Wrong
 from tools.lab.setting import Setting, of_page
@@ -111,12 +110,3 @@ def test_a_right_script_that_fails_ends_a_try(tmp_path):
     exercise.script = lambda name: "1 / 0"
     with pytest.raises(SystemExit, match="^even a right script does not end well here"):
         trying.run_both(exercise, of_page(exercise.stage, **exercise.tried), tmp_path)
-
-
-def test_a_run_is_resumed_unless_it_fails_before():
-    first = "import sys\nif '--resume' not in sys.argv: sys.exit('the first run')"
-    assert "the first run" in run_script(first, "01_cpu", resume=1).error()
-    setting = Setting(processes=2, flags=("--lr", "1"), resume=1)
-    first, second = setting.command_lines("mnist.py")
-    assert first == ["mnist.py", "--batch-size", 64, "--lr", "1", "--epochs", 1]
-    assert second[-3:] == ["--epochs", 3, "--resume"]

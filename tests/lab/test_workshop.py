@@ -10,7 +10,7 @@ import pytest
 
 from conftest import ENV, ROOT, call
 from tools.lab import progress
-from tools.lab.exercise import PARTS, along_the_path, find_exercise
+from tools.lab.exercise import along_the_path, find_exercise
 from tools.lab.progress import TRACKS, along_the_track, choose_track, workshop
 from tools.pages import handouts
 
@@ -103,9 +103,7 @@ def test_a_track_leads_to_its_next_exercise(tmp_path, monkeypatch):
     assert act("exercises", "WHO=Ada").stdout == told  # the track is what it was
 
 
-def test_after_a_track_the_others_remain_and_a_list_has_all(
-    tmp_path, monkeypatch, capsys
-):
+def test_after_a_track_the_others_remain(tmp_path, monkeypatch):
     monkeypatch.setenv("WORKSHOP", str(tmp_path))
     for track, said in (
         ("half_day", "All of half_day are solved. Next: make exercise TRACK=all"),
@@ -116,14 +114,6 @@ def test_after_a_track_the_others_remain_and_a_list_has_all(
             workshop(exercise).mkdir(exist_ok=True)
             (workshop(exercise) / ".done").touch()
         assert progress.next_step() == said
-    progress.list_exercises("Ada")
-    listed = capsys.readouterr().out
-    for part, title in PARTS.items():
-        assert f"\nPart {part}. {title}\n" in listed
-    after = [
-        f"  (after {', '.join(one.after)})" for one in along_the_path() if one.after
-    ]
-    assert re.findall(r"  \(after .*\)", listed) == after
 
 
 # Exercises of 5, 10 and 10 minutes.

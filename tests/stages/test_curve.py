@@ -6,7 +6,6 @@ import torch
 from conftest import (
     DISTRIBUTED,
     EVEN,
-    OTHER,
     PARTIAL,
     ROOT,
     assert_close,
@@ -17,8 +16,7 @@ from conftest import (
     run_edited,
     weights,
 )
-from tools.lab.exercise import patched
-from tools.run.stages import STAGES, script
+from tools.run.stages import STAGES
 
 CASES = [(EVEN, 64), (PARTIAL, 96)]
 SINGLE = [stage for stage in STAGES if stage not in DISTRIBUTED]
@@ -28,21 +26,6 @@ SINGLE = [stage for stage in STAGES if stage not in DISTRIBUTED]
 @pytest.mark.parametrize("stage", SINGLE[1:])
 def test_one_process_gives_identical_metrics_and_weights(trained, stage, size, batch):
     assert_identical(trained(stage, size, batch), trained("01_cpu", size, batch))
-
-
-def test_whole_batches_at_once_give_identical_metrics_and_weights(
-    trained, data, tmp_path
-):
-    """The side door of page 1: each batch is taken by one indexing operation."""
-    patch = ROOT / "tests/beyond/variants/whole_batches.patch"
-    path = tmp_path / "mnist.py"
-    path.write_text(patched(script("01_cpu").read_text(), patch, "01_cpu"))
-    for size, batch in CASES:
-        flags = ["--data", data(size), "--batch-size", batch, "--epochs", 2]
-        flags += OTHER.get(size, [])
-        result = run("01_cpu", *flags, "--out", tmp_path, path=path)
-        assert result.returncode == 0, result.stderr
-        assert_identical(tmp_path, trained("01_cpu", size, batch))
 
 
 @pytest.mark.parametrize(("size", "batch"), CASES)
