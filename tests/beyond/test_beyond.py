@@ -7,7 +7,19 @@ import re
 
 import pytest
 
-from conftest import OTHER, PARTIAL, ROOT, assert_close, rows, run, slow
+from conftest import (
+    ADAMW,
+    OTHER,
+    PARTIAL,
+    ROOT,
+    assert_close,
+    assert_near,
+    rows,
+    run,
+    run_edited,
+    slow,
+    weights,
+)
 from tools.run.sample import cut, write_part
 from tools.run.stages import BEYOND
 
@@ -21,6 +33,12 @@ FILES = {
 }  # besides the curve and weights
 # PyTorch warns of stage 10's two meshes while it gathers the weights, on each rank.
 GATHERS = re.compile(r".*2 sequential all_gather operations.*\n(?:  warnings?\..*\n)?")
+LAYERS = "        self.layers = nn.Sequential("
+# A norm in front of the network: there, its input is whole on every rank.
+NORM = (
+    (LAYERS, "        self.norm = nn.BatchNorm1d(28)\n" + LAYERS),
+    ("images / 255", "self.norm(images / 255)"),
+)
 
 
 def train(stage, data, out, *flags, **options):
@@ -85,3 +103,34 @@ def test_evaluation_is_exact_where_shards_differ(stage, many, tmp_path):
     train(stage, root, tmp_path, *ONE_EPOCH, float64=True)
     assert rows(tmp_path)[-1][3] == count
     assert_close(tmp_path, reference)
+
+
+def train_changed(stages, data, out, changes, *flags):
+    """Train changed scripts in float64, each into its own folder; return these."""
+    words = ["--epochs", 2, "--batch-size", 96, *flags]
+    for stage in stages:
+        folder = out / stage
+        run_edited(stage, data(PARTIAL), folder, changes, *words, float64=True)
+    return [out / stage for stage in stages]
+
+
+@pytest.mark.parametrize("stage", [FSDP, slow(TENSOR), slow(PIPELINE), slow(HYBRID)])
+def test_adamw(stage, data, tmp_path):
+    """Stages 11 and 12 have it in their own tests."""
+    stages = stage, "01_cpu"
+    assert_close(*train_changed(stages, data, tmp_path, [ADAMW], "--lr", 0.001))
+
+
+@pytest.mark.parametrize(
+    ("stage", "like"),
+    [
+        (FSDP, "05_ddp_inference"),
+        slow(HYBRID, "05_ddp_inference"),
+        slow(TENSOR, "01_cpu"),  # both ranks see the whole batch
+    ],
+)
+def test_buffers_are_saved(stage, like, data, tmp_path):
+    """Each rank, or pair, has its own, as in stage 05: those of rank 0 are saved."""
+    ours, theirs = train_changed([stage, like], data, tmp_path, NORM)
+    assert "norm.num_batches_tracked" in weights(ours)
+    assert_near(weights(ours), weights(theirs), 1e-12)

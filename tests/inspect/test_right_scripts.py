@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import ROOT
+from conftest import ROOT, slow
 from onecurve import api
 from tools.lab import answers
 from tools.lab.exercise import along_the_path
@@ -53,16 +53,9 @@ def test_the_file_has_every_script():
     assert "ERROR" not in levels
 
 
-def as_parameters():
-    """Return the names of the scripts, as parameters of a test."""
-    found = []
-    for name in SCRIPTS:
-        marks = [] if name in FAST else pytest.mark.slow
-        found.append(pytest.param(name, marks=marks))
-    return found
-
-
-@pytest.mark.parametrize("name", as_parameters())
+@pytest.mark.parametrize(
+    "name", [name if name in FAST else slow(name) for name in SCRIPTS]
+)
 def test_a_right_script_has_the_findings_of_the_file(name, tmp_path):
     text, stage = SCRIPTS[name]
     path = tmp_path / stage / "mnist.py"

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from conftest import ENV, ROOT, call
-from tools.lab.exercise import along_the_path, find_exercise
+from tools.lab.exercise import PARTS, along_the_path, find_exercise
 
 HOW_MANY = len(along_the_path())
 
@@ -28,7 +28,7 @@ def workshop(tmp_path, monkeypatch):
 def test_a_learner_begins_is_told_what_is_wrong_and_solves_it(workshop):
     folder, act = workshop
     mine = folder / "07_one_half" / "mnist.py"
-    act("exercise")  # the first of the path
+    act("exercise", "E=08")
     begun = act("exercise", "E=07")
     assert begun.returncode == 0, begun.stderr
     task = begun.stdout.partition("\nRun it: make try E=07\n")[0]
@@ -36,7 +36,9 @@ def test_a_learner_begins_is_told_what_is_wrong_and_solves_it(workshop):
     assert max(map(len, task.splitlines())) < 80
     assert "Hints" not in mine.with_name("README.md").read_text()
     listed = act("exercises").stdout
-    assert listed.endswith(f": 0 of {HOW_MANY} solved, begun: 01 07\n")
+    so_far = f"0 of {HOW_MANY} solved, begun: 08 07\n"  # as they were begun
+    assert listed.endswith(f": {so_far}")
+    assert all(f"\nPart {part}. {title}\n" in listed for part, title in PARTS.items())
     assert "done" not in listed
 
     wrong = act("check")  # of the one that was begun last
@@ -50,8 +52,8 @@ def test_a_learner_begins_is_told_what_is_wrong_and_solves_it(workshop):
     solved = act("check", "E=07_one_half").stdout
     assert "\nSolved: " in solved
     assert "](https://" in solved
-    now = f": 1 of {HOW_MANY} solved (07), begun: 01\n"
-    assert solved.endswith(f"{now}Next: make check E=01\n")
+    so_far = f"1 of {HOW_MANY} solved (07), begun: 08\n"
+    assert solved.endswith(f": {so_far}Next: make check E=08\n")
     assert "done " in act("exercises").stdout
 
 

@@ -22,22 +22,6 @@ def run(*changes, **options):
     return run_once(edit(STAGE, *changes), "04_ddp", **options)
 
 
-def test_a_run_is_recorded():
-    record = run()
-    record.expect_end()
-    record.expect_no_finding()
-    for passes in record.training_passes():
-        assert [len(event["rows"]) for event in passes] == [32, 32]
-    for rank in 0, 1:
-        assert len(record.of("ddp", rank)) == 1
-        assert [event["rates"] for event in record.of("step", rank)] == [[0.1]] * 16
-    sizes = [len(record.readings(rank, False)) for rank in record.ranks]
-    assert sizes == [2, 0]  # evaluations
-    files = {(event["path"].rpartition("/")[2]) for event in record.of("file")}
-    assert files == {"metrics.csv", "model.pth"}
-    assert record.of("file", 1) == []
-
-
 VERDICTS = [  # what is expected, a mistake in the stage, and what is said
     (
         "learning",

@@ -9,7 +9,7 @@ import pytest
 
 from conftest import ENV, ROOT, call
 from tools.lab import progress
-from tools.lab.exercise import PARTS, along_the_path, find_exercise
+from tools.lab.exercise import along_the_path, find_exercise
 from tools.lab.progress import TRACKS, along_the_track, choose_track, workshop
 from tools.pages import handouts
 
@@ -103,9 +103,7 @@ def test_a_track_leads_to_its_next_exercise(tmp_path, monkeypatch):
     assert act("exercises").stdout == told  # the track is what it was
 
 
-def test_after_a_track_the_others_remain_and_a_list_has_all(
-    tmp_path, monkeypatch, capsys
-):
+def test_after_a_track_the_others_remain(tmp_path, monkeypatch):
     monkeypatch.setenv("WORKSHOP", str(tmp_path))
     for track, said in (
         ("half_day", "All of half_day are solved. Next: make exercise TRACK=all"),
@@ -116,14 +114,6 @@ def test_after_a_track_the_others_remain_and_a_list_has_all(
             workshop(exercise).mkdir(exist_ok=True)
             (workshop(exercise) / ".done").touch()
         assert progress.next_step() == said
-    progress.list_exercises()
-    listed = capsys.readouterr().out
-    for part, title in PARTS.items():
-        assert f"\nPart {part}. {title}\n" in listed
-    after = [
-        f"  (after {', '.join(one.after)})" for one in along_the_path() if one.after
-    ]
-    assert re.findall(r"  \(after .*\)", listed) == after
 
 
 def test_who_can_install_nothing_has_a_line_for_the_instructor(tmp_path):
@@ -152,15 +142,3 @@ def test_handouts_have_the_track_s_sheets_and_answers(tmp_path):
     assert re.findall(r"<h2>(\d\d)\. ", answers) == [one.number for one in exercises]
     assert "+    dist.all_reduce(totals)" in answers
     assert "Step 1 takes 128 images on all ranks together, expected 64" in answers
-
-
-def test_exercises_are_told_in_the_order_in_which_they_were_begun(
-    tmp_path, monkeypatch
-):
-    monkeypatch.setenv("WORKSHOP", str(tmp_path))
-    for seconds, number in enumerate(["07", "01", "04"]):
-        page = progress.workshop(find_exercise(number)) / "README.md"
-        page.parent.mkdir()
-        page.touch()
-        os.utime(page, (seconds, seconds))
-    assert progress.report().endswith("begun: 07 01 04")

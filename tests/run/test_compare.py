@@ -5,7 +5,7 @@ import math
 import pytest
 from matplotlib.figure import Figure
 
-from tools.run import compare, results, stages
+from tools.run import compare, results
 from tools.run.plan import make_plan
 
 CURVE = [(1.5 / epoch, 760 + epoch, 1000) for epoch in range(1, 31)]
@@ -80,8 +80,6 @@ def compared(tmp_path, monkeypatch, capsys):
     A run in a folder that is there already goes on in it. Its picture is empty.
     """
     monkeypatch.setattr(compare, "draw", lambda *_: Figure())
-    monkeypatch.setattr(stages, "end_at_a_closed_pipe", lambda: None)
-    monkeypatch.setattr("sys.argv", ["compare", str(tmp_path)])
 
     def get(curves, edit=lambda: None):
         for stage, curve in curves.items():
@@ -94,7 +92,7 @@ def compared(tmp_path, monkeypatch, capsys):
         edit()
         refused = ""
         try:
-            compare.main()
+            compare.main(str(tmp_path))
         except SystemExit as end:
             refused = end.code
         return capsys.readouterr().out, refused

@@ -31,7 +31,6 @@ def official(tmp_path, monkeypatch):
     monkeypatch.setattr(MNIST, "resources", resources)
     monkeypatch.setattr(MNIST, "mirrors", ["http://127.0.0.1:9/"])
     monkeypatch.setattr(data, "FULL", tmp_path / "data" / "mnist")
-    monkeypatch.setattr("sys.argv", ["data", str(tmp_path / "gz")])
     return tmp_path / "gz"
 
 
@@ -44,10 +43,10 @@ def test_what_is_there_stays_until_the_new_set_is_complete(official, damage, cap
         if damage == "other":
             shutil.copy(official / "train-labels-idx1-ubyte.gz", path)
         with pytest.raises(SystemExit, match=f"{path.name}.*; FROM=DIR takes the four"):
-            data.main()
+            data.main(str(official))
         assert data.FULL.exists() == is_there
         path.write_bytes(content)
-        data.main()
+        data.main(str(official))
         assert data.check(data.FULL) == (4000, 1000)
         assert len(data.tensors(data.FULL)) == 4000
         assert [path.name for path in data.FULL.parent.iterdir()] == ["mnist"]
@@ -58,7 +57,7 @@ def test_a_folder_that_cannot_be_written_is_refused_before_a_download(official):
     data.FULL.parent.rmdir()
     data.FULL.parent.touch()
     with pytest.raises(SystemExit, match="^cannot write to .*: DATA=DIR names"):
-        data.main()
+        data.main(str(official))
 
 
 def test_a_folder_without_mnist_is_refused_before_a_download(tmp_path):

@@ -121,11 +121,3 @@ def test_a_run_goes_from_gpus_to_the_cpu_and_back(data, tmp_path):
         result = train("11_resume", out, data, gpus, *flags, path=path)
         assert result.returncode == 0, result.stderr
     assert_close(out, tmp_path / "01")
-
-
-def test_a_checkpoint_may_hold_tensors_of_gpus(data, tmp_path):
-    path = edited("02_single_gpu", tmp_path, ("tensor.cpu()", "tensor"))
-    train("02_single_gpu", tmp_path, data, 1, "--epochs", 1, path=path)
-    flags = "--checkpoint", tmp_path / "model.pth"
-    result = train("05_ddp_inference", tmp_path / "cpu", data, 0, *flags)
-    assert result.stdout.endswith("/21\n"), result.stderr

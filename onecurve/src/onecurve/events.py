@@ -114,20 +114,9 @@ def digest(tensor):
     No mode of functions sees it, so that neither fake GPUs nor another type do.
     """
     with torch._C.DisableTorchFunction():
-        flat = tensor
-        if not is_plain(tensor):
-            flat = torch._C.TensorBase.cpu(local_part(tensor).contiguous().flatten())
+        flat = torch._C.TensorBase.cpu(local_part(tensor).contiguous().flatten())
         data = ctypes.string_at(flat.data_ptr(), flat.nbytes)
         return hashlib.sha256(data).hexdigest()[:12]
-
-
-def is_plain(tensor):
-    """Return whether a tensor is one block of this process's memory, and no more."""
-    if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
-        return False
-    if tensor.layout != torch.strided or not tensor.is_contiguous():
-        return False
-    return tensor.untyped_storage().device.type == "cpu"
 
 
 def is_zero(tensor):
@@ -149,10 +138,6 @@ def has_gaps(tensor):
 
 def tensors_in(value):
     """Return the tensors in lists, tuples and dicts, however deep."""
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, int | float | str | None):
-        return []
     return [one for one in tree_leaves(value) if isinstance(one, torch.Tensor)]
 
 

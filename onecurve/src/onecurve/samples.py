@@ -1,6 +1,5 @@
 """Digests of samples and of random generators, to be compared between ranks."""
 
-import contextlib
 import hashlib
 import random
 import sys
@@ -62,26 +61,14 @@ def set_own(states):
             OWN[name].set_state(state)
 
 
-@contextlib.contextmanager
-def own_generators():
-    """Leave the generators as they were, whatever is drawn meanwhile.
-
-    Yields a function that seeds them; the script's own begin where they were.
-    """
-    before = generators()
+def seed_generators(own):
+    """Seed the generators; the script's own go on from states."""
+    random.seed(0)
+    torch.default_generator.manual_seed(0)  # torch.manual_seed keeps a traceback
     numpy = sys.modules.get("numpy")
-
-    def seed():
-        random.seed(0)
-        torch.default_generator.manual_seed(0)  # torch.manual_seed keeps a traceback
-        if numpy:
-            numpy.random.seed(0)
-        set_own(before["own"])
-
-    try:
-        yield seed
-    finally:
-        set_generators(before)
+    if numpy:
+        numpy.random.seed(0)
+    set_own(own)
 
 
 def changed(before, after):
@@ -153,14 +140,16 @@ def identity(dataset):
 def contents(dataset, indices):
     """Return digests of samples, by the same random numbers; none where that fails."""
     found = []
+    before = generators()
     try:
-        with own_generators() as seed:
-            for index in indices:
-                seed()
-                leaves = tree_leaves(default_convert(dataset[index]))
-                found.append(digest_of([digest_of_leaf(one) for one in leaves]))
+        for index in indices:
+            seed_generators(before["own"])
+            leaves = tree_leaves(default_convert(dataset[index]))
+            found.append(digest_of([digest_of_leaf(one) for one in leaves]))
     except Exception:  # noqa: BLE001, whatever a data set makes of it
         return []
+    finally:
+        set_generators(before)
     return found
 
 
