@@ -1,10 +1,4 @@
-"""Promise: no right script of the repository is accused: no ERROR in any of them.
-
-golden.csv has the findings of each, by name and level.
-"""
-
-import csv
-from pathlib import Path
+"""Promise: no right script of the repository is accused: no ERROR in any of them."""
 
 import pytest
 
@@ -32,31 +26,13 @@ def right_scripts():
     return found
 
 
-def read_golden():
-    """Return {script: [(finding, level), ...]} of golden.csv, without empty rows."""
-    found = {}
-    with open(Path(__file__).with_name("golden.csv"), newline="") as file:
-        for row in csv.DictReader(file):
-            pairs = found.setdefault(row["script"], [])
-            if row["finding"]:
-                pairs.append((row["finding"], row["level"]))
-    return found
-
-
 SCRIPTS = right_scripts()
-GOLDEN = read_golden()
-
-
-def test_the_file_has_every_script():
-    assert list(GOLDEN) == list(SCRIPTS)
-    levels = {level for pairs in GOLDEN.values() for _, level in pairs}
-    assert "ERROR" not in levels
 
 
 @pytest.mark.parametrize(
     "name", [name if name in FAST else slow(name) for name in SCRIPTS]
 )
-def test_a_right_script_has_the_findings_of_the_file(name, tmp_path):
+def test_a_right_script_has_no_error(name, tmp_path):
     text, stage = SCRIPTS[name]
     path = tmp_path / stage / "mnist.py"
     path.parent.mkdir()
@@ -66,5 +42,5 @@ def test_a_right_script_has_the_findings_of_the_file(name, tmp_path):
     if stage in TRANSFORMER.values():
         flags = ["--steps", "8", "--every", "4"]
     inspection = api.inspect((path, flags, ranks), tmp_path / "inspection")
-    found = [(one.name, one.level) for one in inspection.findings]
-    assert found == GOLDEN[name], api.text(path.name, inspection, 0, tmp_path)
+    errors = [one for one in inspection.findings if one.level == "ERROR"]
+    assert not errors, api.text(path.name, inspection, 0, tmp_path)

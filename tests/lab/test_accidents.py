@@ -136,6 +136,6 @@ def test_a_check_that_is_ended_leaves_nothing(tmp_path, monkeypatch, how):
     else:
         check.send_signal(how)
     _, stderr = check.communicate(timeout=300)
-    assert stderr == ("stopped\n" if how == signal.SIGINT else "")
+    assert stderr == ("\nstopped\n" if how == signal.SIGINT else "")
     until(lambda: not any(map(still_runs, family)))
     assert left() == []

@@ -138,7 +138,8 @@ def copy(tmp_path):
     for name in "tools", "exercises", *stages:
         leave = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / name, tmp_path / name, ignore=leave)
-    shutil.copy(ROOT / "Makefile", tmp_path)
+    for name in "Makefile", "pyproject.toml":
+        shutil.copy(ROOT / name, tmp_path)
     (tmp_path / ".venv").symlink_to(ROOT / ".venv")
     alone = ENV | {"GIT_CEILING_DIRECTORIES": str(tmp_path.parent)}
     return lambda *words: call(["make", *words], cwd=tmp_path, env=alone), tmp_path

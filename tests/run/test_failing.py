@@ -95,9 +95,10 @@ time.sleep(1000)
 def family(tmp_path):
     """The processes of a run by make, by name: of the stage above."""
     clone = tmp_path / "clone"
-    for name in "tools/run", "03_dp", "04_ddp", "data/sample":
+    for name in "tools", "03_dp", "04_ddp", "data/sample":
         shutil.copytree(ROOT / name, clone / name)
-    shutil.copy(ROOT / "Makefile", clone)
+    for name in "Makefile", "pyproject.toml":
+        shutil.copy(ROOT / name, clone)
     (clone / "04_ddp/mnist.py").write_text(ENDLESS)
     (clone / ".venv").symlink_to(ROOT / ".venv")
     process = start_make("ddp", tmp_path / "out", cwd=clone)
