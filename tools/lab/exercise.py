@@ -103,12 +103,12 @@ def refuse_edited_stage(exercise):
     The exercise's patches are made for that version.
     """
     path = script(exercise.stage).relative_to(ROOT)
-    words = ["git", "diff", "--quiet", "HEAD", "--", path]
+    words = ["git", "diff", "--name-only", "HEAD", "--", path]
     try:
-        differs = subprocess.run(words, cwd=ROOT, capture_output=True).returncode == 1
+        result = subprocess.run(words, cwd=ROOT, capture_output=True)
     except OSError:  # there is no git
         return
-    if differs:
+    if result.returncode == 0 and result.stdout:
         why = f"exercise {exercise.number} starts from it as it came"
         refuse(f"{path} was edited, but {why}: git restore {path}")
 
