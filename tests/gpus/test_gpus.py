@@ -194,7 +194,7 @@ def test_make_on_gpus(tmp_path):
     needs(1)
     options = {"env": SEEING, "timeout": 600}
     words = ["DATA=data/sample", f"OUT={tmp_path / 'runs'}"]
-    words += ["VENV=none", f"PYTHON={sys.executable}"]  # with which the tests run
+    words += [f"PY={sys.executable}"]  # with which the tests run
     for target in [["doctor"], ["all"], ["bench", "QUICK=1"], ["trace"]]:
         result = call(["make", *target, *words], **options)
         assert (result.returncode, result.stderr) == (0, ""), target
