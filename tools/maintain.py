@@ -96,12 +96,13 @@ def changed_by(words):
     return sorted(line[3:] for line in found.splitlines() if line[1] != " ")
 
 
-def site():
-    """Build the web site in _site/."""
-    options = ["-W", "--keep-going", "-q", "-c", "tools/site", "-d", "_doctrees"]
-    status = run([program("sphinx-build"), *options, ".", "_site"])
+def site(out=ROOT / "_site"):
+    """Build the web site in a folder."""
+    trees = out.with_name("_doctrees")
+    options = ["-W", "--keep-going", "-q", "-c", "tools/site", "-d", trees]
+    status = run([program("sphinx-build"), *options, ".", out])
     if not status:
-        print((ROOT / "_site/index.html").as_uri())
+        print((out / "index.html").as_uri())
     return status
 
 

@@ -10,7 +10,6 @@ outcomes         what happens with lines left out or wrong, from runs of all of 
 variants         parts that run scripts: stages, variants, make inspect
 resumed          parts that run stages 11 and 12 again, from a checkpoint
 public           in how many public scripts the inspector finds bugs
-explained        which page explains each of the inspector's findings
 upstream         faults of PyTorch, as scripts, on the active version
 hangs            runs that hang, for 04_ddp/HANGS.md
 pictures         the pictures of the pages, in svg/; diagrams/ describes some of them

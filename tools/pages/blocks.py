@@ -17,7 +17,7 @@ from itertools import pairwise
 from tools.bench import planned
 from tools.bench.tables import ON_A_GPU, measured_on, published, steps, table
 from tools.lab.exercise import PARTS, along_the_path
-from tools.pages import explained, outcomes, public, resumed, upstream, variants
+from tools.pages import outcomes, public, resumed, upstream, variants
 from tools.pages.essence import PAIR, essence
 from tools.pages.reasons import LESSONS, reasons
 from tools.pages.symptoms import symptoms_by_kind
@@ -138,7 +138,6 @@ BLOCKS = {
     "held": variants.held_by_variants,
     "piece": piece,
     "exercises": exercises,
-    "explained": explained.explained,
     "symptoms": symptoms_by_kind,
     "public": public.count,
     "upstream": upstream.upstream,

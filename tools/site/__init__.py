@@ -3,7 +3,6 @@
 conf        Sphinx's settings
 additions   what the site adds to a page while it is read
 calculator  each way to cut on a choice of machines, on the page SCALING
-card        what is shown beside a link to a page
 playground  the page on which stage 4 trains in the browser: `make playground`
 learn, notebooks, playground, side_by_side  four pages that only the site needs
 

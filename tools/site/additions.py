@@ -3,10 +3,8 @@
 import json
 import re
 import shutil
-from html import escape
 from pathlib import Path
 
-from docutils import nodes
 from markdown_it import MarkdownIt
 
 from tools.lab.exercise import along_the_path, find_exercise
@@ -22,7 +20,7 @@ from tools.run.stages import (
     folder,
     previous,
 )
-from tools.site import calculator, card, playground
+from tools.site import calculator, playground
 
 
 def pages_of(stages):
@@ -98,7 +96,6 @@ at 141 GB.
 ASIDES = {"sidebar-drawer": "Pages", "toc-drawer": "On this page"}
 SKIP = re.compile(r'<a class="skip-to-content.*?</a>', re.DOTALL)
 NAME = re.compile(r"[A-Za-z]+_\w+|[A-Z][a-z]+[A-Z]\w+")  # set_epoch, DataParallel
-DESCRIPTION = 155  # letters, at most, that a search engine shows
 
 
 def toctree(pages, options):
@@ -259,16 +256,6 @@ def add(app, page, source):
     source[0] = text
 
 
-def describe(app, page, template, context, doctree):
-    """Sphinx's event `html-page-context`: the first sentences describe a page."""
-    paragraph = doctree.next_node(nodes.paragraph) if doctree else None
-    if paragraph:
-        text = " ".join(paragraph.astext().split())
-        short = text[:DESCRIPTION].rpartition(" ")[0] if text[DESCRIPTION:] else text
-        context["metatags"] += f'<meta name="description" content="{escape(short)}">'
-        context["metatags"] += card.tags(context["title"], short)
-
-
 def mend(path):
     """Mend a page for a keyboard, a screen reader and a search; show no local path."""
     text = path.read_text()
@@ -297,5 +284,4 @@ def finish(app, error):
         for path in out.rglob("*.html"):
             mend(path)
         (out / "_static" / "digits.js").write_text(playground.digits())
-        card.draw(out / "_static" / "card.png")
         shutil.copy(out / "README.html", out / "index.html")

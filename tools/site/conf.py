@@ -10,13 +10,15 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+from tools.pages import stored
 from tools.run import palette
 from tools.site import additions
 
 project = "Six scripts, one loss curve"
 html_title = project
 copyright = "the authors of Six scripts, one loss curve, MIT license"
-extensions = ["myst_nb", "sphinx_copybutton"]
+extensions = ["myst_nb", "notfound.extension", "sphinx_copybutton"]
+extensions.append("sphinxext.opengraph")
 copybutton_prompt_text = "$ "
 root_doc = "README"
 include_patterns = [
@@ -59,7 +61,6 @@ templates_path = ["templates"]
 pygments_style = "default"
 pygments_dark_style = "github-dark"
 html_static_path = ["static", "../pages/view", "playground"]
-html_extra_path = ["404.html"]
 html_css_files = [
     "base.css",
     "view.css",
@@ -71,11 +72,20 @@ html_css_files = [
 html_js_files = [("site.js", {"defer": "defer"})]
 html_favicon = "../pages/view/favicon.svg"
 html_use_index = False
+
+_, owner, name = stored.address().rsplit("/", 2)
+ogp_site_url = f"https://{owner}.github.io/{name}/"
+ogp_social_cards = {"enable": False}  # a picture for each page takes minutes
+# GitHub Pages shows this page at every unknown address, at any depth.
+notfound_urls_prefix = f"/{name}/"
+notfound_context = {
+    "title": "There is no such page",
+    "body": (ROOT / "tools/site/404.html").read_text().format(site=f"/{name}/"),
+}
 html_copy_source = False
 html_show_sphinx = False
 
 
 def setup(app):
     app.connect("source-read", additions.add)
-    app.connect("html-page-context", additions.describe)
     app.connect("build-finished", additions.finish)
