@@ -1,4 +1,7 @@
-"""Promise: no right script of the repository is accused: no ERROR in any of them."""
+"""Promise: no right script of the repository is accused: what is found in each is known.
+
+FOUND is the golden list of these scripts, as onecurve's golden.csv is that of its own.
+"""
 
 import pytest
 
@@ -8,7 +11,13 @@ from tools.lab import answers
 from tools.lab.exercise import along_the_path
 from tools.run.stages import CPU_PROCESSES, EVERY, OWN, TRANSFORMER, script
 
-FAST = ["04_ddp", "07_fsdp", "after_ddp"]
+FAST = ["04_ddp", "07_fsdp"]
+FOUND = {  # findings of right scripts, with their levels; there are none in the others
+    "11_moves_with_gpus 1": [("rates", "LOOK")],
+    "17_moving_plateau 1": [("schedule", "LOOK")],
+    "23_batchnorm_hangs 1": [("evaluated", "SLOW")],
+    "27_in_shares 1": [("left", "LOOK")],
+}
 
 
 def right_scripts():
@@ -32,7 +41,7 @@ SCRIPTS = right_scripts()
 @pytest.mark.parametrize(
     "name", [name if name in FAST else slow(name) for name in SCRIPTS]
 )
-def test_a_right_script_has_no_error(name, tmp_path):
+def test_a_right_script_is_not_accused(name, tmp_path):
     text, stage = SCRIPTS[name]
     path = tmp_path / stage / "mnist.py"
     path.parent.mkdir()
@@ -42,5 +51,5 @@ def test_a_right_script_has_no_error(name, tmp_path):
     if stage in TRANSFORMER.values():
         flags = ["--steps", "8", "--every", "4"]
     inspection = api.inspect((path, flags, ranks), tmp_path / "inspection")
-    errors = [one for one in inspection.findings if one.level == "ERROR"]
-    assert not errors, api.text(path.name, inspection, 0, tmp_path)
+    found = [(one.name, one.level) for one in inspection.findings]
+    assert found == FOUND.get(name, []), api.text(path.name, inspection, 0, tmp_path)

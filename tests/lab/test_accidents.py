@@ -10,7 +10,7 @@ from contextlib import suppress
 import psutil
 import pytest
 
-from conftest import ENV, running, start, until
+from conftest import ENV, running, slow, start, until
 from tools.lab import judge as judging
 from tools.lab.judge import run_once, run_script
 from tools.lab.record import Limit, Wrong
@@ -119,7 +119,7 @@ def test_what_the_lab_cannot_judge_is_its_own_limit(name, monkeypatch):
         judge(text)
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("how", [slow(signal.SIGKILL), signal.SIGINT])
 def test_a_check_that_is_ended_leaves_nothing(tmp_path, monkeypatch, how):
     """It has not imported PyTorch, which is in the processes that it has started."""
     monkeypatch.setattr("conftest.ENV", {**ENV, "WORKSHOP": str(tmp_path)})

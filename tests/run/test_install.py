@@ -177,7 +177,7 @@ def write_wheel(folder, name, version):
 def make(checkout, **variables):
     """Have make install into a checkout, from its index."""
     index = (checkout / "index").as_uri()
-    indexes = {"UV_DEFAULT_INDEX": index, "PIP_INDEX_URL": index, "PIP_FIND_LINKS": ""}
+    indexes = {"PIP_INDEX_URL": index, "PIP_FIND_LINKS": ""}
     words = [f"PYTHON={sys.executable}", "TORCH_INDEX=default", ".venv/learn.ready"]
     env = {**ENV, **indexes, "PYTHONPATH": "", **variables}
     return call(["make", *words], cwd=checkout, env=env)
@@ -201,55 +201,51 @@ def test_a_venv_that_is_half_made_is_made_again(checkout, text):
     assert failed.returncode != 0
     said = "no venv here\n" in failed.stderr and "could not make .venv" in failed.stderr
     assert said == (text == FAILS)
-    result = make(checkout, PATH="/usr/bin:/bin")
+    result = make(checkout)
     assert result.returncode == 0, result.stderr
     assert (checkout / ".venv/bin/pip").exists()
 
 
 @pytest.mark.slow
 def test_the_pinned_versions_are_installed_once(checkout):
-    path = "/usr/bin:/bin"
-    result = make(checkout, PATH=path)
+    result = make(checkout)
     assert result.returncode == 0, result.stderr
     words = "import torch, torchvision; print(torch.version, torchvision.version)"
     python = checkout / ".venv/bin/python"
     env = {**ENV, "PYTHONPATH": ""}
     assert call([python, "-c", words], env=env).stdout == "1.0 1.0\n"
     (checkout / ".venv/learn.ready").unlink()  # or its list is newer
-    again = make(checkout, PATH=path, PIP_INDEX_URL="no").stdout
-    assert again == ".venv is ready: it has all of tools/requirements/learn.txt\n"
+    again = make(checkout, PIP_INDEX_URL="file:///no")  # no index is asked
+    assert again.returncode == 0, again.stderr
     (checkout / ".venv/learn.ready").unlink()
     pins = checkout / "tools/requirements/learn.txt"
     pins.write_text("torch==1.0\ntorchvision==3.0\n")
-    result = make(checkout, PATH=path)
-    assert "could not get all of learn.txt: see above, then try" in result.stderr
+    result = make(checkout)
+    assert "could not get all of learn.txt: see above; TORCH_INDEX" in result.stderr
     assert not (checkout / ".venv/learn.ready").exists()
 
 
 @pytest.mark.parametrize(
-    ("given", "uv", "driver", "answers", "options", "cuda"),
+    ("given", "driver", "answers", "system", "index"),
     [
-        ("", None, False, True, ["--index-url", install.PYTORCH], False),
-        ("", None, True, True, [], True),
-        ("", "uv", True, True, ["--torch-backend", "auto"], True),
-        ("", "uv", False, False, [], True),
-        ("default", "uv", False, True, [], True),
-        ("https://x/cpu", "uv", True, False, ["--index-url", "https://x/cpu"], False),
+        ("", False, True, "linux", install.FOR_CPUS),
+        ("", True, True, "linux", None),
+        ("", False, False, "linux", None),
+        ("", False, True, "darwin", None),  # whose builds need no CUDA
+        ("default", False, True, "linux", None),
+        ("https://x/cpu", True, False, "linux", "https://x/cpu"),
     ],
 )
 def test_where_torch_comes_from(
-    given, uv, driver, answers, options, cuda, monkeypatch, tmp_path
+    given, driver, answers, system, index, monkeypatch, tmp_path
 ):
     """By TORCH_INDEX, or by the driver where PyTorch's own index answers."""
     (tmp_path / "nvidia-smi").touch(0o755 if driver else 0o644)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("TORCH_INDEX", given)
-    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(sys, "platform", system)
     monkeypatch.setattr(install, "answers", lambda url: answers)
-    assert install.find_torch(uv) == (options, cuda)
-    monkeypatch.delenv("TORCH_INDEX")
-    monkeypatch.setattr(sys, "platform", "darwin")  # whose builds are the index's
-    assert install.find_torch(uv) == ([], False)
+    assert install.index_of_torch() == (["--index-url", index] if index else [])
 
 
 def test_a_larger_list_holds_the_smaller(checkout):

@@ -149,31 +149,3 @@ def schedules(found, unit):
     axis.set_xlabel(f"{unit} (number: micro-batch)")
     legend_below(made, [Patch(color=WORK[kind], label=kind) for kind in ON_WORK])
     return made
-
-
-def leaving(curves):
-    """Draw losses by epoch, and how far each curve is from the right one.
-
-    `curves` are {what is left out: losses}; "" has those with nothing left out.
-    """
-    wrong = dict(curves)
-    right = wrong.pop("")
-    made, (left, distances) = figure(NARROW, 5.6, 2)
-    epochs = range(1, len(right) + 1)
-    left.plot(epochs, right, color=LIGHT["ink"], linewidth=4, alpha=0.35)
-    for number, (name, losses) in enumerate(wrong.items()):
-        style = {"color": f"C{number}", "marker": "o", "markersize": 3}
-        left.plot(epochs, losses, **style)
-        pairs = zip(losses, right, strict=True)
-        apart = [abs(loss - expected) / expected for loss, expected in pairs]
-        distances.plot(epochs, apart, label=name, **style)
-    distances.axhspan(1e-8, 1e-5, color=LIGHT["good"], alpha=0.18)
-    distances.text(1.05, 1.6e-7, "rounding: the stages of this tutorial")
-    distances.set(yscale="log", ylim=(1e-8, 10), xticks=epochs, xlabel="epoch")
-    ticks = {1e-8: "1e-8", 1e-6: "1e-6", 1e-4: "1e-4", 0.01: "1 %", 1: "100 %"}
-    distances.set_yticks(list(ticks), labels=ticks.values())
-    distances.set_title("distance from it, relative", loc="left")
-    left.set(xticks=epochs, xlabel="epoch")
-    left.set_title("loss; broad: nothing left out", loc="left")
-    legend_below(made, distances.lines)
-    return made

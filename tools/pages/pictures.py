@@ -186,7 +186,6 @@ PICTURES = {  # name -> what returns the data, a list, and what draws a picture 
     "hero": (hero, moving.hero),
     "step": (first_step, cuts.step),
     "bubble": (bubble, drawing.schedules),
-    "left_out": (lambda: [outcomes.left_out("04_ddp")], drawing.leaving),
     "trace": (trace, figures.draw_timeline),
     "memory": (lambda: measured("memory_step", 2), sketches.memory),
     "speedup": (speedups, figures.draw_speedups),
