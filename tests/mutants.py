@@ -9,7 +9,6 @@ that begin so: `python tests/mutants.py 01_cpu beyond`.
 """
 
 import os
-import re
 import shlex
 import shutil
 import subprocess
@@ -19,48 +18,34 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tools.run.edit import Edit, read_edits
+
 PROJECTS = [Path(), Path("onecurve")]  # each has a folder tests
 SECONDS = 400  # that the tests of a mutant may take
-FILE = re.compile(r"(?m)^=== (.*)\n")
-BUG = re.compile(r"bug: (.*)\ntests: (.*)\n((?:-.*\n)+)((?:\+.*\n)*)")
 VERDICTS = {True: "SURVIVED", False: "caught", None: "timed out"}  # do the tests pass?
 
 
 class Mutant(NamedTuple):
-    """An edit of a file that puts a bug into it."""
+    """A bug that is put into a file."""
 
     project: Path  # of PROJECTS
     file: str  # below ROOT
     bug: str  # what it simulates
     tests: str  # pytest's words: below the project's tests/
-    old: str
-    new: str
+    edit: Edit
 
 
 def read_mutants(files=()):
-    """Return the mutants of files that begin with one of the words; without any, all.
-
-    Ends the program where a text is not in its file once.
-    """
+    """Return the mutants of files that begin with one of the words, or all."""
     found = []
     for project in PROJECTS:
-        _, *parts = FILE.split((ROOT / project / "tests/mutants.diff").read_text())
-        for file, bugs in zip(parts[::2], parts[1::2], strict=True):
-            path = str(project / file)
+        for edit in read_edits(ROOT / project / "tests/mutants.diff"):
+            name, _, bug = edit.name.partition(": ")
+            path = str(project / name)
             if not files or path.startswith(files):
-                found += read_bugs(project, path, bugs)
-    return found
-
-
-def read_bugs(project, file, bugs):
-    """Return the mutants of one file of a project."""
-    found = []
-    for bug, tests, *texts in BUG.findall(bugs):
-        old, new = [re.sub("(?m)^.", "", text)[:-1] for text in texts]
-        times = (ROOT / file).read_text().count(old)
-        if times != 1 or old == new:
-            sys.exit(f"{file} has {old!r} {times} times: fix mutants.diff")
-        found.append(Mutant(project, file, bug, tests, old, new))
+                found.append(Mutant(project, path, bug, edit.fields["tests"], edit))
     return found
 
 
@@ -102,7 +87,7 @@ def try_mutant(root, mutant):
     """Put a bug into a copy, return what `run_tests` does, and take it out again."""
     path = root / mutant.file
     original = path.read_text()
-    path.write_text(original.replace(mutant.old, mutant.new))
+    path.write_text(mutant.edit.apply(original))
     passed = run_tests(root, mutant.project, mutant.tests)
     path.write_text(original)
     return passed

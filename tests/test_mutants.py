@@ -14,3 +14,5 @@ def test_every_bug_can_be_put_into_its_file():
     for mutant in mutants:
         tests = ROOT / mutant.project / "tests"
         assert (tests / mutant.tests.split()[0]).is_file(), mutant.bug
+        text = (ROOT / mutant.file).read_text()
+        assert mutant.edit.apply(text) != text

@@ -1,4 +1,4 @@
-"""Promise: no right script of the repository is accused: what is found in each is known.
+"""Promise: no right script is accused, and what is found in each is known.
 
 FOUND is the golden list of these scripts, as onecurve's golden.csv is that of its own.
 """

@@ -7,26 +7,27 @@ import pytest
 from conftest import ROOT
 from tools.pages import outcomes
 from tools.pages.essence import STEPS
+from tools.pages.switches import hunk_of
 from tools.run.diffs import EXPLAINED
 from tools.run.ideas import ideas
 from tools.run.stages import MNIST, TRANSFORMER, script
 
 STORED = outcomes.read_outcomes()
-SWITCHES = {outcomes.key(switch): switch for switch in outcomes.SWITCHES}
+SWITCHES = {switch["key"]: switch for switch in outcomes.SWITCHES}
 
 
-def test_every_idea_has_a_switch_that_leaves_lines_out():
+def test_every_idea_has_a_switch():
     shown = {"01_cpu": [None], "13_gpt": [None]}  # they have no diff
     for a, b in EXPLAINED:
         switches = [one for one in outcomes.SWITCHES if one["stage"] == b]
-        without = {one["hunk"] for one in switches if one["position"] == "without"}
+        hunks = {hunk_of(one) for one in switches}
         for idea in ideas(a, b):
-            is_left_out = without & set(idea.numbers)
+            has_switch = hunks & set(idea.numbers)
             is_first = b in MNIST.values()  # the other curve has tables of mistakes
-            assert is_left_out or idea.is_plumbing or not is_first, idea.title
+            assert has_switch or idea.is_plumbing or not is_first, idea.title
             shown.setdefault(b, []).extend(idea.numbers)
     for name, switch in SWITCHES.items():
-        is_shown = switch["hunk"] in shown[switch["stage"]]
+        is_shown = hunk_of(switch) in shown[switch["stage"]]
         assert is_shown != ("variant" in switch), name
 
 
@@ -39,14 +40,14 @@ def test_a_switch_applies_and_has_an_outcome_on_each_of_its_ranks(name, switch):
     assert list(found) == [str(number) for number in switch["ranks"]]
     assert found.keys() <= STORED["right"][switch["stage"]].keys()
     for number, one in found.items():
-        if switch["gpus"]:
+        if "gpus" in switch:
             assert one["kind"] == "nothing"
         if one["kind"] == "hangs":
             assert [lane["rank"] for lane in one["lanes"]] == list(range(int(number)))
             assert all(lane["code"] in text for lane in one["lanes"])
     if "step" in switch:
         assert switch["step"] in STEPS
-    if switch["exercise"]:
+    if "exercise" in switch:
         assert list((ROOT / "exercises").glob(f"{switch['exercise']}_*.md"))
 
 
@@ -75,7 +76,7 @@ def test_the_steps_of_the_front_page_make_up_its_epochs():
 def test_a_run_that_does_not_end_well_is_never_harmless(line, kind, limit):
     """Even if its curve is the right one, here of no epoch."""
     first = "import argparse\n"
-    switch = {"stage": "01_cpu", "edits": {first: f"{line}\n{first}"}}
+    switch = {"stage": "01_cpu", "edits": [(first, f"{line}\n{first}")]}
     found = outcomes.outcome(switch, 1, right=[], limit=limit)
     assert (found["kind"], found["curve"]) == (kind, [])
 

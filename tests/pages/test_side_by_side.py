@@ -10,12 +10,12 @@ from axe_playwright_python.sync_playwright import Axe
 
 from conftest import ROOT, call
 from tools.pages import essence
-from tools.pages.switches import SWITCHES, key, read_outcomes, without
+from tools.pages.switches import SWITCHES, hunk_of, read_outcomes, without
 from tools.run import diffs
 
 pytestmark = pytest.mark.slow
 OUTCOMES = read_outcomes()
-IN_DIFFS = [one for one in SWITCHES if one["hunk"]]  # not those of the first stage
+IN_DIFFS = [one for one in SWITCHES if hunk_of(one)]  # not those of the first stage
 LOSSES = "1.499912", "1.505662"  # of stage 4's first epoch: right, without set_epoch
 
 
@@ -199,11 +199,11 @@ def recorded(runs):
 @pytest.mark.parametrize("stage", sorted({one["stage"] for one in IN_DIFFS}))
 def test_a_switch_tells_what_its_runs_did(page, stage):
     for one in [one for one in IN_DIFFS if one["stage"] == stage]:
-        show(page, f"{stage}.{one['hunk']}&off={quote(one['name'], safe='')}")
+        show(page, f"{stage}.{hunk_of(one)}&off={quote(one['name'], safe='')}")
         card = page.evaluate("document.activeElement.innerText")  # which has the focus
-        expected = list(recorded(OUTCOMES["switches"][key(one)]))
-        if one["exercise"]:
+        expected = list(recorded(OUTCOMES["switches"][one["key"]]))
+        if "exercise" in one:
             expected.append(f"make exercise E={one['exercise']}")
         expected.append(without(stage, one["edits"])["instead"])
         for text in expected:
-            assert " ".join(text.split()) in " ".join(card.split()), key(one)
+            assert " ".join(text.split()) in " ".join(card.split()), one["key"]

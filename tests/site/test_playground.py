@@ -104,7 +104,7 @@ def test_a_mistake_does_what_it_does_to_the_script(page, name):
 def test_two_mistakes_are_harmless_alone_but_not_together(page, tmp_path):
     for name in playground.HARMLESS:
         check(page, f"off={name}", RIGHT[:1])
-    seed, init_sync = (one["edits"].items() for one in playground.HARMLESS.values())
+    seed, init_sync = (one["edits"] for one in playground.HARMLESS.values())
     path = edited("04_ddp", tmp_path, *seed, *init_sync)
     run("04_ddp", "--epochs", 1, "--out", tmp_path, path=path)
     check(page, "off=seed,init_sync", compare.read(tmp_path / "metrics.csv"))

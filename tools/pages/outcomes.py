@@ -1,6 +1,6 @@
 """What happens with lines left out or wrong: `python -m tools.pages.outcomes`.
 
-switches.json has the edits, by hand, and outcomes.json what happened in a run of each:
+switches.diff has the edits, by hand, and outcomes.json what happened in a run of each:
 on CPUs, with gloo, on data/sample or 90 steps of the second curve. Of what the front
 page shows it has the loss of each step, too. The command runs all of them, which takes
 minutes, and writes outcomes.json.
@@ -21,7 +21,7 @@ from tools.bench import runs
 from tools.bench.tables import table
 from tools.lab.judge import record_run
 from tools.lab.setting import Setting
-from tools.pages.switches import STORED, SWITCHES, edited, key, read_outcomes
+from tools.pages.switches import STORED, SWITCHES, edited, read_outcomes
 from tools.run import compare
 from tools.run.stages import CPU_PROCESSES, RESUMES, TRANSFORMER, refuse, script
 
@@ -141,7 +141,7 @@ def record_all():
     for switch in SWITCHES:
         stage = switch["stage"]
         right = found["right"].setdefault(stage, {})
-        outcomes = found["switches"].setdefault(key(switch), {})
+        outcomes = found["switches"].setdefault(switch["key"], {})
         for processes in switch["ranks"]:
             number = str(processes)
             if number not in right:
@@ -153,7 +153,9 @@ def record_all():
                     steps = found["steps"].setdefault(stage, {})
                     steps[number] = one["steps"]
             outcomes[number] = outcome(switch, processes, right[number])
-            print(f"{key(switch)} on {number}: {outcomes[number]['kind']}", flush=True)
+            print(
+                f"{switch['key']} on {number}: {outcomes[number]['kind']}", flush=True
+            )
     return found
 
 
@@ -177,7 +179,7 @@ def left_out(stage):
     curves = {"": stored["right"][stage][processes]}
     for switch in SWITCHES:
         if switch["stage"] == stage and switch.get("table"):
-            found = stored["switches"][key(switch)]
+            found = stored["switches"][switch["key"]]
             curves[switch["name"]] = found[processes]["curve"]
     return {name: [loss for loss, *_ in curve] for name, curve in curves.items()}
 
@@ -195,8 +197,8 @@ def mistakes(stage, *others):
     for number, curve in stored["right"][stage].items():
         rows.append(["none", number, *cells(curve), ""])
     for switch in SWITCHES:
-        if switch["stage"] == stage or key(switch) in others:
-            for number, found in stored["switches"][key(switch)].items():
+        if switch["stage"] == stage or switch["key"] in others:
+            for number, found in stored["switches"][switch["key"]].items():
                 curve = cells(found["curve"])
                 rows.append([switch["title"], number, *curve, switch["says"]])
     return table("lrrrrrl", headings, rows)

@@ -115,7 +115,7 @@ def cliff():
     """
     ring = "17_context_parallel"
     edits = {one["name"]: one["edits"] for one in SWITCHES if one["stage"] == ring}
-    texts = {"": edited("13_gpt", {})}
+    texts = {"": edited("13_gpt", [])}
     for name in "no ring", "gradients not sent back", "no offset of the places":
         texts[name] = edited(ring, edits[name])
     found = {}

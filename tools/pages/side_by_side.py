@@ -20,7 +20,7 @@ from markupsafe import Markup
 
 from tools.pages import columns, essence
 from tools.pages.reasons import LESSONS
-from tools.pages.switches import SWITCHES, key, read_outcomes, without
+from tools.pages.switches import SWITCHES, hunk_of, read_outcomes, without
 from tools.run import diffs, palette
 from tools.run.stages import (
     BEYOND,
@@ -83,7 +83,7 @@ def card(pair, hunks, numbers, title, switches, why="", is_plumbing=False):
     """Return what a template needs to draw an idea: some hunks of a diff, and why.
 
     `hunks` are pairs (section, opcodes), `numbers` lead to the idea in an address, and
-    `switches` are rows of switches.json.
+    `switches` are of SWITCHES.
     """
     old = diffs.lines(pair[0])
     new = diffs.lines(pair[1])
@@ -108,7 +108,7 @@ def card(pair, hunks, numbers, title, switches, why="", is_plumbing=False):
         "first": html(first, folder(pair[1])),
         "rest": html(rest, folder(pair[1])),
         "plumbing": is_plumbing,
-        "switches": [(key(one), inline(one["title"])) for one in switches],
+        "switches": [(one["key"], inline(one["title"])) for one in switches],
     }
 
 
@@ -125,7 +125,7 @@ def ideas(a, b):
         hunks = [(hunk.section, hunk.opcodes) for _, hunk in numbered]
         title = idea.title or "Not on the stage's page"
         of_stage = [row for row in SWITCHES if row["stage"] == b]
-        off = [row for row in of_stage if row["hunk"] in numbers]
+        off = [row for row in of_stage if hunk_of(row) in numbers]
         found.append(
             card((a, b), hunks, numbers, title, off, idea.text, idea.is_plumbing)
         )
@@ -218,19 +218,19 @@ def switch_data(switch, outcomes):
     run = "PyTorch {torch}, {backend}".format(**outcomes["recorded"])
     data = "90 steps" if is_second else outcomes["recorded"]["data"]
     notes = [f"Recorded with {run}, {data}"]
-    if switch["symptom"]:
+    if "symptom" in switch:
         notes.append(f"[Symptoms](docs/SYMPTOMS.md#{switch['symptom']})")
-    if switch["exercise"]:
+    if "exercise" in switch:
         number = switch["exercise"]
         (path,) = (ROOT / "exercises").glob(f"{number}_*.md")
         page = f"[Find it yourself](exercises/{path.name})"
         notes.append(f"{page}: `make exercise E={number}`")
-    one = {field: switch[field] for field in ("name", "stage", "gpus")}
+    one = {"name": switch["name"], "stage": switch["stage"], "gpus": "gpus" in switch}
     one["second"] = is_second  # of the second curve
     one["title"] = inline(switch["title"])
     one["says"] = html(switch["says"] + "\n\n" + " · ".join(notes))
     one |= without(switch["stage"], switch["edits"])
-    return one | {"outcome": outcomes["switches"][key(switch)]}
+    return one | {"outcome": outcomes["switches"][switch["key"]]}
 
 
 def data(stages):
@@ -240,7 +240,7 @@ def data(stages):
     for switch in SWITCHES:
         if switch["stage"] in stages and "variant" not in switch:
             shown.append(switch)
-    found = {key(switch): switch_data(switch, outcomes) for switch in shown}
+    found = {one["key"]: switch_data(one, outcomes) for one in shown}
     stages = ["01_cpu", *[switch["stage"] for switch in shown]]
     right = {stage: outcomes["right"][stage] for stage in stages}
     found = {"switches": found, "right": right, "steps": outcomes["steps"]}

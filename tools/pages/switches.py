@@ -1,31 +1,64 @@
 """The switches of the diffs: edits of a stage's script, and what a run of each did.
 
-switches.json has the edits, by hand; `tools.pages.outcomes` records outcomes.json.
+switches.diff has the edits, by hand; `tools.pages.outcomes` records outcomes.json.
 """
 
+import functools
 import json
 from difflib import SequenceMatcher
 from pathlib import Path
 from textwrap import dedent
 
 from tools.lab.exercise import patched
-from tools.run.edit import edit
-from tools.run.stages import ROOT, script
+from tools.run import diffs
+from tools.run.edit import edit, read_edits
+from tools.run.stages import ROOT, previous, script
 
 FOLDER = Path(__file__).parent
-SWITCHES = json.loads((FOLDER / "switches.json").read_text())
 STORED = FOLDER / "outcomes.json"
 VARIANTS = ROOT / "tests" / "beyond" / "variants"  # a patch for each variant
 
 
-def key(switch):
-    """Return the name of a switch in outcomes.json: `04_ddp/set_epoch`."""
-    return f"{switch['stage']}/{switch['name']}"
+def read_switches():
+    """Return the switches of switches.diff, dicts of its fields and these.
+
+    "key" is the name in outcomes.json, `04_ddp/set_epoch`; "stage" and "name" are its
+    parts, "ranks" numbers, and "edits" the changes.
+    """
+    found = []
+    for one in read_edits(FOLDER / "switches.diff"):
+        stage, _, name = one.name.partition("/")
+        ranks = [int(number) for number in one.fields.pop("ranks", "2").split()]
+        switch = {"key": one.name, "stage": stage, "name": name, "ranks": ranks}
+        found.append({**switch, **one.fields, "edits": one.changes})
+    return found
 
 
+SWITCHES = read_switches()
+
+
+@functools.cache
 def read_outcomes():
     """Return what outcomes.json holds."""
     return json.loads(STORED.read_text())
+
+
+def hunk_of(switch):
+    """Return at which hunk of the stage's diff a switch is shown: its number, or None.
+
+    None is for a stage without a diff, and for a variant.
+    """
+    stage = switch["stage"]
+    if "hunk" in switch:
+        return int(switch["hunk"])
+    if not previous(stage) or "variant" in switch:
+        return None
+    struck = without(stage, switch["edits"])["struck"]
+    for number, hunk in enumerate(diffs.hunks(previous(stage), stage), start=1):
+        for tag, _, _, first, end in hunk.opcodes:
+            if tag != "equal" and set(range(first, max(end, first + 1))) & set(struck):
+                return number
+    return None
 
 
 def variant_text(name, stage):
@@ -39,7 +72,7 @@ def edited(stage, edits, variant=None):
     Raises ValueError where a text to replace is not there exactly once.
     """
     text = variant_text(variant, stage) if variant else script(stage).read_text()
-    return edit(text, *edits.items())
+    return edit(text, *edits)
 
 
 def without(stage, edits):

@@ -11,11 +11,10 @@ from tools.bench import held
 from tools.bench.runs import run
 from tools.bench.tables import table
 from tools.lab import fake_cuda
-from tools.lab.exercise import patched
 from tools.pages import outcomes
 from tools.pages.switches import VARIANTS, variant_text
 from tools.run import compare
-from tools.run.edit import edit
+from tools.run.edit import edit, read_edits
 from tools.run.inspecting import EXPLAINED
 from tools.run.stages import (
     BY_NAME,
@@ -28,7 +27,7 @@ from tools.run.stages import (
     script,
 )
 
-MISTAKES = ROOT / "beyond" / "own_script" / "mistakes.patch"
+MISTAKES = ROOT / "beyond" / "own_script" / "mistakes.diff"
 PROGRAMS = {  # the path of a small program -> its ranks; without them, two fake GPUs
     "03_dp/gathered.py": None,
     "04_ddp/hello.py": 2,
@@ -225,11 +224,11 @@ def left_out(stage):
 
 
 def inspected():
-    """Return what `make inspect` says of after_ddp.py with the patch's mistakes."""
+    """Return what `make inspect` says of after_ddp.py with these mistakes."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "train.py"
-        original = script("after_ddp").read_text()
-        path.write_text(patched(original, MISTAKES, "after_ddp"))
+        (mistakes,) = read_edits(MISTAKES)
+        path.write_text(mistakes.apply(script("after_ddp").read_text()))
         words = [sys.executable, "-m", "onecurve", "--pages", EXPLAINED, path]
         words += ["--data", ROOT / "data/sample"]
         result = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)

@@ -2,7 +2,7 @@
 
 The page needs no network and no server. playground/ has its parts: training.js trains,
 page.js is the page around it. The lines of code come from the scripts, what is left out
-from switches.json, and the limits of the verdict from `make compare`.
+from switches.diff, and the limits of the verdict from `make compare`.
 """
 
 import base64
@@ -22,8 +22,8 @@ from tools.run.stages import ROOT, save_page
 
 PARTS = Path(__file__).with_name("playground")
 PAIR = "02_single_gpu", "04_ddp"
-# A switch's name in training.js, what finds its lines in the diff, and its row in
-# switches.json
+# A switch's name in training.js, what finds its lines in the diff, and its name in
+# switches.diff
 SWITCHES = [
     ("sampler", r"  sampler = |^-    loader = DataLoader", "DistributedSampler"),
     ("batch_size", r"^\+    loader = ", "// world_size"),
@@ -36,12 +36,12 @@ SWITCHES = [
 HARMLESS = {  # one at a time; together they move the curve
     "seed": {
         "title": "A different seed on each rank",
-        "edits": {"manual_seed(args.seed)": "manual_seed(args.seed + rank)"},
+        "edits": [("manual_seed(args.seed)", "manual_seed(args.seed + rank)")],
         "says": "No effect, as long as DDP copies the weights of rank 0 to the others.",
     },
     "init_sync": {
         "title": "Without DDP's copy of rank 0's weights",
-        "edits": {"DataParallel(model)": "DataParallel(model, init_sync=False)"},
+        "edits": [("DataParallel(model)", "DataParallel(model, init_sync=False)")],
         "says": "No effect, as long as every rank has drawn the same weights.",
     },
 }
