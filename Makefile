@@ -24,7 +24,7 @@ SECOND := gpt data_parallel sequence_parallel pipeline_1f1b context_parallel moe
 LAB := exercises exercise try check watch hint solution reset handouts
 LOOK := compare diff side_by_side playground inspect notebooks bench trace memory
 MACHINE := setup data
-MAINTAIN := test site lint docs outcomes lock mutants compat
+MAINTAIN := test site lint docs outcomes mutants
 TARGETS := all beyond transformer doctor $(SIX) $(BEYOND) $(SECOND) $(LAB) $(LOOK) $(MACHINE) \
   $(MAINTAIN) help help-variables asked
 

@@ -39,9 +39,7 @@ COMMANDS = {  # target: function, variables
     "lint": "tools.maintain:lint",
     "docs": "tools.maintain:docs CHECK",
     "outcomes": "tools.pages.outcomes:main",
-    "lock": "tools.maintain:lock U",
     "mutants": "tools.maintain:mutants",
-    "compat": "tools.maintain:compat TORCH",
 }
 
 

@@ -55,7 +55,7 @@ COMMANDS = {  # section -> {targets that are described together: what they do}
     "For those who change something: CONTRIBUTING.md": {
         "test": "the tests; ALL=1: the slow ones as well",
         "site": "the pages and notebooks as a web site, in _site/",
-        "lint docs outcomes lock mutants compat": "see CONTRIBUTING.md",
+        "lint docs outcomes mutants": "see CONTRIBUTING.md",
     },
 }
 HELP = ["help", "help-variables"]
@@ -89,9 +89,7 @@ VARIABLES = {
     "https://download.pytorch.org/whl/cpu, without GPU support, where\n"
     "no NVIDIA driver is. TORCH_INDEX=default: with GPU support",
     "ALL=1": "for test: the slow tests as well",
-    "CHECK=1": "for docs: change nothing, fail if something is out of date",
-    "U=--upgrade": "for lock",
-    "TORCH=2.9.1": "for compat: the other version of PyTorch",
+    "CHECK=1": "for docs: fail if something was out of date",
 }
 OF_SHELL = "OMP_NUM_THREADS", "PYTHON", "TORCH_INDEX"  # count from there, too
 INDENT = 12  # columns of a variable's name

@@ -4,25 +4,20 @@ Each function runs commands one after the other, and returns the exit status of 
 first one that fails, or 0.
 """
 
+import hashlib
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
-from tools.run.packages import needed
 from tools.run.stages import ROOT, refuse
 
 BIN = Path(sys.executable).parent
-REQUIREMENTS = "tools/requirements"
-LISTS = ["dev", "learn"]  # the second one has the pins of the first
 
 
 def program(name):
     """Return the path of a program that a package has installed."""
-    found = BIN / name
-    return str(found) if found.exists() else name
+    return BIN / name
 
 
 def python(*words):
@@ -63,37 +58,25 @@ def lint():
 
 
 def docs(check):
-    """Write every generated part anew; with `check`, name what would change."""
-    if check:
-        stale = changed_by([sys.executable, "-m", "tools", "docs", "CHECK="])
-        for name in stale:
-            print(f"{name} is stale: make docs")
-        return int(bool(stale))
+    """Write every generated part anew; with `check`, fail if that changes a file."""
+    before = changes()
     modules = "upstream", "blocks", "pictures", "stored"
-    return run(*[python("-m", f"tools.pages.{name}") for name in modules])
+    status = run(*[python("-m", f"tools.pages.{name}") for name in modules])
+    stale = changes() - before
+    if check and stale:
+        refuse("\n".join(["these were stale, and are written anew:", *sorted(stale)]))
+    return status
 
 
-def changed_by(words):
-    """Return the names of the files that a command changes, which is run in a copy.
-
-    Ends the program if the command fails.
-    """
-    listed = ["git", "ls-files", "-co", "--exclude-standard"]
-    names = subprocess.run(listed, capture_output=True, check=True, text=True).stdout
-    with tempfile.TemporaryDirectory() as folder:
-        for name in filter(os.path.isfile, names.splitlines()):
-            target = Path(folder, name)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(name, target)  # with its age, which make looks at
-        Path(folder, ".venv").symlink_to(ROOT / ".venv")
-        run(["git", "init", "-q"], ["git", "add", "."], cwd=folder)
-        status = run(words, cwd=folder, env={**os.environ, "MAKEFLAGS": ""})
-        if status:
-            refuse(f"{words[0]} failed with exit status {status}")
-        shown = ["git", "status", "--porcelain", "-uall"]
-        found = subprocess.run(shown, cwd=folder, capture_output=True, text=True).stdout
-    # The second letter compares a file with its copy as it was added.
-    return sorted(line[3:] for line in found.splitlines() if line[1] != " ")
+def changes():
+    """Return what differs from the last commit: names of files, with their digests."""
+    words = ["git", "ls-files", "-mdo", "--exclude-standard"]
+    listed = subprocess.run(words, capture_output=True, check=True, text=True).stdout
+    found = set()
+    for name in map(Path, listed.splitlines()):
+        content = name.read_bytes() if name.exists() else b""
+        found.add(f"{name} {hashlib.sha256(content).hexdigest()[:8]}")
+    return found
 
 
 def site(out=ROOT / "_site"):
@@ -106,38 +89,6 @@ def site(out=ROOT / "_site"):
     return status
 
 
-def lock(upgrade):
-    """Pin the packages of both lists; `upgrade` is an option of uv."""
-    uv = shutil.which("uv") or program("uv")
-    options = ["--universal", "--python-version", "3.10", "--no-annotate"]
-    options += ["--custom-compile-command", "make lock", *upgrade.split()]
-    commands = []
-    for name in LISTS:
-        group = ["--group", f"pyproject.toml:{name}"]
-        words = [uv, "pip", "compile", "-q", *options, "pyproject.toml", *group]
-        words += ["-c", f"{REQUIREMENTS}/dev.txt"] if name == "learn" else []
-        commands.append([*words, "-o", f"{REQUIREMENTS}/{name}.txt"])
-    return run(*commands)
-
-
 def mutants():
     """Put bugs into the code, one at a time: a test must catch each."""
     return run(python("tests/mutants.py"))
-
-
-def compat(version):
-    """Run the twelve stages of the first curve with another PyTorch."""
-    if not version:
-        refuse("make compat needs a version, such as TORCH=2.9.1")
-    place = f".venv-{version}"
-    other = f"{place}/bin/python"
-    packages = [name for name in needed() if name != "torch"]
-    install = [other, "-m", "pip", "install", "-q"]
-    make = ["make", f"PY={other}", "GPUS=cpu", f"OUT=runs/compat-{version}"]
-    return run(
-        python("-m", "venv", place),
-        [*install, f"torch=={version}", *packages],
-        [*install, "--no-deps", "./onecurve"],
-        [*make, "all", "beyond"],
-        [other, "-m", "tools.pages.upstream"],
-    )

@@ -10,7 +10,7 @@ from torch.nn.modules.module import register_module_forward_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from onecurve import api
-from tools.bench import benchmark, figures, held, tables, timeline
+from tools.bench import benchmark, held, tables, timeline
 
 
 def test_each_number_of_processes_is_measured_twice_in_turns():
@@ -69,19 +69,6 @@ def test_the_table_has_medians_over_rounds():
     assert first == [8, 64, 1, "4.00 (2.00 to 9.00)", 1, "100%", "–"]
     assert second == [8, 64, 2, "4.00 (2.00 to 10.00)", "1.00", "50%", "62%"]
     assert tables.communication({"step": [10], "compute": [11]}) == 0
-
-
-def test_a_picture_has_the_speed_up_of_the_most_processes_and_its_range():
-    slow = {**made_up_cases()[1], "processes": 4, "samples": {"step": [0.4, 0.5]}}
-    two, four = made_up_cases(), [*made_up_cases(), slow]
-    ((_, speedup, *_),) = figures.speedups({"scaling": four})["8"]
-    assert speedup < 0.01
-    found = figures.speedups({"scaling": two})
-    assert found == {"8": [[64, 1, 0.2, 4.5]]}
-    (bars,) = figures.draw_speedups(found, "title").axes[0].containers
-    _, _, (ranges,) = bars.lines
-    ((_, least), (_, most)) = ranges.get_segments()[0]
-    assert (least, most) == (pytest.approx(0.2), pytest.approx(4.5))
 
 
 @pytest.mark.parametrize(("cpus", "counts"), [(1, [1]), (5, [1, 2, 4])])

@@ -11,7 +11,7 @@ from markdown_it import MarkdownIt
 from conftest import ROOT, call, command, edited, run
 from onecurve import api
 from tools.pages import hangs
-from tools.pages.hangs import patched
+from tools.run.edit import patched
 from tools.run.stages import folder, script
 
 DATA = "--data", "data/sample"

@@ -10,7 +10,7 @@ from mutants import copy
 from conftest import ROOT, call
 from tools.pages import notebook as nb
 from tools.pages import stored
-from tools.pages.reasons import reasons
+from tools.run.ideas import ideas
 from tools.run.stages import previous
 
 FOLDER = ROOT / "notebooks"
@@ -61,8 +61,8 @@ def test_a_notebook_is_stored_as_it_ran(name):
     assert printed(notebook) == stored.without_times(printed(notebook))
     assert str(ROOT) not in str(notebook)
     shown = str(outputs(notebook))
-    for reason in reasons(previous(name), name) if previous(name) else []:
-        assert f"**{reason.title}**" in shown
+    for idea in ideas(previous(name), name) if previous(name) else []:
+        assert f"**{idea.title}**" in shown
 
 
 @pytest.mark.slow

@@ -27,7 +27,6 @@ from tools.run.stages import EVERY
             ["cpu", "PYTHON=no"],
             "no is not Python 3.10 or newer: make PYTHON=",
         ),
-        (["compat"], "make compat needs a version, such as TORCH=2.9.1"),
     ],
 )
 def test_a_word_that_make_does_not_know_is_refused(words, line):

@@ -1,8 +1,5 @@
 """Promise: `make` runs every stage on what there is, and says what it runs."""
 
-import shutil
-from types import SimpleNamespace
-
 import pytest
 
 from conftest import ENV, ROOT, call, rows
@@ -154,13 +151,6 @@ def test_files_of_others_are_refused(target, name, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == [name]
     (tmp_path / "metrics.csv").write_text(results.HEADS[0])  # a script's, run by hand
     launch.check([plan])
-
-
-def test_a_full_disk_is_the_reason(monkeypatch, tmp_path):
-    plan = make_plan("01_cpu", {"OUT": str(tmp_path)})
-    assert launch.reason(plan) == ""
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=4096))
-    assert launch.reason(plan).startswith(f": the disk of {tmp_path} is full")
 
 
 STATES = {"resume": "state.pth", "sharded_checkpoint": "checkpoints"}

@@ -1,10 +1,8 @@
 """The pictures of a benchmark and of the timelines; and what all pictures share."""
 
-import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from tools.bench.tables import by_case, speedup
 from tools.run.palette import LIGHT
 
 NARROW = 5.4  # inches, about 520 pixels: to be read on a phone, too
@@ -36,36 +34,6 @@ def legend_below(made, entries, columns=3):
     made.legend(
         handles=entries, loc="outside lower center", ncols=columns, frameon=False
     )
-
-
-def speedups(result):
-    """Return {width: [batch, speed-up, least, most]} of the most processes measured."""
-    found = {}
-    for (hidden, batch), group in sorted(by_case(result).items()):
-        numbers = [round(one, 3) for one in speedup(group, max(group))]
-        found.setdefault(str(hidden), []).append([batch, *numbers])
-    return found
-
-
-def draw_speedups(found, title):
-    """Return a figure of `speedups` over the batch: a line for each width."""
-    made, axes = figure(NARROW, 3.8)
-    axes.axhline(1, color=LIGHT["ink"], linewidth=1)
-    axes.set_xscale("log", base=2)
-    for place, (hidden, rows) in enumerate(found.items()):
-        batches, middles, least, most = np.array(rows).T
-        shifted = batches * 1.04 ** (place - 1.5)  # so that no bar hides another
-        ranges = [middles - least, most - middles]
-        label = f"{hidden} wide"
-        axes.errorbar(shifted, middles, ranges, label=label, marker="o", capsize=3)
-    ticks = sorted({row[0] for rows in found.values() for row in rows})
-    axes.set(xlabel="images per step, of all processes", xticks=ticks)
-    axes.set(ylabel="times as fast as one process", xticklabels=ticks)
-    axes.set_ylim(0)
-    axes.grid(axis="y")
-    axes.set_title(title, loc="left")
-    axes.legend(frameon=False)
-    return made
 
 
 def draw_timeline(spans, borders, title):

@@ -22,6 +22,13 @@ def run(name, words, processes, timeout=300, **options):
     return result
 
 
+def run_text(name, text, processes, out, *flags):
+    """Run the text of a script that saves into a folder; return what it prints."""
+    path = Path(out) / "script.py"
+    path.write_text(text)
+    return run(name, [path, "--out", out, *flags], processes).stdout
+
+
 def run_stage(stage, images, flags, prepare, several=False, path=None):
     """Run a stage as make would, with `prepare` called first; return its processes.
 

@@ -33,18 +33,6 @@ def communication(samples):
     return max(0.0, share)  # a busy machine may compute longer than a whole step takes
 
 
-def speedup(group, processes):
-    """Return how much faster so many processes are than one: median, least and most.
-
-    Least and most are of any two samples: if least is above 1, no sample of the
-    processes is slower than any of the one process.
-    """
-    one = group[1]["step"]
-    several = group[processes]["step"]
-    middle = median(one) / median(several)
-    return middle, min(one) / max(several), max(one) / min(several)
-
-
 def measured_on(machine):
     """Return a line about the machine of a benchmark."""
     return (
@@ -65,7 +53,7 @@ def steps(result):
             spread = f"{median(times):.2f} ({min(times):.2f} to {max(times):.2f})"
             shares = [1, "100%", "–"]
             if processes > 1:
-                faster = speedup(group, processes)[0]
+                faster = median(group[1]["step"]) / median(samples["step"])
                 shares = [f"{faster:.2f}", f"{faster / processes:.0%}"]
                 shares.append(f"{communication(samples):.0%}")
             rows.append([hidden, batch, processes, spread, *shares])

@@ -8,13 +8,12 @@ missing patch changes nothing.
 import re
 import subprocess
 
-import whatthepatch
-
 try:
     import tomllib
 except ModuleNotFoundError:  # Python 3.10
     import tomli as tomllib
 
+from tools.run.edit import patched
 from tools.run.stages import BY_NAME, ROOT, load_file, refuse, script
 
 PARTS = {
@@ -76,7 +75,7 @@ class Exercise:
         patch = self.folder / f"{name}.patch"
         if not patch.exists():
             return original
-        return patched(original, patch, self.stage)
+        return patched(original, patch.read_text())
 
     def load_check(self):
         """Return the module of check.py, or None where exercise.toml has the runs."""
@@ -111,16 +110,3 @@ def refuse_edited_stage(exercise):
     if result.returncode == 0 and result.stdout:
         why = f"exercise {exercise.number} starts from it as it came"
         refuse(f"{path} was edited, but {why}: git restore {path}")
-
-
-def patched(original, path, stage):
-    """Return the text of a stage with the patch in a file.
-
-    Raises ValueError where it does not apply.
-    """
-    (patch,) = whatthepatch.parse_patch(path.read_text())
-    try:
-        lines = whatthepatch.apply_diff(patch, original)
-    except whatthepatch.exceptions.WhatThePatchException as error:
-        raise ValueError(f"{path} does not apply to {stage}: {error}") from None
-    return "\n".join(lines) + "\n"

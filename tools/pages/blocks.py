@@ -17,9 +17,9 @@ from itertools import pairwise
 from tools.bench import planned
 from tools.bench.tables import ON_A_GPU, measured_on, published, steps, table
 from tools.lab.exercise import PARTS, along_the_path
-from tools.pages import outcomes, public, resumed, upstream, variants
+from tools.pages import outcomes, resumed, upstream, variants
 from tools.pages.essence import PAIR, essence
-from tools.pages.reasons import LESSONS, reasons
+from tools.pages.reasons import LESSONS, refuse_unexplained
 from tools.pages.symptoms import symptoms_by_kind
 from tools.run import diffs
 from tools.run.stages import (
@@ -122,6 +122,19 @@ def exercises():
     return "\n\n".join(tables)
 
 
+def public_scripts():
+    """Return in how many public scripts something is wrong in silence, a sentence."""
+    page = (ROOT / "onecurve/PUBLIC.md").read_text()
+    count = r"Of (\d+) scripts, (\d+) have .*, and (\d+) more in what they"
+    scripts, training, more = re.search(count, page).groups()
+    return (
+        f"Such mistakes are not rare. Of {scripts} public training scripts that "
+        f"many have copied, {training} have one in the training\n"
+        f"itself, and {more} more in what they evaluate, print or save: "
+        "[which, and how you see it](onecurve/PUBLIC.md)."
+    )
+
+
 BLOCKS = {
     "bench": bench,
     "formula": formula,
@@ -134,12 +147,13 @@ BLOCKS = {
     "program": variants.program,
     "essence": essence,
     "hunk": hunk,
+    "plumbing": hunk,
     "mistakes": outcomes.mistakes,
     "held": variants.held_by_variants,
     "piece": piece,
     "exercises": exercises,
     "symptoms": symptoms_by_kind,
-    "public": public.count,
+    "public": public_scripts,
     "upstream": upstream.upstream,
     "variant": variants.variant,
     "variants": variants.variants,
@@ -182,8 +196,11 @@ def same(old, new):
 def stale_parts(kinds):
     """Yield (page, name, part, its new text) of each stale part of some kinds.
 
-    Raises SystemExit if a page names a part that is not in BLOCKS.
+    Raises SystemExit if a page names a part that is not in BLOCKS, or does not explain
+    a hunk.
     """
+    for a, b in [*diffs.EXPLAINED, *pairwise(OWN)]:
+        refuse_unexplained(a, b)
     for page in PAGES:
         for part in PART.finditer((ROOT / page).read_text()):
             name, old = part.groups()
@@ -198,7 +215,6 @@ def stale_parts(kinds):
 
 def check():
     """Name what is stale of all that needs no run. Raises SystemExit if anything is."""
-    explain_all()
     stale = [f"{page}: {name}" for page, name, *_ in stale_parts(BLOCKS.keys() - RUNS)]
     for name in stale:
         print(f"{name} is stale: make docs")
@@ -208,18 +224,11 @@ def check():
 
 def write():
     """Write every generated part of every page anew, and say which were stale."""
-    explain_all()
     for page, name, old, new in stale_parts(BLOCKS):
         print(f"{page}: {name} was stale", flush=True)
         fresh = f"<!-- generated: {name} -->\n{new}\n<!-- end -->"
         text = (ROOT / page).read_text()  # someone may write the page meanwhile
         (ROOT / page).write_text(text.replace(old, fresh))
-
-
-def explain_all():
-    """Raises SystemExit if a hunk of a diff that pages explain has no reason there."""
-    for a, b in [*diffs.EXPLAINED, *pairwise(OWN)]:
-        reasons(a, b)
 
 
 if __name__ == "__main__":

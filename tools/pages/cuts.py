@@ -42,26 +42,6 @@ def ring(turns):
     return made
 
 
-def experts(letters, choices):
-    """Draw which letters go to which expert: lists of them for each of two ranks."""
-    made = frame("experts")
-    for expert in range(4):
-        received = sum(choice.count(expert) for choice in choices)
-        middle = 89 + 304 * (expert // 2) + 137 * (expert % 2)
-        made.words(middle, 264, f"{received} letters", "soft", size=12)
-    for rank in range(2):
-        color = f"rank{rank}"
-        for place, letter in enumerate(letters[rank]):
-            x = 39 + 304 * rank + 34 * place
-            made.box(x - 15, 46, 30, 30, color)
-            made.words(x, 61, letter, "page", bold=True, mono=True)
-            to = choices[rank][place]
-            end = 54 + 304 * (to // 2) + 137 * (to % 2) + 35 * rank + 4.5 * place
-            dash = "" if to // 2 == rank else "5 3"
-            made.arrow((x, 78), (end, 222), ink=color, dash=dash)
-    return made
-
-
 def most_kept(order):
     """Return how many micro-batches a rank keeps at most, until they come back."""
     kept = most = 0

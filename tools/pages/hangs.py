@@ -11,8 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-import whatthepatch
-
+from tools.run.edit import patched
 from tools.run.stages import ROOT, script
 
 PAGE = ROOT / "04_ddp" / "HANGS.md"
@@ -23,12 +22,6 @@ TORCHRUN += ["--monitor-interval=3"]
 DETAIL = {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}
 LOG = {**DETAIL, "TORCH_CPP_LOG_LEVEL": "INFO", "RANK": "1", "WORLD_SIZE": "2"}
 LOG |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}  # where nobody listens
-
-
-def patched(text, diff):
-    """Return a script with a diff of a page. Raises ValueError if it doesn't fit."""
-    (patch,) = whatthepatch.parse_patch(diff)
-    return "\n".join(whatthepatch.apply_diff(patch, text)) + "\n"
 
 
 def start(*words, **variables):

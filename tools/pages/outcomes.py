@@ -10,7 +10,6 @@ import json
 import math
 import re
 import tempfile
-from pathlib import Path
 from statistics import fmean
 from textwrap import indent
 
@@ -80,12 +79,9 @@ def step_losses(record):
 def run_letters(stage, text, processes, *flags):
     """Return the curve of a script of the second curve, which has to end well."""
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / stage / "gpt.py"
-        path.parent.mkdir()
-        path.write_text(text)
-        words = [path, "--out", path.parent, *flags]
-        runs.run(stage, words, processes if stage in CPU_PROCESSES else 0)
-        return [list(row) for row in compare.read(path.parent / "metrics.csv")]
+        ranks = processes if stage in CPU_PROCESSES else 0
+        runs.run_text(stage, text, ranks, folder, *flags)
+        return [list(row) for row in compare.read(f"{folder}/metrics.csv")]
 
 
 def lane(record, rank):

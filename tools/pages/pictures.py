@@ -15,8 +15,7 @@ from torch.utils.data import DistributedSampler
 
 from tools.bench import figures
 from tools.bench.runs import run
-from tools.bench.tables import published
-from tools.pages import cuts, drawing, moving, outcomes, sheet, sketches
+from tools.pages import cuts, drawing, moving, outcomes, sheet
 from tools.pages.switches import SWITCHES, edited
 from tools.run import palette
 from tools.run.data import SAMPLE, tensors
@@ -96,16 +95,10 @@ def trace():
     return [spans, borders, "Stage 4, 1,024 wide: three steps and the evaluation"]
 
 
-def speedups():
-    """Return the speed-ups of the published benchmark, and a title."""
-    title = "Two processes on two cores: median and range;\nbelow 1 they are slower"
-    return [figures.speedups(published()), title]
-
-
-def measured(name, processes):
-    """Return what a script of tools/bench prints as JSON, on so many ranks."""
-    script = ROOT / "tools" / "bench" / f"{name}.py"
-    return [json.loads(run(name, [script], processes).stdout)]
+def memory():
+    """Return what two ranks of DDP and of FSDP store at each moment of a step."""
+    script = ROOT / "tools/bench/memory_step.py"
+    return [json.loads(run("memory_step", [script], 2).stdout)]
 
 
 def cliff():
@@ -143,22 +136,27 @@ def ring():
     return [turns]
 
 
-def experts():
-    """Return the first eight letters of two texts, and the experts chosen for them.
+def pipeline():
+    """Return in which order four ranks work on eight micro-batches.
 
-    By the first block of stage 18, in its first step; a text goes to each of two ranks.
+    {"GPipe": [[kind, micro-batch], ...] of each rank, "1F1B": ...}, as PyTorch's
+    ScheduleGPipe and Schedule1F1B order them.
     """
-    moe = load("18_moe")
-    torch.manual_seed(0)
-    model = moe.GPT(2)
-    texts, _ = moe.draw_batch(2, 1)
-    scores = []
-    router = model.blocks[0].mlp.router
-    router.register_forward_hook(lambda _, __, output: scores.append(output))
-    model(texts)
-    choices = scores[0].argmax(dim=-1).view_as(texts)[:, :8]
-    letters = ["".join(chr(ord("a") + one) for one in text[:8]) for text in texts]
-    return [letters, choices.tolist()]
+    found = {"GPipe": [], "1F1B": []}
+    for rank in range(4):
+        found["GPipe"].append(passes(8, ahead=8))
+        found["1F1B"].append(passes(8, ahead=4 - rank))
+    return [found]
+
+
+def passes(count, ahead):
+    """Return the passes of micro-batches on a rank, so many forward passes ahead."""
+    forward = [["forward", micro] for micro in range(count)]
+    backward = [["backward", micro] for micro in range(count)]
+    order = forward[:ahead]
+    for late, early in zip(forward[ahead:], backward, strict=False):
+        order += [early, late]
+    return order + backward[count - ahead :]
 
 
 def hero():
@@ -187,12 +185,10 @@ PICTURES = {  # name -> what returns the data, a list, and what draws a picture 
     "step": (first_step, cuts.step),
     "bubble": (bubble, drawing.schedules),
     "trace": (trace, figures.draw_timeline),
-    "memory": (lambda: measured("memory_step", 2), sketches.memory),
-    "speedup": (speedups, figures.draw_speedups),
-    "cliff": (cliff, sketches.cliff),
+    "memory": (memory, drawing.memory),
+    "cliff": (cliff, drawing.cliff),
     "ring": (ring, cuts.ring),
-    "experts": (experts, cuts.experts),
-    "pipeline": (lambda: measured("pipeline_step", 4), cuts.pipeline),
+    "pipeline": (pipeline, cuts.pipeline),
 }
 for one in sorted((ROOT / "tools/pages/diagrams").glob("*.txt")):
     PICTURES[one.stem] = (lambda path=one: [path.read_text()], sheet.read)

@@ -29,24 +29,13 @@ LESSONS = {
 }
 
 
-def reasons(a, b):
-    """Return the Idea of each hunk of the diff from `a` to `b`, in the diff's order.
-
-    They stand in the page of `b`, in any order. Raises SystemExit where the page does
-    not have each hunk of the diff once.
-    """
-    numbers = []
-    found = {}
-    for idea in ideas(a, b):
-        for number in idea.numbers:
-            numbers.append(number)
-            found[number] = idea
-    needed = list(range(1, len(diffs.hunks(a, b)) + 1))
-    if sorted(numbers) != needed:
+def refuse_unexplained(a, b):
+    """End the program unless the page of `b` explains each hunk from `a` once."""
+    numbers = sorted(number for idea in ideas(a, b) for number in idea.numbers)
+    count = len(diffs.hunks(a, b))
+    if numbers != list(range(1, count + 1)):
         refuse(
             f"{b}/README.md explains the hunks {numbers} of the diff from {a}, which "
-            f"has {len(needed)}: put each hunk N once into a part "
-            f"<!-- generated: hunk {a} {b} N | TITLE -->, its reason below it, "
-            "then run: make docs"
+            f"has {count}: put each hunk N once into a part <!-- generated: hunk {a} "
+            f"{b} N | TITLE -->, its reason below it, then run: make docs"
         )
-    return [found[number] for number in needed]

@@ -1,9 +1,8 @@
 """Generated parts of stages 11 and 12: what runs print that go on from a checkpoint."""
 
 import tempfile
-from pathlib import Path
 
-from tools.bench.runs import run
+from tools.bench.runs import run, run_text
 from tools.pages.outcomes import read_outcomes
 from tools.pages.variants import console, printed_losses
 from tools.run.edit import edit
@@ -35,12 +34,9 @@ SHARED = "--batch-size", "96"  # images a step, which each of these can share
 def go_on(stage, text, *flags):
     """Return the losses of epochs 2 and 3 of a run that was stopped after the first."""
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "mnist.py"
-        path.write_text(text)
-        words = [path, "--out", folder, *flags, "--epochs"]
-        run(stage, [*words, 1], CPU_PROCESSES[stage])
-        result = run(stage, [*words, 3, "--resume"], CPU_PROCESSES[stage])
-        return printed_losses(result.stdout)
+        begin = stage, text, CPU_PROCESSES[stage], folder, *flags, "--epochs"
+        run_text(*begin, 1)
+        return printed_losses(run_text(*begin, 3, "--resume"))
 
 
 def resumed(stage):

@@ -9,9 +9,8 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from textwrap import dedent
 
-from tools.lab.exercise import patched
 from tools.run import diffs
-from tools.run.edit import edit, read_edits
+from tools.run.edit import edit, patched, read_edits
 from tools.run.stages import ROOT, previous, script
 
 FOLDER = Path(__file__).parent
@@ -63,7 +62,8 @@ def hunk_of(switch):
 
 def variant_text(name, stage):
     """Return a stage's script with the patch of a variant."""
-    return patched(script(stage).read_text(), VARIANTS / f"{name}.patch", stage)
+    patch = (VARIANTS / f"{name}.patch").read_text()
+    return patched(script(stage).read_text(), patch)
 
 
 def edited(stage, edits, variant=None):

@@ -1,7 +1,7 @@
 """Faults of PyTorch, run on the active version: `python -m tools.pages.upstream`.
 
 Runs each script of tests/upstream on two CPU processes, prints what it prints, and
-stores that in tests/upstream/printed.json under PyTorch's version. `make compat` does.
+stores that in tests/upstream/printed.json under PyTorch's version.
 """
 
 import json
@@ -14,11 +14,6 @@ from tools.run.stages import ROOT
 FOLDER = ROOT / "tests" / "upstream"
 PRINTED = FOLDER / "printed.json"
 VERSION = torch.__version__.partition("+")[0]
-
-
-def names():
-    """Return the names of the scripts."""
-    return sorted(path.stem for path in FOLDER.glob("*.py"))
 
 
 def stored():
@@ -46,7 +41,7 @@ def upstream(name):
 def main():
     before = stored()
     found = {}
-    for name in names():
+    for name in sorted(path.stem for path in FOLDER.glob("*.py")):
         found[name] = before.get(name, {}) | {VERSION: run(name)}
         print(name, *found[name][VERSION], sep="\n  ", flush=True)
     PRINTED.write_text(json.dumps(found, indent=1) + "\n")

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from tools.bench import held
-from tools.bench.runs import run
+from tools.bench.runs import run, run_text
 from tools.bench.tables import table
 from tools.lab import fake_cuda
 from tools.pages import outcomes
@@ -69,12 +69,9 @@ def train(name, text, processes, runs, *flags):
     """
     out = Path(runs) / name
     out.mkdir()
-    path = out / "mnist.py"
-    path.write_text(text)
-    words = [path, "--out", out, *flags]
     if "--data" in text:
-        words += ["--data", "data/sample"]
-    return run(name, words, processes).stdout.replace(str(runs), "runs")
+        flags += "--data", "data/sample"
+    return run_text(name, text, processes, out, *flags).replace(str(runs), "runs")
 
 
 @functools.cache

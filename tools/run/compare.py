@@ -123,11 +123,8 @@ def read_runs(top):
         if (top / stage / results.MARK).exists():
             failures[stage] = "its last run failed, was stopped or still runs"
         elif curve:
-            try:
-                flags[stage] = results.read_flags(top / stage)
-                curves[stage] = curve
-            except ValueError as error:
-                failures[stage] = f"{error}: run it again"
+            flags[stage] = results.read_flags(top / stage)
+            curves[stage] = curve
         elif path.exists():
             failures[stage] = f"{path} has no epoch that can be read: run it again"
     if not curves and not failures:

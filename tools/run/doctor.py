@@ -61,9 +61,8 @@ def processes():
         except subprocess.TimeoutExpired:
             return FAILURE, f"no answer in {LIMIT} s: try {' '.join(words)}"
     if child.returncode:
-        error = re.search(r"\w+Error: .+", stderr)  # warnings come before it
-        why = error[0] if error else stderr.strip().partition("\n")[0]
-        return FAILURE, f"{why}: try {' '.join(words)}"
+        why = re.findall(r"\w+Error: .+", stderr) or ["they fail"]
+        return FAILURE, f"{why[0]}: try {' '.join(words)}"
     return OK, f"{stdout.strip()}, on {count_cpus()} cores"
 
 

@@ -19,6 +19,8 @@ line. Empty lines, and those that begin with #, are for the reader.
 import re
 from typing import NamedTuple
 
+import whatthepatch
+
 
 class Edit(NamedTuple):
     """A named edit: its fields {name: text}, and its changes [(old, new)]."""
@@ -77,3 +79,17 @@ def parse(part):
             fields[field] = value
     texts = [("\n".join(old), "\n".join(new)) for old, new in changes if old or new]
     return Edit(name, fields, texts)
+
+
+def patched(text, patch):
+    """Return a text with a patch, the text of a unified diff.
+
+    Raises ValueError, which names the patch, where it does not apply.
+    """
+    (parsed,) = whatthepatch.parse_patch(patch)
+    try:
+        lines = whatthepatch.apply_diff(parsed, text)
+    except whatthepatch.exceptions.WhatThePatchException as error:
+        name = patch.partition("\n")[0]
+        raise ValueError(f"{name} does not apply: {error}") from None
+    return "\n".join(lines) + "\n"

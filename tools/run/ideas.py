@@ -1,6 +1,7 @@
 """The ideas of a diff: the parts in which a stage's page explains its hunks.
 
-They are kept in the pages and nowhere else. The reason of an idea is what follows its
+They are kept in the pages and nowhere else. A part `plumbing`, in place of `hunk`, has
+what every script needs and no mechanism is. The reason of an idea is what follows its
 part, up to the next part or heading or an edge of a fold (`<details>`, `</details>`).
 """
 
@@ -10,12 +11,11 @@ from typing import NamedTuple
 from tools.run.stages import folder
 
 PART = re.compile(
-    r"<!-- generated: hunk (\S+) (\S+) ([\d ]+) \| (.+?) -->\n(.*?)<!-- end -->\n"
+    r"<!-- generated: (hunk|plumbing) (\S+) (\S+) ([\d ]+) \| (.+?) -->\n"
+    r"(.*?)<!-- end -->\n"
     r"(.*?)(?=^<!-- generated|^##+ |^</?details>|\Z)",
     re.DOTALL | re.MULTILINE,
 )
-# Below such a heading stands what every script needs and no mechanism is.
-PLUMBING = re.compile(r"^##+ The (?:rest|plumbing|small changes)$", re.MULTILINE)
 # Of the lines that turn one process into DDP, those that do it.
 STEPS = {  # what some lines do -> what marks these lines; first those without an error
     "Shuffle again in every epoch": r"manual_seed|set_epoch",
@@ -44,18 +44,12 @@ def ideas(a, b):
     page = (folder(b) / "README.md").read_text()
     mechanism = []
     plumbing = []
-    for part in PART.finditer(page):
-        old, new, numbers, title, shown, text = part.groups()
-        if (old, new) != (a, b):
-            continue
-        numbers = [int(number) for number in numbers.split()]
-        below = list(PLUMBING.finditer(page, 0, part.start()))
-        is_plumbing = title.startswith("Import ")
-        if below:
-            between = page[below[-1].end() : part.start()]
-            is_plumbing = is_plumbing or "\n## " not in between
-        one = Idea(title, numbers, shown, text.strip(), is_plumbing)
-        (plumbing if is_plumbing else mechanism).append(one)
+    for kind, old, new, numbers, title, shown, text in PART.findall(page):
+        if (old, new) == (a, b):
+            numbers = [int(number) for number in numbers.split()]
+            is_plumbing = kind == "plumbing"
+            one = Idea(title, numbers, shown, text.strip(), is_plumbing)
+            (plumbing if is_plumbing else mechanism).append(one)
     return mechanism + plumbing
 
 

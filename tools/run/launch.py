@@ -2,7 +2,6 @@
 
 import fcntl
 import os
-import shutil
 import signal
 import sys
 from contextlib import contextmanager
@@ -15,7 +14,6 @@ from tools.run.stages import (
     BEYOND,
     BY_NAME,
     EVERY,
-    SAVED,
     TARGETS,
     TRANSFORMER,
     refuse,
@@ -45,7 +43,7 @@ def main(target):
     for plan in plans:
         status = run(plan)
         if status:
-            sys.exit(f"{plan.stage} failed with exit status {status}{reason(plan)}")
+            sys.exit(f"{plan.stage} failed with exit status {status}")
         if not is_one:
             print()
     if not is_one:
@@ -53,14 +51,6 @@ def main(target):
     if target == "all" and not os.environ.get("DATA"):
         print("For all of MNIST instead of 5,000 digits: make data, then")
         print("make all DATA=data/mnist")
-
-
-def reason(plan):
-    """Return why a run may have failed, if no script can say so, or ''."""
-    out = plan.args.out
-    if not out.exists() or shutil.disk_usage(out).free > SAVED:
-        return ""
-    return f": the disk of {out} is full, make room or name another folder, OUT=DIR"
 
 
 def end_with_make():

@@ -34,17 +34,11 @@ def refuse_foreign(folder):
 
 
 def read_flags(folder):
-    """Return the flags of the run in a folder, {name: text}; {} where nobody knows.
-
-    Raises ValueError, with a text that names the file, if it is damaged.
-    """
-    path = folder / FLAGS
-    if not path.exists():
-        return {}
+    """Return the flags of the run in a folder, {name: text}; {} if nobody knows."""
     try:
-        return dict(json.loads(path.read_text()))
-    except (ValueError, TypeError):
-        raise ValueError(f"{path} is damaged") from None
+        return dict(json.loads((folder / FLAGS).read_text()))
+    except (OSError, ValueError, TypeError):
+        return {}
 
 
 def begin(plan):
@@ -69,10 +63,7 @@ def refuse_resume(plan, state):
     anew = "or begin anew, without --resume"
     if not (out / CURVE).exists():
         refuse(f"{state} is there and {out / CURVE} is not: bring it back, {anew}")
-    try:
-        flags = read_flags(out)
-    except ValueError as error:
-        refuse(f"{error}: remove it, {anew}")
+    flags = read_flags(out)
     for name in SHARED:
         text = str(getattr(plan.args, name, None))
         if flags.get(name, text) != text:

@@ -1,11 +1,8 @@
 """What the site adds to the pages while Sphinx reads them."""
 
-import json
 import re
 import shutil
 from pathlib import Path
-
-from markdown_it import MarkdownIt
 
 from tools.lab.exercise import along_the_path, find_exercise
 from tools.pages import essence, side_by_side
@@ -69,7 +66,6 @@ MAIN = [  # at the top of the first page
 ]
 LISTS = {  # page -> the pages that its own table of contents holds
     "exercises/README": [one.name for one in along_the_path()],
-    "tools/site/notebooks": ["/notebooks/*"],
     "beyond/own_script/README": ["INSPECT"],
     "onecurve/README": ["RULES", "PUBLIC"],
 }
@@ -77,7 +73,7 @@ for path in sorted(ROOT.glob("[0b]*/**/DETAILS.md")):
     page = f"{path.parent.relative_to(ROOT)}/README"
     LISTS[page] = [*LISTS.get(page, []), "DETAILS"]
 PART = re.compile(
-    r"<!-- generated: (hunk (\S+) (\S+) (\d+)[\d ]* \| .+?|essence) -->\n(.*?)"
+    r"<!-- generated: (\w+ (\S+) (\S+) (\d+)[\d ]* \| .+?|essence) -->\n(.*?)"
     r"```diff\n.*?\n```(?=.*?<!-- end -->)",
     re.DOTALL,
 )
@@ -178,23 +174,6 @@ def with_step(page, text):
     return f"{text[: picture.start()]}{raw(page, body)}\n{text[picture.start() :]}"
 
 
-def gallery(page):
-    """Return the notebooks as links with a picture each, the last that it shows."""
-    links = ""
-    for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
-        cells = json.loads(path.read_text())["cells"]
-        title = "".join(cells[0]["source"]).partition("\n")[0].strip("# ")
-        outputs = [output for cell in cells for output in cell.get("outputs", [])]
-        found = [one.get("data", {}).get("image/png") for one in outputs]
-        picture = ""
-        if any(found):
-            data = next(filter(None, reversed(found))).replace("\n", "")
-            picture = f'<img src="data:image/png;base64,{data}" alt="">'
-        way = f"{up_from(page)}notebooks/{path.stem}.html"
-        links += f'<a href="{way}">{picture}{MarkdownIt().renderInline(title)}</a>'
-    return raw(page, f'<div class="gallery">{links}</div>')
-
-
 def with_exercise(page, text):
     """Return an exercise's page with its commands, and what it breaks in a fold."""
     exercise = find_exercise(Path(page).name.partition("_")[0])
@@ -245,8 +224,6 @@ def add(app, page, source):
         text = "\n\n".join([title, first, f"{CALCULATED}{body}", rest])
         ring = raw(page, calculator.ring(f"{up_from(page)}_static/"))
         text = text.replace("\n```text\n", f"\n{ring}\n```text\n", 1)
-    if page == "tools/site/notebooks":
-        text += gallery(page)
     if page == "04_ddp/README":
         text = with_step(page, text)
     if page in LISTS:

@@ -17,8 +17,8 @@ from tools.site import additions
 project = "Six scripts, one loss curve"
 html_title = project
 copyright = "the authors of Six scripts, one loss curve, MIT license"
-extensions = ["myst_nb", "notfound.extension", "sphinx_copybutton"]
-extensions.append("sphinxext.opengraph")
+extensions = ["myst_nb", "notfound.extension"]
+extensions += ["sphinx_copybutton", "sphinxext.opengraph"]
 copybutton_prompt_text = "$ "
 root_doc = "README"
 include_patterns = [
