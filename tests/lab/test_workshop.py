@@ -76,7 +76,7 @@ def test_each_screen_is_a_change_that_its_stage_s_page_explains():
     screens = table("Twelve screens")
     assert [row[0] for row in screens] == [str(number) for number in range(1, 13)]
     for _, screen, ask, answer in screens[1:]:
-        idea = re.fullmatch(r"`#slides=((\w+)\.\d+)`", screen)
+        idea = re.fullmatch(r"`#((\w+)\.\d+)`", screen)
         assert f'<a id="{idea[1]}">' in (ROOT / idea[2] / "README.md").read_text()
         assert ask and answer
 

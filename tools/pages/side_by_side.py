@@ -98,15 +98,13 @@ def card(pair, hunks, numbers, title, switches, why="", is_plumbing=False):
     old = [line[indent:] for line in old]
     new = [line[indent:] for line in new]
     drawn = [(section, columns.cells(old, new, opcodes)) for section, opcodes in hunks]
-    first, _, rest = why.partition("\n\n")
     return {
         "name": name(pair),
         "numbers": numbers,
         "title": inline(title),
         "count": count,
         "hunks": drawn,
-        "first": html(first, folder(pair[1])),
-        "rest": html(rest, folder(pair[1])),
+        "why": html(why, folder(pair[1])),
         "plumbing": is_plumbing,
         "switches": [(one["key"], inline(one["title"])) for one in switches],
     }

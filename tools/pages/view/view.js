@@ -1,7 +1,7 @@
 "use strict";
 // The diffs of a page, which Python has drawn: the address, the switches and the keys.
 // The address is #04_ddp.7, a stage and a hunk of its diff, or #02_single_gpu-04_ddp.3.
-// &off=set_epoch switches a mistake on; #slides=04_ddp is for a screen.
+// &off=set_epoch switches a mistake on.
 
 const cards = [...document.querySelectorAll(".idea")];
 const pairs = [...document.querySelectorAll(".full .body")];  // one of them shows
@@ -11,9 +11,9 @@ let place = null, lastHash = null;
 
 // ---- the address
 
-function address(pair, idea, off, isSlides) {
+function address(pair, idea, off) {
   const names = [...off].map(encodeURIComponent).join("|");
-  return `#${isSlides ? "slides=" : ""}${pair}.${idea}` + (names && `&off=${names}`);
+  return `#${pair}.${idea}` + (names && `&off=${names}`);
 }
 
 function decoded(name) {
@@ -22,9 +22,9 @@ function decoded(name) {
 
 function parseAddress() {
   const [where, off = ""] = location.hash.slice(1).split("&off=");
-  const [, slides, pair, idea] = /^(slides=)?([^.]*)\.?(\d*)/.exec(where);
+  const [, pair, idea] = /^([^.]*)\.?(\d*)/.exec(where);
   const names = off.split(/\||%7C/).filter(Boolean).map(decoded);
-  return { pair, idea, isSlides: Boolean(slides), off: new Set(names) };
+  return { pair, idea, off: new Set(names) };
 }
 
 function numbersOf(card) {
@@ -33,8 +33,7 @@ function numbersOf(card) {
 
 function current() {
   const shown = cards.filter(card => card.dataset.pair === place.pair);
-  const found = shown.find(card => numbersOf(card).includes(place.idea));
-  return found || (place.isSlides && shown[0]);
+  return shown.find(card => numbersOf(card).includes(place.idea));
 }
 
 function go(hash, isScrolling = true) {
@@ -45,14 +44,10 @@ function go(hash, isScrolling = true) {
 function read(isScrolling = true) {
   if (location.hash === lastHash) return;
   lastHash = location.hash;
-  const before = place;
   place = parseAddress();
   const isKnown = pairs.some(pair => pair.dataset.pair === place.pair);
   if (pairs.length && !isKnown) place.pair = pairs[0].dataset.pair;
   for (const pair of pairs) pair.hidden = pair.dataset.pair !== place.pair;
-  document.body.classList.toggle("slides", place.isSlides);
-  const isSame = before?.pair === place.pair && before.idea === place.idea;
-  if (!isSame) document.body.classList.remove("revealed");  // a switch leaves it
   update();
   for (const one of document.querySelectorAll(".rail .to")) {
     const rail = one.closest(".rail");  // shows it, and the one before if both fit
@@ -64,8 +59,7 @@ function read(isScrolling = true) {
   if (!isScrolling || !target) return;
   target.closest("article details")?.setAttribute("open", "");  // a lesson's fold
   target.focus({ preventScroll: true });
-  const seen = place.isSlides ? target.closest(".body") : target;
-  seen.scrollIntoView({ block: "start", behavior: "instant" });
+  target.scrollIntoView({ block: "start", behavior: "instant" });
 }
 
 // ---- switches: each turns a mistake on, what is left out or common instead
@@ -78,7 +72,7 @@ function flip(card, box) {
   const isOff = off.delete(one.name);
   if (hero?.contains(card)) off.clear();  // its curve is that of one mistake
   if (!isOff) off.add(one.name);
-  go(address(pair, numbersOf(card)[0], off, place.isSlides), false);
+  go(address(pair, numbersOf(card)[0], off), false);
 }
 
 function askFirst(one) {
@@ -157,17 +151,13 @@ if (hero) {
 
 // ---- keys
 
-// To the next idea or the one before; on slides its reason comes first.
+// To the next idea or the one before.
 function goToIdea(by) {
-  if (place.isSlides && by > 0 && !document.body.classList.contains("revealed")) {
-    document.body.classList.add("revealed");
-    return;
-  }
   const shown = cards.filter(card => !card.closest("[hidden]"));
   const now = shown.indexOf(current());
   const next = shown[Math.min(Math.max(now + by, 0), shown.length - 1)];
   const off = next.dataset.pair === place.pair ? place.off : [];
-  go(address(next.dataset.pair, numbersOf(next)[0], off, place.isSlides));
+  go(address(next.dataset.pair, numbersOf(next)[0], off));
 }
 
 addEventListener("keydown", event => {
@@ -175,8 +165,7 @@ addEventListener("keydown", event => {
     "input:not([role=switch]), select, textarea, pre");
   const isCommand = event.ctrlKey || event.metaKey || event.altKey;
   if (isTaken || isCommand || !cards.length) return;
-  const onSlides = { ArrowRight: 1, PageDown: 1, ArrowLeft: -1, PageUp: -1 };
-  const by = { n: 1, p: -1 }[event.key] || (place.isSlides && onSlides[event.key]);
+  const by = { n: 1, p: -1 }[event.key];
   if (!by) return;
   event.preventDefault();
   goToIdea(by);
