@@ -10,7 +10,7 @@ from pkgutil import resolve_name
 
 from tools import asked
 from tools.run.packages import refuse_missing
-from tools.run.stages import ROOT, end_at_a_closed_pipe, refuse
+from tools.run.stages import ROOT, refuse
 
 COMMANDS = {  # target: function, variables
     "compare": "tools.run.compare:main OUT",
@@ -47,7 +47,6 @@ def main():
     target, *words = sys.argv[1:]
     asked.set_environment(words)
     os.chdir(ROOT)
-    end_at_a_closed_pipe()
     refuse_missing()
     if target in COMMANDS:
         name, *variables = COMMANDS[target].split()
@@ -59,11 +58,14 @@ def main():
 
 if __name__ == "__main__":
     try:
-        main()
+        try:
+            main()
+        finally:
+            sys.stdout.flush()
     except KeyboardInterrupt:
         print("\nstopped", file=sys.stderr)
         sys.exit(130)
-    except BrokenPipeError:  # `make exercises | head`
-        raise
+    except BrokenPipeError:  # `make exercises | head` has what it wanted
+        os._exit(0)
     except OSError as error:  # such as a folder that cannot be written
         refuse(f"{error.filename}: {error.strerror}")

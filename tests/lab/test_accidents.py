@@ -12,6 +12,7 @@ import pytest
 
 from conftest import ENV, running, slow, start, until
 from tools.lab import judge as judging
+from tools.lab.comparison import expect_curve, expect_weights
 from tools.lab.judge import run_once, run_script
 from tools.lab.record import Limit, Wrong
 from tools.run.edit import edit
@@ -92,8 +93,8 @@ def judge(text):
     record.expect_end()
     record.expect_no_finding()
     right = run_once(STAGE, "04_ddp")
-    record.expect_curve(right, "stage 1")
-    record.expect_weights(right, "stage 1")
+    expect_curve(record, right, "stage 1")
+    expect_weights(record, right, "stage 1")
 
 
 @pytest.mark.parametrize("name", ACCIDENTS)

@@ -4,6 +4,7 @@ from copy import copy
 
 import pytest
 
+from tools.lab.comparison import expect_curve, expect_weights
 from tools.lab.judge import run_once, run_script
 from tools.lab.record import Wrong
 from tools.run.edit import edit
@@ -46,7 +47,7 @@ def test_a_verdict_says_what_was_seen_and_that_no_right_script_is_wrong(
 def test_weights_may_be_saved_in_any_order():
     other = copy(run())
     other.weights = dict(reversed(run().weights.items()))
-    other.expect_weights(run())
+    expect_weights(other, run())
 
 
 def test_the_first_mismatched_collective_is_told(monkeypatch):
@@ -65,4 +66,4 @@ def test_what_reduce_leaves_on_other_ranks_is_of_no_use():
     record = run((REDUCE, "    dist.reduce(totals, 1)\n"))
     assert [row[0] for row in record.rows] == [-1 / -1] * 2
     with pytest.raises(Wrong, match="dist.reduce gives the sum to one rank only"):
-        record.expect_curve(run())
+        expect_curve(record, run())

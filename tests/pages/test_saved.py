@@ -5,7 +5,7 @@ import re
 import pytest
 
 from conftest import ENV, ROOT, call
-from tools.pages import columns, side_by_side
+from tools.pages import columns, markup
 from tools.run.stages import save_page
 
 
@@ -33,10 +33,10 @@ def test_a_page_is_saved_whole_or_not_at_all(tmp_path, monkeypatch):
 
 
 def test_a_link_to_a_place_of_a_page_fits_the_repository_and_the_site():
-    text = side_by_side.html("[more](DETAILS.md#workers)", ROOT / "04_ddp")
+    text = markup.html("[more](DETAILS.md#workers)", ROOT / "04_ddp")
     for suffix in ".md", ".html":
         way = f'href="../04_ddp/DETAILS{suffix}#workers"'
-        assert way in side_by_side.linked(text, "../", suffix)
+        assert way in markup.linked(text, "../", suffix)
 
 
 def test_another_indentation_is_no_changed_word():

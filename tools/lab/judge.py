@@ -18,6 +18,7 @@ from pathlib import Path
 
 from onecurve import api
 from tools.lab import expectations, recorder
+from tools.lab.comparison import expect_curve, expect_weights
 from tools.lab.record import Limit, Record, Wrong
 from tools.lab.setting import Setting, of_check, of_page
 from tools.run.sample import cut
@@ -77,9 +78,9 @@ def expect(record, runs, wanted, options):
         record.expect_learning()
     if "equal" in wanted:
         right, what = runs.equal(wanted["equal"], options)
-        record.expect_curve(right, what)
+        expect_curve(record, right, what)
         if wanted.get("weights"):
-            record.expect_weights(right, what)
+            expect_weights(record, right, what)
     if wanted.get("slow_is_wrong"):
         record.expect_no_finding("SLOW")
 

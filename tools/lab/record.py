@@ -4,7 +4,6 @@ Each of its methods `expect_...` raises Wrong where the script is wrong.
 """
 
 import csv
-import math
 import re
 from itertools import combinations
 
@@ -176,76 +175,9 @@ class Record(api.Seen):
                 raise Wrong(told)
         self.state_dict()
 
-    def expect_curve(self, expected, what="one process"):
-        """Raise Wrong unless losses and counts are another run's, and it has saved."""
-        self.expect_epochs(len(expected.rows))
-        pairs = zip(self.rows, expected.rows, strict=True)
-        for number, (ours, right) in enumerate(pairs, start=1):
-            told = ""
-            row = f"{self.row} {number}"
-            if not math.isclose(ours[0], right[0], rel_tol=self.close):  # nor is NaN
-                ours, right = (f"{loss[0]:.{self.digits}f}" for loss in (ours, right))
-                told = f"The loss of {row} is {ours}; that of {what} is {right}."
-            elif ours[1:] != right[1:]:
-                told = f"The count of {row} is {ours[1]} of {ours[2]}; that of "
-                told += f"{what} is {right[1]} of {right[2]}."
-            if told:
-                raise Wrong(told + self.lost_sum() + self.parting(expected, what))
-        if not self.setting.steps:
-            self.state_dict()
-
     def lost_sum(self):
         """Return a sentence where rank 0, which writes, may use what reduce left."""
         return LOST_SUM if self.of("undefined") else ""
-
-    def parting(self, right, what):
-        """Return in words where the training parts from a right run.
-
-        Before the first step, or in what `steps` has of one: of a run on another number
-        of ranks that is the learning rate alone.
-        """
-        if self.setting.resume != right.setting.resume:
-            return ""  # they begin with different epochs
-        alike = len(self.ranks) == len(right.ranks)
-        for rank in self.ranks if alike else []:
-            if self.initial_weights(rank) != right.initial_weights(rank):
-                told = f"\nBefore the first step, the weights of rank {rank} are not "
-                return f"{told}those of {what}."
-        pairs = zip(self.steps(alike), right.steps(alike), strict=False)
-        for step, (ours, theirs) in enumerate(pairs, start=1):
-            for fact, number in ours.items():
-                other = theirs.get(fact, number)
-                if not math.isclose(number, other, rel_tol=self.close):
-                    told = f"\nIn step {step} {fact} {number:.{self.digits}g}; in "
-                    return f"{told}{what}, {other:.{self.digits}g}."
-        return ""
-
-    def steps(self, of_ranks):
-        """Yield {what it is, in words: number} for each step of the optimizer."""
-        samples = "texts" if self.setting.steps else "images"
-        for each in self.together("step"):
-            facts = {}
-            if of_ranks:
-                for rank, step in enumerate(each):
-                    what = f"the number of {samples} on rank {rank} is"
-                    facts[what] = step["samples"]
-                norm = math.sqrt(sum(step["squares"] for step in each))
-                facts["the norm of the gradient that the optimizer gets is"] = norm
-            if len(each[0]["rates"]) == 1:
-                facts["the learning rate is"] = each[0]["rates"][0]
-            yield facts
-
-    def expect_weights(self, expected, what="one process"):
-        """Raise Wrong unless model.pth has the tensors of another run, in any order."""
-        ours = self.state_dict()
-        theirs = expected.state_dict()
-        if ours.keys() != theirs.keys():
-            raise Wrong(
-                f"The keys of model.pth are {', '.join(map(str, ours))}; those of "
-                f"{what} are {', '.join(theirs)}."
-            )
-        for name, value in theirs.items():
-            expect_tensor(name, ours[name], value, what)
 
     def expect_devices(self, *expected):
         """Raise Wrong unless the layers of rank 0 trained on certain fake GPUs."""
@@ -265,18 +197,3 @@ def listed(numbers):
     """Return numbers in words: 0, 1 and 2."""
     *others, last = map(str, numbers)
     return f"{', '.join(others)} and {last}" if others else last
-
-
-def expect_tensor(name, ours, theirs, what):
-    """Raise Wrong unless a tensor of model.pth equals that of another run, nearly."""
-    if ours.shape != theirs.shape:
-        shape = " x ".join(map(str, ours.shape))
-        right_shape = " x ".join(map(str, theirs.shape))
-        raise Wrong(f"{name} is {shape} in model.pth, expected {right_shape}.")
-    off = (ours.double() - theirs.double()).abs().max().item()
-    limit = CLOSE * max(theirs.double().abs().max().item(), 1e-3)
-    if not off <= limit:  # nor is NaN
-        raise Wrong(
-            f"{name} in model.pth is off by {off:.1e} from {what}, at most "
-            f"{limit:.0e} is allowed."
-        )

@@ -17,7 +17,7 @@ from itertools import pairwise
 from tools.bench import planned
 from tools.bench.tables import ON_A_GPU, measured_on, published, steps, table
 from tools.lab.exercise import PARTS, along_the_path
-from tools.pages import outcomes, resumed, upstream, variants
+from tools.pages import outcomes, own_script, resumed, upstream, variants
 from tools.pages.essence import PAIR, essence
 from tools.pages.reasons import LESSONS, refuse_unexplained
 from tools.pages.symptoms import symptoms_by_kind
@@ -158,8 +158,8 @@ BLOCKS = {
     "variant": variants.variant,
     "variants": variants.variants,
     "left_out": variants.left_out,
-    "inspected": variants.inspected,
-    "own_curves": variants.own_curves,
+    "inspected": own_script.inspected,
+    "own_curves": own_script.own_curves,
     "resumed": resumed.resumed,
     "widths": resumed.widths,
 }

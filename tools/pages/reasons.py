@@ -35,7 +35,6 @@ def refuse_unexplained(a, b):
     count = len(diffs.hunks(a, b))
     if numbers != list(range(1, count + 1)):
         refuse(
-            f"{b}/README.md explains the hunks {numbers} of the diff from {a}, which "
-            f"has {count}: put each hunk N once into a part <!-- generated: hunk {a} "
-            f"{b} N | TITLE -->, its reason below it, then run: make docs"
+            f"{b}/README.md explains the hunks {numbers}, and there are {count}: put "
+            f"each hunk N once into a part <!-- generated: hunk {a} {b} N | TITLE -->"
         )

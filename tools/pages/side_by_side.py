@@ -10,15 +10,14 @@ parts; what is drawn works without JavaScript, but for the switches and the keys
 import functools
 import json
 import os
-import re
 from pathlib import Path
 from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader
-from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from tools.pages import columns, essence
+from tools.pages.markup import HERE, html, inline, linked
 from tools.pages.reasons import LESSONS
 from tools.pages.switches import SWITCHES, hunk_of, read_outcomes, without
 from tools.run import diffs, palette
@@ -41,42 +40,10 @@ TEMPLATES = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-LINK = re.compile(r'href="(?!https?:|#)([^"]+)"')
 TEMPLATES.globals["palette"] = Markup(palette.switchable())
 icon = (VIEW / "favicon.svg").read_text().strip()
 TEMPLATES.globals["icon"] = f"data:image/svg+xml,{quote(icon)}"
 GROUPS = {"Six stages": TARGETS, "Beyond": BEYOND, "The second curve": TRANSFORMER}
-HERE = "repo-file:"  # how a link to a file begins until `linked` knows the way there
-
-
-def html(markdown, page_folder=ROOT):
-    """Return Markdown as HTML whose links are to be `linked`."""
-
-    def in_repository(found):
-        path = os.path.relpath(page_folder / found[1], ROOT)
-        return f'href="{HERE}{path}"'
-
-    text = MarkdownIt().enable("table").render(markdown)
-    text = LINK.sub(in_repository, text)
-    return Markup(re.sub(r"\[\^\w+\]", "", text))  # footnotes stay on their page
-
-
-def inline(markdown):
-    """Return a line of Markdown as HTML."""
-    return Markup(MarkdownIt().renderInline(markdown))
-
-
-def linked(text, root, suffix):
-    """Return HTML with links that lead from a page to files of the repository.
-
-    `root` is the way from that page to the repository's root. Its pages end in `suffix`
-    there, .md or .html.
-    """
-
-    def way(found):
-        return root + re.sub(r"\.md(?=#|$)", suffix, found[1])
-
-    return re.sub(HERE + r'([^"\\]*)', way, text)
 
 
 def card(pair, hunks, numbers, title, switches, why="", is_plumbing=False):

@@ -14,12 +14,9 @@ from tools.lab import fake_cuda
 from tools.pages import outcomes
 from tools.pages.switches import VARIANTS, variant_text
 from tools.run import compare
-from tools.run.edit import edit, read_edits
-from tools.run.inspecting import EXPLAINED
 from tools.run.stages import (
     BY_NAME,
     CPU_PROCESSES,
-    OWN,
     ROOT,
     STAGES,
     TRANSFORMER,
@@ -27,30 +24,10 @@ from tools.run.stages import (
     script,
 )
 
-MISTAKES = ROOT / "beyond" / "own_script" / "mistakes.diff"
 PROGRAMS = {  # the path of a small program -> its ranks; without them, two fake GPUs
     "03_dp/gathered.py": None,
     "04_ddp/hello.py": 2,
     "05_ddp_inference/in_order.py": 3,
-}
-# The own scripts: their processes, and in which settings the page compares them.
-PROCESSES = {"before": None, "after_ddp": 2, "after_fsdp": 2}
-NOT_RANDOM = ["--dropout", "0", "--no-augment"]
-SETTINGS = {
-    "GroupNorm, no dropout, no augmentation": ["--norm", "group", *NOT_RANDOM],
-    "BatchNorm, no dropout, no augmentation": NOT_RANDOM,
-    "BatchNorm, dropout, augmentation": [],
-}
-CLIP = "nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
-SLIPS = {  # mistakes in after_ddp.py, whose losses the page shows: old text, new text
-    "scheduler.step() on rank 0 alone": (
-        "            scheduler.step()\n",
-        "            if dist.get_rank() == 0:\n                scheduler.step()\n",
-    ),
-    "each piece clipped before the exchange": (
-        f"        if last:\n            {CLIP}",
-        f"        {CLIP}        if last:\n",
-    ),
 }
 NOTHING = "(nothing left out)"
 HEADING = "{:18}  epoch 1   epoch 2   epoch 3"
@@ -218,46 +195,3 @@ def left_out(stage):
     curves = outcomes.left_out(stage)
     rows = [row(name or NOTHING, curve) for name, curve in curves.items()]
     return console(HEADING.format("without"), *rows)
-
-
-def inspected():
-    """Return what `make inspect` says of after_ddp.py with these mistakes."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "train.py"
-        (mistakes,) = read_edits(MISTAKES)
-        path.write_text(mistakes.apply(script("after_ddp").read_text()))
-        words = [sys.executable, "-m", "onecurve", "--pages", EXPLAINED, path]
-        words += ["--data", ROOT / "data/sample"]
-        result = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
-    if result.returncode != 1:  # on stderr it says how far it is
-        refuse(f"make inspect found nothing, or failed:\n{result.stderr}")
-    text = re.sub(r"(?m)[ ]+$", "", result.stdout.strip())
-    return console("$ make inspect SCRIPT=train.py", text)
-
-
-def own_curves():
-    """Return the losses of each own script in each setting, in float64.
-
-    Then those of after_ddp.py with a mistake, in the first setting.
-    """
-    rows = []
-    for title, flags in SETTINGS.items():
-        rows.append(f"{title:40}epoch 1   epoch 2   epoch 3")
-        rows += [own_curve(name, name, script(name), flags) for name in OWN]
-    title, flags = next(iter(SETTINGS.items()))
-    rows.append(f"after_ddp with a mistake, {title.partition(',')[0]}")
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "train.py"
-        for mistake, change in SLIPS.items():
-            path.write_text(edit(script("after_ddp").read_text(), change))
-            rows.append(own_curve(mistake, "after_ddp", path, flags))
-    return console(*rows)
-
-
-def own_curve(title, name, path, flags):
-    """Return the row of a table: what the script at `path`, such as `name`, prints."""
-    with tempfile.TemporaryDirectory() as out:
-        words = [path, "--out", out, *flags]
-        printed = run(name, words, PROCESSES[name], float64=True).stdout
-    count = re.findall(r"test (\S+)", printed)[-1]
-    return "  ".join([f"{title:38}", *printed_losses(printed), f"test {count}"])

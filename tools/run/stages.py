@@ -1,6 +1,5 @@
 """The stages, in order, and what every tool has to know about them."""
 
-import atexit
 import importlib.util
 import os
 import sys
@@ -162,27 +161,6 @@ def too_old(torch_version, names=tuple(BY_NAME)):
     major, minor = max(BY_NAME[name].oldest for name in wrong)
     advice = f"take {major}.{minor} or newer (docs/SETUP.md says why)"
     return f"PyTorch {torch_version} is too old for {', '.join(wrong)}: {advice}"
-
-
-def end_at_a_closed_pipe():
-    """Have this program end in silence when its reader has gone: `make diff … | head`.
-
-    Without an error, too: an end by SIGPIPE is one, and make would say so.
-    """
-
-    def end(kind, error, trace):
-        if issubclass(kind, BrokenPipeError):
-            os._exit(0)
-        sys.__excepthook__(kind, error, trace)
-
-    def flush():  # before Python does, which could only complain
-        try:
-            sys.stdout.flush()
-        except BrokenPipeError:
-            os._exit(0)
-
-    sys.excepthook = end
-    atexit.register(flush)
 
 
 def refuse_unwritable(folder, advice):

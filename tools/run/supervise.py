@@ -23,11 +23,9 @@ def end(pid):
 
 def end_children(spared=()):
     """Kill what this process has started, orphans too, but for the spared children."""
-    children = set(psutil.Process().children()) - set(spared)
-    for child in children:
-        end(child.pid)
-    if children:
-        end_children(spared)  # it may have adopted others
+    while children := set(psutil.Process().children()) - set(spared):
+        for child in children:  # whose own become this process's
+            end(child.pid)
 
 
 def print_command(environment, words):

@@ -4,74 +4,19 @@ import re
 import shutil
 from pathlib import Path
 
-from tools.lab.exercise import along_the_path, find_exercise
+from tools.lab.exercise import find_exercise
 from tools.pages import essence, side_by_side
+from tools.pages.markup import linked
 from tools.run import diffs
 from tools.run.stages import (
-    BEYOND,
     EVERY,
     MNIST,
     ROOT,
-    STAGES,
-    TRANSFORMER,
-    folder,
     previous,
 )
 from tools.site import calculator, playground
+from tools.site.contents import LISTS, contents, toctree
 
-
-def pages_of(stages):
-    """Return the pages of stages: each one's lesson."""
-    return [f"{folder(stage).relative_to(ROOT)}/README" for stage in stages]
-
-
-CONTENTS = {  # caption -> the pages below it, in the table of contents
-    "Begin": ["tools/site/playground", "tools/site/side_by_side", "tools/site/learn"],
-    "Six stages": pages_of(STAGES),
-    "Beyond": [
-        "beyond/README",
-        *pages_of(BEYOND.values()),
-        "beyond/own_script/README",
-        "onecurve/README",
-    ],
-    "The second curve": ["transformer/README", *pages_of(TRANSFORMER.values())],
-    "Look closer": [
-        "tools/site/notebooks",
-        "exercises/README",
-        "exercises/WORKSHOP",
-    ],
-    "Find help": [
-        "docs/SETUP",
-        "docs/SYMPTOMS",
-        "04_ddp/HANGS",
-        "04_ddp/CLUSTERS",
-        "docs/SCALING",
-        "beyond/UPSTREAM",
-        "docs/SECURITY",
-    ],
-    "Contribute": [
-        "CONTRIBUTING",
-        "docs/CHANGELOG",
-        "exercises/AUTHORS",
-        "data/sample/README",
-    ],
-}
-MAIN = [  # at the top of the first page
-    ("Stages", "01_cpu/README"),
-    ("Playground", "tools/site/playground"),
-    ("Side by side", "tools/site/side_by_side"),
-    ("Exercises", "exercises/README"),
-    ("Beyond", "beyond/README"),
-    ("Scaling", "docs/SCALING"),
-]
-LISTS = {  # page -> the pages that its own table of contents holds
-    "exercises/README": [one.name for one in along_the_path()],
-    "beyond/own_script/README": ["INSPECT"],
-    "onecurve/README": ["RULES", "PUBLIC"],
-}
-for path in sorted(ROOT.glob("[0b]*/**/DETAILS.md")):
-    page = f"{path.parent.relative_to(ROOT)}/README"
-    LISTS[page] = [*LISTS.get(page, []), "DETAILS"]
 PART = re.compile(
     r"<!-- generated: (\w+ (\S+) (\S+) (\d+)[\d ]* \| .+?|essence) -->\n(.*?)"
     r"```diff\n.*?\n```(?=.*?<!-- end -->)",
@@ -94,19 +39,6 @@ SKIP = re.compile(r'<a class="skip-to-content.*?</a>', re.DOTALL)
 NAME = re.compile(r"[A-Za-z]+_\w+|[A-Z][a-z]+[A-Z]\w+")  # set_epoch, DataParallel
 
 
-def toctree(pages, options):
-    """Return a table of contents as MyST writes it."""
-    return "\n".join(["", "```{toctree}", ":hidden:", *options, "", *pages, "```", ""])
-
-
-def contents():
-    """Return the tables of contents of the first page: the site's navigation."""
-    parts = []
-    for caption, pages in CONTENTS.items():
-        parts.append(toctree(pages, [f":caption: {caption}"]))
-    return "".join(parts)
-
-
 def up_from(page):
     """Return the way from a page's folder to the root, such as ../../"""
     return "../" * len(Path(page).parent.parts)
@@ -114,7 +46,7 @@ def up_from(page):
 
 def raw(page, html):
     """Return HTML as Markdown that Sphinx leaves as it is, its links as of a page."""
-    html = side_by_side.linked(html, up_from(page), ".html")
+    html = linked(html, up_from(page), ".html")
     return f"\n````{{raw}} html\n{html}\n````\n"
 
 

@@ -12,7 +12,7 @@ sys.path.insert(0, str(ROOT))
 
 from tools.pages import stored
 from tools.run import palette
-from tools.site import additions
+from tools.site import additions, contents
 
 project = "Six scripts, one loss curve"
 html_title = project
@@ -56,7 +56,7 @@ COLORS = {  # furo's names for those of the palette
     "color-brand-visited": "var(--right)",
 }
 html_theme_options = {"light_css_variables": COLORS, "dark_css_variables": COLORS}
-html_context = {"main_pages": additions.MAIN, "palette": palette.switchable()}
+html_context = {"main_pages": contents.MAIN, "palette": palette.switchable()}
 templates_path = ["templates"]
 pygments_style = "default"
 pygments_dark_style = "github-dark"

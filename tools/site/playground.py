@@ -14,7 +14,8 @@ from pathlib import Path
 from jinja2 import FileSystemLoader
 from markupsafe import Markup
 
-from tools.pages.side_by_side import TEMPLATES, VIEW, inline
+from tools.pages.markup import inline
+from tools.pages.side_by_side import TEMPLATES, VIEW
 from tools.pages.switches import SWITCHES as ALL_SWITCHES
 from tools.pages.switches import without
 from tools.run import compare, diffs
@@ -33,24 +34,7 @@ SWITCHES = [
     ("set_epoch", "manual_seed|set_epoch", "set_epoch"),
     ("all_reduce", "totals", "all_reduce"),
 ]
-HARMLESS = {  # one at a time; together they move the curve
-    "seed": {
-        "title": "A different seed on each rank",
-        "edits": [("manual_seed(args.seed)", "manual_seed(args.seed + rank)")],
-        "says": "No effect, as long as DDP copies the weights of rank 0 to the others.",
-    },
-    "init_sync": {
-        "title": "Without DDP's copy of rank 0's weights",
-        "edits": [("DataParallel(model)", "DataParallel(model, init_sync=False)")],
-        "says": "No effect, as long as every rank has drawn the same weights.",
-    },
-}
-
-
-def mistakes():
-    """Return what can be left out of stage 4: {name: {"edits", "says", …}}."""
-    rows = [row for row in ALL_SWITCHES if row["stage"] == PAIR[1]]
-    return HARMLESS | {row["name"]: row for row in rows}
+LEFT_OUT = {row["name"]: row for row in ALL_SWITCHES if row["stage"] == PAIR[1]}
 
 
 def switch(name, marks, row):
@@ -59,7 +43,7 @@ def switch(name, marks, row):
     Its lines are (kind, sign, line): those of the diff, or a line that both stages
     have, and what stands there instead.
     """
-    left = mistakes()[row]
+    left = LEFT_OUT[row]
     gone = without(PAIR[1], left["edits"])
     stage = diffs.lines(PAIR[1])
     out = [stage[number].strip() for number in gone["struck"]]

@@ -1,5 +1,6 @@
 import re
 
+from tools.lab.comparison import expect_curve
 from tools.lab.fake_cuda import MATMUL
 from tools.lab.record import Wrong
 
@@ -11,7 +12,7 @@ MOST = 1  # ms a step that a wait or two may add
 def check(run):
     setting = {"fake": "one_gpu", "batch": 100}
     record = run(**setting)
-    record.expect_curve(run.solution(**setting), "the solution")
+    expect_curve(record, run.solution(**setting), "the solution")
     times = [float(t) for t in re.findall(r"(\d[\d.]*) ms a step", record.stdout)]
     if len(times) != EPOCHS:
         raise Wrong(

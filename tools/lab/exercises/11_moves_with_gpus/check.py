@@ -1,3 +1,4 @@
+from tools.lab.comparison import expect_curve
 from tools.lab.record import Wrong
 from tools.lab.setting import THREE_RANKS
 
@@ -19,4 +20,4 @@ def check(run):
         fitting = setting | {"flags": ["--lr", fits], "batch": step}
         expected = run.solution(**fitting)
         what = f"{step} images a step, as here, with a learning rate of {fits}"
-        record.expect_curve(expected, what)
+        expect_curve(record, expected, what)

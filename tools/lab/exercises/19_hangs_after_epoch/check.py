@@ -1,3 +1,4 @@
+from tools.lab.comparison import expect_curve
 from tools.lab.record import Wrong
 from tools.lab.setting import THREE_RANKS
 
@@ -7,7 +8,7 @@ EPOCHS = 3
 def check(run):
     for setting in {"train": 128}, {**THREE_RANKS, "train": 99}:
         record = run(**setting, epochs=EPOCHS, fake="slow_disk")
-        record.expect_curve(run.solution(**setting, epochs=EPOCHS), "a right script")
+        expect_curve(record, run.solution(**setting, epochs=EPOCHS), "a right script")
         begun = [starts(record, rank) for rank in record.ranks]
         saves = record.of("file")
         for epoch in range(1, EPOCHS):

@@ -1,3 +1,4 @@
+from tools.lab.comparison import expect_curve, expect_weights
 from tools.lab.record import Wrong, listed
 from tools.lab.setting import THREE_RANKS
 
@@ -5,8 +6,8 @@ from tools.lab.setting import THREE_RANKS
 def check(run):
     record = run()
     expected = run.solution(processes=1)
-    record.expect_curve(expected)
-    record.expect_weights(expected)
+    expect_curve(record, expected)
+    expect_weights(record, expected)
     size = sum(tensor.numel() for tensor in expected.state_dict().values())
     expect_state_in_shares(record, size)
 
@@ -15,7 +16,7 @@ def check(run):
     expect_state_in_shares(record, size)
     for rank in record.ranks:
         expect_momentum(record, rank)
-    record.expect_curve(expected, "one process that is not interrupted and resumed")
+    expect_curve(record, expected, "one process that is not interrupted and resumed")
 
 
 def expect_state_in_shares(record, size):

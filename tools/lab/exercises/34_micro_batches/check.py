@@ -1,3 +1,4 @@
+from tools.lab.comparison import expect_curve
 from tools.lab.record import Wrong, listed
 
 MICRO = 4
@@ -9,7 +10,7 @@ def check(run):
         setting = {"batch": batch, "train": TRAIN, "fake": "two_gpus"}
         record = run(**setting)
         expected = run.solution(**setting)
-        record.expect_curve(expected, "a right script")
+        expect_curve(record, expected, "a right script")
         record.expect_devices("cuda:0", "cuda:1")
         for events in steps(record.events[0])[: TRAIN // batch]:  # whole batches
             expect_overlap(events, batch)

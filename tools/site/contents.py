@@ -1,0 +1,71 @@
+"""The site's tables of contents."""
+
+from tools.lab.exercise import along_the_path
+from tools.run.stages import BEYOND, ROOT, STAGES, TRANSFORMER, folder
+
+
+def pages_of(stages):
+    """Return the pages of stages: each one's lesson."""
+    return [f"{folder(stage).relative_to(ROOT)}/README" for stage in stages]
+
+
+CONTENTS = {  # caption -> the pages below it, in the table of contents
+    "Begin": ["tools/site/playground", "tools/site/side_by_side", "tools/site/learn"],
+    "Six stages": pages_of(STAGES),
+    "Beyond": [
+        "beyond/README",
+        *pages_of(BEYOND.values()),
+        "beyond/own_script/README",
+        "onecurve/README",
+    ],
+    "The second curve": ["transformer/README", *pages_of(TRANSFORMER.values())],
+    "Look closer": [
+        "tools/site/notebooks",
+        "exercises/README",
+        "exercises/WORKSHOP",
+    ],
+    "Find help": [
+        "docs/SETUP",
+        "docs/SYMPTOMS",
+        "04_ddp/HANGS",
+        "04_ddp/CLUSTERS",
+        "docs/SCALING",
+        "beyond/UPSTREAM",
+        "docs/SECURITY",
+    ],
+    "Contribute": [
+        "CONTRIBUTING",
+        "docs/CHANGELOG",
+        "exercises/AUTHORS",
+        "data/sample/README",
+    ],
+}
+MAIN = [  # at the top of the first page
+    ("Stages", "01_cpu/README"),
+    ("Playground", "tools/site/playground"),
+    ("Side by side", "tools/site/side_by_side"),
+    ("Exercises", "exercises/README"),
+    ("Beyond", "beyond/README"),
+    ("Scaling", "docs/SCALING"),
+]
+LISTS = {  # page -> the pages that its own table of contents holds
+    "exercises/README": [one.name for one in along_the_path()],
+    "beyond/own_script/README": ["INSPECT"],
+    "onecurve/README": ["RULES", "PUBLIC"],
+}
+for path in sorted(ROOT.glob("[0b]*/**/DETAILS.md")):
+    page = f"{path.parent.relative_to(ROOT)}/README"
+    LISTS[page] = [*LISTS.get(page, []), "DETAILS"]
+
+
+def toctree(pages, options):
+    """Return a table of contents as MyST writes it."""
+    return "\n".join(["", "```{toctree}", ":hidden:", *options, "", *pages, "```", ""])
+
+
+def contents():
+    """Return the tables of contents of the first page: the site's navigation."""
+    parts = []
+    for caption, pages in CONTENTS.items():
+        parts.append(toctree(pages, [f":caption: {caption}"]))
+    return "".join(parts)
