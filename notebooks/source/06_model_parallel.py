@@ -8,13 +8,8 @@
 
 # %%
 import sys
-from pathlib import Path
 
-folders = [Path.cwd(), *Path.cwd().parents]
-root = next((f for f in folders if (f / "tools/pages/notebook.py").exists()), None)
-if root is None:
-    raise RuntimeError("open this notebook from a clone of the repository")
-sys.path.insert(0, str(root))
+sys.path.insert(0, "..")  # the repository
 from tools.pages import notebook as nb
 
 nb.prepare()

@@ -84,7 +84,7 @@ def test_the_notebook_for_a_free_gpu_ends_with_a_report(monkeypatch):
     for name, line in zip(names, begun, strict=True):
         assert name in line
     assert re.findall(r"\(exit status (\d+)", report) == ["0"] * len(names)
-    assert "tools.run.launch beyond" in report
+    assert "-m tools beyond" in report
 
 
 def test_what_goes_wrong_stops_the_notebook(capfd):

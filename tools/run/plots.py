@@ -52,4 +52,4 @@ def draw_bands(axes, limits):
     axes.stairs(limits, edges, baseline=10, color=palette.LIGHT["bad"], **style)
     place = {"x": 0.02, "transform": axes.transAxes, "weight": "bold"}
     axes.text(y=0.92, s="a bug", color=palette.LIGHT["bad"], **place)
-    axes.text(y=0.03, s="rounding", color=palette.LIGHT["good"], **place)
+    axes.text(y=0.16, s="rounding", color=palette.LIGHT["good"], **place)

@@ -25,8 +25,7 @@ def gpus(count, log):
     `log` is called with the kind and the facts of an event: what layers do, waits and
     replicas.
     """
-    STATE.count = count
-    STATE.log = log
+    STATE.begin(count, log)
     for part in devices, placement, parallel, operations:
         part.install()
 

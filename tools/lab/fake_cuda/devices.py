@@ -31,6 +31,22 @@ class State:
     now: float = 0.0  # ms; only work and waits move this clock
     free: float = 0.0  # ms; when the GPUs will have done their work
 
+    def begin(self, count, log):
+        """Have so many GPUs from now on."""
+        self.count = count
+        self.log = log
+
+    def choose(self, device):
+        """Make a device the current one; return the index of the one before."""
+        before = self.current
+        self.current = int(device_name(device).removeprefix("cuda:"))
+        return before
+
+    def bind(self, device):
+        """Bind the process group to a GPU; return its name."""
+        self.nccl = device_name(device)
+        return self.nccl
+
     def wait(self, until):
         """Have the process wait for its GPUs until a time in ms."""
         if until > self.now:
@@ -158,20 +174,14 @@ def with_work(stream=None):
     return stream
 
 
-def set_device(device):
-    """Make a device the current one, as torch.cuda.set_device() does."""
-    STATE.current = int(device_name(device).removeprefix("cuda:"))
-
-
 @contextmanager
 def current_device(device):
     """Make a device the current one within a block, as torch.cuda.device() does."""
-    before = STATE.current
-    set_device(device)
+    before = STATE.choose(device)
     try:
         yield
     finally:
-        STATE.current = before
+        STATE.choose(before)
 
 
 def synchronize(device=None):
@@ -201,8 +211,8 @@ NAMES = {  # in torch.cuda, torch.accelerator or both: what is there instead
     "device_index": current_device,
     "current_device": lambda: STATE.current,
     "current_device_index": lambda: STATE.current,
-    "set_device": set_device,
-    "set_device_index": set_device,
+    "set_device": STATE.choose,
+    "set_device_index": STATE.choose,
     "get_device_name": lambda device=None: f"a fake {device_name(device)}",
     "get_device_capability": lambda device=None: (8, 0),
     "mem_get_info": lambda device=None: (MEMORY, MEMORY),  # free, and in all

@@ -66,8 +66,7 @@ def init_process_group(original, backend=None, device_id=None, **options):
         return
     if device_id is None:
         device_id = int(os.environ["LOCAL_RANK"]) % STATE.count
-    STATE.nccl = device_name(device_id)
-    place = f"{STATE.nccl} of machine {os.environ.get('GROUP_RANK')}"
+    place = f"{STATE.bind(device_id)} of machine {os.environ.get('GROUP_RANK')}"
     store = dist.distributed_c10d._get_default_store()
     owner = store.compare_set(place, "", str(dist.get_rank()))  # who came first
     if int(owner) != dist.get_rank():
