@@ -1,6 +1,51 @@
 # Six scripts, one loss curve. `make` prints the commands, and `make ddp GPUS=0,1` runs
 # `.venv/bin/python -m tools ddp`: tools/__main__.py says which function that is. It
-# reads the variables as they were typed, from MAKEFLAGS.
+# reads the variables as they were typed, from MAKEFLAGS. `make` prints what follows ##.
+
+## Six scripts, one loss curve: parallel training in PyTorch, side by side.
+## Begin with 'make all' and README.md; then 'make ddp' and 04_ddp/README.md.
+## The six stages
+##   make all             the six in order, then compare
+##   make cpu             stage 1: one process on the CPU
+##   make single_gpu      stage 2: on one GPU; the diff from stage 1
+##   make dp              stage 3: nn.DataParallel; the diff from stage 2
+##   make ddp             stage 4: DistributedDataParallel; the diff from stage 3
+##   make ddp_inference   stage 5: evaluation on every rank; the diff from stage 4
+##   make model_parallel  stage 6: a model on two GPUs; the diff from stage 2
+##   make compare         are the curves equal? a table, and runs/curves.png
+##   make diff            any two stages, in the terminal: A=02_single_gpu B=04_ddp
+##   make side_by_side    each stage beside the one before it, in the browser
+##   make playground      stage 4 trains in the browser, with switches
+## When the model is too large
+##   make beyond          the six stages in beyond/, then compare
+##   make fsdp, tensor_parallel, pipeline, hybrid  stages 7 to 10
+##   make resume, sharded_checkpoint  11 and 12: continue a killed run
+## The second curve: a small transformer that copies
+##   make transformer     the eight stages in transformer/, then compare
+##   make gpt, data_parallel, sequence_parallel, pipeline_1f1b  stages 13 to 16
+##   make context_parallel, moe, expert_parallel, grid  stages 17 to 20
+## The break-it lab: find the bug in a script
+##   make exercises       the path through them, and how far you are
+##   make exercise        begin one, in workshop/: E=05; without E the next
+##   make try             run your version beside a right one
+##   make check, watch    is it solved? what is wrong? once; at each save
+##   make hint, solution  the next hint; the diff that solves it: E=05
+##   make reset           drop your version of an exercise: E=05
+##   make handouts        for instructors: sheets to print
+## A closer look
+##   make inspect         known silent bugs in your own script, SCRIPT=train.py
+##   make notebooks       the companion notebooks, copied into workshop/
+##   make bench           how fast, and why: measures this machine for minutes
+##   make trace, memory   when each rank does what, S=07_fsdp; what it holds
+## This machine
+##   make setup           installs all that a workshop needs into .venv
+##   make doctor          is it ready? what works, and how to fix the rest
+##   make data            all of MNIST, into data/mnist; FROM=DIR: from .gz files
+## For those who change something: CONTRIBUTING.md
+##   make test            the tests; ALL=1: the slow ones as well
+##   make site            the pages and notebooks as a web site, in _site/
+##   make lint, docs, outcomes, mutants  see CONTRIBUTING.md
+## NPROC=4, ARGS="--hidden 2048" and the like: make help-variables
 
 ifeq ($(wildcard tools/asked.py),)
 $(error this is not the folder of this Makefile: make -C FOLDER goes there first)

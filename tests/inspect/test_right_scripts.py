@@ -7,7 +7,6 @@ import pytest
 
 from conftest import ROOT, slow
 from onecurve import api
-from tools.lab import answers
 from tools.lab.exercise import along_the_path
 from tools.run.stages import CPU_PROCESSES, EVERY, OWN, TRANSFORMER, script
 
@@ -28,10 +27,10 @@ def right_scripts():
     for exercise in along_the_path():
         stage = exercise.stage
         found[f"{exercise.name} solution"] = exercise.script("solution"), stage
-        for answer in answers.read(exercise):
-            if answer.verdict == "right":
-                name = f"{exercise.name} {answer.where.rpartition(':')[2]}"
-                found[name] = answer.script(exercise), stage
+        for number, answer in enumerate(exercise.answers(), start=1):
+            if answer.name.startswith("right"):
+                name = f"{exercise.name} {number}"
+                found[name] = exercise.answered(answer), stage
     return found
 
 

@@ -11,7 +11,6 @@ import psutil
 import pytest
 
 from conftest import ROOT, call
-from tools.lab import answers
 from tools.lab import judge as judging
 from tools.lab.exercise import along_the_path
 from tools.lab.record import Wrong
@@ -48,11 +47,12 @@ def verdict(exercise, text, expected=""):
 
 def assert_judged(exercise, answer):
     """Assert that a check says of an answer what it should; return the line."""
-    said, line = verdict(exercise, answer.script(exercise), answer.says)
-    if answer.verdict == "right":
-        assert said == "", answer.where
+    says = answer.fields.get("says", "")
+    said, line = verdict(exercise, exercise.answered(answer), says)
+    if answer.name.startswith("right"):
+        assert said == "", answer.name
     else:
-        assert re.search(answer.says, said), f"{answer.where}: {said!r}"
+        assert re.search(says, said), f"{answer.name}: {said!r}"
     return line
 
 
@@ -68,13 +68,13 @@ def test_start_is_rejected_and_solution_accepted(name):
     """And so are the first wrong and the first right answer, if they are run once."""
     exercise = BY_NAME[name]
     assert_start_is_rejected(exercise)
-    handed_in = answers.read(exercise)
-    for wrong in [one for one in handed_in if one.verdict == "wrong"][:1]:
+    handed_in = exercise.answers()
+    for wrong in [one for one in handed_in if one.name.startswith("wrong")][:1]:
         assert_judged(exercise, wrong)
     short = copy(exercise)
     short.runs = exercise.runs[:1]
     assert verdict(short, exercise.script("solution")) == ("", None)
-    right = next(one for one in handed_in if one.verdict == "right")
+    right = next(one for one in handed_in if one.name.startswith("right"))
     assert_judged(short, right)
     family = psutil.Process().children(recursive=True)
     left = [p for p in family if p.ppid() != os.getpid() and p.status() != "zombie"]
@@ -87,7 +87,7 @@ def test_every_answer_is_judged_by_all_runs(name):
     exercise = BY_NAME[name]
     assert verdict(exercise, exercise.script("solution")) == ("", None)
     lines = {assert_start_is_rejected(exercise), None}  # of check.py
-    for answer in answers.read(exercise):
+    for answer in exercise.answers():
         lines.add(assert_judged(exercise, answer))
     if not exercise.runs:
         own = (exercise.folder / "check.py").read_text().splitlines()

@@ -111,10 +111,7 @@ def trace(stage, out):
     return [picture, *traces]
 
 
-def main(stages):
-    """Trace the stages that a person names, or 4 and 5."""
-    out = make_folder()
-    named = stages.split() or ["04_ddp", "05_ddp_inference"]
-    for stage in [find_stage(name) for name in named]:
-        written = ", ".join(str(shown(path)) for path in trace(stage, out))
-        print(f"written: {written}")
+def main(stage):
+    """Trace the stage that a person names, or stage 4."""
+    paths = trace(find_stage(stage or "04_ddp"), make_folder())
+    print("written:", *map(shown, paths))

@@ -11,13 +11,21 @@ import shutil
 
 from onecurve import api
 from tools.lab import progress
-from tools.lab.exercise import find_exercise, refuse_edited_stage
-from tools.lab.trying import try_script
+from tools.lab.exercise import Exercise, find_exercise, refuse_edited_stage
 from tools.run import data, stages
 from tools.run.diffs import color
 from tools.run.stages import refuse
 
 NOT_YET = 1  # exit status of a check that finds a script wrong
+
+
+def chosen(name):
+    """Return the exercise that a person names, by default the one begun last."""
+    if isinstance(name, Exercise):
+        return name
+    exercise = find_exercise(name) if name else progress.last_begun()
+    refuse_edited_stage(exercise)
+    return exercise
 
 
 def makefile(exercise, folder):
@@ -55,11 +63,12 @@ def forked_verdict(exercise, text):
     return api.call("tools.lab.judge:verdict", exercise, text)
 
 
-def check(exercise, verdict=forked_verdict):
+def check(name, verdict=forked_verdict):
     """Judge the learner's script, print the verdict, and remember it in .done.
 
     Returns the exit status: 0, or NOT_YET.
     """
+    exercise = chosen(name)
     path = progress.own_script(exercise)
     done = path.with_name(".done")
     text = progress.script_text(path)
@@ -69,8 +78,7 @@ def check(exercise, verdict=forked_verdict):
     else:
         print(f"Running {data.shown(path)}, to see what it does …", flush=True)
         why = verdict(exercise, text)
-    if why:
-        done.unlink(missing_ok=True)
+    if why:  # one that was solved before stays solved
         print(f"Not yet. {why}")
         return NOT_YET
     done.touch()
@@ -80,8 +88,9 @@ def check(exercise, verdict=forked_verdict):
     return 0
 
 
-def hint(exercise):
+def hint(name):
     """Print the next hint, and those before it; after the last one, all of them."""
+    exercise = chosen(name)
     counter = progress.own_script(exercise).with_name(".hints")
     hints = exercise.hints()
     given = len(counter.read_text()) if counter.exists() else 0
@@ -90,8 +99,9 @@ def hint(exercise):
         print(f"{number} of {len(hints)}: {text}\n")
 
 
-def solution(exercise):
+def solution(name):
     """Print the diff from the broken script to the solution."""
+    exercise = chosen(name)
     start = exercise.script("start").splitlines()
     solved = exercise.script("solution").splitlines()
     name = f"workshop/{exercise.name}/{exercise.file}"
@@ -99,20 +109,14 @@ def solution(exercise):
     print(color("\n".join(diff)))
 
 
-def reset(exercise):
-    """Throw the learner's folder for an exercise away."""
+def reset(name):
+    """Throw the learner's folder for an exercise away, which has to be named."""
+    exercise = find_exercise(name or refuse(progress.WHICH))
     folder = progress.workshop(exercise)
     if not folder.exists():
         refuse(f"exercise {exercise.number} has not begun: nothing is deleted")
     shutil.rmtree(folder)
     print(f"exercise {exercise.number} is new again")
-
-
-def chosen(name):
-    """Return the exercise that a person names, by default the one begun last."""
-    exercise = find_exercise(name) if name else progress.last_begun()
-    refuse_edited_stage(exercise)
-    return exercise
 
 
 def main_exercise(name, track):
@@ -123,28 +127,3 @@ def main_exercise(name, track):
     exercise = exercise or progress.last_begun()
     refuse_edited_stage(exercise)
     begin(exercise)
-
-
-def main_try(name, fields, processes):
-    """Run a script beside a right one."""
-    try_script(chosen(name), fields, processes)
-
-
-def main_check(name):
-    """Judge a script; return the exit status."""
-    return check(chosen(name))
-
-
-def main_hint(name):
-    """Print the next hint."""
-    hint(chosen(name))
-
-
-def main_solution(name):
-    """Print the diff that solves an exercise."""
-    solution(chosen(name))
-
-
-def main_reset(name):
-    """Throw a learner's folder away; of which exercise has to be said."""
-    reset(find_exercise(name or refuse(progress.WHICH)))

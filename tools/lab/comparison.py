@@ -7,6 +7,8 @@ import math
 
 from tools.lab.record import CLOSE, Wrong
 
+NORM = "the norm of the gradient that the optimizer gets is"
+
 
 def expect_curve(record, expected, what="one process"):
     """Raise Wrong unless losses and counts are another run's, and it has saved."""
@@ -22,7 +24,7 @@ def expect_curve(record, expected, what="one process"):
             told = f"The count of {row} is {ours[1]} of {ours[2]}; that of "
             told += f"{what} is {right[1]} of {right[2]}."
         if told:
-            raise Wrong(told + record.lost_sum() + parting(record, expected, what))
+            raise Wrong(told + parting(record, expected, what))
     if not record.setting.steps:
         record.state_dict()
 
@@ -60,10 +62,27 @@ def steps(record, of_ranks):
                 what = f"the number of {samples} on rank {rank} is"
                 facts[what] = step["samples"]
             norm = math.sqrt(sum(step["squares"] for step in each))
-            facts["the norm of the gradient that the optimizer gets is"] = norm
+            facts[NORM] = norm
         if len(each[0]["rates"]) == 1:
             facts["the learning rate is"] = each[0]["rates"][0]
         yield facts
+
+
+def expect_gradients(record, expected, what="one process"):
+    """Raise Wrong unless each step's gradient is as long as in a run on as many ranks.
+
+    The curve cannot tell: a step of SGD is linear in the gradient, that of others not.
+    """
+    pairs = zip(steps(record, True), steps(expected, True), strict=False)
+    for number, (ours, right) in enumerate(pairs, start=1):
+        length, other = ours[NORM], right[NORM]
+        if not math.isclose(length, other, rel_tol=record.close):
+            digits = record.digits
+            raise Wrong(
+                f"In step {number} {NORM} {length:.{digits}g}; in {what}, "
+                f"{other:.{digits}g}. The optimizer has to get the mean of the ranks' "
+                "gradients, for another optimizer to work as well."
+            )
 
 
 def expect_weights(record, expected, what="one process"):

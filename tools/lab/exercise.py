@@ -13,7 +13,7 @@ try:
 except ModuleNotFoundError:  # Python 3.10
     import tomli as tomllib
 
-from tools.run.edit import patched
+from tools.run.edit import patched, read_edits
 from tools.run.stages import BY_NAME, ROOT, load_file, refuse, script
 
 PARTS = {
@@ -76,6 +76,18 @@ class Exercise:
         if not patch.exists():
             return original
         return patched(original, patch.read_text())
+
+    def answers(self):
+        """Return what learners may hand in: Edits named right or wrong, and why.
+
+        `base` is what is edited, start or solution, and `says` a pattern that is found
+        in what the check says of a wrong one.
+        """
+        return read_edits(self.folder / "answers.diff")
+
+    def answered(self, answer):
+        """Return the script of an answer. Raises ValueError if it does not fit."""
+        return answer.apply(self.script(answer.fields.get("base", "start")))
 
     def load_check(self):
         """Return the module of check.py, or None where exercise.toml has the runs."""

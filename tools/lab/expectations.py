@@ -3,10 +3,16 @@
 Each function gets a Record, and raises Wrong.
 """
 
+import ast
 import math
-from itertools import chain
 
+from onecurve import api
+from tools.lab.exercise import find_exercise
 from tools.lab.record import Wrong
+
+REDUCES = ["all_reduce", "reduce", "all_gather", "gather", "reduce_scatter"]
+REDUCES += ["all_gather_into_tensor", "reduce_scatter_tensor", "all_to_all"]
+FEW = 1000  # numbers, such as counts, losses or predictions
 
 
 def loads_anywhere(record):
@@ -25,39 +31,49 @@ def loads_anywhere(record):
         )
 
 
-def full_steps(record):
-    """Each step takes the whole batch on all ranks together, but for the last one."""
-    batch = record.setting.batch
-    for number, passes in enumerate(record.training_passes(), start=1):
-        size = sum(len(event["rows"]) for event in passes)
-        if size != batch and number <= record.setting.train // batch:
-            raise Wrong(
-                f"Step {number} takes {size} images on all ranks together, expected "
-                f"{batch}, as the first line says."
-            )
-
-
 def by_ddp(record):
-    """DistributedDataParallel exchanges the gradients, and not the script."""
-    passes = [one for one in record.of("pass") if one["grad"]]
-    if not record.of("ddp") or all(one["inside"] for one in passes):
-        raise Wrong(
-            "No pass for training goes through DistributedDataParallel: it exchanges "
-            "no gradients."
-        )
-
-
-def evaluates_shares(record):
-    """Each rank evaluates its share of the test images, and no more."""
-    share = math.ceil(record.setting.test / len(record.ranks))
+    """DistributedDataParallel reduces the gradients, once per step, and nobody else."""
     for rank in record.ranks:
-        passes = [one for one in record.of("pass", rank) if not one["grad"]]
-        images = sum(len(one["rows"]) for one in passes) // record.setting.epochs
-        if images > share:
+        passes = [one for one in record.of("pass", rank) if one["grad"]]
+        if not record.of("ddp", rank) or all(one["inside"] for one in passes):
             raise Wrong(
-                f"Rank {rank} evaluates {images} of {record.setting.test} test images; "
-                f"its share has {share} at most."
+                "No pass for training goes through DistributedDataParallel: it "
+                "exchanges no gradients."
             )
+        for number, calls in enumerate(calls_of_steps(record, rank), start=1):
+            lines = [one["line"] for one in calls if one["name"] == "backward"]
+            by_hand = [one for one in calls if one["name"] in REDUCES]
+            by_hand = [one for one in by_hand if one["line"] not in lines]  # a hook's
+            by_hand = [one for one in by_hand if (one["numbers"] or 0) > FEW]
+            if by_hand:
+                line = api.line_number(by_hand[0]["line"])
+                raise Wrong(
+                    f"The script reduces {by_hand[0]['numbers']} numbers by itself, "
+                    f"with {by_hand[0]['name']}: what the ranks exchange is up to "
+                    f"DistributedDataParallel.\n  at {api.at(record.text, line)}"
+                )
+            count = sum(one["name"] == "backward" for one in calls)
+            if count != 1:
+                raise Wrong(
+                    f"For step {number} of rank {rank}, DistributedDataParallel "
+                    f"reduces the gradients {count} times, expected once."
+                )
+
+
+def calls_of_steps(record, rank):
+    """Yield the calls of collectives from each step of a rank's optimizer to the next.
+
+    They begin with the first backward pass. A call "backward" is DDP's, in one.
+    """
+    calls = []
+    begun = False
+    for event in record.events[rank]:
+        begun = begun or event["kind"] == "backward"
+        if begun and event["kind"] == "collective_call":
+            calls.append(event)
+        elif event["kind"] == "step":
+            yield calls
+            calls = []
 
 
 def no_ddp(record):
@@ -69,51 +85,40 @@ def no_ddp(record):
 
 
 def stream(record):
-    """The training images come from a stream, which has no size; all of them."""
+    """The training images come from a stream, which has no size, by its own `read`."""
     if any("size" in read for read in record.readings(0, True)):
         raise Wrong("The training images do not come as a stream any more.")
-    epochs = record.setting.epochs
-    passes = [[one["rows"] for one in each] for each in record.training_passes()]
-    steps = len(passes) // epochs
-    for epoch in range(epochs):
-        ranks = chain.from_iterable(passes[epoch * steps : (epoch + 1) * steps])
-        expect_all(record, epoch + 1, set(chain.from_iterable(ranks)))
+    start = find_exercise("16").script("start")
+    if function(record.text, "read") != function(start, "read"):
+        raise Wrong("`read` stands for a server, and is not as it was.")
 
 
-def expect_all(record, epoch, images):
-    """Raise Wrong unless all training images are in a set of those of an epoch."""
-    train = record.setting.train
-    if len(images) < train:
+def function(text, name):
+    """Return the statements of a function of a script, however they are laid out."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef) and node.name == name:
+            return [ast.dump(one) for one in node.body[1:]]  # after its docstring
+    return None
+
+
+def goes_on(record):
+    """A resumed run trains only the epochs that the first one has not."""
+    epochs = record.setting.epochs - record.setting.resume
+    wanted = epochs * math.ceil(record.setting.train / record.setting.batch)
+    steps = len(record.of("step"))
+    if steps != wanted:
         raise Wrong(
-            f"In epoch {epoch} the ranks together saw {len(images)} of {train} "
-            "training images."
+            f"The run with --resume takes {steps} steps; the {epochs} epochs that are "
+            f"left have {wanted}."
         )
 
 
-def quarters(record):
-    """No pass has more images than a quarter of the rank's batch; DDP is at work."""
-    by_ddp(record)
-    share = record.setting.batch // len(record.ranks)  # of a rank
-    largest = max(len(first["rows"]) for first, *_ in record.training_passes())
-    if largest > share // 4:
-        raise Wrong(
-            f"A part has {largest} images; {share // 4} fit into memory, a quarter of "
-            f"a rank's {share}."
-        )
-
-
-def all_count(record):
-    """All images are trained on in each epoch, few of them twice."""
-    train = record.setting.train
-    epochs = zip(*(record.readings(rank, True) for rank in record.ranks), strict=False)
-    for number, reads in enumerate(epochs, start=1):
-        taken = list(chain.from_iterable(read["indices"] for read in reads))
-        expect_all(record, number, set(taken))
-        if len(taken) > train + record.setting.batch:
-            raise Wrong(
-                f"In epoch {number} the ranks trained on {len(taken)} images, of which "
-                f"there are {train}: on some more than once."
-            )
+def one_writer(record):
+    """One process writes files, and no other does."""
+    writers = [rank for rank in record.ranks if record.of("file", rank)]
+    if len(writers) != 1:
+        names = " and ".join(f"rank {rank}" for rank in writers) or "no rank"
+        raise Wrong(f"The files are written by {names}, expected one process.")
 
 
 def all_trained(record):
@@ -141,6 +146,19 @@ def texts_cut(record):
                 )
 
 
+def gathers(record):
+    """Keys and values are gathered from all ranks."""
+    if not any("gather" in call["name"] for call in record.of("collective_call")):
+        raise Wrong("The script gathers nothing: keys and values are to be gathered.")
+
+
+def passes_on(record):
+    """Keys and values are passed on, and not gathered."""
+    for call in record.of("collective_call"):
+        if "gather" in call["name"] and (call["numbers"] or 0) > FEW:
+            raise Wrong("Keys and values are gathered, and no longer passed on.")
+
+
 def recomputed(record):
     """Each step computes both blocks, or more, a second time."""
     blocks = 4  # tensors: the weights and biases of two layers
@@ -161,3 +179,10 @@ def sharded(record):
         gradients = [step["gradients"] for step in steps]
         if all(one == gradients[0] for one in gradients):
             raise Wrong("All ranks hold the whole network: it is not sharded any more.")
+
+
+def own_experts(record):
+    """Each rank has weights that no other rank has."""
+    first, *others = [events[0]["weights"] for events in record.on_all("weights")]
+    if all(one == first for one in others):
+        raise Wrong("All ranks have the same weights, expected experts of their own.")

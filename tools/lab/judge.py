@@ -5,10 +5,15 @@ What exercise.toml may ask of a run, besides what a Setting has:
 equal     the run whose curve it has: "solution", "stage", or "one", which is the
           solution in one process
 weights   whether model.pth is that run's, too
+gradients  whether each step of the optimizer gets that run's gradient, too
 devices   the fake GPUs on which layers train
 learns    whether it is enough that the loss falls
 slow_is_wrong  whether what only costs time is a mistake, too
-expect    the name of a function of expectations.py, for what nothing else shows
+expect    names of functions of expectations.py and images.py, for what nothing else
+          shows
+
+What a rule of the inspector finds says why something is wrong. It is no mistake by
+itself where a curve is known: a script that has it may do things in its own way.
 """
 
 import functools
@@ -17,8 +22,8 @@ from dataclasses import fields
 from pathlib import Path
 
 from onecurve import api
-from tools.lab import expectations, recorder
-from tools.lab.comparison import expect_curve, expect_weights
+from tools.lab import expectations, images, recorder
+from tools.lab.comparison import expect_curve, expect_gradients, expect_weights
 from tools.lab.record import Limit, Record, Wrong
 from tools.lab.setting import Setting, of_check, of_page
 from tools.run.sample import cut
@@ -58,6 +63,18 @@ def verdict(exercise, text):
 
 def judge(runs):
     """Raise Wrong where the script of Runs is wrong; Limit where the lab is."""
+    try:
+        judge_by_behavior(runs)
+    except Limit:
+        raise
+    except Wrong:
+        if runs.latest.ended_well:
+            runs.latest.expect_no_finding()  # which may say why
+        raise
+
+
+def judge_by_behavior(runs):
+    """Raise Wrong where a run is not what the exercise asks for."""
     exercise = runs.exercise
     check = exercise.load_check()
     if check:
@@ -70,17 +87,21 @@ def judge(runs):
 
 def expect(record, runs, wanted, options):
     """Raise Wrong unless a record is what is wanted, of a run with these options."""
-    if "expect" in wanted:
-        getattr(expectations, wanted["expect"])(record)
+    for name in wanted.get("expect", "").split():
+        module = images if hasattr(images, name) else expectations
+        getattr(module, name)(record)
     if "devices" in wanted:
         record.expect_devices(*wanted["devices"])
     if wanted.get("learns"):
         record.expect_learning()
+        record.expect_no_finding()
     if "equal" in wanted:
         right, what = runs.equal(wanted["equal"], options)
         expect_curve(record, right, what)
         if wanted.get("weights"):
             expect_weights(record, right, what)
+        if wanted.get("gradients"):
+            expect_gradients(record, right, what)
     if wanted.get("slow_is_wrong"):
         record.expect_no_finding("SLOW")
 
@@ -100,11 +121,10 @@ class Runs:
     def __call__(self, **options):
         """Run the learner's script.
 
-        Raises Wrong where it fails, or where the judge finds an error in it.
+        Raises Wrong where it fails.
         """
         self.latest = run_script(self.text, self.exercise.stage, **options)
         self.latest.expect_end()
-        self.latest.expect_no_finding()
         return self.latest
 
     def solution(self, **options):

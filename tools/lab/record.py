@@ -24,12 +24,6 @@ DUE_TO_LAB = r"NVIDIA|CUDA-enabled|Torch not compiled with|File too large|fake G
 DUE_TO_LAB += "|daemonic|CUDA driver"
 
 
-LOST_SUM = (
-    " dist.reduce gives the sum to one rank only, which was not rank 0. What the "
-    "others have then is undefined: here, -1."
-)
-
-
 class Wrong(Exception):
     """The script is still wrong: says what was seen, and what was expected."""
 
@@ -105,6 +99,11 @@ class Record(api.Seen):
         told = api.error(self.result, self.text, self)
         return told.replace(f"{self.out.parent}/", "")
 
+    @property
+    def ended_well(self):
+        """Whether the run ended by itself, without an error."""
+        return not self.hangs and not self.status
+
     def expect_end(self):
         """Raise Wrong unless the run ended well; Limit where the lab cannot run it."""
         if self.hangs:
@@ -114,16 +113,16 @@ class Record(api.Seen):
             kind = Limit if re.search(DUE_TO_LAB, error) else Wrong
             raise kind(f"The run fails: {error}")
 
-    def expect_no_finding(self, level="ERROR"):
+    def expect_no_finding(self, level="ERROR", but=()):
         """Raise Wrong where a rule of the judge finds a mistake, of that level.
 
         Its cause and its repair are the learner's to find. A model that is split among
-        ranks is not looked at.
+        ranks is not looked at, nor is what `but` names.
         """
         if self.of("cannot_tell"):
             return
         for found in api.findings(self):
-            if found.level == level and found.name not in UNTOLD:
+            if found.level == level and found.name not in (*UNTOLD, *but):
                 what = found.what.replace(f"{self.out}/", "")
                 line = api.line_number(found.line)
                 where = f"\n  at {api.at(self.text, line)}" if line else ""
@@ -147,7 +146,7 @@ class Record(api.Seen):
         """Raise Wrong unless metrics.csv has so many epochs."""
         if "metrics.csv" in self.why:
             why = self.why["metrics.csv"]
-            raise Wrong(f"metrics.csv cannot be read: {why}.{self.lost_sum()}")
+            raise Wrong(f"metrics.csv cannot be read: {why}.")
         if not self.rows and not self.of("step"):
             raise Wrong(
                 "The run ends without an error, but it has not trained: no optimizer "
@@ -174,10 +173,6 @@ class Record(api.Seen):
                 told = f"Epochs {epoch} and {later} take the images in the same order."
                 raise Wrong(told)
         self.state_dict()
-
-    def lost_sum(self):
-        """Return a sentence where rank 0, which writes, may use what reduce left."""
-        return LOST_SUM if self.of("undefined") else ""
 
     def expect_devices(self, *expected):
         """Raise Wrong unless the layers of rank 0 trained on certain fake GPUs."""

@@ -21,6 +21,8 @@ from tools.lab import fake_cuda
 
 WORKERS = ["num_workers", "prefetch_factor", "persistent_workers", "timeout"]
 WORKERS += ["multiprocessing_context"]
+# What reads numbers that are stored, or that another rank has sent as an object.
+READERS = "torch:load", "torch.distributed.distributed_c10d:_tensor_to_object"
 LARGEST = 2**28  # bytes of a file: a script that prints for ever must not fill the disk
 
 
@@ -95,7 +97,6 @@ class Recorder(Hooks):
         is_other = self.rank not in map(given.get, ("dst", "group_dst"))
         if name == "reduce" and is_other and result is None:  # not asynchronous
             given["tensor"].detach().fill_(-1)  # undefined: Gloo leaves partial sums
-            self.log.write("undefined")
 
 
 def record(rank, folder, path, fake=""):
@@ -109,7 +110,8 @@ def record(rank, folder, path, fake=""):
     recorder.install()
     Files(None, log).install()
     if torch.get_default_dtype() == torch.float64:
-        replace("torch:load", load)
+        for name in READERS:
+            replace(name, load)
         # where a script asks for float32, too
         InDouble().__enter__()
     if fake:

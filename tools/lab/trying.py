@@ -11,6 +11,7 @@ import math
 from dataclasses import replace
 
 from onecurve import api
+from tools.lab.commands import chosen
 from tools.lab.progress import own_script, script_text
 from tools.lab.setting import of_page, read_fields
 from tools.run import compare
@@ -55,7 +56,7 @@ def show_curves(ours, right, is_second=False):
         texts = f"{losses[0]:>9} {losses[1]:>11} {counts[0]:>12} {counts[1]:>12}"
         print(f"{label} {epoch} {texts}{'' if equal else '  <- differs'}")
     if not differ:
-        print("The curve does not tell them apart. What else could be wrong?")
+        print("The curve is the right one. Is all else? make check looks.")
 
 
 def is_near(mine, other, epoch, is_second):
@@ -86,12 +87,13 @@ def show_facts(own, right):
             print(f"{what}:", f"  yours  {ours[what]}", f"  right  {text}", sep="\n")
 
 
-def try_script(exercise, fields="", processes=""):
+def main(name, fields="", processes=""):
     """Run the learner's script beside a right one, and print how both went.
 
     They run as on the page, except for fields of the Setting, in words, and a number of
     processes, a text.
     """
+    exercise = chosen(name)
     path = own_script(exercise)
     setting = replace(of_page(exercise.stage, **exercise.tried), **read_fields(fields))
     if processes:

@@ -95,16 +95,10 @@ def bench():
     return f"{about}\n\n{table('r' * len(headings), headings, rows)}"
 
 
-def formula(name):
-    """Return a table of `tools.bench.planned`, as Markdown."""
-    headings, *rows = planned.TABLES[name]()
+def figures(name):
+    """Return a table of `tools.bench`: by formulas, or measured on a GPU."""
+    headings, *rows = (planned.TABLES | ON_A_GPU)[name]()
     return table("l" + "r" * (len(headings) - 1), headings, rows)
-
-
-def measured_on_a_gpu(name):
-    """Return a table of what `tools.bench.one_gpu` has measured, as Markdown."""
-    headings, *rows = ON_A_GPU[name]()
-    return table("r" * len(headings), headings, rows)
 
 
 def exercises():
@@ -137,8 +131,8 @@ def public_scripts():
 
 BLOCKS = {
     "bench": bench,
-    "formula": formula,
-    "one_gpu": measured_on_a_gpu,
+    "formula": figures,
+    "one_gpu": figures,
     "stages": stages,
     "beyond": lambda: stages(BEYOND),
     "transformer": lambda: stages(TRANSFORMER),

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from markdown_it import MarkdownIt
 
-from tools.lab.answers import read
 from tools.lab.exercise import chapter
 from tools.lab.progress import along_the_track
 from tools.pages.essence import PAIR, essence
@@ -90,16 +89,16 @@ def told(exercise):
     start = exercise.script("start")
     parts = [f"## {exercise.number}. {exercise.title}", "What solves it:"]
     parts.append(block(difference(start, exercise.script("solution")), "diff"))
-    answers = read(exercise)
-    wrong = [answer for answer in answers if answer.verdict == "wrong"]
+    answers = exercise.answers()
+    wrong = [answer for answer in answers if answer.name.startswith("wrong")]
     for answer in wrong[:3]:
-        base = {"start": "script", "solution": "solution"}[answer.base]
+        base = answer.fields.get("base", "start")
         # `says` is a pattern that is found in what the check says.
-        says = re.sub(r"\\(.)", r"\1", DIFFERING.sub("…", answer.says))
+        says = re.sub(r"\\(.)", r"\1", DIFFERING.sub("…", answer.fields["says"]))
         says = f"The check says: *… {says} …*"
-        parts.append(f"Wrong, if this changes in the {base}. {says}")
-        old = exercise.script(answer.base)
-        parts.append(block(difference(old, answer.script(exercise)), "diff"))
+        parts.append(f"Wrong, if this changes in the {base} script. {says}")
+        old = exercise.script(base)
+        parts.append(block(difference(old, exercise.answered(answer)), "diff"))
     parts += ["Where people met it:", exercise.chapter("Where people met it")]
     return "\n\n".join(parts)
 

@@ -1,6 +1,6 @@
 """`make doctor`: is this machine ready for a workshop?
 
-Prints a line for each check: OK, WARNING or FAILURE. The last line is for the
+Prints a line for each check: OK or FAILURE. The last line is for the
 instructor. It has parts, with ` | ` between them: who, and `ready` or `not ready: ` and
 why; the system, Python, PyTorch, the cores.
 """
@@ -17,7 +17,6 @@ from tools.run.stages import STAGES, too_old
 from tools.run.supervise import running
 
 OK = "OK"
-WARNING = "WARNING"
 FAILURE = "FAILURE"  # a stage could not run
 AGAIN = "rm -r .venv, make setup"
 PROBE = "tools.run.probe"  # what each rank runs
@@ -32,9 +31,6 @@ def packages():
     old = too_old(torch.__version__, STAGES)
     if old:
         return FAILURE, f"{old}; {AGAIN}"
-    old = too_old(torch.__version__)
-    if old:
-        return WARNING, f"{old}; the others run"
     return OK, f"torch {torch.__version__}, torchvision {torchvision.__version__}"
 
 

@@ -7,10 +7,8 @@ from pathlib import Path
 from tools.lab.exercise import find_exercise
 from tools.pages import essence, side_by_side
 from tools.pages.markup import linked
-from tools.run import diffs
 from tools.run.stages import (
     EVERY,
-    MNIST,
     ROOT,
     previous,
 )
@@ -22,10 +20,6 @@ PART = re.compile(
     r"```diff\n.*?\n```(?=.*?<!-- end -->)",
     re.DOTALL,
 )
-# The index leads to an empty element in a section, of which a search shows nothing.
-INDEXED = re.compile(
-    r'<section id="([^"]+)">(\s*(?:<span id="[^"]+"></span>)*?<span id=")(index-\d+)"'
-)
 EMPTY = re.compile(r'<th class="(head[^"]*)"><p></p></th>')  # the head of no column
 FOLD = re.compile(r"<details>.*?</details>", re.DOTALL)
 CALCULATED = """
@@ -36,7 +30,6 @@ at 141 GB.
 """
 ASIDES = {"sidebar-drawer": "Pages", "toc-drawer": "On this page"}
 SKIP = re.compile(r'<a class="skip-to-content.*?</a>', re.DOTALL)
-NAME = re.compile(r"[A-Za-z]+_\w+|[A-Z][a-z]+[A-Z]\w+")  # set_epoch, DataParallel
 
 
 def up_from(page):
@@ -59,19 +52,6 @@ def scripts(page, stages):
     return "\n".join(tags)
 
 
-def index(a, b, number):
-    """Return the names that a hunk brings into a script, as entries of the index.
-
-    They lead a search for such a name to this place first.
-    """
-    known = set(NAME.findall("\n".join(diffs.lines(a))))
-    changed = diffs.hunks(a, b)[number - 1].changed()
-    added = "\n".join(line[1:].partition("#")[0] for line in changed if line[0] == "+")
-    names = sorted(set(NAME.findall(added)) - known)
-    entries = ", ".join(f"!{name}" for name in names)
-    return f"```{{index}} {entries}\n```\n\n" if names else ""
-
-
 def with_views(page, text):
     """Return a page's text with its diffs drawn in two columns, with switches."""
     stages = set()
@@ -86,8 +66,6 @@ def with_views(page, text):
         stages.add(b)
         ideas = side_by_side.ideas(a, b)
         (idea,) = [one for one in ideas if int(number) in one["numbers"]]
-        if b in MNIST.values():  # where a name comes first
-            head += index(a, b, int(number))
         return head + before + raw(page, side_by_side.part("part", idea))
 
     text, count = PART.subn(drawn, text)
@@ -180,7 +158,6 @@ def mend(path):
         )
     found = '<div id="search-results">'
     text = text.replace(found, f"<h1>Search</h1>{found}")
-    text = INDEXED.sub(r'<section id="\3">\2\1"', text)
     text = EMPTY.sub(r'<td class="\1"></td>', text)
     text = text.replace(f"{ROOT}/", "").replace(str(ROOT), "(where you cloned it)")
     path.write_text(text.replace("<pre>", '<pre tabindex="0">'))  # it may scroll

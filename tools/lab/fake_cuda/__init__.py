@@ -13,24 +13,29 @@ import os
 import time
 from functools import partial
 
+import torch
+
 from onecurve.api import replace
 from tools.lab.fake_cuda import devices, operations, parallel, placement
 from tools.lab.fake_cuda.devices import MATMUL as MATMUL
 from tools.lab.fake_cuda.devices import STATE
 
+CLASSES = 10
 
-def gpus(count, log):
-    """Have torch believe in `count` GPUs.
+
+def gpus(count, log, matmul=MATMUL):
+    """Have torch believe in `count` GPUs, which take `matmul` ms for a product.
 
     `log` is called with the kind and the facts of an event: what layers do, waits and
     replicas.
     """
-    STATE.begin(count, log)
+    STATE.begin(count, log, matmul)
     for part in devices, placement, parallel, operations:
         part.install()
 
 
 one_gpu = partial(gpus, 1)
+slow_gpu = partial(gpus, 1, matmul=2 * MATMUL)
 two_gpus = partial(gpus, 2)
 three_gpus = partial(gpus, 3)
 
@@ -56,6 +61,30 @@ def machines(log, ranks=1):
     os.environ["GROUP_RANK"] = str(rank // ranks)  # which machine
     os.environ["LOCAL_RANK"] = str(rank % ranks)
     os.environ["LOCAL_WORLD_SIZE"] = str(ranks)
+
+
+def other_hashes(log):
+    """Have texts other hashes, as in a process with a different PYTHONHASHSEED."""
+    replace("builtins:hash", lambda original, one: original(one) ^ isinstance(one, str))
+
+
+def dropout(log):
+    """Have each machine run a rank; write down which inputs of the last layer are 0."""
+    machines(log)
+
+    def linear(original, x, weight, bias=None):
+        if len(weight) == CLASSES:
+            kept = ["".join(map(str, row)) for row in (x != 0).int().tolist()]
+            log("hidden", training=torch.is_grad_enabled(), kept=kept)
+        return original(x, weight, bias)
+
+    replace("torch.nn.functional:linear", linear)
+
+
+def dropout_again(log):
+    """Do the same in a process with other hashes."""
+    other_hashes(log)
+    dropout(log)
 
 
 def two_gpus_each(log):

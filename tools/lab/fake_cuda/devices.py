@@ -30,11 +30,13 @@ class State:
     log: Any = None  # a function that writes an event, as Recorder.log
     now: float = 0.0  # ms; only work and waits move this clock
     free: float = 0.0  # ms; when the GPUs will have done their work
+    matmul: float = MATMUL  # ms that a product of matrices takes
 
-    def begin(self, count, log):
+    def begin(self, count, log, matmul):
         """Have so many GPUs from now on."""
         self.count = count
         self.log = log
+        self.matmul = matmul
 
     def choose(self, device):
         """Make a device the current one; return the index of the one before."""
@@ -56,7 +58,7 @@ class State:
     def start_matmul(self):
         """Give the GPUs a product of matrices to do after what they have."""
         self.now += CALL
-        self.free = max(self.now, self.free) + MATMUL
+        self.free = max(self.now, self.free) + self.matmul
 
 
 STATE = State()

@@ -10,12 +10,17 @@ def check(run):
         record = run(**setting, epochs=EPOCHS, fake="slow_disk")
         expect_curve(record, run.solution(**setting, epochs=EPOCHS), "a right script")
         begun = [starts(record, rank) for rank in record.ranks]
-        saves = record.of("file")
+        saves = [one for one in record.of("file") if one["path"].endswith(".pth")]
         for epoch in range(1, EPOCHS):
             first, last = begun[0][epoch - 1 : epoch + 1]
             times = [save["time"] for save in saves if first < save["time"] < last]
+            if not times:
+                raise Wrong(
+                    f"Rank 0 begins epoch {epoch + 1} before it has saved model.pth "
+                    f"after epoch {epoch}."
+                )
             for rank, starting in enumerate(begun):
-                if starting[epoch] < max(times, default=0):
+                if starting[epoch] < max(times):
                     raise Wrong(
                         f"Rank {rank} begins epoch {epoch + 1} before rank 0 has saved "
                         f"epoch {epoch} (here that takes 0.05 s): it does not wait."

@@ -1,20 +1,35 @@
+import math
+
 from tools.lab.record import Wrong
+from tools.lab.setting import THREE_RANKS
 
 STD = 0.02
 
 
 def check(run):
-    flags = ["--lr", "1e-9"]  # the weights stay as at the start
-    record = run(flags=flags)
+    still = THREE_RANKS | {"flags": ["--lr", "1e-9"]}  # weights stay as at the start
+    record = run(**still)
     for name, tensor in record.state_dict().items():
         expect_normal(name, tensor)
     first = record.initial_weights()
+    if run(**still, fake="other_hashes").initial_weights() != first:
+        raise Wrong("The same --seed gives other initial weights the second time.")
     if run(flags=["--seed", "1"]).initial_weights() == first:
         raise Wrong("The initial weights are the same with --seed 0 and 1.")
 
 
 def expect_normal(name, tensor):
-    """Raise Wrong unless a tensor may be drawn from a normal distribution, by STD."""
+    """Raise Wrong unless a tensor may be drawn from a normal distribution, by STD.
+
+    The deviation of n numbers is off by 1 / sqrt(2 n) of itself, as a rule.
+    """
+    off = 5 / math.sqrt(2 * tensor.numel())
+    std = tensor.double().square().mean().sqrt().item()
+    if abs(std / STD - 1) > off:
+        raise Wrong(
+            f"The initial values of {name} have a standard deviation of {std:.4f}, "
+            f"expected {STD}."
+        )
     largest = tensor.abs().max().item() / STD
     if tensor.numel() > 100 and largest < 2:  # 1 in 22 normal numbers is larger
         raise Wrong(

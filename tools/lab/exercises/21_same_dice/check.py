@@ -1,3 +1,5 @@
+from tools.lab.expectations import by_ddp
+from tools.lab.images import each_once
 from tools.lab.record import Wrong
 from tools.lab.setting import THREE_RANKS
 
@@ -5,7 +7,7 @@ SETTING = THREE_RANKS | {"train": 240}
 
 
 def check(run):
-    record = run(**SETTING, fake="machines")
+    record = run(**SETTING, fake="dropout")
     expected = run.original(**SETTING)
     for rank in record.ranks:
         if record.initial_weights(rank) != expected.initial_weights(rank):
@@ -13,28 +15,43 @@ def check(run):
                 f"Before the first step, the weights of rank {rank} are not those of "
                 "stage 4."
             )
-        if not drawn(record, rank):
-            raise Wrong(
-                f"In training, rank {rank}'s forward pass draws no random numbers "
-                "from PyTorch's own generator, as nn.Dropout does."
-            )
+    by_ddp(record)
+    each_once(record)
     record.expect_learning()
-    states = []
-    for rank in record.ranks:
-        states += [str(state) for state in drawn(record, rank)]
-    if len(set(states)) < len(states):
-        raise Wrong(
-            "Random numbers come back: a rank draws in an epoch what some rank draws "
-            "in a different epoch."
-        )
-    if run(**SETTING, fake="machines").rows != record.rows:
+    record.expect_no_finding(but=["random"])
+    expect_half(record)
+    expect_different(record)
+    again = run(**SETTING, fake="dropout_again")
+    if again.rows != record.rows:
         raise Wrong("The same command gives a different curve the second time.")
-    other = run(**SETTING, flags=["--seed", "1"])
-    if drawn(other, 0)[0] == drawn(record, 0)[0]:
+    other = run(**SETTING, fake="dropout", flags=["--seed", "1"])
+    if kept(other, True)[0] == kept(record, True)[0]:
         raise Wrong("With --seed 1 rank 0 drops the same units as with --seed 0.")
 
 
-def drawn(record, rank):
-    """Return digests of the generators from which a rank's passes in training draw."""
-    passes = record.of("pass", rank)
-    return [one["drawn"] for one in passes if one["drawn"] and one["grad"]]
+def kept(record, training):
+    """Return which units each image keeps, a text of 0 and 1, on all ranks."""
+    found = []
+    for rank in record.ranks:
+        for event in record.of("gpu hidden", rank):
+            if event["training"] == training:
+                found += event["kept"]
+    return found
+
+
+def expect_half(record):
+    """Raise Wrong unless half of the units are dropped in training, and none else."""
+    units = "".join(kept(record, True))
+    share = units.count("0") / len(units)
+    if abs(share - 0.5) > 0.02:
+        raise Wrong(f"In training {share:.1%} of the units become 0, expected half.")
+    if "0" in "".join(kept(record, False)):
+        raise Wrong("Units are dropped in the evaluation.")
+
+
+def expect_different(record):
+    """Raise Wrong where two images of the training keep the same units."""
+    units = kept(record, True)
+    alike = len(units) - len(set(units))
+    if alike:
+        raise Wrong(f"{alike} of {len(units)} images lose the same units as another.")

@@ -1,4 +1,5 @@
 from tools.lab.comparison import expect_curve, expect_weights
+from tools.lab.expectations import by_ddp, goes_on
 from tools.lab.record import Wrong, listed
 from tools.lab.setting import THREE_RANKS
 
@@ -6,6 +7,7 @@ from tools.lab.setting import THREE_RANKS
 def check(run):
     record = run()
     expected = run.solution(processes=1)
+    by_ddp(record)
     expect_curve(record, expected)
     expect_weights(record, expected)
     size = sum(tensor.numel() for tensor in expected.state_dict().values())
@@ -14,6 +16,7 @@ def check(run):
     record = run(**THREE_RANKS, resume=1)
     expected = run.solution(**THREE_RANKS | {"processes": 1})
     expect_state_in_shares(record, size)
+    goes_on(record)
     for rank in record.ranks:
         expect_momentum(record, rank)
     expect_curve(record, expected, "one process that is not interrupted and resumed")

@@ -1,0 +1,40 @@
+"""Promise: every rule of every task is checked, and rules.csv says by what."""
+
+import csv
+import re
+
+from tools.lab import expectations, images, judge
+from tools.lab.exercise import FILES, along_the_path
+
+ENDS = "end"  # what every check asks first
+OF_A_RUN = {"processes", "train", "test", "batch", "epochs", "flags", "fake"}
+
+
+def is_checked(exercise, check):
+    """Return whether an exercise's files ask for what rules.csv names."""
+    name = check.removeprefix("check.py:")
+    path = exercise.folder / "check.py"
+    code = path.read_text() if path.exists() else ""
+    if check != name:
+        return f"def {name}(" in code
+    asked = {**exercise.wanted}
+    for run in exercise.runs:
+        asked |= run
+    if name in OF_A_RUN:  # in at least one run, other than usual
+        return name in asked or name in code or "THREE_RANKS" in code
+    if hasattr(expectations, name) or hasattr(images, name):
+        return name in asked.get("expect", "").split() or f"{name}(" in code
+    return name == ENDS or name in asked and f"\n{name} " in judge.__doc__
+
+
+def test_each_rule_has_a_check():
+    with open(FILES / "rules.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    for exercise in along_the_path():
+        task = " ".join(exercise.chapter("Your task").split())
+        task = re.sub(r"\*\*|(?<= )- ", "", task)
+        rules = [row for row in rows if row["exercise"] == exercise.number]
+        assert rules, exercise.name
+        for row in rules:
+            assert row["rule"] in task, row
+            assert is_checked(exercise, row["check"]), row
