@@ -1,0 +1,68 @@
+"""Promise: what an exercise expects besides its curve tells right runs from wrong ones.
+
+Here the ranks' events are made up: tests of the exercises run scripts.
+"""
+
+from types import SimpleNamespace
+
+import pytest
+
+from onecurve import api
+from tools.lab import expectations, images
+from tools.lab.record import Wrong
+
+DDP = {"kind": "ddp"}
+PASS = {"kind": "pass", "grad": True, "inside": False, "rows": ["a", "b"]}
+BACKWARD = {"kind": "backward", "line": "mnist.py:1"}
+REDUCED = {"kind": "collective_call", "name": "backward", "line": "mnist.py:1"}
+BY_HAND = {**REDUCED, "name": "all_reduce", "line": "mnist.py:2", "numbers": 5000}
+BY_HOOK = {**BY_HAND, "line": "mnist.py:1"}
+GATHERED = {**BY_HAND, "name": "all_gather"}
+COUNTS = {**BY_HAND, "numbers": 2}
+STEP = {"kind": "step"}
+FILE = {"kind": "file", "path": "model.pth"}
+TRAINS = [DDP, PASS, BACKWARD, REDUCED, STEP]
+OTHERS = [{**PASS, "rows": ["c", "d"]}]
+
+
+def record(*ranks, **setting):
+    """Return what the ranks' events say of a run of one epoch."""
+    usual = {"train": 4, "batch": 4, "epochs": 1, "resume": 0}
+    made = api.Seen([list(events) for events in ranks])
+    made.setting = SimpleNamespace(**(usual | setting))
+    made.text = "first\nsecond\n"
+    return made
+
+
+CASES = [  # what is expected, a right run, a wrong one, and what is said of it
+    ("by_ddp", [TRAINS], [[DDP, BACKWARD, STEP]], "exchanges no gradients"),
+    ("by_ddp", [[*TRAINS, COUNTS]], [[*TRAINS[:3], STEP]], "0 times, expected once"),
+    ("by_ddp", [TRAINS], [[*TRAINS[:4], REDUCED, STEP]], "2 times, expected once"),
+    ("by_ddp", [[*TRAINS[:4], BY_HOOK, STEP]], [[*TRAINS[:4], BY_HAND, STEP]], "5000"),
+    ("one_writer", [[FILE, FILE], []], [[FILE], [FILE]], "rank 0 and rank 1"),
+    ("one_writer", [[], [FILE]], [[], []], "no rank"),
+    ("each_once", [[PASS], OTHERS], [[PASS], [PASS]], "2 of 4 images"),
+    ("few_twice", [[PASS], [*OTHERS]], [[PASS, PASS], OTHERS * 2], "4 are used twice"),
+    ("gathers", [[GATHERED]], [[BY_HAND]], "gathers nothing"),
+    (
+        "passes_on",
+        [[COUNTS]],
+        [[{**BY_HAND, "name": "all_gather"}]],
+        "no longer passed",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "right", "wrong", "said"), CASES)
+def test_an_expectation_tells_right_from_wrong(name, right, wrong, said):
+    module = images if hasattr(images, name) else expectations
+    expect = getattr(module, name)
+    expect(record(*right))
+    with pytest.raises(Wrong, match=said):
+        expect(record(*wrong))
+
+
+def test_a_resumed_run_goes_on():
+    expectations.goes_on(record([STEP, STEP], epochs=3, resume=1))
+    with pytest.raises(Wrong, match="takes 3 steps; the 2 epochs that are left have 2"):
+        expectations.goes_on(record([STEP] * 3, epochs=3, resume=1))
