@@ -102,15 +102,9 @@ def judge_shares(epochs, are_sliced):
 
 
 def numbers_of_batches(seen):
-    """Ranks that have more batches in an epoch than others, so that they wait.
-
-    Not where all take as many steps all the same, and meet in each collective.
-    """
+    """Ranks that have more batches in an epoch than others."""
     epochs = seen.first_epochs()
     counts = [len(epoch["sizes"]) for epoch in epochs]
-    steps = {len(each) for each in seen.on_all("step")}
-    if len(steps) == 1 and not seen.first_parting():
-        return
     if len(set(counts)) > 1 and not seen.of("join"):
         yield finding("batches", epochs[0]["line"], counts=counts)
 
