@@ -17,8 +17,7 @@ from tools.run import compare
 CLOSE = 1e-5
 # How many details of a finding say what was seen, if others say why.
 FACTS = {"weights": 1, "no_gradient": 0}
-# A finding that is the cause itself: the norm of a gradient, by which it shows, does.
-# That ranks have other numbers of batches is no mistake in a run that has ended.
+# Findings that say the cause itself, or what is no mistake in a run that has ended.
 UNTOLD = {"clip", "batches"}
 # Part of an error that is due to the lab, not to the script.
 DUE_TO_LAB = r"NVIDIA|CUDA-enabled|Torch not compiled with|File too large|fake GPU"
