@@ -38,7 +38,7 @@
 ##   make bench           how fast, and why: measures this machine for minutes
 ##   make trace, memory   when each rank does what, S=07_fsdp; what it holds
 ## This machine
-##   make setup           installs all that a workshop needs into .venv
+##   make setup           installs all that a workshop needs, then make doctor
 ##   make doctor          is it ready? what works, and how to fix the rest
 ##   make data            all of MNIST, into data/mnist; FROM=DIR: from .gz files
 ## For those who change something: CONTRIBUTING.md

@@ -31,7 +31,7 @@ COMMANDS = {  # target: function, variables
     "bench": "tools.bench.benchmark:main",
     "trace": "tools.bench.timeline:main S",
     "memory": "tools.bench.held:main",
-    "setup": "tools.run.install:say_ready",
+    "setup": "tools.run.doctor:main",
     "doctor": "tools.run.doctor:main",
     "data": "tools.run.data:main FROM",
     "test": "tools.maintain:test",

@@ -54,13 +54,9 @@ def parting(record, right, what):
 
 def steps(record, of_ranks):
     """Yield {what it is, in words: number} for each step of the optimizer."""
-    samples = "texts" if record.setting.steps else "images"
     for each in record.together("step"):
         facts = {}
         if of_ranks:
-            for rank, step in enumerate(each):
-                what = f"the number of {samples} on rank {rank} is"
-                facts[what] = step["samples"]
             norm = math.sqrt(sum(step["squares"] for step in each))
             facts[NORM] = norm
         if len(each[0]["rates"]) == 1:

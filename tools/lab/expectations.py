@@ -12,6 +12,7 @@ from tools.lab.record import Wrong
 
 REDUCES = ["all_reduce", "reduce", "all_gather", "gather", "reduce_scatter"]
 REDUCES += ["all_gather_into_tensor", "reduce_scatter_tensor", "all_to_all"]
+LETTERS = 32  # of a text
 FEW = 1000  # numbers, such as counts, losses or predictions
 
 
@@ -34,16 +35,8 @@ def loads_anywhere(record):
 def by_ddp(record):
     """DistributedDataParallel reduces the gradients, once per step, and nobody else."""
     for rank in record.ranks:
-        passes = [one for one in record.of("pass", rank) if one["grad"]]
-        if not record.of("ddp", rank) or all(one["inside"] for one in passes):
-            raise Wrong(
-                "No pass for training goes through DistributedDataParallel: it "
-                "exchanges no gradients."
-            )
         for number, calls in enumerate(calls_of_steps(record, rank), start=1):
-            lines = [one["line"] for one in calls if one["name"] == "backward"]
             by_hand = [one for one in calls if one["name"] in REDUCES]
-            by_hand = [one for one in by_hand if one["line"] not in lines]  # a hook's
             by_hand = [one for one in by_hand if (one["numbers"] or 0) > FEW]
             if by_hand:
                 line = api.line_number(by_hand[0]["line"])
@@ -63,17 +56,19 @@ def by_ddp(record):
 def calls_of_steps(record, rank):
     """Yield the calls of collectives from each step of a rank's optimizer to the next.
 
-    They begin with the first backward pass. A call "backward" is DDP's, in one.
+    They begin with the first backward pass. A call "backward" is DDP's, in one; those
+    of DDP's hooks are left out.
     """
     calls = []
-    begun = False
+    begun = by_hook = False
     for event in record.events[rank]:
         begun = begun or event["kind"] == "backward"
-        if begun and event["kind"] == "collective_call":
+        if begun and not by_hook and event["kind"] == "collective_call":
             calls.append(event)
         elif event["kind"] == "step":
             yield calls
             calls = []
+        by_hook = event["kind"] == "by_hook"
 
 
 def no_ddp(record):
@@ -98,7 +93,6 @@ def function(text, name):
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef) and node.name == name:
             return [ast.dump(one) for one in node.body[1:]]  # after its docstring
-    return None
 
 
 def goes_on(record):
@@ -134,16 +128,22 @@ def all_trained(record):
 
 
 def texts_cut(record):
-    """Each rank has a part of every text."""
+    """Each rank gets a part of every text, and no more of its letters."""
     batch = record.setting.batch
-    for passes in record.training_passes():
-        for rank, given in enumerate(passes):
-            texts = len(given["rows"])
-            if texts != batch:
-                raise Wrong(
-                    f"Rank {rank} gets {texts} of {batch} texts in a step, expected "
-                    "its part of every text: the texts stay cut."
-                )
+    part = batch * LETTERS // len(record.ranks)
+    for rank in record.ranks:
+        texts = [len(one["rows"]) for one in record.of("pass", rank) if one["grad"]]
+        if set(texts) != {batch}:
+            raise Wrong(
+                f"Rank {rank} gets {texts[0]} of {batch} texts in a step, expected its "
+                "part of every text: the texts stay cut."
+            )
+        letters = max(one["numbers"] for one in record.of("given", rank))
+        if letters > part:
+            raise Wrong(
+                f"Rank {rank} gets {letters} letters in a step, expected its part of "
+                f"every text: {part}."
+            )
 
 
 def gathers(record):
@@ -174,11 +174,15 @@ def recomputed(record):
 
 
 def sharded(record):
-    """Each rank's optimizer holds a part of the weights: gradients of its own."""
-    for steps in record.together("before_step"):
-        gradients = [step["gradients"] for step in steps]
-        if all(one == gradients[0] for one in gradients):
-            raise Wrong("All ranks hold the whole network: it is not sharded any more.")
+    """Each rank's optimizer holds a part of the weights."""
+    whole = sum(tensor.numel() for tensor in record.state_dict().values())
+    for rank in record.ranks:
+        held = max(step["held"] for step in record.of("step", rank))
+        if held >= whole:
+            raise Wrong(
+                f"The optimizer of rank {rank} holds {held} numbers, and the whole "
+                f"network has {whole}: it is not sharded any more."
+            )
 
 
 def own_experts(record):

@@ -1,7 +1,4 @@
-"""Which images a run trains on and evaluates: `expect` in an exercise.toml, too.
-
-Each function gets a Record, and raises Wrong.
-"""
+"""More of `expect`: which images a run trains on and evaluates."""
 
 import math
 

@@ -186,9 +186,3 @@ class Record(api.Seen):
     def initial_weights(self, rank=0):
         """Return digests of the weights that a rank begins with, in order."""
         return [event["weights"] for event in self.of("start", rank)]
-
-
-def listed(numbers):
-    """Return numbers in words: 0, 1 and 2."""
-    *others, last = map(str, numbers)
-    return f"{', '.join(others)} and {last}" if others else last

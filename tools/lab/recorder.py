@@ -16,6 +16,7 @@ from onecurve.api import (
     load,
     local_part,
     replace,
+    tensors_in,
 )
 from tools.lab import fake_cuda
 
@@ -58,6 +59,7 @@ class Recorder(Hooks):
         super().__init__(log)
         self.rank = rank
         self.squares = 0  # of whole gradients on rank 0, of sharded ones on all
+        self.held = 0  # numbers that the optimizer may change
 
     def training_begins(self, network):
         """Before a pass for training: with which weights the first one begins."""
@@ -69,7 +71,9 @@ class Recorder(Hooks):
     def before_step(self, optimizer, args, kwargs):
         """Before a step of an optimizer, also of one that another one calls."""
         self.squares = 0
-        for parameter in self.parameters(optimizer).values():
+        parameters = self.parameters(optimizer).values()
+        self.held = sum(local_part(parameter).numel() for parameter in parameters)
+        for parameter in parameters:
             counts = self.rank == 0 or not is_replicated(parameter)
             if counts and parameter.grad is not None:
                 self.squares += squares_of(parameter.grad)
@@ -77,8 +81,21 @@ class Recorder(Hooks):
         super().before_step(optimizer, args, kwargs)
 
     def step_facts(self):
-        """Return of what length the gradient of a step is, squared."""
-        return {"squares": self.squares}
+        """Return how long the gradient was, squared, and how many numbers change."""
+        return {"squares": self.squares, "held": self.held}
+
+    def network_call(self, original, network, *args, **kwargs):
+        """Around a call of the network: how many numbers it is given."""
+        numbers = sum(one.numel() for one in tensors_in([*args, *kwargs.values()]))
+        if torch.is_grad_enabled() and not self.in_backward:
+            self.log.write("given", numbers=numbers)
+        return super().network_call(original, network, *args, **kwargs)
+
+    def write_call(self, name, given):
+        """Write the event for a collective; one of DDP's hooks is marked."""
+        if self.in_backward:
+            self.log.write("by_hook")
+        super().write_call(name, given)
 
     def after_step(self, optimizer, args, kwargs):
         """After a step of an optimizer, also of one that another one calls."""

@@ -21,11 +21,6 @@ def stored():
     return json.loads(PRINTED.read_text())
 
 
-def run(name):
-    """Return the lines that a script prints. Raises SystemExit where it fails."""
-    return runs.run(name, [FOLDER / f"{name}.py"], 2).stdout.splitlines()
-
-
 def upstream(name):
     """Return a script, and what it prints on each version, as Markdown."""
     shown = ["```python", (FOLDER / f"{name}.py").read_text().rstrip(), "```", ""]
@@ -42,7 +37,8 @@ def main():
     before = stored()
     found = {}
     for name in sorted(path.stem for path in FOLDER.glob("*.py")):
-        found[name] = before.get(name, {}) | {VERSION: run(name)}
+        printed = runs.run(name, [FOLDER / f"{name}.py"], 2)
+        found[name] = before.get(name, {}) | {VERSION: printed.stdout.splitlines()}
         print(name, *found[name][VERSION], sep="\n  ", flush=True)
     PRINTED.write_text(json.dumps(found, indent=1) + "\n")
 

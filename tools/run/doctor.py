@@ -18,7 +18,6 @@ from tools.run.supervise import running
 
 OK = "OK"
 FAILURE = "FAILURE"  # a stage could not run
-AGAIN = "rm -r .venv, make setup"
 PROBE = "tools.run.probe"  # what each rank runs
 LIMIT = 120  # seconds that it may take
 
@@ -30,7 +29,7 @@ def packages():
 
     old = too_old(torch.__version__, STAGES)
     if old:
-        return FAILURE, f"{old}; {AGAIN}"
+        return FAILURE, f"{old}; rm -r .venv, make setup"
     return OK, f"torch {torch.__version__}, torchvision {torchvision.__version__}"
 
 

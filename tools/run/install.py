@@ -74,11 +74,6 @@ def install(name):
             refuse(f"could not get all of {name}.txt: see above; {advice}")
 
 
-def say_ready():
-    """Say that all is installed, which make has seen to."""
-    print(".venv has all that a workshop needs: make doctor")
-
-
 if __name__ == "__main__":
     os.chdir(ROOT)
     asked.set_environment()

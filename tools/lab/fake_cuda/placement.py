@@ -96,5 +96,5 @@ def install():
     replace("torch:Tensor.numpy", numpy)
     replace("torch:Tensor.tolist", lambda original, tensor: original(tensor.cpu()))
     torch.serialization.register_package(
-        5, lambda storage: getattr(storage, "place", None), restore
+        9.5, lambda storage: getattr(storage, "place", None), restore
     )

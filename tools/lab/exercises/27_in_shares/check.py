@@ -1,6 +1,6 @@
 from tools.lab.comparison import expect_curve, expect_weights
 from tools.lab.expectations import by_ddp, goes_on
-from tools.lab.record import Wrong, listed
+from tools.lab.record import Wrong
 from tools.lab.setting import THREE_RANKS
 
 
@@ -38,7 +38,7 @@ def expect_state_in_shares(record, size):
     if not size <= sum(held) < size + len(held):  # equal parts may need to be filled
         raise Wrong(
             f"The ranks together keep optimizer state for {sum(held)} numbers; the "
-            f"network has {size}. (The ranks keep {listed(held)}.)"
+            f"network has {size}. (The ranks keep {held}.)"
         )
 
 

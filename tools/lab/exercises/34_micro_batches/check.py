@@ -1,5 +1,5 @@
 from tools.lab.comparison import expect_curve
-from tools.lab.record import Wrong, listed
+from tools.lab.record import Wrong
 
 MICRO = 4
 TRAIN = 510
@@ -36,8 +36,8 @@ def expect_overlap(events, batch):
         sizes = [event["images"] for event in half if event["kind"] == "gpu forward"]
         if len(sizes) != MICRO or max(sizes) > batch // MICRO:
             raise Wrong(
-                f"The {name} half gets {listed(sizes)} images in a step, expected "
-                f"{MICRO} times {batch // MICRO}."
+                f"The {name} half gets {sizes} images in a step, expected {MICRO} "
+                f"times {batch // MICRO}."
             )
     begun = [event["kind"] for event in events if event["device"] == "cuda:0"]
     if begun[:2] != ["gpu forward", "gpu forward"]:  # the second half may alternate
