@@ -1,7 +1,7 @@
 """The commands of the break-it lab, such as `make check E=04`.
 
 Two checks at once do not disturb each other: each runs in folders of its own, and the
-later one writes whether the exercise is solved.
+exercise is solved once one of them says so.
 """
 
 import difflib
@@ -15,8 +15,6 @@ from tools.lab.exercise import Exercise, find_exercise, refuse_edited_stage
 from tools.run import data, stages
 from tools.run.diffs import color
 from tools.run.stages import refuse
-
-NOT_YET = 1  # exit status of a check that finds a script wrong
 
 
 def chosen(name):
@@ -66,7 +64,7 @@ def forked_verdict(exercise, text):
 def check(name, verdict=forked_verdict):
     """Judge the learner's script, print the verdict, and remember it in .done.
 
-    Returns the exit status: 0, or NOT_YET.
+    Returns the exit status: 0, or 1 for a script that is wrong.
     """
     exercise = chosen(name)
     path = progress.own_script(exercise)
@@ -80,7 +78,7 @@ def check(name, verdict=forked_verdict):
         why = verdict(exercise, text)
     if why:  # one that was solved before stays solved
         print(f"Not yet. {why}")
-        return NOT_YET
+        return 1
     done.touch()
     print(f"Solved: {exercise.title}")
     print(f"Where people met it:\n{exercise.chapter('Where people met it')}\n")

@@ -17,17 +17,22 @@ def full_steps(record):
             )
 
 
-def evaluates_shares(record):
+def evaluates_shares(record, least=0):
     """Each rank evaluates its share of the test images, and no more."""
     share = math.ceil(record.setting.test / len(record.ranks))
     for rank in record.ranks:
         passes = [one for one in record.of("pass", rank) if not one["grad"]]
         images = sum(len(one["rows"]) for one in passes) // record.setting.epochs
-        if images > share:
-            raise Wrong(
-                f"Rank {rank} evaluates {images} of {record.setting.test} test images; "
-                f"its share has {share} at most."
+        if not least <= images <= share:
+            told = (
+                f"Rank {rank} evaluates {images} of {record.setting.test} test images"
             )
+            raise Wrong(f"{told}, expected {least} to {share}.")
+
+
+def even_shares(record):
+    """And the shares differ by one image at most."""
+    evaluates_shares(record, least=record.setting.test // len(record.ranks))
 
 
 def each_once(record):
