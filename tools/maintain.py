@@ -59,11 +59,11 @@ def lint():
 
 def docs(check):
     """Write every generated part anew; with `check`, fail if that changes a file."""
-    before = changes()
+    before = changes() if check else set()
     modules = "upstream", "blocks", "pictures", "stored"
     status = run(*[python("-m", f"tools.pages.{name}") for name in modules])
-    stale = changes() - before
-    if check and stale:
+    stale = changes() - before if check and not status else set()
+    if stale:
         refuse("\n".join(["these were stale, and are written anew:", *sorted(stale)]))
     return status
 

@@ -85,9 +85,9 @@ class Recorder(Hooks):
         return {"squares": self.squares, "held": self.held}
 
     def network_call(self, original, network, *args, **kwargs):
-        """Around a call of the network: how many numbers it is given."""
-        numbers = sum(one.numel() for one in tensors_in([*args, *kwargs.values()]))
-        if torch.is_grad_enabled() and not self.in_backward:
+        """Around a call of the network, not of a loss: how many numbers it is given."""
+        numbers = max((one.numel() for one in tensors_in([args, kwargs])), default=0)
+        if torch.is_grad_enabled() and not self.in_backward and [*network.parameters()]:
             self.log.write("given", numbers=numbers)
         return super().network_call(original, network, *args, **kwargs)
 
