@@ -1,9 +1,9 @@
 # %% [markdown]
-# # 13: where a letter looks
+# # 13: where a token looks
 #
-# A model that copies has to look back 15 letters, and no loss tells you how it does. Here you watch
-# it: how much each letter looks at each one before it, in every head, before the cliff and after it.
-# Then you cut the text as stage 17 does, and see what has to come from another rank.
+# A model that copies has to look back 15 tokens, and no loss tells you how it does. Here you watch
+# it: how much each token looks at each one before it, in every head, before the cliff and after it.
+# Then you cut the sequence as stage 17 does, and see what has to come from another rank.
 
 # %%
 import sys
@@ -27,15 +27,15 @@ gpt = stages.load("13_gpt")
 
 # %%
 def attention_maps(model, text):
-    """Return how much each letter looks at each: blocks x heads x queries x keys."""
+    """Return how much each token looks at each: blocks x heads x queries x keys."""
     maps = []
     x = model.embedding(text)
     for block in model.blocks:
-        letters = block.norm1(x)
-        q = gpt.split_heads(block.attention.q(letters))
-        k = gpt.split_heads(block.attention.k(letters))
+        tokens = block.norm1(x)
+        q = gpt.split_heads(block.attention.q(tokens))
+        k = gpt.split_heads(block.attention.k(tokens))
         scores = q @ k.mT / q.shape[-1] ** 0.5
-        scores += torch.full_like(scores, -torch.inf).triu(1)  # the letters to come
+        scores += torch.full_like(scores, -torch.inf).triu(1)  # the tokens to come
         maps.append(scores.softmax(dim=-1)[0])
         x = block(x)
     return torch.stack(maps).detach().cpu()
@@ -53,15 +53,15 @@ for last in 30, 60, 90, 120, 150:
     maps[last] = attention_maps(model, text)
 
 # %% [markdown]
-# ## Cut the text, and see what comes from elsewhere
+# ## Cut the sequence, and see what comes from elsewhere
 #
-# Above are the heads of the first block. A row is a letter that looks, its bar the color of its rank.
-# A dot is a letter that is looked at, in the color of the rank that has its key: where that is not
+# Above are the heads of the first block. A row is a token that looks, its bar the color of its rank.
+# A dot is a token that is looked at, in the color of the rank that has its key: where that is not
 # the bar's, the ring has to bring it. **Change `STEP` to 30, 60 or 90, and `RANKS` to 4.**
 
 # %%
 STEP, RANKS = 150, 2
-owner = torch.arange(gpt.LENGTH) * RANKS // gpt.LENGTH  # the rank of each letter
+owner = torch.arange(gpt.LENGTH) * RANKS // gpt.LENGTH  # the rank of each token
 colors = [palette.LIGHT[f"rank{rank}"] for rank in owner]
 query, key = torch.tril_indices(gpt.LENGTH, gpt.LENGTH)
 figure, panels = plt.subplots(2, 4, figsize=(9, 5), sharex=True, sharey=True)

@@ -10,7 +10,7 @@ from tools.run.stages import MNIST, RESUMES
 
 P = 27_280 * 4  # bytes of weights, in float32
 ENDS = 2_128 * 4  # of these in the embedding and the head
-A = 32 * 32 * 32 * 4  # of activations: texts x letters x width
+A = 32 * 32 * 32 * 4  # of activations: sequences x tokens x width
 
 
 EXACT = {  # stage or variant -> bytes of weights on rank 0, and what it sends in a step

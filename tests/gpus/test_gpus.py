@@ -43,7 +43,7 @@ ON_GPUS = [stage for stage in STAGES if stage != "01_cpu"]
 APART = 1e-10  # in float64, where the sums are made in other orders
 CASES = [((256, 101), 64), ((257, 101), 64)]  # images, batch: the last has one image
 CUT = [stage for stage in TRANSFORMER.values() if stage in CPU_PROCESSES]
-LETTERS = ["--steps", 5, "--every", 3]
+SECOND_CURVE = ["--steps", 5, "--every", 3]
 SHARED_BY_NCCL = 2, 30  # lets ranks share a GPU, if told so; 2.28 does not
 SHARE = {"NCCL_MULTI_RANK_GPU_ENABLE": "1"}
 # PyTorch's: what it takes for a rank's device, and that a thread begins to use one.
@@ -140,7 +140,7 @@ def test_ranks_share_a_gpu_by_nccl(trained, data, tmp_path, stage):
 
 
 @pytest.fixture
-def hold_letters(tmp_path):
+def hold_second_curve(tmp_path):
     """A function that holds a stage of the second curve on GPUs to one on the CPU."""
 
     def held(stage, gpus, ranks):
@@ -148,9 +148,9 @@ def hold_letters(tmp_path):
         if wrong:
             pytest.skip(wrong)
         # The scripts have their own float64: what is drawn is drawn in float32.
-        used = train(stage, tmp_path, gpus, *LETTERS, processes=ranks, dtype="float32")
+        used = train(stage, tmp_path, gpus, *SECOND_CURVE, processes=ranks, dtype="float32")
         assert used == [[rank % gpus] for rank in range(ranks)]
-        result = run(BY_NAME[stage].curve, *LETTERS, "--out", tmp_path / "cpu")
+        result = run(BY_NAME[stage].curve, *SECOND_CURVE, "--out", tmp_path / "cpu")
         assert result.returncode == 0, result.stderr
         ours, theirs = rows(tmp_path), rows(tmp_path / "cpu")
         assert len(ours) == 2
@@ -160,16 +160,16 @@ def hold_letters(tmp_path):
 
 
 @pytest.mark.parametrize("stage", TRANSFORMER.values())
-def test_the_second_curve_on_gpus(hold_letters, stage):
+def test_the_second_curve_on_gpus(hold_second_curve, stage):
     ranks = CPU_PROCESSES.get(stage, 1)
     needs(ranks)
-    hold_letters(stage, ranks, ranks)
+    hold_second_curve(stage, ranks, ranks)
 
 
 @pytest.mark.parametrize("stage", CUT)
-def test_ranks_of_the_second_curve_share_a_gpu_by_nccl(hold_letters, stage):
+def test_ranks_of_the_second_curve_share_a_gpu_by_nccl(hold_second_curve, stage):
     needs_nccl_to_share()
-    hold_letters(stage, 1, CPU_PROCESSES[stage])
+    hold_second_curve(stage, 1, CPU_PROCESSES[stage])
 
 
 @pytest.mark.parametrize("stage", ["11_resume", "12_sharded_checkpoint"])

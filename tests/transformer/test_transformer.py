@@ -107,15 +107,15 @@ def test_every_cut_is_among_the_cases():
 
 
 def test_a_text_is_its_half_twice_and_every_step_has_its_own(reference):
-    """The loss is that of a copied letter, and of nothing else."""
+    """The loss is that of a copied token, and of nothing else."""
     draw_batch = load("13_gpt").draw_batch
-    texts, targets = draw_batch(7, seed=1)
-    assert texts.shape == targets.shape == (7, 32)
-    assert (texts[:, :16] == texts[:, 16:]).all()
+    inputs, targets = draw_batch(7, seed=1)
+    assert inputs.shape == targets.shape == (7, 32)
+    assert (inputs[:, :16] == inputs[:, 16:]).all()
     assert (targets[:, :15] == -100).all()
-    assert (targets[:, 15:31] == texts[:, :16]).all()
-    assert (targets[:, 31] == texts[:, 0]).all()
-    assert (texts != draw_batch(7, seed=2)[0]).any()
+    assert (targets[:, 15:31] == inputs[:, :16]).all()
+    assert (targets[:, 31] == inputs[:, 0]).all()
+    assert (inputs != draw_batch(7, seed=2)[0]).any()
     rows = reference("13_gpt", "--batch-size", 7)
     assert [row["total"] for row in rows] == [str(3 * 7 * 17), str(2 * 7 * 17)]
 
@@ -150,7 +150,7 @@ def test_each_rank_has_a_gpu_of_its_own_where_there_are_some(
             ["--micro-batches", 5],
             "--batch-size must be a multiple of --micro-batches",
         ),
-        ("17_context_parallel", 3, [], "32 letters: take 2, 4 or 8 processes"),
+        ("17_context_parallel", 3, [], "32 tokens: take 2, 4 or 8 processes"),
         ("19_expert_parallel", 3, [], "4 experts: take 2 or 4 processes, not 3"),
         ("20_grid", 3, [], "start it with torchrun --nproc-per-node=4 {}"),
     ],
@@ -169,8 +169,8 @@ def test_compare_holds_the_second_curve_to_more_than_rounding_of_float32():
         "a loss is off by 5.0e-05": [right[0], (0.022173 * (1 - 5e-5), *right[1][1:])],
         "a loss is off by 1.0e-06; float32": [(2.804564 * (1 + 1e-6), 1130, 16320)],
         "a loss is not a number": [(float("nan"), 1130, 16320)],
-        "1 more or fewer letters": [(2.804564, 1131, 16320)],
-        "another number of letters": [(2.804564, 1130, 16321)],
+        "1 more or fewer tokens": [(2.804564, 1131, 16320)],
+        "another number of tokens": [(2.804564, 1130, 16321)],
     }
     for reason, curve in wrong.items():
         verdict, is_equal = compare.judge(curve, right, is_second=True)

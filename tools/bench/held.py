@@ -31,7 +31,7 @@ OUTPUT_FIRST = "allgather", "allgatherbase", "reducescatter", "reducescatterbase
 OUTPUT_FIRST += ("alltoallbase",)  # the arguments of these begin with the output
 MEASURED = [stage for stage in MNIST.values() if stage not in RESUMES]
 IMAGES = 128, 10  # of two steps, and to evaluate
-OF_LETTERS = "--steps 2 --every 2 --dtype float32"
+OF_SECOND_CURVE = "--steps 2 --every 2 --dtype float32"
 SHOWN = ["weights", "optimizer", "saved", "sent"]  # of the second curve, on its page
 HEADINGS = ["script", "ranks", *SHOWN, "formula"]
 # What a rank sends in a step: W ranks, P bytes of weights, A of a batch's activations.
@@ -194,7 +194,7 @@ def measure(stage, path=None):
     `path` is another script than the stage's own.
     """
     is_second = stage in TRANSFORMER.values()
-    images, flags = (None, OF_LETTERS) if is_second else (IMAGES, "--epochs 1")
+    images, flags = (None, OF_SECOND_CURVE) if is_second else (IMAGES, "--epochs 1")
     with tempfile.TemporaryDirectory() as folder:
         prepare = measure_two_steps, Path(folder)
         number = runs.run_stage(stage, images, flags, prepare, True, path)

@@ -24,7 +24,7 @@ INSTRUMENT = "tools.bench.timeline_rank:instrument"  # imports PyTorch, in the r
 STEPS = 3  # that are drawn
 FLAGS = "--hidden 1024 --batch-size 256 --epochs 1"
 IMAGES = 5 * 256, 256  # to train on and to evaluate
-OF_LETTERS = "--steps 5 --every 5"  # of the second curve, which evaluates nothing
+OF_SECOND_CURVE = "--steps 5 --every 5"  # of the second curve, which evaluates nothing
 PROFILED = {  # what the names of the profiler's own labels have in them -> kind
     ":all_reduce": "all-reduce",  # of gloo or nccl
     ":send": "send",
@@ -95,7 +95,7 @@ def trace(stage, out):
     pattern = out / f"trace_{stage}_RANK.json"
     prepare = INSTRUMENT, str(pattern)
     is_second = stage in TRANSFORMER.values()
-    images, flags = (None, OF_LETTERS) if is_second else (IMAGES, FLAGS)
+    images, flags = (None, OF_SECOND_CURVE) if is_second else (IMAGES, FLAGS)
     number = runs.run_stage(stage, images, flags, prepare)
     spans = []
     traces = []

@@ -11,7 +11,7 @@ from tools.lab.exercise import find_exercise
 from tools.lab.record import Wrong
 
 REDUCES = ["all_reduce", "reduce", "reduce_scatter", "reduce_scatter_tensor"]
-LETTERS = 32  # of a text
+TOKENS = 32  # in a sequence
 FEW = 1000  # numbers, such as counts, losses or predictions
 
 
@@ -126,22 +126,22 @@ def all_trained(record):
         )
 
 
-def texts_cut(record):
-    """Each rank gets a part of every text, and no more of its letters."""
+def sequences_cut(record):
+    """Each rank gets its part of every sequence and no other tokens."""
     batch = record.setting.batch
-    part = batch * LETTERS // len(record.ranks)
+    part = batch * TOKENS // len(record.ranks)
     for rank in record.ranks:
-        texts = [len(one["rows"]) for one in record.of("pass", rank) if one["grad"]]
-        if set(texts) != {batch}:
+        sequences = [len(one["rows"]) for one in record.of("pass", rank) if one["grad"]]
+        if set(sequences) != {batch}:
             raise Wrong(
-                f"Rank {rank} gets {texts[0]} of {batch} texts in a step, expected its "
-                "part of every text: the texts stay cut."
+                f"Rank {rank} gets {sequences[0]} of {batch} sequences in a step, "
+                "expected its part of every sequence."
             )
-        letters = max(one["numbers"] for one in record.of("given", rank))
-        if letters > part:
+        tokens = max(one["numbers"] for one in record.of("given", rank))
+        if tokens > part:
             raise Wrong(
-                f"Rank {rank} gets {letters} letters in a step, expected its part of "
-                f"every text: {part}."
+                f"Rank {rank} gets {tokens} tokens in a step, expected its part of "
+                f"every sequence: {part}."
             )
 
 

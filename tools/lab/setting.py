@@ -23,7 +23,7 @@ class Setting:
     test: int = 1000  # images
     batch: int = 64  # images per step, of all ranks together
     epochs: int = 3  # with those before it resumes
-    steps: int = 0  # of a script of the second curve, whose batch is of texts
+    steps: int = 0  # of a script of the second curve, whose batch has sequences
     flags: tuple = ()  # further ones of the script
     resume: int = 0  # epochs that a first run trains, before one with --resume
     fake: str = ""  # the name of a function of tools.lab.fake_cuda
@@ -60,7 +60,7 @@ class Setting:
         if self.fake:
             text += f", on fake hardware ({self.fake.replace('_', ' ')})"
         if self.steps:
-            return f"{text}: {self.steps} steps of {self.batch} texts"
+            return f"{text}: {self.steps} steps of {self.batch} sequences"
         text += f": {self.train} training and {self.test} test images, "
         text += f"{self.batch} images a step, "
         text += f"{self.epochs} epochs" if self.epochs > 1 else "1 epoch"

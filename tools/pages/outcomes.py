@@ -39,7 +39,7 @@ def run(stage, text, processes, fake="", limit=LIMIT):
     A stage that can resume is stopped after the first epoch, and resumed.
     """
     if stage in TRANSFORMER.values():
-        curve = run_letters(stage, text, processes, "--steps", 90)
+        curve = run_second_curve(stage, text, processes, "--steps", 90)
         return {"kind": "", "curve": curve}
     setting = Setting(
         processes=processes if processes > 1 else 0,
@@ -76,7 +76,7 @@ def step_losses(record):
     return [float(f"{mean:.6g}") for mean in means]
 
 
-def run_letters(stage, text, processes, *flags):
+def run_second_curve(stage, text, processes, *flags):
     """Return the curve of a script of the second curve, which has to end well."""
     with tempfile.TemporaryDirectory() as folder:
         ranks = processes if stage in CPU_PROCESSES else 0
@@ -184,7 +184,7 @@ def mistakes(stage, *others):
     """Return a table of what each mistake does to a stage of the second curve.
 
     It has the ranks, the mean losses of each 30 steps, and how many
-    letters are right in the last. `others` are keys of switches of one process, whose
+    tokens are right in the last. `others` are keys of switches of one process, whose
     curve some of these changes should have.
     """
     stored = read_outcomes()

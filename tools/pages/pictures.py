@@ -122,18 +122,18 @@ def cliff():
     ring = "17_context_parallel"
     edits = {one["name"]: one["edits"] for one in SWITCHES if one["stage"] == ring}
     texts = {"": edited("13_gpt", [])}
-    for name in "no ring", "gradients not sent back", "no offset of the places":
+    for name in "no ring", "gradients not sent back", "no offset of the positions":
         texts[name] = edited(ring, edits[name])
     found = {}
     for name, text in texts.items():
         stage = ring if name else "13_gpt"
-        curve = outcomes.run_letters(stage, text, 2, "--every", 1)
+        curve = outcomes.run_second_curve(stage, text, 2, "--every", 1)
         found[name] = [round(loss, 5) for loss, *_ in curve]
     return [found]
 
 
 def ring():
-    """Return in which turn each of eight letters meets which keys, on four ranks.
+    """Return in which turn each of eight tokens meets which keys, on four ranks.
 
     A matrix for each turn: None where nothing is computed, -1 where it is masked, else
     the rank that has the keys.

@@ -19,12 +19,12 @@ LESSONS = {
     "11_resume": "continuing a stopped run after its last finished epoch",
     "12_sharded_checkpoint": "each rank saves a part; any number of ranks can load it",
     "13_gpt": "the script itself: a transformer that copies, on one process",
-    "14_data_parallel": "each rank has some of the texts; gradients are added by hand",
-    "15_sequence_parallel": "matrices cut by width, and the letters between them",
+    "14_data_parallel": "each rank has some of the sequences; gradients are added by hand",
+    "15_sequence_parallel": "matrices cut by width, and the tokens between them",
     "16_pipeline_1f1b": "each rank has some of the blocks; 1F1B orders the work",
-    "17_context_parallel": "each rank has some of the letters; keys go round in a ring",
-    "18_moe": "a mixture of experts: a router sends each letter to one of four MLPs",
-    "19_expert_parallel": "each rank has some of the experts; letters are sent to them",
+    "17_context_parallel": "each rank has some of the tokens; keys go round in a ring",
+    "18_moe": "a mixture of experts: a router sends each token to one of four MLPs",
+    "19_expert_parallel": "each rank has some of the experts; tokens are sent to them",
     "20_grid": "rings in the rows of a grid, and FSDP over all of it",
 }
 

@@ -48,10 +48,10 @@ def judge(curve, reference, is_second=False):
 
     Only the epochs that both have count. A loss may have the relative error that
     `allowed` returns, and a count may differ by COUNTS of the test images; in the
-    second curve, EXACT and no letter.
+    second curve, EXACT and no token.
     """
     pairs = list(zip(curve, reference, strict=False))
-    counted = "letters" if is_second else "test images"
+    counted = "tokens" if is_second else "test images"
     if not all(math.isfinite(loss) for loss, _, _ in curve):
         return "DIFFERENT: a loss is not a number", False
     if any(one[2] != other[2] for one, other in pairs):

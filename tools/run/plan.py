@@ -90,7 +90,7 @@ def ignored(row, given, several):
     elif several and (row.only_processes or row.parts == "blocks"):
         found["NPROC"] = f"{row.name} runs on {row.cpu_processes} processes"
     if row.room == "transformer":
-        why = f"{row.name} trains on random letters: ARGS='--steps 30', say"
+        why = f"{row.name} trains on random tokens: ARGS='--steps 30', say"
         found |= dict.fromkeys(["DATA", "EPOCHS"], why)
     if not row.state or "NNODES" in given:
         found["RESTARTS"] = "resume and sharded_checkpoint take it, on one machine"
@@ -226,7 +226,7 @@ def fits(row, ranks, args):
     together = row.together or ranks
     if row.only_processes not in (None, ranks) or ranks % together:
         return False
-    if row.room == "transformer":  # where a rank may have fewer texts than others
+    if row.room == "transformer":  # where a rank may have fewer sequences than others
         parts = vars(args).get(row.parts, row.parts) or ranks
         return parts % ranks == 0
     evaluates = getattr(args, "checkpoint", None)

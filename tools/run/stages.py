@@ -75,7 +75,7 @@ TABLE = [
     Stage("12_sharded_checkpoint", "07_fsdp", 2, FSDP, state="checkpoints"),
     Stage("13_gpt", None),
     Stage("14_data_parallel", "13_gpt", 2, shares_gpus=True),
-    # Ranks share four heads, the blocks, 32 letters, four experts.
+    # Ranks share four heads, the blocks, 32 tokens, four experts.
     Stage("15_sequence_parallel", "14_data_parallel", 2, TRIED, parts=4, together=None),
     Stage(
         "16_pipeline_1f1b",

@@ -12,25 +12,25 @@ from torch.distributed import pipelining
 
 STAGE = Path(__file__).resolve().parent.name
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-ALPHABET, LENGTH = 16, 32  # different letters, and letters of a text
+VOCABULARY, LENGTH = 16, 32  # different tokens, and tokens in a sequence
 WIDTH, HEADS = 32, 4
 
 
 def draw_batch(size, seed):
-    """Return texts whose second half repeats the first, and each letter's next one.
+    """Return sequences whose second half repeats the first, and each next token.
 
     Both are size x LENGTH, int64. A target is -100 where there is nothing to copy yet.
     """
     generator = torch.Generator().manual_seed(seed)
-    half = torch.randint(ALPHABET, (size, LENGTH // 2), generator=generator)
-    letters = half.repeat(1, 3)[:, : LENGTH + 1]
-    texts, targets = letters[:, :-1], letters[:, 1:].clone()
+    half = torch.randint(VOCABULARY, (size, LENGTH // 2), generator=generator)
+    tokens = half.repeat(1, 3)[:, : LENGTH + 1]
+    inputs, targets = tokens[:, :-1], tokens[:, 1:].clone()
     targets[:, : LENGTH // 2 - 1] = -100  # which cross_entropy leaves out
-    return texts, targets
+    return inputs, targets
 
 
 def split_heads(x):
-    """Return texts x letters x width as texts x heads x letters x width of a head."""
+    """Return sequences x tokens x width as sequences x heads x tokens x head width."""
     return x.unflatten(-1, (-1, WIDTH // HEADS)).transpose(1, 2)
 
 
@@ -42,7 +42,7 @@ class Attention(nn.Module):
         self.v = nn.Linear(WIDTH, WIDTH, bias=False)
         self.out = nn.Linear(WIDTH, WIDTH, bias=False)
 
-    def forward(self, x):  # texts x letters x width
+    def forward(self, x):  # sequences x tokens x width
         q, k, v = split_heads(self.q(x)), split_heads(self.k(x)), split_heads(self.v(x))
         x = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         return self.out(x.transpose(1, 2).flatten(2))
@@ -60,7 +60,7 @@ class Block(nn.Module):
         self.norm1, self.attention = nn.LayerNorm(WIDTH), Attention()
         self.norm2, self.mlp = nn.LayerNorm(WIDTH), MLP()
 
-    def forward(self, x):  # texts x letters x width
+    def forward(self, x):  # sequences x tokens x width
         x = x + self.attention(self.norm1(x))
         return x + self.mlp(self.norm2(x))
 
@@ -68,12 +68,12 @@ class Block(nn.Module):
 class Embedding(nn.Module):
     def __init__(self):
         super().__init__()
-        self.letters = nn.Embedding(ALPHABET, WIDTH)
-        self.places = nn.Embedding(LENGTH, WIDTH)
+        self.tokens = nn.Embedding(VOCABULARY, WIDTH)
+        self.positions = nn.Embedding(LENGTH, WIDTH)
 
-    def forward(self, texts):  # texts x letters, int64
-        places = torch.arange(texts.shape[1], device=DEVICE)[None]  # 1 x letters
-        return self.letters(texts) + self.places(places)
+    def forward(self, inputs):  # sequences x tokens, int64
+        positions = torch.arange(inputs.shape[1], device=DEVICE)[None]  # 1 x tokens
+        return self.tokens(inputs) + self.positions(positions)
 
 
 class GPT(nn.Module):
@@ -81,31 +81,31 @@ class GPT(nn.Module):
         super().__init__()
         self.embedding = Embedding()
         self.blocks = nn.Sequential(*[Block() for _ in range(blocks)])
-        self.head = nn.Sequential(nn.LayerNorm(WIDTH), nn.Linear(WIDTH, ALPHABET))
+        self.head = nn.Sequential(nn.LayerNorm(WIDTH), nn.Linear(WIDTH, VOCABULARY))
 
-    def forward(self, texts):  # texts x letters, int64
-        return self.head(self.blocks(self.embedding(texts)))
+    def forward(self, inputs):  # sequences x tokens, int64
+        return self.head(self.blocks(self.embedding(inputs)))
 
 
 def share_of_loss(output, targets, count):
-    """Return the sum of these letters' losses, divided by the whole batch's `count`."""
+    """Return the sum of these tokens' losses, divided by the whole batch's `count`."""
     output, targets = output.flatten(0, 1), targets.flatten()
     return nn.functional.cross_entropy(output, targets, reduction="sum") / count
 
 
 def train(schedule, optimizer, args, steps):
-    """Take these steps; return the mean loss, and how many letters of all are right."""
+    """Take these steps; return the mean loss, and how many tokens are right."""
     total = 0
-    sums = torch.zeros(2, dtype=torch.float64, device=DEVICE)  # losses, right letters
+    sums = torch.zeros(2, dtype=torch.float64, device=DEVICE)  # losses, right tokens
     for step in steps:
-        texts, targets = draw_batch(args.batch_size, args.seed + step)
+        inputs, targets = draw_batch(args.batch_size, args.seed + step)
         count = (targets >= 0).sum().item()  # of the whole batch
-        texts, targets = texts.to(DEVICE), targets.to(DEVICE)
+        inputs, targets = inputs.to(DEVICE), targets.to(DEVICE)
         optimizer.zero_grad()
-        inputs = [texts] if dist.get_rank() == 0 else []
+        given = [inputs] if dist.get_rank() == 0 else []
         losses, of_batch = [], {"count": count}
         output = schedule.step(
-            *inputs, target=targets, losses=losses, loss_kwargs=of_batch
+            *given, target=targets, losses=losses, loss_kwargs=of_batch
         )
         optimizer.step()
         if output is not None:  # on the last rank alone
@@ -158,7 +158,7 @@ def main(args):
         stage, args.micro_batches, loss_fn=share_of_loss, scale_grads=False
     )
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr)
-    sizes = f"{args.batch_size} texts a step, {args.blocks} blocks, {args.dtype}"
+    sizes = f"{args.batch_size} sequences a step, {args.blocks} blocks, {args.dtype}"
     if rank == 0:
         print(f"{STAGE}: {world_size} processes on {DEVICE} ({args.backend}), {sizes}")
 

@@ -11,39 +11,39 @@ from torch import nn
 
 STAGE = Path(__file__).resolve().parent.name
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-ALPHABET, LENGTH = 16, 32  # different letters, and letters of a text
+VOCABULARY, LENGTH = 16, 32  # different tokens, and tokens in a sequence
 WIDTH, HEADS = 32, 4
 
 
 def draw_batch(size, seed):
-    """Return texts whose second half repeats the first, and each letter's next one.
+    """Return sequences whose second half repeats the first, and each next token.
 
     Both are size x LENGTH, int64. A target is -100 where there is nothing to copy yet.
     """
     generator = torch.Generator().manual_seed(seed)
-    half = torch.randint(ALPHABET, (size, LENGTH // 2), generator=generator)
-    letters = half.repeat(1, 3)[:, : LENGTH + 1]
-    texts, targets = letters[:, :-1], letters[:, 1:].clone()
+    half = torch.randint(VOCABULARY, (size, LENGTH // 2), generator=generator)
+    tokens = half.repeat(1, 3)[:, : LENGTH + 1]
+    inputs, targets = tokens[:, :-1], tokens[:, 1:].clone()
     targets[:, : LENGTH // 2 - 1] = -100  # which cross_entropy leaves out
-    return texts, targets
+    return inputs, targets
 
 
 def split_heads(x):
-    """Return texts x letters x width as texts x heads x letters x width of a head."""
+    """Return sequences x tokens x width as sequences x heads x tokens x head width."""
     return x.unflatten(-1, (-1, WIDTH // HEADS)).transpose(1, 2)
 
 
 def ring():
-    """Return this rank's place in its ring, and how many ranks the ring has."""
+    """Return this rank's position in its ring, and how many ranks the ring has."""
     return dist.get_rank(), dist.get_world_size()
 
 
 def pass_on(tensor, by):
-    """Send a tensor `by` places on in the ring, and return the one that arrives."""
-    place, size = ring()
+    """Send a tensor `by` positions on in the ring, and return the one that arrives."""
+    position, size = ring()
     arriving = torch.empty_like(tensor)
-    send = dist.P2POp(dist.isend, tensor, (place + by) % size)
-    receive = dist.P2POp(dist.irecv, arriving, (place - by) % size)
+    send = dist.P2POp(dist.isend, tensor, (position + by) % size)
+    receive = dist.P2POp(dist.irecv, arriving, (position - by) % size)
     for work in dist.batch_isend_irecv([send, receive]):
         work.wait()
     return arriving
@@ -62,18 +62,18 @@ class PassOn(torch.autograd.Function):
 
 
 def ring_attention(q, k, v):
-    """Return causal attention; q, k, v: texts x heads x this rank's letters x width.
+    """Return causal attention; q, k, v: sequences x heads x this rank's tokens x width.
 
     In each turn, keys and values arrive from the rank before. The softmax over all
     turns is kept as two sums, which are divided by exp(the highest score so far).
     """
-    place, size = ring()
-    letters = torch.arange(q.shape[2], device=DEVICE)
-    mine = place * len(letters) + letters
+    position, size = ring()
+    tokens = torch.arange(q.shape[2], device=DEVICE)
+    mine = position * len(tokens) + tokens
     output, total = 0, 0
     highest = torch.tensor(-torch.inf, device=DEVICE)
     for turn in range(size):
-        theirs = (place - turn) % size * len(letters) + letters
+        theirs = (position - turn) % size * len(tokens) + tokens
         scores = q @ k.mT / q.shape[-1] ** 0.5
         scores = scores.masked_fill(theirs > mine[:, None], -torch.inf)
         before = highest
@@ -95,7 +95,7 @@ class Attention(nn.Module):
         self.v = nn.Linear(WIDTH, WIDTH, bias=False)
         self.out = nn.Linear(WIDTH, WIDTH, bias=False)
 
-    def forward(self, x):  # texts x letters x width
+    def forward(self, x):  # sequences x tokens x width
         q, k, v = split_heads(self.q(x)), split_heads(self.k(x)), split_heads(self.v(x))
         x = ring_attention(q, k, v)
         return self.out(x.transpose(1, 2).flatten(2))
@@ -113,7 +113,7 @@ class Block(nn.Module):
         self.norm1, self.attention = nn.LayerNorm(WIDTH), Attention()
         self.norm2, self.mlp = nn.LayerNorm(WIDTH), MLP()
 
-    def forward(self, x):  # texts x letters x width
+    def forward(self, x):  # sequences x tokens x width
         x = x + self.attention(self.norm1(x))
         return x + self.mlp(self.norm2(x))
 
@@ -121,14 +121,14 @@ class Block(nn.Module):
 class Embedding(nn.Module):
     def __init__(self):
         super().__init__()
-        self.letters = nn.Embedding(ALPHABET, WIDTH)
-        self.places = nn.Embedding(LENGTH, WIDTH)
+        self.tokens = nn.Embedding(VOCABULARY, WIDTH)
+        self.positions = nn.Embedding(LENGTH, WIDTH)
 
-    def forward(self, texts):  # texts x letters, int64
-        place, _ = ring()
-        first = place * texts.shape[1]  # of this rank's letters
-        places = first + torch.arange(texts.shape[1], device=DEVICE)[None]
-        return self.letters(texts) + self.places(places)
+    def forward(self, inputs):  # sequences x tokens, int64
+        position, _ = ring()
+        first = position * inputs.shape[1]  # of this rank's tokens
+        positions = first + torch.arange(inputs.shape[1], device=DEVICE)[None]
+        return self.tokens(inputs) + self.positions(positions)
 
 
 class GPT(nn.Module):
@@ -136,30 +136,30 @@ class GPT(nn.Module):
         super().__init__()
         self.embedding = Embedding()
         self.blocks = nn.Sequential(*[Block() for _ in range(blocks)])
-        self.head = nn.Sequential(nn.LayerNorm(WIDTH), nn.Linear(WIDTH, ALPHABET))
+        self.head = nn.Sequential(nn.LayerNorm(WIDTH), nn.Linear(WIDTH, VOCABULARY))
 
-    def forward(self, texts):  # texts x letters, int64
-        return self.head(self.blocks(self.embedding(texts)))
+    def forward(self, inputs):  # sequences x tokens, int64
+        return self.head(self.blocks(self.embedding(inputs)))
 
 
 def share_of_loss(output, targets, count):
-    """Return the sum of these letters' losses, divided by the whole batch's `count`."""
+    """Return the sum of these tokens' losses, divided by the whole batch's `count`."""
     output, targets = output.flatten(0, 1), targets.flatten()
     return nn.functional.cross_entropy(output, targets, reduction="sum") / count
 
 
 def train(model, optimizer, args, steps):
-    """Take these steps; return the mean loss, and how many letters of all are right."""
+    """Take these steps; return the mean loss, and how many tokens are right."""
     total = 0
-    sums = torch.zeros(2, dtype=torch.float64, device=DEVICE)  # losses, right letters
+    sums = torch.zeros(2, dtype=torch.float64, device=DEVICE)  # losses, right tokens
     for step in steps:
-        texts, targets = draw_batch(args.batch_size, args.seed + step)
+        inputs, targets = draw_batch(args.batch_size, args.seed + step)
         count = (targets >= 0).sum().item()  # of the whole batch
-        place, size = ring()
-        texts = texts.chunk(size, dim=1)[place]
-        targets = targets.chunk(size, dim=1)[place]
-        texts, targets = texts.to(DEVICE), targets.to(DEVICE)
-        output = model(texts)
+        position, size = ring()
+        inputs = inputs.chunk(size, dim=1)[position]
+        targets = targets.chunk(size, dim=1)[position]
+        inputs, targets = inputs.to(DEVICE), targets.to(DEVICE)
+        output = model(inputs)
         loss = share_of_loss(output, targets, count)
         optimizer.zero_grad()
         loss.backward()
@@ -191,7 +191,7 @@ def main(args):
     rank = int(os.environ["RANK"])
     world_size = int(os.environ["WORLD_SIZE"])
     if LENGTH % world_size:
-        raise SystemExit(f"{LENGTH} letters: take 2, 4 or 8 processes")
+        raise SystemExit(f"{LENGTH} tokens: take 2, 4 or 8 processes")
     args.out.mkdir(parents=True, exist_ok=True)
 
     # The processes: each one takes its own GPU, then waits until all have joined.
@@ -203,7 +203,7 @@ def main(args):
     torch.manual_seed(args.seed)
     model = GPT(args.blocks).to(DEVICE, getattr(torch, args.dtype))
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr)
-    sizes = f"{args.batch_size} texts a step, {args.blocks} blocks, {args.dtype}"
+    sizes = f"{args.batch_size} sequences a step, {args.blocks} blocks, {args.dtype}"
     if rank == 0:
         print(f"{STAGE}: {world_size} processes on {DEVICE} ({args.backend}), {sizes}")
 
