@@ -1,51 +1,51 @@
-# Six scripts, one loss curve. `make` prints the commands, and `make ddp GPUS=0,1` runs
-# `.venv/bin/python -m tools ddp`: tools/__main__.py says which function that is. It
-# reads the variables as they were typed, from MAKEFLAGS. `make` prints what follows ##.
+# Six scripts, one loss curve. `make` prints the lines with ##. `make ddp GPUS=0,1` runs
+# `.venv/bin/python -m tools ddp`, which calls the function listed in tools/__main__.py.
+# That function's variables are read from MAKEFLAGS, exactly as typed.
 
 ## Six scripts, one loss curve: parallel training in PyTorch, side by side.
-## Begin with 'make all' and README.md; then 'make ddp' and 04_ddp/README.md.
+## Begin with 'make all' and README.md, then 'make ddp' and 04_ddp/README.md.
 ## The six stages
-##   make all             the six in order, then compare
+##   make all             all six in order, then compare
 ##   make cpu             stage 1: one process on the CPU
-##   make single_gpu      stage 2: on one GPU; the diff from stage 1
-##   make dp              stage 3: nn.DataParallel; the diff from stage 2
-##   make ddp             stage 4: DistributedDataParallel; the diff from stage 3
-##   make ddp_inference   stage 5: evaluation on every rank; the diff from stage 4
-##   make model_parallel  stage 6: a model on two GPUs; the diff from stage 2
-##   make compare         are the curves equal? a table, and runs/curves.png
-##   make diff            any two stages, in the terminal: A=02_single_gpu B=04_ddp
-##   make side_by_side    each stage beside the one before it, in the browser
-##   make playground      stage 4 trains in the browser, with switches
+##   make single_gpu      stage 2: one GPU; diff from stage 1
+##   make dp              stage 3: nn.DataParallel; diff from stage 2
+##   make ddp             stage 4: DistributedDataParallel; diff from stage 3
+##   make ddp_inference   stage 5: evaluation on every rank; diff from stage 4
+##   make model_parallel  stage 6: a model on two GPUs; diff from stage 2
+##   make compare         check that the curves match: a table and runs/curves.png
+##   make diff            diff two stages in the terminal: A=02_single_gpu B=04_ddp
+##   make side_by_side    each stage next to the previous one, in the browser
+##   make playground      train stage 4 in the browser, with switches
 ## When the model is too large
 ##   make beyond          the six stages in beyond/, then compare
 ##   make fsdp, tensor_parallel, pipeline, hybrid  stages 7 to 10
-##   make resume, sharded_checkpoint  11 and 12: continue a killed run
-## The second curve: a small transformer that copies
+##   make resume, sharded_checkpoint  stages 11 and 12: continue a killed run
+## A second curve: a small transformer that learns to copy
 ##   make transformer     the eight stages in transformer/, then compare
 ##   make gpt, data_parallel, sequence_parallel, pipeline_1f1b  stages 13 to 16
 ##   make context_parallel, moe, expert_parallel, grid  stages 17 to 20
 ## The break-it lab: find the bug in a script
-##   make exercises       the path through them, and how far you are
-##   make exercise        begin one, in workshop/: E=05; without E the next
-##   make try             run your version beside a right one
-##   make check, watch    is it solved? what is wrong? once; at each save
-##   make hint, solution  the next hint; the diff that solves it: E=05
-##   make reset           drop your version of an exercise: E=05
+##   make exercises       list the exercises and your progress
+##   make exercise        start one in workshop/: E=05; without E, the next one
+##   make try             run your version next to a correct one
+##   make check, watch    check your solution: once, or after each save
+##   make hint, solution  show the next hint, or the solution as a diff: E=05
+##   make reset           discard your version of an exercise: E=05
 ##   make handouts        for instructors: sheets to print
 ## A closer look
-##   make inspect         known silent bugs in your own script, SCRIPT=train.py
-##   make notebooks       the companion notebooks, copied into workshop/
-##   make bench           how fast, and why: measures this machine for minutes
-##   make trace, memory   when each rank does what, S=07_fsdp; what it holds
+##   make inspect         find known silent bugs in your script: SCRIPT=train.py
+##   make notebooks       open copies of the companion notebooks in workshop/
+##   make bench           training speed on this machine, explained; takes minutes
+##   make trace, memory   each rank's timeline (S=07_fsdp) or its memory
 ## This machine
-##   make setup           installs all that a workshop needs, then make doctor
-##   make doctor          is it ready? what works, and how to fix the rest
-##   make data            all of MNIST, into data/mnist; FROM=DIR: from .gz files
-## For those who change something: CONTRIBUTING.md
-##   make test            the tests; ALL=1: the slow ones as well
-##   make site            the pages and notebooks as a web site, in _site/
+##   make setup           install everything for a workshop, then run make doctor
+##   make doctor          show what works and how to fix the rest
+##   make data            get all of MNIST in data/mnist; FROM=DIR: from .gz files
+## For contributors: see CONTRIBUTING.md
+##   make test            run the tests; ALL=1: also the slow ones
+##   make site            build the pages and notebooks as a web site in _site/
 ##   make lint, docs, outcomes, mutants  see CONTRIBUTING.md
-## NPROC=4, ARGS="--hidden 2048" and the like: make help-variables
+## For variables such as NPROC=4 or ARGS="--hidden 2048": make help-variables
 
 ifeq ($(wildcard tools/asked.py),)
 $(error this is not the folder of this Makefile: make -C FOLDER goes there first)
@@ -53,10 +53,10 @@ endif
 
 PYTHON ?= python3
 PY := .venv/bin/python
-# What a learner's commands need, and what those of CONTRIBUTING.md need.
+# Packages for a learner's commands and for those in CONTRIBUTING.md.
 LEARN := .venv/learn.ready
 DEV := .venv/dev.ready
-# make PY=python ddp: use the packages of the active Python.
+# make PY=python ddp uses the active Python's packages.
 ifeq ($(origin PY),command line)
 LEARN :=
 DEV :=
@@ -76,9 +76,9 @@ TARGETS := all beyond transformer doctor $(SIX) $(BEYOND) $(SECOND) $(LAB) $(LOO
 override PYTHON := $(value PYTHON)
 export PYTHON
 export GOALS := $(MAKECMDGOALS)
-# Pages and scripts are UTF-8, whatever the locale says.
+# Pages and scripts are UTF-8 in any locale.
 export PYTHONUTF8 := 1
-# Nothing that was typed is expanded: in OUT='$HOME', make would look for a variable H.
+# Keep make from expanding typed values: in OUT='$HOME', it would expand a variable H.
 TYPED := $(foreach name,$(.VARIABLES),$(if $(filter command,$(origin $(name))),$(name)))
 $(foreach name,$(filter-out PYTHON,$(TYPED)),$(eval unexport $(name)))
 MAKEFLAGS += --no-print-directory
@@ -92,7 +92,7 @@ all beyond transformer $(SIX) $(BEYOND) $(SECOND): $(LEARN) | asked
 $(LAB) $(LOOK) $(MACHINE): $(LEARN) | asked
 	@$(PY) -m tools $@
 
-# Its last line is for an instructor, also if nothing can be installed.
+# Prints its last line, for the instructor, even if nothing can be installed.
 doctor: $(if $(LEARN),,asked)
 	@$(if $(LEARN),$(MAKE) -s $(LEARN) || { echo "$${USER:-$$(id -u)}@$$(uname -n): not ready: no .venv"; exit 1; })
 	@$(PY) -m tools doctor
@@ -103,16 +103,16 @@ $(MAINTAIN): $(DEV) | asked
 help help-variables: | asked
 	@:
 
-# Prints the help, and refuses words that it does not know, before anything is installed.
+# Prints the help and rejects unknown words before anything is installed.
 asked:
 	@"$$PYTHON" -c "import sys; sys.exit(sys.version_info < (3, 10))" 2>/dev/null || \
 	  { echo "$$PYTHON is not Python 3.10 or newer: make PYTHON=python3.11, say" >&2; exit 1; }
 	@"$$PYTHON" -m tools.asked
 
-# Two lists of packages, each pinned in tools/requirements/; dev has all of learn.
+# Two lists of packages, each pinned in tools/requirements/; dev includes learn.
 .venv/%.ready: tools/requirements/%.txt | asked
 	@"$$PYTHON" -m tools.run.install $*
 	@touch $@ $(if $(filter dev,$*),$(LEARN))
 
-# `make 04_ddp` would find that folder, and have nothing to do.
+# Otherwise `make 04_ddp` would find that folder and do nothing.
 $(filter-out $(TARGETS) Makefile,$(wildcard *)) .DEFAULT: | asked

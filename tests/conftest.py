@@ -1,4 +1,4 @@
-"""What the tests share: runs of the stages, each made once, and small data sets."""
+"""Shared by the tests: cached runs of the stages and small datasets."""
 
 import functools
 import os
@@ -8,8 +8,8 @@ import sys
 import time
 from pathlib import Path
 
-# What is not about GPUs must not see any; test_gpus.py alone gives them back.
-# Workers of xdist inherit what their parent has hidden already.
+# Hide GPUs from all tests; only test_gpus.py restores them, from GPUS_GIVEN.
+# xdist workers inherit the hidden setting, hence setdefault.
 os.environ.setdefault("GPUS_GIVEN", os.environ.get("CUDA_VISIBLE_DEVICES", "all"))
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
@@ -24,27 +24,27 @@ from tools.run.edit import edit
 from tools.run.sample import cut
 from tools.run.stages import CPU_PROCESSES, ROOT, script
 
-# Several processes on two cores with PyTorch's default threads get in each other's way.
+# With PyTorch's default threads, several processes on two cores slow each other down.
 ENV = {**os.environ, "OMP_NUM_THREADS": "1"}
 ENV.pop("RANK", None)
 torch.set_num_threads(1)
 
-DISTRIBUTED = ["04_ddp", "05_ddp_inference"]  # of the six
-PARTIAL = 1012, 997  # numbers of images that leave a partial last batch of 96
+DISTRIBUTED = ["04_ddp", "05_ddp_inference"]  # of the first six stages
+PARTIAL = 1012, 997  # train and test images; the last batch of 96 is partial
 EVEN = 1024, 997
-# Further flags, by the size: a stage that ignores one of them has another curve.
+# Extra flags by size; a stage that ignores one of them diverges.
 OTHER = {PARTIAL: ["--hidden", 130, "--lr", 0.05, "--seed", 1]}
-# Plain SGD has no state. What a learner may put in its place has one.
+# Plain SGD has no state. These optimizers do, and learners may use them.
 MOMENTUM = "lr=args.lr)", "lr=args.lr, momentum=0.9)"
 ADAMW = "torch.optim.SGD", "torch.optim.AdamW"
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist's own, which looks for the groups
+@pytest.hookimpl(tryfirst=True)  # before xdist's hook, which reads the groups
 def pytest_collection_modifyitems(config, items):
-    """Deselect slow tests unless ALL=1; keep the tests of a file on one worker.
+    """Deselect slow tests unless ALL=1; keep each file's tests on one worker.
 
-    Tests that name their own group come last: these groups are small, so that no worker
-    waits long for another.
+    Tests with their own group run last: these groups are small, so no worker waits long
+    for another.
     """
     if not os.environ.get("ALL"):
         slow = [item for item in items if item.get_closest_marker("slow")]
@@ -62,15 +62,15 @@ def pytest_collection_modifyitems(config, items):
 
 
 def slow(*values):
-    """Return the parameters of a test, as of one that runs with ALL=1 only."""
+    """Return test parameters that run only with ALL=1."""
     return pytest.param(*values, marks=pytest.mark.slow)
 
 
 def command(stage, *flags, processes=2, path=None, by=()):
-    """Return the words that run a stage, under torchrun where it needs that.
+    """Return the command that runs a stage, under torchrun if the stage needs it.
 
-    processes=0: not even there. `path` is another script than the stage's own; `by` is
-    a script that runs it, and the words for that.
+    processes=0 never uses torchrun. `path` replaces the stage's script; `by` is another
+    script that runs it, with its arguments.
     """
     words = [sys.executable]
     if stage in CPU_PROCESSES and processes:
@@ -81,7 +81,7 @@ def command(stage, *flags, processes=2, path=None, by=()):
 
 
 def call(words, timeout=600, **options):
-    """Run a command in the root of the repository and return what came of it."""
+    """Run a command in the repository root and return the CompletedProcess."""
     options = {"env": ENV, "cwd": ROOT, **options}
     words = list(map(str, words))
     options |= {"capture_output": True, "text": True, "timeout": timeout}
@@ -89,10 +89,10 @@ def call(words, timeout=600, **options):
 
 
 def run(stage, *flags, processes=None, path=None, **options):
-    """Do what `command` says, in forked processes, which is seconds faster.
+    """Run a stage like `command`, but in forked processes, which saves seconds.
 
-    `options` are those of ranks.run. `path` is another script than the stage's own,
-    such as `edited` has written.
+    `options` are passed to api.run. `path` replaces the stage's script, for example by
+    one that `edited` wrote.
     """
     if processes is None or stage not in CPU_PROCESSES:
         processes = CPU_PROCESSES.get(stage, 0)
@@ -100,35 +100,35 @@ def run(stage, *flags, processes=None, path=None, **options):
 
 
 def rows(out):
-    """Return a list of [epoch, loss, correct, total], the rows of metrics.csv."""
+    """Return the rows of metrics.csv as a list of [epoch, loss, correct, total]."""
     curve = compare.read(Path(out) / "metrics.csv")
     return [[epoch, *row] for epoch, row in enumerate(curve, start=1)]
 
 
 def weights(out):
-    """Return the tensors of model.pth."""
+    """Return the tensors in model.pth."""
     return torch.load(Path(out) / "model.pth", weights_only=True)
 
 
 def assert_near(ours, theirs, apart):
-    """Assert that tensors, or numbers, in lists or dicts are at most so far apart."""
+    """Assert that tensors or numbers, in lists or dicts, differ by at most `apart`."""
     exact = {"rtol": 0, "atol": apart, "allow_subclasses": False}
     torch.testing.assert_close(ours, theirs, **exact)
 
 
 def assert_close(ours, theirs, apart=1e-12):
-    """Assert that two runs differ by rounding only, and count the same images."""
+    """Assert that two runs differ only by rounding and count the same images."""
     assert_near(weights(ours), weights(theirs), apart)
     assert_near(rows(ours), rows(theirs), apart)
 
 
 def assert_identical(ours, theirs):
-    """Assert that two runs have the same curve and weights, bit for bit."""
+    """Assert that two runs have bitwise equal curves and weights."""
     assert_close(ours, theirs, apart=0)
 
 
 def edited(stage, folder, *changes):
-    """Write a stage's script with changes, pairs of texts; return its path."""
+    """Write a stage's script with changes, (old, new) texts; return its path."""
     path = Path(folder) / stage / "mnist.py"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(edit(script(stage).read_text(), *changes))
@@ -136,9 +136,9 @@ def edited(stage, folder, *changes):
 
 
 def run_edited(stage, data, out, changes, *flags, fails=False, **options):
-    """Run a stage's script with changes into `out`, and return what came of it.
+    """Run a stage's script with changes into `out` and return the result.
 
-    Asserts that it ended well, unless it `fails`.
+    Asserts that it succeeds unless `fails` is true.
     """
     path = edited(stage, out / "script", *changes)
     words = ["--data", data, "--out", out, *flags]
@@ -148,28 +148,28 @@ def run_edited(stage, data, out, changes, *flags, fails=False, **options):
 
 
 def alone(rank, world_size):
-    """Be the first of several ranks, of which the others are not there."""
+    """Act as rank 0 of `world_size` ranks without starting any other."""
     os.environ |= {"RANK": "0", "WORLD_SIZE": str(world_size)}
 
 
-def believe_in_gpus(rank, folder, count):
-    """Have a rank see fake GPUs; write down on which of them its layers work."""
+def use_fake_gpus(rank, folder, count):
+    """Give a rank fake GPUs; log the device of each backward pass."""
     events = open(folder / f"rank{rank}", "w", buffering=1)  # noqa: SIM115
 
     def note(kind, device=None, **_):
-        if kind == "backward":  # evaluation is not meant
+        if kind == "backward":  # skip evaluation
             print(device, file=events)
 
     fake_cuda.gpus(count, note)
 
 
 def used_gpus(folder):
-    """Return the devices on which each rank has worked, as a set of their names."""
+    """Return the set of device names that each rank used."""
     return [set(path.read_text().split()) for path in sorted(folder.glob("rank*"))]
 
 
 def running(word):
-    """Return the processes whose command line has `word` in it."""
+    """Return the processes whose command line contains `word`."""
     found = []
     for process in psutil.process_iter(["cmdline"]):
         if any(word in text for text in process.info["cmdline"] or []):
@@ -178,20 +178,20 @@ def running(word):
 
 
 def until(is_so, seconds=300):
-    """Wait until a function returns what is true; the machine may be busy."""
+    """Wait until `is_so()` is true; the limit allows for a busy machine."""
     end = time.monotonic() + seconds
     while not is_so():
-        assert time.monotonic() < end, f"not so after {seconds} s"
+        assert time.monotonic() < end, f"still false after {seconds} s"
         time.sleep(0.05)
 
 
 def wait_for(path):
-    """Wait until a run has written `path`."""
+    """Wait until `path` exists."""
     until(path.exists)
 
 
 def start(words, **options):
-    """Start a command in a process group of its own, as a shell does."""
+    """Start a command in its own process group, as a shell does."""
     options = {"env": ENV, "cwd": ROOT, **options}
     return subprocess.Popen(
         list(map(str, words)),
@@ -205,7 +205,7 @@ def start(words, **options):
 
 @pytest.fixture(scope="session")
 def data(tmp_path_factory):
-    """Return a function from (train, test) to an MNIST root with so many images."""
+    """Return a function from (train, test) sizes to an MNIST root of these sizes."""
 
     @functools.cache
     def get(size):
@@ -216,10 +216,7 @@ def data(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def trained(data, tmp_path_factory):
-    """Return a function that trains a stage and returns its output folder.
-
-    The same run is made once in a session of tests.
-    """
+    """Return a cached function that trains a stage and returns its output folder."""
     done = {}
 
     def get(stage, size=EVEN, batch=64, processes=None, float64=False, epochs=2):
@@ -242,9 +239,9 @@ def trained(data, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def browser():
-    """Return a Chromium; ended after each module, as no other event loop can run.
+    """Yield Chromium; close it after each module because it blocks other event loops.
 
-    Where there is none the tests are skipped, but fail where CI=1 says that they count.
+    Without Chromium, the tests are skipped, or fail if CI=1.
     """
     from playwright.sync_api import sync_playwright
 

@@ -1,7 +1,7 @@
-"""What CUDA answers and refuses: fake GPUs and real ones have to agree.
+"""What CUDA accepts and refuses: fake and real GPUs must agree.
 
-`python tests/cuda_rules.py FILE` writes what the GPUs of this machine say, of which it
-takes two at most, as JSON: {expression: text}.
+`python tests/cuda_rules.py FILE` evaluates the rules on this machine's GPUs, at most
+two, and writes the results as JSON: {expression: text}.
 """
 
 import datetime
@@ -20,9 +20,8 @@ from tools.lab import fake_cuda
 MIXED = "Expected all tensors to be on the same device"
 NOT_READY = "Both events must be completed before calculating elapsed time."
 LIMIT = "The lab's fake GPU does not have this"
-# An expression, and the device of what it gives, its value, or a part of its error. g0
-# and g1 are vectors on GPUs, c is one on the CPU; n0 and nc are numbers, i0 and ic are
-# indices.
+# An expression and its result: a device, a value or part of an error message. g0 and g1
+# are vectors on GPUs, c is one on the CPU; n0 and nc are scalars, i0 and ic indices.
 RULES = [
     ("g0 + g1", f"{MIXED}, but found at least two devices, cuda:0 and cuda:1!"),
     ("g0 + nc", "cuda:0"),
@@ -83,10 +82,10 @@ RULES = [
     ("abs(datetime.now().timestamp() - time.time()) < 1", "True"),
     ("device_in_a_block()", "(1, 0)"),
 ]
-META = torch.ones(2, 2, device="meta")  # in place of a GPU, for the real kernels
+META = torch.ones(2, 2, device="meta")  # replaces a GPU in calls of real kernels
 CPU = torch.ones(2, 2)
 ATEN = torch.ops.aten
-# What mixes devices, and the same as an operation of PyTorch with its arguments.
+# Expressions that mix devices, each with its PyTorch operator and arguments.
 TEXTS = {
     "torch.addmm(g, c, g)": (ATEN.addmm.default, META, CPU, META),  # nn.Linear's
     "torch.addmm(c, c, g)": (ATEN.addmm.default, CPU, CPU, META),
@@ -98,15 +97,15 @@ TEXTS = {
 }
 
 
-SIDE = 2  # of a matrix; a real GPU needs a large one to be busy for a while
+SIDE = 2  # matrix width; a real GPU uses BUSY so that a product takes a while
 BUSY = 8192
-# What only two GPUs can say, and what only fake ones do.
+# Rules that need two GPUs, and rules of fake GPUs only.
 SECOND = re.compile(r"g1|cuda:1|\(1\)|to\(1|in_a_block|device_count")
 OF_FAKES = LIMIT, "fake", "has no attribute 'set_device'"
 
 
 def elapsed(wait):
-    """Return whether a product took its time, by two events, after a wait."""
+    """Return whether two events, read after `wait()`, time a product correctly."""
     begin = torch.cuda.Event(enable_timing=True)
     end = torch.cuda.Event(enable_timing=True)
     begin.record()
@@ -118,7 +117,7 @@ def elapsed(wait):
 
 
 def ask_until_it_is_done():
-    """Wait for the current stream by asking an event."""
+    """Wait for the current stream by polling an event."""
     event = torch.Event("cuda")
     event.record()
     while not event.query():
@@ -126,21 +125,21 @@ def ask_until_it_is_done():
 
 
 def a_stream_that_waits():
-    """Return a stream that is done no earlier than the current one."""
+    """Return a stream that waits for the current one."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     return stream
 
 
 def device_in_a_block():
-    """Return the current device within a block of another one, and after it."""
+    """Return the current device inside a block for another device, and after it."""
     with torch.cuda.device(1):
         within = torch.cuda.current_device()
     return within, torch.cuda.current_device()
 
 
 def data_parallel(images):
-    """Return the gradient of a layer that has worked on both GPUs."""
+    """Return the gradient of a layer that ran on both GPUs."""
     layer = torch.nn.Linear(2, 2).cuda()
     torch.nn.DataParallel(layer)(images).sum().backward()
     return layer.weight.grad
@@ -153,7 +152,7 @@ NAMES |= {helper.__name__: helper for helper in HELPERS}
 
 
 def tensors():
-    """Return the tensors that RULES name; without a second GPU, g1 is on the first."""
+    """Return the tensors named in RULES; without a second GPU, g1 is on the first."""
     second = torch.device("cuda", torch.cuda.device_count() - 1)
     return {
         "g0": torch.ones(2, device="cuda:0"),
@@ -167,7 +166,7 @@ def tensors():
 
 
 def words_of_the_kernel(expression):
-    """Return why PyTorch's kernel refuses one of TEXTS; it needs no GPU for that."""
+    """Return why PyTorch's kernel refuses one of TEXTS, without using a GPU."""
     operation, *arguments = TEXTS[expression]
     try:
         operation._op_dk(torch._C.DispatchKey.CUDA, *arguments)
@@ -177,7 +176,7 @@ def words_of_the_kernel(expression):
 
 
 def asked_of(gpus):
-    """Return which of RULES so many real GPUs have to keep, pairs."""
+    """Return the (expression, text) pairs of RULES that `gpus` real GPUs must meet."""
     kept = []
     for expression, expected in RULES:
         is_of_fakes = any(text in expected for text in OF_FAKES)
@@ -188,8 +187,8 @@ def asked_of(gpus):
 
 
 def evaluate(rules):
-    """Return what some of RULES, and TEXTS, give on the GPUs, {expression: text}."""
-    NAMES["datetime"] = datetime.datetime  # as a script would import it now
+    """Return {expression: text} with the GPUs' results of `rules` and TEXTS."""
+    NAMES["datetime"] = datetime.datetime  # what a script would import now
     square = {"g": torch.ones(2, 2).cuda(), "c": torch.ones(2, 2)}
     found = {}
     for expression in [*dict(rules), *TEXTS]:

@@ -1,11 +1,11 @@
-"""Are bugs caught? `make mutants` tries each bug of two files, tests/mutants.diff and
-onecurve/tests/mutants.diff. In a file, paths begin at the folder above its tests.
+"""Check that tests catch bugs: `make mutants` tries each bug in tests/mutants.diff and
+onecurve/tests/mutants.diff. Paths are relative to the parent of their tests/ folder.
 
-Each bug is put, alone, into a copy of the repository, and the tests that matter run
-there. A bug that they pass survives. Where the tests take too long, nobody knows: the
-machine may only be busy. For either, the exit status is 1. A text that is not in its
-file any more, or tests that cannot run, end everything at once. Words limit it to files
-that begin so: `python tests/mutants.py 01_cpu beyond`.
+Each bug is applied alone to a copy of the repository, and its tests run there. A bug
+survives if they pass. If they time out, the result is unknown: the machine may just be
+busy. Either case makes the exit status 1. Edits that no longer fit their file and tests
+that can't run stop everything at once. Arguments select files by prefix:
+`python tests/mutants.py 01_cpu beyond`.
 """
 
 import os
@@ -22,23 +22,23 @@ sys.path.insert(0, str(ROOT))
 
 from tools.run.edit import Edit, read_edits
 
-PROJECTS = [Path(), Path("onecurve")]  # each has a folder tests
-SECONDS = 400  # that the tests of a mutant may take
+PROJECTS = [Path(), Path("onecurve")]  # each has a tests folder
+SECONDS = 400  # time limit for a mutant's tests
 VERDICTS = {True: "SURVIVED", False: "caught", None: "timed out"}  # do the tests pass?
 
 
 class Mutant(NamedTuple):
-    """A bug that is put into a file."""
+    """A bug to put into a file."""
 
-    project: Path  # of PROJECTS
-    file: str  # below ROOT
-    bug: str  # what it simulates
-    tests: str  # pytest's words: below the project's tests/
+    project: Path  # one of PROJECTS
+    file: str  # relative to ROOT
+    bug: str  # its description
+    tests: str  # arguments of pytest, below the project's tests/
     edit: Edit
 
 
 def read_mutants(files=()):
-    """Return the mutants of files that begin with one of the words, or all."""
+    """Return the mutants of files with one of these prefixes, or all mutants."""
     found = []
     for project in PROJECTS:
         for edit in read_edits(ROOT / project / "tests/mutants.diff"):
@@ -50,28 +50,28 @@ def read_mutants(files=()):
 
 
 def copy(folder):
-    """Copy the files of the repository, without what git ignores; return the copy."""
+    """Copy the repository's files, except those git ignores; return the new root."""
     words = ["git", "ls-files", "-co", "--exclude-standard"]
     names = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
     for name in names.stdout.splitlines():
         if (ROOT / name).exists():
             target = Path(folder) / name
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, target)  # with its age, which make looks at
+            shutil.copy2(ROOT / name, target)  # keeps the mtime, which make compares
     (Path(folder) / ".venv").symlink_to(ROOT / ".venv")
     return Path(folder)
 
 
 def run_tests(root, project, tests):
-    """Return whether a project's tests pass in a copy; None if they take too long.
+    """Return whether a project's tests pass in a copy; None if they time out.
 
-    Ends the program where they cannot run.
+    Exits if they can't run.
     """
     words = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
     words += shlex.split(f"tests/{tests}")
-    # Of a long list, too, the case that sees the bug; a mutant is as old as its file.
+    # Slow cases may be the ones that catch it. Stale bytecode could hide the mutant.
     settings = {"ALL": "1", "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-    settings["PYTHONPATH"] = str(root / "onecurve/src")  # not the one of .venv
+    settings["PYTHONPATH"] = str(root / "onecurve/src")  # not .venv's
     options = {"env": {**os.environ, **settings}, "timeout": SECONDS}
     options["cwd"] = root / project
     try:
@@ -84,7 +84,7 @@ def run_tests(root, project, tests):
 
 
 def try_mutant(root, mutant):
-    """Put a bug into a copy, return what `run_tests` does, and take it out again."""
+    """Put a bug into a copy, run its tests, undo it and return the tests' result."""
     path = root / mutant.file
     original = path.read_text()
     path.write_text(mutant.edit.apply(original))
@@ -100,7 +100,7 @@ def main():
         root = copy(folder)
         for project, tests in sorted({(one.project, one.tests) for one in mutants}):
             if not run_tests(root, project, tests):
-                sys.exit(f"without any bug, {project}/tests/{tests} do not pass")
+                sys.exit(f"{project}/tests/{tests} fail without a bug: fix them first")
             print(f"passed    {project}/tests/{tests}", flush=True)
         for mutant in mutants:
             verdict = VERDICTS[try_mutant(root, mutant)]
@@ -110,7 +110,7 @@ def main():
                 missed.append(f"{line} (tests/{mutant.tests})")
     print(f"{len(mutants) - len(missed)} of {len(mutants)} mutants were caught")
     if missed:
-        sys.exit("\n".join(["these were not:", *missed]))
+        sys.exit("\n".join(["not caught:", *missed]))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Promise: make lint notices what has outgrown its limit."""
+"""Promise: make lint reports files that outgrow their limits."""
 
 import subprocess
 from contextlib import suppress
@@ -39,7 +39,7 @@ def test_a_module_that_grows_by_a_line_is_over_three_limits(tmp_path, capsys):
 
 
 def test_every_python_file_has_a_limit(capsys):
-    with suppress(SystemExit):  # which make lint is for
+    with suppress(SystemExit):  # make lint reports these
         limits.main(ROOT, ["--all"])
     counted = [row for row in capsys.readouterr().out.splitlines() if "lines" in row]
     assert len(counted) > 10

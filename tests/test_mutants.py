@@ -1,6 +1,6 @@
-"""Promise: every bug of mutants.diff still fits its file and names a file of tests.
+"""Promise: every bug in mutants.diff still fits its file and names a test file.
 
-Whether the tests catch it is what `make mutants` finds out.
+`make mutants` checks that the tests catch it.
 """
 
 from mutants import read_mutants

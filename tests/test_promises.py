@@ -1,6 +1,6 @@
-"""Promise: every promise of README.md has a test that `make test` runs.
+"""Promise: every promise in README.md has a test that `make test` runs.
 
-promises.csv has a phrase of the README and a test for each.
+promises.csv pairs phrases from the README with tests.
 """
 
 import ast
@@ -20,7 +20,7 @@ SLOW = "pytest.mark.slow"
 
 
 def fast_tests(path):
-    """Return the names of the tests in a file that are not slow."""
+    """Return the names of a file's tests that are not slow."""
     module = ast.parse((ROOT / path).read_text()).body
     if f"pytestmark = {SLOW}" in map(ast.unparse, module):
         return []

@@ -1,4 +1,4 @@
-"""Promise: of the inspector, the tests import its interface alone; so do the tools."""
+"""Promise: tests and tools import only the inspector's interface."""
 
 import re
 
@@ -6,7 +6,7 @@ from conftest import ROOT
 
 
 def test_tests_import_of_the_inspector_its_interface_alone():
-    """For the tools, make lint sees to it."""
+    """make lint checks the tools."""
     for path in (ROOT / "tests").rglob("*.py"):
         for line in path.read_text().splitlines():
             if re.match(r" *(from|import) onecurve", line):

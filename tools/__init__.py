@@ -1,4 +1,4 @@
-"""The commands of make, in packages. No stage needs anything in here.
+"""The make commands, grouped into packages. The stages import nothing from here.
 
 Imports go one way: site -> pages -> bench or lab -> run.
 """

@@ -1,7 +1,7 @@
-"""Run a command of make: `python -m tools ddp` is what `make ddp` runs.
+"""Run a make command: `make ddp` runs `python -m tools ddp`.
 
-A command is a function, which gets the variables that are listed beside it, as texts.
-It is imported when it is called, since most of them need PyTorch, which takes seconds.
+Each command is a function that receives the variables listed after it as strings. It is
+imported only when called, because most need PyTorch, which takes seconds to import.
 """
 
 import os
@@ -51,7 +51,7 @@ def main():
     if target in COMMANDS:
         name, *variables = COMMANDS[target].split()
         values = [os.environ.get(variable, "") for variable in variables]
-    else:  # a stage, or several
+    else:  # one stage or several
         name, values = "tools.run.launch:main", [target]
     sys.exit(resolve_name(name)(*values))
 
@@ -65,7 +65,7 @@ if __name__ == "__main__":
     except KeyboardInterrupt:
         print("\nstopped", file=sys.stderr)
         sys.exit(130)
-    except BrokenPipeError:  # `make exercises | head` has what it wanted
+    except BrokenPipeError:  # `make exercises | head`: head has exited
         os._exit(0)
-    except OSError as error:  # such as a folder that cannot be written
+    except OSError as error:  # such as an unwritable folder
         refuse(f"{error.filename}: {error.strerror}")

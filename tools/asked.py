@@ -1,7 +1,7 @@
-"""What was typed after make: which commands and variables there are, and their values.
+"""Parse make's command line: its targets, its variables and their values.
 
-`python -m tools.asked` prints the help, or refuses unknown words, before anything is
-installed. It needs the standard library alone.
+`python -m tools.asked` prints the help or rejects unknown words before anything is
+installed, so it uses only the standard library.
 """
 
 import os
@@ -12,44 +12,44 @@ from pathlib import Path
 MAKEFILE = Path(__file__).parents[1].joinpath("Makefile").read_text(encoding="utf-8")
 HELP = ["help", "help-variables"]
 VARIABLES = """\
-  GPUS=0,1     these GPUs, one process each; GPUS=cpu: none. Not given: all that
-               share a batch, or two processes on a single one, or on the CPU
-  NPROC=4      so many processes; they may share GPUs in ddp, ddp_inference and
-               resume, and not in the other stages of beyond/
+  GPUS=0,1     one process on each of these GPUs; GPUS=cpu: no GPU. Default: all
+               that can share a batch, or two processes on one GPU or the CPU
+  NPROC=4      number of processes. They can share GPUs in ddp, ddp_inference,
+               and resume, but not in the other stages of beyond/
   EPOCHS=1     passes over the training set
-  DATA=DIR     another MNIST root: DATA=data/mnist is all of it, after make data
-  OUT=DIR      where the results go; all and compare: a folder per stage in it
-  ARGS="..."   further flags of the script: ARGS="--hidden 2048 --lr 0.05"
+  DATA=DIR     MNIST root. After make data, DATA=data/mnist is the full dataset
+  OUT=DIR      folder for results; all and compare use a subfolder per stage
+  ARGS="..."   extra flags for the script: ARGS="--hidden 2048 --lr 0.05"
                For resume and sharded_checkpoint: ARGS=--resume continues after
-               the last epoch that was saved
-  RESTARTS=3   for the same two: when a process dies, start all again from that
-               epoch, three times at most
-  NNODES=2 NODE_RANK=0 MASTER_ADDR=HOST on several machines, a command on each;
-               WAIT=300 seconds for each other, at most
-  QUICK=1      for bench: few and short rounds
+               the last saved epoch
+  RESTARTS=3   for resume and sharded_checkpoint: if a process dies, restart all
+               of them from the last saved epoch, at most three times
+  NNODES=2 NODE_RANK=0 MASTER_ADDR=HOST for several machines, a command on each;
+               WAIT=300: wait at most 300 seconds for the other machines
+  QUICK=1      for bench: fewer and shorter rounds
   A=STAGE B=STAGE for diff; S=STAGE for trace; E=05 for the lab;
                FROM=DIR for data
-  WITH="processes=3 batch=48" for try: another setting, as a failed check
-               names it
-  SCRIPT=train.py for inspect; NPROC=3 ranks, ARGS="..." its flags
-  TRACK=half_day or two_hours, day, transformer: for exercise, then the next;
-               handouts
-  OMP_NUM_THREADS=4 threads of each process; not given: 1
-  PYTHON=...   the Python to make .venv with, 3.10 or newer
-  PY=python    use the active Python with its packages, and install nothing
-  TORCH_INDEX=URL another package index for torch and torchvision. Not given:
-               https://download.pytorch.org/whl/cpu, without GPU support, where
-               no NVIDIA driver is. TORCH_INDEX=default: with GPU support
-  ALL=1        for test: the slow tests as well
-  CHECK=1      for docs: fail if something was out of date
+  WITH="processes=3 batch=48" for try: different settings, as named by a failed
+               check
+  SCRIPT=train.py for inspect; NPROC=3: number of ranks; ARGS="...": its flags
+  TRACK=half_day or two_hours, day, transformer: for exercise, which then
+               follows this track, and for handouts
+  OMP_NUM_THREADS=4 threads per process; default: 1
+  PYTHON=...   Python to create .venv with, 3.10 or newer
+  PY=python    use the active Python and its packages; install nothing
+  TORCH_INDEX=URL package index for torch and torchvision. Without an NVIDIA
+               driver the default is https://download.pytorch.org/whl/cpu, which
+               lacks GPU support. TORCH_INDEX=default: with GPU support
+  ALL=1        for test: also run the slow tests
+  CHECK=1      for docs: fail if anything was out of date
 Pass these on make's command line. OMP_NUM_THREADS, PYTHON, TORCH_INDEX are also
 read from the environment.
 """
-OF_SHELL = "OMP_NUM_THREADS", "PYTHON", "TORCH_INDEX"  # count from there, too
+ALSO_FROM_SHELL = "OMP_NUM_THREADS", "PYTHON", "TORCH_INDEX"
 
 
 def targets():
-    """Return the names of all commands."""
+    """Return the names of all targets."""
     listed = re.findall(r"(?m)^##   make ([a-z_]+(?:, [a-z0-9_]+)*)  ", MAKEFILE)
     return [*", ".join(listed).split(", "), *HELP]
 
@@ -60,10 +60,10 @@ def variables():
 
 
 def typed(flags):
-    """Return {variable: value} of what make was given, by its MAKEFLAGS.
+    """Return {variable: value} as typed on make's command line, from its MAKEFLAGS.
 
-    There, a backslash comes before a space or a backslash, and `$` is doubled. So
-    neither make nor a shell has changed a value, or executed it.
+    MAKEFLAGS puts a backslash before spaces and backslashes and doubles `$`. Neither
+    make nor a shell has expanded or executed these values.
     """
     _, _, text = flags.partition("-- ")
     found = {}
@@ -74,40 +74,40 @@ def typed(flags):
 
 
 def set_environment(words=()):
-    """Give the variables that were typed to os.environ, and forget the shell's own.
+    """Set the typed variables in os.environ and remove the shell's.
 
-    The shell's DATA, say, was not meant for this. An empty value is none. `words` such
-    as "OUT=runs" count as typed.
+    The shell's DATA, for example, may mean something else. Empty values count as unset,
+    and `words` such as "OUT=runs" as typed.
     """
     given = typed(os.environ.get("MAKEFLAGS", ""))
     given |= dict(word.split("=", 1) for word in words)
     for name in variables():
         if name in given:
             os.environ[name] = given[name]
-        elif name not in OF_SHELL:
+        elif name not in ALSO_FROM_SHELL:
             os.environ.pop(name, None)
         if not os.environ.get(name, "x"):
             del os.environ[name]
 
 
 def unknown(goals, given):
-    """Return in a line which word there is not, or nothing."""
+    """Return a one-line error about the first unknown word, or ''."""
     for name in given:
         if name not in variables():
-            return f"there is no variable {name}: 'make help-variables' lists them"
+            return f"unknown variable {name}. List them: make help-variables"
     for goal in goals:
         if goal not in targets() and not goal.startswith(".venv/"):
             hint = ""
             if goal.isdecimal():
-                hint = f"is it E={goal}? "
+                hint = f" Did you mean E={goal}?"
             elif goal[3:] in targets():  # 04_ddp
-                hint = f"is it make {goal[3:]}? "
-            return f"there is no target {goal}: {hint}'make help' lists them"
+                hint = f" Did you mean make {goal[3:]}?"
+            return f"unknown target {goal}.{hint} List them: make help"
     return ""
 
 
 def help_commands():
-    """Return the lines of `make help`, which the Makefile has after ##."""
+    """Return the lines of `make help`: the Makefile's comments with ##."""
     return [line[3:] for line in MAKEFILE.splitlines() if line.startswith("##")]
 
 
@@ -126,5 +126,5 @@ if __name__ == "__main__":
     try:
         main()
         sys.stdout.flush()
-    except BrokenPipeError:  # `make | head` has what it wanted
+    except BrokenPipeError:  # `make | head`: head has exited
         os._exit(0)

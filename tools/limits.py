@@ -1,7 +1,7 @@
-"""Has anything in this repository outgrown its limit? `python tools/limits.py`.
+"""Check this repository's size limits: `python tools/limits.py`.
 
-Prints each figure above its limit in tools/limits.toml, and then exits with 1; `--all`
-prints every figure. It counts the files that git tracks.
+Prints each figure above its limit in tools/limits.toml and then exits with status 1;
+`--all` prints every figure. Only files tracked by git count.
 """
 
 import ast
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def tracked(root):
-    """Return the names of the files below a folder that git tracks and that exist."""
+    """Return the names of the existing files below a folder that git tracks."""
     words = ["git", "ls-files", "-z"]
     listed = subprocess.run(words, cwd=root, capture_output=True, check=True)
     names = listed.stdout.decode().split("\0")
@@ -51,7 +51,7 @@ MEASURES = {
 
 
 def chosen(names, row):
-    """Return the names that fit a pattern in `files`, and none in `but`."""
+    """Return the names that match a pattern in `files` but none in `but`."""
     found = set()
     for pattern in row["files"].split():
         found.update(matching(names, pattern))
@@ -61,7 +61,7 @@ def chosen(names, row):
 
 
 def main(root=ROOT, words=()):
-    """Print what is over its limit. Raises SystemExit if anything is."""
+    """Print figures above their limits. Raises SystemExit if there are any."""
     limits = tomllib.loads((root / "tools/limits.toml").read_text(encoding="utf-8"))
     names = tracked(root)
     status = 0

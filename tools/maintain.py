@@ -1,7 +1,7 @@
-"""What those run who change something: the tests, the linters, the pages, the packages.
+"""Commands for contributors: tests, linters, pages and the web site.
 
-Each function runs commands one after the other, and returns the exit status of the
-first one that fails, or 0.
+Each function runs commands in order and returns the exit status of the first that
+fails, or 0.
 """
 
 import hashlib
@@ -16,12 +16,12 @@ BIN = Path(sys.executable).parent
 
 
 def program(name):
-    """Return the path of a program that a package has installed."""
+    """Return the path of a program installed next to this Python."""
     return BIN / name
 
 
 def python(*words):
-    """Return the words that run this Python."""
+    """Return a command that runs this Python."""
     return [sys.executable, *words]
 
 
@@ -35,14 +35,14 @@ def run(*commands, **options):
 
 
 def test():
-    """Run the tests. ALL=1, which they read themselves, adds the slow ones."""
+    """Run the tests. The tests read ALL=1 themselves and add the slow ones."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     words = python("-m", "pytest", "-n", "2", "--dist", "loadgroup")
     return run(words, env=environment)
 
 
 def lint():
-    """Check style, imports, limits, and the generated parts that need no run."""
+    """Check style, imports, limits and the generated parts that need no run."""
     imports = [program("lint-imports"), "--no-logo", "--no-cache"]
     shell = ["tools/run/slurm.sh", "tests/cluster/up.sh", ".ci/run"]
     own = {"cwd": ROOT / "onecurve"}
@@ -58,18 +58,18 @@ def lint():
 
 
 def docs(check):
-    """Write every generated part anew; with `check`, fail if that changes a file."""
+    """Regenerate every generated part; with `check`, fail if a file changes."""
     before = changes() if check else set()
     modules = "upstream", "blocks", "pictures", "stored"
     status = run(*[python("-m", f"tools.pages.{name}") for name in modules])
     stale = changes() - before if check and not status else set()
     if stale:
-        refuse("\n".join(["these were stale, and are written anew:", *sorted(stale)]))
+        refuse("\n".join(["regenerated these stale files:", *sorted(stale)]))
     return status
 
 
 def changes():
-    """Return what differs from the last commit: names of files, with their digests."""
+    """Return the files that differ from the last commit, as a set of "NAME DIGEST"."""
     words = ["git", "ls-files", "-mdo", "--exclude-standard"]
     listed = subprocess.run(words, capture_output=True, check=True, text=True).stdout
     found = set()
@@ -90,5 +90,5 @@ def site(out=ROOT / "_site"):
 
 
 def mutants():
-    """Put bugs into the code, one at a time: a test must catch each."""
+    """Insert bugs into the code one at a time and check that a test catches each."""
     return run(python("tests/mutants.py"))

@@ -2,9 +2,9 @@
 # # 1: one process on the CPU
 #
 # The script [`01_cpu/mnist.py`](../01_cpu/mnist.py) trains a small network on handwritten
-# digits and prints its loss. In this notebook you look at what the script does not print: the
-# images, the network, one training step, and the digits that the network gets wrong. [The
-# stage's page](../01_cpu/README.md) explains the script itself.
+# digits and prints its loss. This notebook shows what the script doesn't print: the images,
+# the network, one training step, and the digits that the network gets wrong. [The stage's
+# page](../01_cpu/README.md) explains the script itself.
 
 # %%
 import sys
@@ -17,9 +17,9 @@ nb.prepare()
 # %% [markdown]
 # ## The data
 #
-# The next cell imports the script as a module, so this notebook uses the script's own network.
-# The dataset is the script's, too. It has two tensors: the images as bytes, and the labels. So
-# `train[:32]` returns 32 images and their labels.
+# The next cell imports the script as a module, so this notebook uses the script's network. It
+# also uses the script's dataset, which consists of two tensors: the images as bytes, and the
+# labels. So `train[:32]` returns 32 images and their labels.
 
 # %%
 import torch
@@ -48,7 +48,7 @@ for name, part in ("training", train), ("test", test):
 # %% [markdown]
 # ## The network
 #
-# `forward` divides the bytes by 255 first. So the layers get numbers from 0 to 1.
+# `forward` first divides the bytes by 255, so the layers get numbers from 0 to 1.
 
 # %%
 torch.manual_seed(0)
@@ -63,7 +63,7 @@ print(f"{total} numbers, {total * 4 / 1e6:.2f} MB in float32")
 # ## One step by hand
 #
 # This cell does what `train_epoch` does for each batch. Before training, the network can only
-# guess one of ten digits. Its loss is close to the loss of a random guess, $\ln 10 = 2.30$.
+# guess one of ten digits, so its loss is close to a random guess's, $\ln 10 = 2.30$.
 
 # %%
 batch, answers = train[:64]
@@ -88,8 +88,8 @@ nb.curve("01_cpu")
 # %% [markdown]
 # ## What the network gets wrong
 #
-# The next cell loads the weights that the script saved. It shows the mistakes of which the
-# network is most certain.
+# The next cell loads the weights that the script saved and shows the network's most confident
+# mistakes.
 
 # %%
 model.load_state_dict(torch.load(nb.RUNS / "01_cpu" / "model.pth"))
@@ -105,8 +105,8 @@ drawing.images(images[worst], [f"{labels[index]}, not {guess[index]}\n{sure[inde
                                for index in worst])
 
 # %% [markdown]
-# **Change it:** train ten times as long, with `nb.run("01_cpu", "--epochs", 30)`, and run the cell
-# above again. How many mistakes are left, and is the network less sure of them?
+# **Change it:** train ten times as long with `nb.run("01_cpu", "--epochs", 30)` and rerun the cell
+# above. How many mistakes are left? Is the network less confident about them?
 
 # %% [markdown]
 # ## Questions
@@ -116,8 +116,7 @@ drawing.images(images[worst], [f"{labels[index]}, not {guess[index]}\n{sure[inde
 # <details><summary>answer</summary>
 #
 # Each step has a fixed cost: it runs some Python code and starts a dozen small operations. A
-# batch pays this cost once. Run `nb.run("01_cpu", "--batch-size", 16)` and compare the
-# seconds.
+# batch pays this cost once. Run `nb.run("01_cpu", "--batch-size", 16)` and compare the times.
 #
 # </details>
 #
@@ -127,17 +126,17 @@ drawing.images(images[worst], [f"{labels[index]}, not {guess[index]}\n{sure[inde
 # <details><summary>answer</summary>
 #
 # On the 64 images the loss gets close to zero, because the network can memorize them. On other
-# images the loss soon stops falling. This is why every epoch shows the network all images, in a
-# new order.
+# images it soon stops falling. This is why every epoch shows the network all images, in a new
+# order.
 #
 # </details>
 #
-# **`metrics.csv` has about 16 digits of the loss, and the terminal shows six after the point.
-# When do you need all of them?**
+# **`metrics.csv` contains about 16 digits of the loss, but the terminal shows six decimals. When
+# do you need all of them?**
 #
 # <details><summary>answer</summary>
 #
 # When you compare two runs. On the CPU, stages 1, 2, 3 and 6 agree in all digits. Stages 4 and 5
-# add the same numbers in another order, so their last digits differ.
+# add the same numbers in a different order, so their last digits differ.
 #
 # </details>

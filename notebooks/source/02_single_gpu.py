@@ -1,9 +1,9 @@
 # %% [markdown]
 # # 2: one GPU
 #
-# The model and each batch move to the GPU, and nothing else changes. In this notebook you see
-# how much of a step's time goes into computing and how much into moving data. Without a GPU,
-# every cell runs on the CPU.
+# The model and each batch move to the GPU. Nothing else changes. This notebook measures how much
+# of a step's time goes into computing and how much into moving data. Without a GPU, every cell
+# runs on the CPU.
 
 # %%
 import sys
@@ -20,7 +20,7 @@ nb.prepare()
 nb.show_diff("02_single_gpu")
 
 # %% [markdown]
-# ## Run both stages, and compare their curves
+# ## Run both stages and compare their curves
 
 # %%
 nb.run("01_cpu")
@@ -32,10 +32,10 @@ nb.curve("01_cpu", "02_single_gpu")
 # %% [markdown]
 # ## Where a step's time goes
 #
-# `torch.profiler` records every operation. The next cell trains for a few steps with the
-# tutorial's network, then with a wide one, and draws the operations that take longest, by
-# PyTorch's names. The dark ones multiply matrices, which is what a GPU is good at. On a GPU the
-# cell counts the time of the *kernels*, the programs that run on the GPU.
+# `torch.profiler` records every operation. The next cell trains the tutorial's network for a few
+# steps, then a wide one, and draws the longest operations under PyTorch's names. The dark bars
+# are matrix multiplications, which GPUs are good at. On a GPU the cell counts the time of the
+# *kernels*, the programs that run on the GPU.
 
 # %%
 import torch
@@ -54,7 +54,7 @@ train = tensors(nb.mnist())
 
 
 def profile_steps(hidden, batch, count):
-    """Return the time of a step, in words, and each operation's share of it."""
+    """Return a title with the time of a step, and each operation's share of it."""
     torch.manual_seed(0)
     model = stage.Net(hidden).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -66,7 +66,7 @@ def profile_steps(hidden, batch, count):
         nn.functional.cross_entropy(model(images), labels).backward()
         optimizer.step()
 
-    step()  # the first one is slower: memory, kernels
+    step()  # the first step is slower: memory, kernels
     activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * on_gpu
     with profile(activities=activities) as profiler:
         for _ in range(count):
@@ -74,7 +74,7 @@ def profile_steps(hidden, batch, count):
     events = [one for one in profiler.key_averages() if one.device_type == DeviceType.CPU]
     counted = "GPU"
     times = {one.key: one.self_device_time_total / 1e3 for one in events}
-    if not any(times.values()):  # no GPU, or CUDA's profiler is not there
+    if not any(times.values()):  # no GPU, or no CUDA profiler
         counted = "CPU"
         times = {one.key: one.self_cpu_time_total / 1e3 for one in events}
     total = sum(times.values())
@@ -85,20 +85,20 @@ def profile_steps(hidden, batch, count):
 drawing.operations(dict([profile_steps(128, 64, count=20), profile_steps(2048, 1024, count=5)]))
 
 # %% [markdown]
-# With the tutorial's network, only a part of the time is arithmetic. The rest goes into starting
-# small operations. A GPU does not make this part faster, so it waits most of the time. With the
-# wide network, nearly all of the time goes into multiplying matrices.
+# With the tutorial's network, only part of the time is arithmetic. The rest goes into starting
+# small operations. A GPU doesn't speed this part up, so it waits most of the time. With the wide
+# network, nearly all of the time goes into multiplying matrices.
 #
-# **Change it:** which of the two does it, the width or the batch? Keep 128 units and take a batch
-# of 4096, then 2048 units and a batch of 64, and see in which picture the dark bars grow.
+# **Change it:** does the width make the difference, or the batch? Try 128 units with a batch of
+# 4096, then 2048 units with a batch of 64. In which picture do the dark bars grow?
 
 # %% [markdown]
 # ## What `pin_memory` and `non_blocking` change
 #
-# The operating system may move ordinary memory to another place at any time. *Pinned* memory
-# stays in its place, so the GPU can read it without the CPU. From ordinary memory CUDA copies
-# twice: first into pinned memory, then to the GPU. With `non_blocking=True` the process
-# continues while the copy runs. This works only with pinned memory.
+# The operating system may move ordinary memory at any time. *Pinned* memory stays in place, so
+# the GPU can read it without the CPU. From ordinary memory CUDA copies twice: first to pinned
+# memory, then to the GPU. With `non_blocking=True`, the process continues while the copy runs.
+# This works only with pinned memory.
 
 # %%
 import time
@@ -108,7 +108,7 @@ print(f"a batch of {len(batch)} images: {batch.nbytes / 1e6:.1f} MB")
 
 
 def milliseconds(source, non_blocking):
-    """Return the median time of a copy, and after how long the call came back."""
+    """Return the median times of a copy and of the call that starts it."""
     whole, call = [], []
     for _ in range(20):
         start = time.perf_counter()
@@ -135,23 +135,23 @@ if not on_gpu:
 # %% [markdown]
 # ## Questions
 #
-# **Why does the script move the model once, but every batch again?**
+# **Why does the script move the model only once, but every batch?**
 #
 # <details><summary>answer</summary>
 #
-# The weights stay on the device and change there. The images are new in each step. All training
-# images of MNIST would fit on a GPU, because they have 47 MB as bytes. But most datasets don't
-# fit, and the script shows the general case.
+# The weights stay on the device and change there. The images are new in each step. All of MNIST's
+# training images would fit on a GPU, since they are only 47 MB as bytes. Most datasets don't fit,
+# and the script shows the general case.
 #
 # </details>
 #
-# **You measure 0.1 ms for `model(images)` on a GPU, and 2 ms for a whole step. What did you
+# **You measure 0.1 ms for `model(images)` on a GPU and 2 ms for a whole step. What did you
 # measure?**
 #
 # <details><summary>answer</summary>
 #
-# You measured how long it takes to *start* the work. The call returns before the GPU has done
-# it. Call `torch.cuda.synchronize()` before you read the clock.
+# You measured how long it takes to *start* the work. The call returns before the GPU finishes.
+# Call `torch.cuda.synchronize()` before you read the clock.
 #
 # </details>
 #
@@ -159,8 +159,8 @@ if not on_gpu:
 #
 # <details><summary>answer</summary>
 #
-# No. The GPU adds the same numbers in another order, so it rounds differently. This difference
-# grows from epoch to epoch. A bug makes a larger difference, in the first epoch already.
-# `tools/run/compare.py` has the limits.
+# No. The GPU adds the same numbers in a different order, so it rounds differently. This difference
+# grows from epoch to epoch. A bug causes a larger difference, even in the first epoch. The limits
+# are in `tools/run/compare.py`.
 #
 # </details>

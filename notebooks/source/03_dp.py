@@ -1,10 +1,10 @@
 # %% [markdown]
 # # 3: `nn.DataParallel`
 #
-# One process drives several GPUs. In each step the wrapper does four things: it cuts the batch
-# (*scatter*), copies the model (*replicate*), computes on each GPU (*apply*) and joins the
-# outputs (*gather*). In this notebook you run the four steps yourself and look at the shapes.
-# With fewer than two GPUs, **fake GPUs** do the same four steps on the CPU.
+# One process drives several GPUs. In each step the wrapper splits the batch (*scatter*), copies
+# the model (*replicate*), computes on each GPU (*apply*) and joins the outputs (*gather*). In this
+# notebook you run these four yourself and look at the shapes. With fewer than two GPUs, **fake
+# GPUs** do the same on the CPU.
 
 # %%
 import sys
@@ -21,7 +21,7 @@ nb.prepare()
 nb.show_diff("03_dp")
 
 # %% [markdown]
-# ## Run both stages, and compare their curves
+# ## Run both stages and compare their curves
 
 # %%
 nb.run("02_single_gpu")
@@ -33,8 +33,8 @@ nb.curve("02_single_gpu", "03_dp")
 # %% [markdown]
 # ## Scatter, replicate, apply, gather
 #
-# The four steps are functions of `nn.parallel`. The next cell calls them for two GPUs. Fake GPUs
-# take the same four steps with two copies of the model on the CPU, one after the other.
+# All four are functions of `nn.parallel`. The next cell calls them for two GPUs. Fake GPUs are two
+# copies of the model on the CPU, which compute one after the other.
 
 # %%
 import copy
@@ -71,7 +71,7 @@ print("gather  ", tuple(result.shape))
 print("same as the model on the whole batch:", torch.allclose(result, model(batch), atol=1e-5))
 
 # %% [markdown]
-# `scatter` cuts the batch as `chunk` does. If the number of GPUs does not divide the batch, the
+# `scatter` splits the batch like `chunk`. If the number of GPUs doesn't divide the batch size, the
 # last part is smaller. If the batch has fewer images than there are GPUs, some GPUs get nothing.
 # Each GPU sees only its own part, so a `BatchNorm` layer computes the mean of that part alone.
 
@@ -80,8 +80,8 @@ for size in 64, 63, 3, 1:
     print(f"{size:3} images:", [len(part) for part in batch[:size].chunk(2)])
 
 # %% [markdown]
-# The GPUs get neighbors: the first half of the batch, and the second. In stage 4 it will be every
-# second image, which makes no difference to their sum. Change `SIZE` to see a part get smaller.
+# One GPU gets the first half of the batch, the other the second half. In stage 4 each gets every
+# second image, which makes no difference to the sum. Change `SIZE` to see a part get smaller.
 
 # %%
 SIZE = 16
@@ -95,9 +95,8 @@ drawing.images(images[:SIZE], titles)
 # ## A constant that is returned twice
 #
 # An object detector such as SSD compares each image with 8,732 fixed boxes, the *anchors*. It
-# returns a class and a box for each anchor. It also returns the anchors themselves, which are
-# the same for every image. `gather` cannot know this. It joins **every** output along
-# dimension 0.
+# returns a class and a box for each anchor, and the anchors themselves, which are the same for
+# every image. `gather` can't know this. It joins **every** output along dimension 0.
 
 # %%
 class Detector(nn.Module):
@@ -111,11 +110,11 @@ class Detector(nn.Module):
 
 
 def data_parallel(images):
-    """Return what the wrapped detector returns on two GPUs, real or fake."""
+    """Return the wrapped detector's outputs on two GPUs, real or fake."""
     if two_gpus:
         return nn.parallel.data_parallel(detector, images, [0, 1])
     outputs = [detector(part) for part in images.chunk(2)]
-    # A number becomes a tensor with one number, which can be joined, too.
+    # A scalar becomes a tensor with one element, so that it can be joined, too.
     return [torch.cat(torch.atleast_1d(*pair)) for pair in zip(*outputs, strict=True)]
 
 
@@ -139,8 +138,8 @@ for name, value in zip(["boxes", "anchors", "loss"], predict(batch[:16]), strict
 # ## The prefix in a checkpoint
 #
 # The wrapper has the same weights as the model, but each name starts with `module.`. The script
-# saves the model and not the wrapper, so you can load its checkpoint anywhere. If someone saved
-# the wrapper, you have to remove the prefix from the names.
+# saves the model, not the wrapper, so you can load its checkpoint anywhere. If someone saved the
+# wrapper, remove the prefix from the names.
 
 # %%
 dp_model = nn.DataParallel(model)
@@ -159,19 +158,19 @@ print("renamed:", model.load_state_dict(renamed))
 #
 # <details><summary>answer</summary>
 #
-# `replicate` copies all weights to all GPUs, in every step. `DistributedDataParallel` keeps a
-# model in each process, and the processes send only gradients.
+# `replicate` copies all weights to all GPUs in every step. `DistributedDataParallel` keeps a model
+# in each process, so the processes send only gradients.
 #
 # </details>
 #
-# **One GPU returns a loss of 1.0 for 40 images, another a loss of 2.0 for 24 images. What is the
+# **One GPU returns a loss of 1.0 for 40 images, another returns 2.0 for 24 images. What is the
 # loss of the whole batch?**
 #
 # <details><summary>answer</summary>
 #
-# It is $(40 \cdot 1 + 24 \cdot 2) / 64 = 1.375$. The `.mean()` of the two losses is 1.5. That is
+# It is $(40 \cdot 1 + 24 \cdot 2) / 64 = 1.375$. The `.mean()` of the two losses is 1.5, which is
 # right only if both parts are equally large. The script computes the loss outside the wrapper,
-# from the outputs of all GPUs.
+# from all GPUs' outputs.
 #
 # </details>
 #
@@ -179,7 +178,7 @@ print("renamed:", model.load_state_dict(renamed))
 #
 # <details><summary>answer</summary>
 #
-# Because the wrapper then only calls the model. With two GPUs the same numbers are added in
-# another order, so the last digits differ.
+# Because the wrapper then only calls the model. With two GPUs the same numbers are added in a
+# different order, so the last digits differ.
 #
 # </details>

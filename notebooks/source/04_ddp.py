@@ -1,11 +1,11 @@
 # %% [markdown]
 # # 4: `DistributedDataParallel`
 #
-# There is one process for each GPU, and each process takes its own part of every batch. The
+# Each GPU has its own process, and each process trains on its own part of every batch. The
 # processes average their gradients, so all of them take the same step. A *rank* is one of these
-# processes, and also its number. In this notebook you see which rank gets which images, what
-# averaging does to the gradients, and that all ranks end with the same weights. The ranks are
-# real processes on the CPU.
+# processes, and also its number. This notebook shows which rank gets which images, what averaging
+# does to the gradients, and that all ranks end up with the same weights. The ranks are real
+# processes on the CPU.
 
 # %%
 import sys
@@ -22,7 +22,7 @@ nb.prepare()
 nb.show_diff("04_ddp")
 
 # %% [markdown]
-# ## Run both stages, and compare their curves
+# ## Run both stages and compare their curves
 
 # %%
 nb.run("03_dp")
@@ -34,9 +34,9 @@ nb.curve("03_dp", "04_ddp")
 # %% [markdown]
 # ## Which rank gets which image
 #
-# You can tell `DistributedSampler` which rank it works for, so one process is enough to look at
-# all ranks. In the picture each column is one of 24 images, and each row is an epoch. The color
-# is the rank that gets the image. The number is the step in which it gets the image.
+# `DistributedSampler` accepts a rank as an argument, so one process can show all ranks. In the
+# picture, each column is one of 24 images and each row is an epoch. The color shows which rank
+# gets the image, and the number shows in which step.
 
 # %%
 from torch.utils.data import DistributedSampler
@@ -47,7 +47,7 @@ IMAGES, RANKS, EPOCHS, PART = 24, 2, 4, 3  # each rank takes 3 images in a step
 
 
 def who_and_when(calls_set_epoch):
-    """Return the rank and the step of each image: a list of pairs for each epoch."""
+    """Return the rank and the step of each image, a list of pairs for each epoch."""
     found = [[None] * IMAGES for _ in range(EPOCHS)]
     for rank in range(RANKS):
         sampler = DistributedSampler(range(IMAGES), RANKS, rank)
@@ -64,16 +64,16 @@ drawing.assignments({"with set_epoch(epoch)": who_and_when(True),
                      "without it, every epoch repeats the first": who_and_when(False)})
 
 # %% [markdown]
-# **Change it:** pass `shuffle=False` to the sampler. The colors alternate, and both pictures are the
-# same: without a shuffle, `set_epoch` has nothing to change.
+# **Change it:** pass `shuffle=False` to the sampler. The colors alternate and both pictures are the
+# same, because without a shuffle `set_epoch` has no effect.
 
 # %% [markdown]
 # ## Gradients before and after the all-reduce
 #
-# DDP averages the gradients by an *all-reduce*, which combines a tensor over all ranks and gives
-# every rank the result. The next cell starts with `%%ranks 2`. So the notebook writes it to a
-# file, and torchrun runs this file in two processes. `no_sync` switches the all-reduce off, so
-# each rank keeps its own gradients.
+# DDP averages the gradients with an *all-reduce*, which combines a tensor over all ranks and gives
+# every rank the result. The next cell starts with `%%ranks 2`, so the notebook writes it to a file
+# that torchrun runs in two processes. `no_sync` turns the all-reduce off, so each rank keeps its
+# own gradients.
 
 # %%
 # %%ranks 2
@@ -125,8 +125,8 @@ print("after:  they are the mean of both:", torch.allclose(after0, (own0 + own1)
 print("after:  one process has the same ones:", torch.allclose(after0, whole, atol=1e-6))
 
 # %% [markdown]
-# The bars are the gradients of the last layer's ten biases, for one batch of 64 images. On the right,
-# each mark is the gradient that one process computes from the whole batch.
+# The bars are the gradients of the last layer's ten biases for one batch of 64 images. In the lower
+# panel, each mark is the gradient that one process computes from the whole batch.
 
 # %%
 drawing.gradients((own0, own1), (after0, after1), whole)
@@ -134,9 +134,9 @@ drawing.gradients((own0, own1), (after0, after1), whole)
 # %% [markdown]
 # ## The same weights on all ranks
 #
-# Three processes print a digest (SHA-256) of their weights, before and after ten steps. They
-# start with different seeds, on purpose. When you create the DDP wrapper, it copies rank 0's
-# weights to all ranks.
+# Three processes print a digest (SHA-256) of their weights before and after ten steps. They start
+# with different seeds on purpose. When you create the DDP wrapper, it copies rank 0's weights to
+# all ranks.
 
 # %%
 # %%ranks 3
@@ -188,9 +188,9 @@ dist.destroy_process_group()
 #
 # <details><summary>answer</summary>
 #
-# With *W* ranks, each step would be *W* times as large. So the right learning rate would depend
-# on the number of GPUs. If all ranks have equally many images, the mean of their gradients is
-# the gradient of the whole batch.
+# With *W* ranks, each step would be *W* times as large, so the right learning rate would depend on
+# the number of GPUs. If all ranks have equally many images, the mean of their gradients is the
+# gradient of the whole batch.
 #
 # </details>
 #
@@ -199,8 +199,8 @@ dist.destroy_process_group()
 # <details><summary>answer</summary>
 #
 # No. Each rank sees the same half of the images in every epoch, in the same batches. The model
-# still learns from all images, because the ranks average their gradients. But every batch
-# has the same images in every epoch, so the order is no longer random.
+# still learns from all images, because the ranks average their gradients. But every batch contains
+# the same images in every epoch, so the order is no longer random.
 #
 # </details>
 #
@@ -208,7 +208,7 @@ dist.destroy_process_group()
 #
 # <details><summary>answer</summary>
 #
-# They would differ, and they would never agree again. DDP copies the weights only once. After
-# that it averages only gradients. The loss still falls, so the mistake is easy to miss.
+# They would differ and never agree again. DDP copies the weights only once. After that it only
+# averages gradients. The loss still falls, so the mistake is easy to miss.
 #
 # </details>

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # 5: evaluation on every rank
 #
-# Each rank evaluates its own part of the test images, and the ranks sum their counts. In this
-# notebook three ranks count in three ways. Two of these ways are wrong.
+# Each rank evaluates its own part of the test images. Then the ranks sum their counts. In this
+# notebook three ranks count in three ways, two of which are wrong.
 
 # %%
 import sys
@@ -19,9 +19,9 @@ nb.prepare()
 nb.show_diff("05_ddp_inference")
 
 # %% [markdown]
-# ## Run stages 1 and 5, and compare their curves
+# ## Run stages 1 and 5 and compare their curves
 #
-# Stage 1 evaluates every test image in one process. Its counts are the right ones.
+# Stage 1 evaluates every test image in one process, so its counts are right.
 
 # %%
 nb.run("01_cpu")
@@ -33,11 +33,10 @@ nb.curve("01_cpu", "05_ddp_inference")
 # %% [markdown]
 # ## Local, padded, exact
 #
-# Three processes evaluate the weights that stage 5 saved. They use nearly all test images, so
-# that three does not divide their number. First each rank counts only its own images: this is
-# the *local* count. Then all ranks sum their counts. They do this twice: once with
-# `DistributedSampler`, which repeats (*pads*) images until all ranks have equally many, and once
-# with an exact split.
+# Three processes evaluate the weights that stage 5 saved. They use nearly all test images, a
+# number that three doesn't divide. First each rank counts only its own images, the *local* count.
+# Then all ranks sum their counts twice: once with `DistributedSampler`, which repeats (*pads*)
+# images until all ranks have equally many, and once with an exact split.
 
 # %%
 # %%ranks 3
@@ -52,9 +51,9 @@ from tools.run.stages import load
 
 dist.init_process_group("gloo")
 rank, world_size = dist.get_rank(), dist.get_world_size()
-stage = load("01_cpu")  # its evaluate counts on one rank alone
+stage = load("01_cpu")  # its evaluate counts on one rank only
 test = tensors(os.environ["MNIST"], train=False)
-count = (len(test) - 2) // 3 * 3 + 1  # three does not divide it
+count = (len(test) - 2) // 3 * 3 + 1  # three doesn't divide it
 model = stage.Net(128)
 model.load_state_dict(torch.load("runs/notebooks/05_ddp_inference/model.pth"))
 
@@ -80,8 +79,8 @@ dist.destroy_process_group()
 # %% [markdown]
 # ## Which images are counted twice
 #
-# When `DistributedSampler` reaches the end, it takes the first images again, until all ranks have
-# equally many.
+# When `DistributedSampler` reaches the end, it repeats the first images until all ranks have equally
+# many.
 
 # %%
 from torch.utils.data import DistributedSampler
@@ -95,9 +94,9 @@ for world_size in 2, 3, 4, 5, 7:
 # %% [markdown]
 # ## What each rank gets wrong
 #
-# These are why the local counts differ: the first eight images that each of three ranks gets wrong,
-# with the digit and the guess. Change `RANKS`, and the same mistakes move to other ranks. Their
-# number over all ranks stays.
+# The local counts differ because each rank misclassifies different images. Here are the first eight
+# of each of three ranks, with the digit and the guess. If you change `RANKS`, the same mistakes move
+# to other ranks, but their total stays the same.
 
 # %%
 import torch
@@ -125,21 +124,21 @@ drawing.images(images[shown], titles)
 # %% [markdown]
 # ## Questions
 #
-# **On how many ranks would nobody notice the padding, with 10,000 test images?**
+# **With 10,000 test images, on how many ranks would the padding go unnoticed?**
 #
 # <details><summary>answer</summary>
 #
-# On every number that divides 10,000: 1, 2, 4, 5, 8, 10, 16 and so on. So a test on two GPUs does
-# not find the mistake. Use three.
+# On every number that divides 10,000: 1, 2, 4, 5, 8, 10, 16 and so on. So a test on two GPUs doesn't
+# find the mistake. Use three.
 #
 # </details>
 #
-# **Why must all ranks have equally many images in training, but not in evaluation?**
+# **Why do all ranks need equally many images in training but not in evaluation?**
 #
 # <details><summary>answer</summary>
 #
-# In training, each step averages the gradients by an `all_reduce`. A rank without another batch
-# does not call it, and the other ranks wait. Evaluation calls `all_reduce` only once, at the end.
+# In training, each step averages the gradients with an `all_reduce`. A rank that runs out of batches
+# doesn't call it, so the other ranks wait. Evaluation calls `all_reduce` only once, at the end.
 #
 # </details>
 #
@@ -147,7 +146,7 @@ drawing.images(images[shown], titles)
 #
 # <details><summary>answer</summary>
 #
-# When all ranks have equally many images. The sum of the counts is always right, and it needs no
-# more code.
+# When all ranks have equally many images. The sum of the counts is always right and needs no more
+# code.
 #
 # </details>

@@ -1,10 +1,9 @@
 # %% [markdown]
 # # 6: a model on two GPUs
 #
-# The first layers of the model are on one GPU, the last layers on another. In this notebook you
-# see where each layer is, and how the two halves wait for each other. You also see what you gain
-# if you cut each batch into smaller *micro-batches*. With fewer than two GPUs, both halves are on
-# one device.
+# The first layers of the model are on one GPU and the last layers on another. This notebook shows
+# where each layer is, how the two halves wait for each other, and what you gain by splitting each
+# batch into smaller *micro-batches*. With fewer than two GPUs, both halves are on one device.
 
 # %%
 import sys
@@ -21,7 +20,7 @@ nb.prepare()
 nb.show_diff("06_model_parallel")
 
 # %% [markdown]
-# ## Run both stages, and compare their curves
+# ## Run both stages and compare their curves
 
 # %%
 nb.run("02_single_gpu")
@@ -56,9 +55,9 @@ for index, layer in enumerate(model.layers):
 # %% [markdown]
 # ## The two halves take turns
 #
-# A step has four parts: a forward and a backward pass in each half. The next cell measures
-# each part. In the script's network the first half does nearly all the work, so the cell uses
-# two equal stacks of layers instead.
+# A step has four parts: a forward and a backward pass in each half. The next cell measures each
+# part. In the script's network, the first half does nearly all the work, so the cell uses two
+# equal stacks of layers instead.
 
 # %%
 def stack():
@@ -70,14 +69,14 @@ first, second = stack().to(stage.DEVICE), stack().to(stage.SECOND)
 
 
 def clock():
-    """Return the milliseconds, after every GPU has done its work."""
+    """Return the time in milliseconds, once every GPU has finished its work."""
     for gpu in range(torch.cuda.device_count()):
         torch.cuda.synchronize(gpu)
     return 1000 * time.perf_counter()
 
 
 def step(size):
-    """Return the milliseconds of the four parts of a step."""
+    """Return the times of a step's four parts, in milliseconds."""
     images = torch.rand(size, 512, device=stage.DEVICE)
     times = [clock()]
     hidden = first(images)
@@ -118,8 +117,8 @@ for count, found in pieces.items():
           f"{whole / spent:.2f} times as fast as one batch")
 
 # %% [markdown]
-# **Change it:** give the second half two stacks, `nn.Sequential(stack(), stack())`, and see which
-# half waits now, however many micro-batches there are.
+# **Change it:** give the second half two stacks, `nn.Sequential(stack(), stack())`. Which half now
+# waits, no matter how many micro-batches there are?
 
 # %% [markdown]
 # ## Questions
@@ -129,17 +128,17 @@ for count, found in pieces.items():
 # <details><summary>answer</summary>
 #
 # With $m$ micro-batches and $k$ parts of the model, each part is busy for $m / (m + k - 1)$ of the
-# time. That is 50%, 67% and 80%. The rest is called the *bubble*: a half waits for the first or
-# the last piece of the other half.
+# time, here 50%, 67% and 80%. The rest is called the *bubble*: a half waits for the other half's
+# first or last piece.
 #
 # </details>
 #
-# **Why does the loss not change if you cut the batch?**
+# **Why doesn't the loss change if you split the batch?**
 #
 # <details><summary>answer</summary>
 #
-# Divide the loss of each micro-batch by the number of micro-batches. Then their gradients sum to
-# the gradient of the batch. This is not true for a layer that looks at the whole batch, such as
+# If you divide each micro-batch's loss by the number of micro-batches, the gradients sum to the
+# gradient of the batch. This doesn't hold for layers that use the whole batch, such as
 # `BatchNorm`.
 #
 # </details>
@@ -148,8 +147,8 @@ for count, found in pieces.items():
 #
 # <details><summary>answer</summary>
 #
-# For speed it is not, because both halves should take equally long. For memory it depends on
-# where the weights are: look at the table above. Also, each step copies the activations from one
-# half to the other. So cut the model where the activations are small.
+# Not for speed, because both halves should take equally long. For memory, it depends on where the
+# weights are: see the table above. Each step also copies the activations from one half to the
+# other, so cut the model where the activations are small.
 #
 # </details>

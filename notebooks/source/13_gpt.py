@@ -1,9 +1,9 @@
 # %% [markdown]
 # # 13: where a token looks
 #
-# A model that copies has to look back 15 tokens, and no loss tells you how it does. Here you watch
-# it: how much each token looks at each one before it, in every head, before the cliff and after it.
-# Then you cut the sequence as stage 17 does, and see what has to come from another rank.
+# A model that copies has to look back 15 tokens, but the loss doesn't show how it does that. This
+# notebook shows how much each token attends to each token before it, in every head, before the
+# cliff and after it. Then you cut the sequence as in stage 17 and see what another rank must send.
 
 # %%
 import sys
@@ -20,14 +20,14 @@ nb.prepare()
 gpt = stages.load("13_gpt")
 
 # %% [markdown]
-# ## Train the model, and look inside at each report
+# ## Train the model and look inside at each report
 #
-# The function computes each attention's weights once more, because PyTorch's does not return them.
+# The function recomputes the attention weights, because PyTorch's function doesn't return them.
 
 
 # %%
 def attention_maps(model, text):
-    """Return how much each token looks at each: blocks x heads x queries x keys."""
+    """Return how much each token attends to each: blocks x heads x queries x keys."""
     maps = []
     x = model.embedding(text)
     for block in model.blocks:
@@ -35,7 +35,7 @@ def attention_maps(model, text):
         q = gpt.split_heads(block.attention.q(tokens))
         k = gpt.split_heads(block.attention.k(tokens))
         scores = q @ k.mT / q.shape[-1] ** 0.5
-        scores += torch.full_like(scores, -torch.inf).triu(1)  # the tokens to come
+        scores += torch.full_like(scores, -torch.inf).triu(1)  # later tokens
         maps.append(scores.softmax(dim=-1)[0])
         x = block(x)
     return torch.stack(maps).detach().cpu()
@@ -53,11 +53,11 @@ for last in 30, 60, 90, 120, 150:
     maps[last] = attention_maps(model, text)
 
 # %% [markdown]
-# ## Cut the sequence, and see what comes from elsewhere
+# ## Cut the sequence and see what other ranks must send
 #
-# Above are the heads of the first block. A row is a token that looks, its bar the color of its rank.
-# A dot is a token that is looked at, in the color of the rank that has its key: where that is not
-# the bar's, the ring has to bring it. **Change `STEP` to 30, 60 or 90, and `RANKS` to 4.**
+# The upper row shows the heads of the first block. Each row of a panel is a query token, with a bar
+# in its rank's color. Each dot is a token it attends to, in the color of the rank with that key. If
+# the colors differ, the ring must send the key. **Change `STEP` to 30, 60 or 90, and `RANKS` to 4.**
 
 # %%
 STEP, RANKS = 150, 2

@@ -2,18 +2,17 @@
 # # On a free GPU
 #
 # This notebook runs the whole tutorial on a machine with a GPU, such as Colab or Kaggle. There, choose
-# a GPU as the accelerator first: Colab has one, Kaggle two. There is nothing to fill in. The last cell prints a report. Please paste it into an issue, with the form *It ran on
-# GPUs*: nobody has run this notebook on a GPU so far. The notebook also runs on CPUs.
-#
-# It uses the PyTorch that is there, and installs no other.
+# a GPU as the accelerator first: Colab has one, Kaggle two. There is nothing to fill in. The last
+# cell prints a report. Please paste it into an issue with the form *It ran on GPUs*, because this
+# notebook has not been run on a GPU yet. It also runs on CPUs and uses the installed PyTorch.
 
 # %%
-ADDRESS = "https://github.com/OWNER/NAME"  # `make docs` writes it where there is one
+ADDRESS = "https://github.com/OWNER/NAME"  # `make docs` replaces it
 
 # %% [markdown]
 # ## Clone the repository
 #
-# A notebook that was opened from a clone uses that clone.
+# If you opened the notebook from a clone, it uses that clone.
 
 # %%
 import os
@@ -32,9 +31,9 @@ sys.path.insert(0, str(root))
 print(root)
 
 # %% [markdown]
-# ## Install the small packages that are missing
+# ## Install missing small packages
 #
-# PyTorch and torchvision stay as they are.
+# PyTorch and torchvision are not changed.
 
 # %%
 from tools.run.packages import is_there, needed
@@ -48,9 +47,9 @@ if missing:
 print("installed:", " ".join(missing) or "nothing")
 
 # %% [markdown]
-# ## A function that runs a command and keeps what it prints
+# ## A function that runs a command and keeps its output
 #
-# A command that fails does not stop the notebook: it belongs in the report, too.
+# A failed command doesn't stop the notebook, because it belongs in the report, too.
 
 # %%
 report = []
@@ -58,7 +57,7 @@ MAKE = ["make", f"PY={sys.executable}", "DATA=data/sample"]
 
 
 def run(*words, lines=30):
-    """Run a command, print what it prints, keep its last lines for the report."""
+    """Run a command, print its output, and keep its last lines for the report."""
     start = time.perf_counter()
     process = subprocess.Popen(
         words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -81,9 +80,9 @@ def run(*words, lines=30):
 run(*MAKE[:2], "doctor")
 
 # %% [markdown]
-# ## The stages, and their curves
+# ## The stages and their curves
 #
-# With one GPU, stages 4, 5 and 11 share it. The others in `beyond/` then run on the CPU.
+# With one GPU, stages 4, 5 and 11 share it. The other stages in `beyond/` run on the CPU.
 
 # %%
 run(*MAKE, "all", "OUT=runs/on_a_gpu", lines=10)
@@ -94,7 +93,7 @@ run(*MAKE, "beyond", "OUT=runs/on_a_gpu", lines=10)
 # %% [markdown]
 # ## The tests on GPUs
 #
-# The tests that need more GPUs than there are get skipped, and counted.
+# Tests that need more GPUs than there are get skipped and counted.
 
 # %%
 run(sys.executable, "-m", "pytest", "-q", "-n", "0", "tests/gpus")
@@ -108,7 +107,7 @@ run(*MAKE, "bench", "QUICK=1")
 # %% [markdown]
 # ## The report
 #
-# Paste what this prints into the issue.
+# Paste this output into the issue.
 
 # %%
 import torch

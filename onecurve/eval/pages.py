@@ -32,21 +32,23 @@ WRONG = "return ddp_model(inputs)", "return model(inputs)"  # an edit of right.p
 
 
 def rules():
-    """Return a section for each rule: what it says, what it means, how to fix it."""
+    """Return an item for each rule: what it says, what it means, how to fix it."""
     lines = []
     with (SOURCE / "onecurve/findings.csv").open(encoding="utf-8") as file:
         for row in csv.DictReader(file):
             what = row["what"].replace("{", "*").replace("}", "*")
-            lines += [f"## {row['name']}", "", f"**{row['level']}** {what}", ""]
-            lines += [wrapped(row["means"]), ""]
+            name = f'<a id="{row["name"]}"></a>`{row["name"]}`'
+            text = f"- {name} {row['level']} **{what}.** {row['means']}"
             if row["repair"]:
-                lines += [wrapped(f"Fix: {row['repair']}"), ""]
-    return "\n".join(lines).rstrip()
+                text += f" *Fix: {row['repair']}.*"
+            lines.append(wrapped(text))
+    return "\n".join(lines)
 
 
 def wrapped(text):
-    """Return a paragraph in lines; links stay whole."""
-    return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
+    """Return an item of a list in lines; links stay whole."""
+    whole = {"break_long_words": False, "break_on_hyphens": False}
+    return textwrap.fill(text, 120, subsequent_indent="  ", **whole)
 
 
 def scripts():

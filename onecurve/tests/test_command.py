@@ -48,7 +48,7 @@ def test_a_module_is_inspected_from_its_folder_and_reported_as_json(tmp_path):
     (found,) = report["findings"]
     assert (found["name"], found["level"]) == ("exchange", "ERROR")
     assert found["line"] == "train.py:10"
-    assert found["details"][-1].startswith("from it follows: after step 1 the weights")
+    assert found["details"][-1].startswith("consequence: weights differ between ranks")
     assert (report["status"], result.returncode) == (1, 1)
     assert 0 < report["seconds"] < 600
     assert not report["log"].startswith(str(tmp_path))
@@ -57,7 +57,7 @@ def test_a_module_is_inspected_from_its_folder_and_reported_as_json(tmp_path):
 def test_what_the_command_does_is_told_meanwhile(tmp_path):
     (tmp_path / "train.py").write_text(BUSY)
     result = python_in(tmp_path, "onecurve", "train.py")
-    assert " s: run 1 of 3, as it is: 0 steps" in result.stderr
+    assert " s: run 1 of 3, unchanged: 0 steps" in result.stderr
 
 
 def test_the_pages_own_test_holds_for_a_right_script_and_fails_for_a_wrong(tmp_path):
@@ -70,11 +70,11 @@ def test_the_pages_own_test_holds_for_a_right_script_and_fails_for_a_wrong(tmp_p
     (tmp_path / "train.py").write_text(wrong)
     result = python_in(tmp_path, "pytest", "-q", "test_train.py")
     assert result.returncode == 1
-    assert "is not given the mean of the ranks' gradients" in result.stdout
+    assert "gradients are not averaged across ranks" in result.stdout
 
 
 def test_a_script_that_could_not_be_looked_at_raises(tmp_path):
-    with pytest.raises(onecurve.CouldNotLook, match="there is no script no.py"):
+    with pytest.raises(onecurve.CouldNotLook, match="no such script: no.py"):
         onecurve.inspect("no.py")
 
 
@@ -119,7 +119,7 @@ def test_ranks_that_only_wait_are_ended_long_before_those_that_compute(
     script = tmp_path / "train.py"
     script.write_text(IDLES)
     monkeypatch.setattr("onecurve.run.IDLE", 2)
-    said = "after 0 steps no rank computed for 2 s"
+    said = "all ranks were idle for 2 s after 0 steps"
     with pytest.raises(onecurve.CouldNotLook, match=said):
         onecurve.inspect(script)
 

@@ -42,7 +42,7 @@ def main():
     torch.save(state, "model.pt")
     print(score)
 """
-HAND = f"[0.1] on 2 ranks, [0.2] on 1, by {BY_HAND}"
+HAND = f"[0.1] on 2 ranks, [0.2] on 1, set by {BY_HAND}"
 
 
 def line(text):
@@ -84,7 +84,7 @@ def test_of_what_makes_a_value_the_ranks_part_is_named_first(tmp_path):
     found = finding("printed", line("print(score)"), text="score")
     point(found, tmp_path)
     told = ", ".join(line(text) for text in ("part = train[rank", "score = counted"))
-    assert found.details[0].startswith(f"made of what is set at {told}")
+    assert found.details[0].startswith(f"depends on values set at {told}")
 
 
 @pytest.mark.parametrize("place", [None, "other.py:3", "train.py:999"])

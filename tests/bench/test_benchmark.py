@@ -25,7 +25,7 @@ def test_each_number_of_processes_is_measured_twice_in_turns():
 
 
 def watch(rank, folder):
-    """Have a rank note how many images it has, and its gradients."""
+    """Have a rank log its number of images and its gradients."""
     torch.manual_seed(rank)  # other images, so other gradients
     notes = open(folder / str(rank), "w", buffering=1)  # noqa: SIM115
 
@@ -54,7 +54,7 @@ def test_ranks_share_a_batch_and_only_whole_steps_average(tmp_path):
 
 
 def made_up_cases(*_):
-    """Return what `measure` does, of one and two processes, in seconds."""
+    """Return a made-up result of `measure` for one and two processes, in seconds."""
     one = {"step": [0.002, 0.004, 0.009]}
     two = {"step": [0.002, 0.004, 0.010], "compute": [0.002, 0.0015, 0.001]}
     cases = []
@@ -100,9 +100,9 @@ def trace_default():
         (
             benchmark.main,
             "OUT=README.md/x",
-            r"cannot write to .*README.md/x \(.*\): n",
+            r"cannot write to .*README.md/x \(.*\)\. C",
         ),
-        (benchmark.main, "NPROC=2", "make bench measures 1, 2, 4 and more processes: "),
+        (benchmark.main, "NPROC=2", "make bench measures 1, 2, 4 and more processes. "),
         (held.main, "GPUS=7", "GPUS=7: CUDA finds no GPU"),
         (trace_default, "NPROC=3", "04_ddp: 3 processes cannot share 256 images a st"),
     ],

@@ -1,4 +1,4 @@
-"""Promise: every rank holds and sends what the pages and their formulas say."""
+"""Promise: each rank stores and sends what the pages and their formulas say."""
 
 import re
 
@@ -8,12 +8,12 @@ from conftest import ROOT
 from tools.bench import held
 from tools.run.stages import MNIST, RESUMES
 
-P = 27_280 * 4  # bytes of weights, in float32
-ENDS = 2_128 * 4  # of these in the embedding and the head
-A = 32 * 32 * 32 * 4  # of activations: sequences x tokens x width
+P = 27_280 * 4  # bytes of float32 weights
+ENDS = 2_128 * 4  # bytes of the embedding and the head
+A = 32 * 32 * 32 * 4  # bytes of activations: sequences x tokens x width
 
 
-EXACT = {  # stage or variant -> bytes of weights on rank 0, and what it sends in a step
+EXACT = {  # stage or variant -> rank 0's bytes of weights and bytes sent per step
     "13_gpt": (P, 0),
     "14_data_parallel": (P, 2 * P / 2),
     "fsdp": (P / 2, (3 * P - ENDS) / 2),
@@ -21,15 +21,15 @@ EXACT = {  # stage or variant -> bytes of weights on rank 0, and what it sends i
     "17_context_parallel": (P, 2 * 4 * A / 2 + P),
     "gathered_keys": (P, 2 * 4 * A / 2 + P),
     "recomputed": (P, 2 * 6 * A / 2 + P),
-    # FSDP gathers the blocks' weights twice, and those of the ends once.
+    # FSDP gathers the blocks' weights twice and the ends' once.
     "20_grid": (P / 4, 2 * 4 * A / 2 / 2 + 3 / 4 * (3 * P - ENDS)),
 }
 
 
 def measured():
-    """Return {name: [ranks, weights, optimizer, saved, sent]}, tables of the pages.
+    """Return {name: [ranks, weights, optimizer, saved, sent]} from the pages' tables.
 
-    `held` has measured them, and a test notices what is stale.
+    `held` measured them; another test reports stale ones.
     """
     found = {}
     for page in sorted((ROOT / "transformer").glob("**/README.md")):
@@ -58,7 +58,7 @@ def test_a_rank_saves_less_the_further_a_text_is_cut():
 
 
 def rows_of_the_page():
-    """Return {stage: the cells that follow} of the table in SCALING.md."""
+    """Return {stage: its other cells} from the table in SCALING.md."""
     found = {}
     for line in (ROOT / "docs/SCALING.md").read_text().splitlines():
         name, *cells = line.strip("| ").split(" | ")
@@ -69,12 +69,12 @@ def rows_of_the_page():
 
 @pytest.mark.slow
 def test_the_first_stages_hold_and_send_what_the_page_says():
-    """The layer in use is what FSDP does not save on, and tensor parallelism does."""
+    """For the layer in use, only tensor parallelism saves memory; FSDP doesn't."""
     found = {stage: held.measure(stage) for stage in held.MEASURED}
     assert [*found, *RESUMES] == list(MNIST.values())
     page = rows_of_the_page()
     assert list(page) == list(found)
-    # What stages 3 and 6 copy between two GPUs, in one process.
+    # Bytes that stages 3 and 6 copy between two GPUs in one process.
     copied = {"03_dp": 4 * 785 * 128 + 4 * 1290 + 32 * 784 + 4 * 640 / 2}
     copied["06_model_parallel"] = 4 * (64 * 128 + 640)
     for stage, ranks in found.items():
@@ -82,7 +82,7 @@ def test_the_first_stages_hold_and_send_what_the_page_says():
         totals = [2 * one["weights"] + one["optimizer"] for one in ranks]
         for numbers, cell in (weights, page[stage][1]), (totals, page[stage][2]):
             assert " and ".join(f"{n:,}" for n in dict.fromkeys(numbers)) == cell
-        # Rank 0 of DDP tells the others once how it has packed the gradients.
+        # In DDP, rank 0 also sends its bucket layout once: use the last rank.
         sent = copied.get(stage, ranks[-1]["sent"])
         assert page[stage][3] == f"{sent:,.0f}"
     for stage, width in ("04_ddp", 128), ("07_fsdp", 128), ("08_tensor_parallel", 64):
@@ -94,5 +94,5 @@ def test_nproc_and_args_count(monkeypatch):
     monkeypatch.setenv("ARGS", "--hidden 132")
     found = [one["weights"] for one in held.measure("08_tensor_parallel")]
     assert found == [4 * (785 * 33 + 330 + 10)] * 4
-    last = held.measure("09_pipeline")[1]  # on two ranks, always
+    last = held.measure("09_pipeline")[1]  # always on two ranks
     assert last["weights"] == 4 * 1330

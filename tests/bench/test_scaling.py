@@ -1,4 +1,4 @@
-"""Promise: the formulas of SCALING.md are what the second curve sends and stores."""
+"""Promise: SCALING.md's formulas match what the second curve sends and stores."""
 
 import math
 
@@ -14,7 +14,7 @@ from tools.run.stages import load
 
 PAGE = (ROOT / "docs/SCALING.md").read_text()
 SMALL = scaling.Model(blocks=2, width=32, vocabulary=16, length=32)
-TOKENS = 32 * 32  # of a batch
+TOKENS = 32 * 32  # per batch
 A = 4 * TOKENS * SMALL.width  # bytes of activations between two blocks
 
 
@@ -26,15 +26,15 @@ def sent(*words, **options):
     ("stage", "cut", "of_the_formula"),
     [
         ("14_data_parallel", "DDP", 0),
-        ("15_sequence_parallel", "tensor", 4 * A / 2),  # and the ends
+        ("15_sequence_parallel", "tensor", 4 * A / 2),  # plus the ends
         ("16_pipeline_1f1b", "pipeline", -A),  # rank 0 has one neighbor
         ("17_context_parallel", "context", 0),
         ("19_expert_parallel", "experts", 0),  # two on each rank
-        ("20_grid", "FSDP", 2 * 4 * A / 2 / 2),  # and its rings
+        ("20_grid", "FSDP", 2 * 4 * A / 2 / 2),  # plus its rings
     ],
 )
 def test_a_rank_sends_what_the_formula_says(stage, cut, of_the_formula):
-    """Up to biases, norms and places, 7 % of so small a model."""
+    """Biases, norms and positions are ignored, 7% of such a small model."""
     ranks, *_, bytes_sent = MEASURED[stage]
     formula = sent(SMALL, cut, ranks, TOKENS, size=4) + of_the_formula
     assert bytes_sent == pytest.approx(formula, rel=0.07)
@@ -56,7 +56,7 @@ def test_a_rank_stores_what_the_formula_says(stage, cut):
 
 @pytest.mark.parametrize("again", [False, True])
 def test_a_block_keeps_what_the_formula_says(again):
-    """Norms keep two numbers for a letter besides, attention one for each head."""
+    """Norms also keep two numbers per token, attention one per token and head."""
     found = []
     script = load("13_gpt")
     texts, _ = script.draw_batch(32, 0)
@@ -78,7 +78,7 @@ def test_a_block_keeps_what_the_formula_says(again):
 
 
 def test_more_computing_hides_the_exchange_from_the_threshold_on(monkeypatch):
-    """At the peak: below it a step is longer than its computing, above it is not."""
+    """At peak speed, a step takes longer than its compute only below the threshold."""
     monkeypatch.setattr(scaling, "SHARE", 1)
     for cluster in scaling.CLUSTERS.values():
         limits = scaling.thresholds(scaling.SEVEN, cluster)
@@ -96,7 +96,7 @@ def test_more_computing_hides_the_exchange_from_the_threshold_on(monkeypatch):
 
 
 def test_the_text_says_from_which_batch_ddp_pays():
-    """In sequences: at the peak, and at the share of it that the example takes."""
+    """In sequences, at peak speed and at the example's share of it."""
     cluster = scaling.CLUSTERS["two, with one card each"]
     limit = scaling.thresholds(scaling.SEVEN, cluster)["DDP"]
     sequences = limit * cluster.ranks / scaling.SEVEN.length

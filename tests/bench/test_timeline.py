@@ -8,11 +8,11 @@ from conftest import ROOT, call
 from tools.bench import timeline
 
 GATHER = "all-gather all-gather "
-SCATTER = "reduce-scatter all-reduce "  # gloo makes the one of the other
+SCATTER = "reduce-scatter all-reduce "  # gloo implements one with the other
 
 
 def assert_steps(folder, count, step):
-    """Assert that `count` traces have five steps and that rank 0's begin so."""
+    """Assert that `count` traces have five steps and that rank 0's match `step`."""
     traces = sorted(folder.glob("trace_*_[0-9].json"))
     assert len(traces) == count
     for rank, path in enumerate(traces):
@@ -26,7 +26,7 @@ def assert_steps(folder, count, step):
 
 
 def test_the_last_steps_are_those_of_rank_0_and_each_work_is_drawn_once(tmp_path):
-    """The profiler repeats its labels for the kernels of a GPU."""
+    """The profiler repeats its labels for GPU kernels."""
     events = []
     for kind in "user_annotation", "gpu_user_annotation", "kernel":
         for step in range(5):
@@ -39,11 +39,11 @@ def test_the_last_steps_are_those_of_rank_0_and_each_work_is_drawn_once(tmp_path
     shown, borders = timeline.last_steps(spans + later)
     assert borders == [10, 20, 30]  # from the end of the step before
     assert shown[:3] == [(0, "optimizer", at, at + 4) for at in (6, 16, 26)]
-    assert len(shown) == 3 + 4  # rank 1 was still at its step
+    assert len(shown) == 3 + 4  # rank 1 was still in its step
 
 
 def test_no_exchange_of_gradients_is_drawn_beyond_its_backward_pass(tmp_path):
-    """The profiler closes its label late; `backward` has waited for it all the same."""
+    """The profiler closes its label late, although `backward` waited for it."""
     events = []
     for name, start, end in ("backward", 0, 9), ("gloo:all_reduce", 5, 30):
         one = {"cat": "user_annotation", "name": name, "ts": start, "dur": end - start}

@@ -1,6 +1,6 @@
-"""Promise: the stages beyond train as stage 01 does.
+"""Promise: the stages in beyond/ train as stage 01 does.
 
-What each rank holds and sends, by its own mechanism, is in bench/test_held.py.
+bench/test_held.py checks each rank's memory and traffic.
 """
 
 import re
@@ -24,17 +24,17 @@ from tools.run.sample import cut, write_part
 from tools.run.stages import BEYOND
 
 FSDP, TENSOR, PIPELINE, HYBRID, RESUME, SHARDED = BEYOND.values()
-# 130 and 10 are not multiples of 4, and 1012 images leave 52 for the last batch.
+# 130 and 10 aren't multiples of 4, and 1012 images leave 52 for the last batch.
 UNEVEN = ["--batch-size", 96, "--epochs", 2, *OTHER[PARTIAL]]
 ONE_EPOCH = ["--batch-size", 48, "--epochs", 1]
 FILES = {
     RESUME: {"state.pth"},
     SHARDED: {"checkpoints"},
-}  # besides the curve and weights
-# PyTorch warns of stage 10's two meshes while it gathers the weights, on each rank.
+}  # in addition to the curve and weights
+# On each rank, PyTorch warns about stage 10's two meshes when it gathers weights.
 GATHERS = re.compile(r".*2 sequential all_gather operations.*\n(?:  warnings?\..*\n)?")
 LAYERS = "        self.layers = nn.Sequential("
-# A norm in front of the network: there, its input is whole on every rank.
+# A norm before the network, where every rank has the whole input.
 NORM = (
     (LAYERS, "        self.norm = nn.BatchNorm1d(28)\n" + LAYERS),
     ("images / 255", "self.norm(images / 255)"),
@@ -42,7 +42,7 @@ NORM = (
 
 
 def train(stage, data, out, *flags, **options):
-    """Run a stage and return what it printed; it must say nothing on stderr."""
+    """Run a stage and return its output; assert that stderr is empty."""
     words = ["--data", data, "--out", out, *flags]
     result = run(stage, *words, timeout=60, **options)
     errors = result.stderr
@@ -81,10 +81,10 @@ def test_stage_05_evaluates_what_a_stage_has_saved(stage, trained, data, tmp_pat
 
 @pytest.fixture(scope="module", params=[1999, 2001])
 def many(request, tmp_path_factory):
-    """More test images than fit in a batch, their number, and what stage 01 does.
+    """Return data with several test batches, its test size and stage 01's output.
 
-    Two ranks have 1000 and 999, or 1001 and 1000. Evaluated in the fewest batches, by
-    either way of counting them, one rank has a batch more than the other.
+    Two ranks get 1000 and 999 images, or 1001 and 1000. `n // 1000 + 1` in the first
+    case, and rounding up in the second, would give one rank an extra batch.
     """
     count = request.param
     root = cut(tmp_path_factory.mktemp("many"), 96, 1)
@@ -98,7 +98,7 @@ def many(request, tmp_path_factory):
 
 @pytest.mark.parametrize("stage", [FSDP, slow(HYBRID), slow(SHARDED)])
 def test_evaluation_is_exact_where_shards_differ(stage, many, tmp_path):
-    """A forward pass is a collective: ranks would wait for one with fewer batches."""
+    """A forward pass is a collective, so unequal numbers of batches would hang."""
     root, count, reference = many
     train(stage, root, tmp_path, *ONE_EPOCH, float64=True)
     assert rows(tmp_path)[-1][3] == count
@@ -106,7 +106,7 @@ def test_evaluation_is_exact_where_shards_differ(stage, many, tmp_path):
 
 
 def train_changed(stages, data, out, changes, *flags):
-    """Train changed scripts in float64, each into its own folder; return these."""
+    """Train changed scripts in float64, each in its own folder; return the folders."""
     words = ["--epochs", 2, "--batch-size", 96, *flags]
     for stage in stages:
         folder = out / stage
@@ -116,7 +116,7 @@ def train_changed(stages, data, out, changes, *flags):
 
 @pytest.mark.parametrize("stage", [FSDP, slow(TENSOR), slow(PIPELINE), slow(HYBRID)])
 def test_adamw(stage, data, tmp_path):
-    """Stages 11 and 12 have it in their own tests."""
+    """The tests of stages 11 and 12 cover AdamW there."""
     stages = stage, "01_cpu"
     assert_close(*train_changed(stages, data, tmp_path, [ADAMW], "--lr", 0.001))
 
@@ -130,7 +130,7 @@ def test_adamw(stage, data, tmp_path):
     ],
 )
 def test_buffers_are_saved(stage, like, data, tmp_path):
-    """Each rank, or pair, has its own, as in stage 05: those of rank 0 are saved."""
+    """As in stage 05, each rank or pair has its own buffers and rank 0's are saved."""
     ours, theirs = train_changed([stage, like], data, tmp_path, NORM)
     assert "norm.num_batches_tracked" in weights(ours)
     assert_near(weights(ours), weights(theirs), 1e-12)

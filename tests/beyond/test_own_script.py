@@ -1,6 +1,6 @@
-"""Promise: the three scripts of own_script/ train alike, by lines of the stages.
+"""Promise: the three scripts in own_script/ train alike, with lines from the stages.
 
-With GroupNorm, without dropout and augmentation, the three have one curve.
+With GroupNorm and without dropout and augmentation, they have one curve.
 """
 
 import functools
@@ -15,8 +15,8 @@ from conftest import assert_near, slow
 from onecurve import api
 from tools.run.stages import load, script
 
-SCRIPTS = {"before": None, "after_ddp": 2, "after_fsdp": 2}  # and their ranks
-# 13 batches an epoch, and 31 images left over; uneven shards, in two batches each.
+SCRIPTS = {"before": None, "after_ddp": 2, "after_fsdp": 2}  # script -> ranks
+# 13 batches per epoch leave 31 images; test shards are uneven, with two batches each.
 SIZE = 447, 401
 SEED = 5
 EXACT = ["--norm", "group", "--dropout", 0, "--no-augment", "--seed", SEED]
@@ -24,7 +24,7 @@ KILLED = 7
 
 
 def train(name, data, out, *flags, **options):
-    """Run one of the scripts; return the result and what it saved."""
+    """Run one of the scripts; return the result and the saved state, if any."""
     words = [script(name), "--data", data(SIZE), "--out", out, "--epochs", 2]
     words += ["--workers", 1, *flags]
     result = api.run(words, SCRIPTS[name], **options)
@@ -33,7 +33,7 @@ def train(name, data, out, *flags, **options):
 
 
 def trained(*words, **options):
-    """Return what a run saved that ended well, and the lines that it has printed."""
+    """Return a successful run's saved state, including its output."""
     result, state = train(*words, **options)
     assert result.returncode == 0, result.stderr
     assert state["epoch"] == len(state["curve"]) == 2
@@ -41,13 +41,13 @@ def trained(*words, **options):
 
 
 def assert_alike(ours, theirs, apart):
-    """Assert that two states are at most so far apart, in losses and in weights."""
+    """Assert that two states' losses and weights differ by at most `apart`."""
     for part in "curve", "model":
         assert_near(ours[part], theirs[part], apart)
 
 
 def note_steps(rank, folder):
-    """Have rank 0 write down the weights and the gradients of each step, unclipped."""
+    """Have rank 0 save the weights and unclipped gradients of each step."""
     clip = torch.nn.utils.clip_grad_norm_
     steps = []
 
@@ -67,7 +67,7 @@ def note_steps(rank, folder):
 
 @pytest.fixture(scope="module")
 def exact(data, tmp_path_factory):
-    """A function from a script to what it saves, in float64, and its noted steps."""
+    """Return a function from a script to its float64 state and its noted steps."""
 
     @functools.cache
     def get(name):
@@ -90,7 +90,7 @@ def test_two_ranks_have_the_curve_of_one_process(name, exact):
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_step_is_that_of_one_whole_batch(name, exact, data):
-    """The last step of an epoch too, which has one piece where the others have two."""
+    """This includes an epoch's last step, which has one batch instead of two."""
     _, steps = exact(name)
     mnist = datasets.MNIST(data(SIZE), train=True)
     order = torch.randperm(SIZE[0], generator=torch.Generator().manual_seed(SEED + 1))
@@ -108,7 +108,7 @@ def test_a_step_is_that_of_one_whole_batch(name, exact, data):
 
 
 def end_after_an_epoch(rank):
-    """Have rank 0 end when it has saved its first state."""
+    """Have rank 0 exit after it saves its first state."""
     replace = os.replace
 
     def replace_and_end(*paths):
@@ -120,7 +120,7 @@ def end_after_an_epoch(rank):
 
 @pytest.mark.parametrize("name", [slow("before"), "after_ddp", slow("after_fsdp")])
 def test_a_killed_run_goes_on_where_it_was(name, data, tmp_path):
-    """With everything on, and the scheduler's state: 2e-8 is a rounding in float32."""
+    """With every feature on, it is bitwise equal, including the scheduler's state."""
     expected = trained(name, data, tmp_path / "whole")
     out = tmp_path / "killed"
     result, state = train(name, data, out, prepare=(end_after_an_epoch,))
@@ -131,7 +131,7 @@ def test_a_killed_run_goes_on_where_it_was(name, data, tmp_path):
 
 
 def record(rank, folder):
-    """Write down the variances that evaluate, and the seeds of the loaders' workers."""
+    """Log the variances used in evaluation and the seeds of the loaders' workers."""
     forward = torch.nn.BatchNorm2d.forward
     begin = DataLoader.__iter__
 
@@ -155,7 +155,7 @@ def record(rank, folder):
 def test_each_rank_is_random_by_itself_and_evaluates_what_is_saved(
     name, data, tmp_path
 ):
-    """BatchNorm's statistics too, which differ between ranks after training."""
+    """This includes BatchNorm statistics, which differ between ranks after training."""
     state = trained(name, data, tmp_path, prepare=(record, tmp_path))
     saved = set()
     for key, tensor in state["model"].items():

@@ -1,4 +1,4 @@
-"""Promise: a run of stage 11 that was killed goes on after its last epoch."""
+"""Promise: a killed run of stage 11 continues after its last epoch."""
 
 import functools
 import os
@@ -23,11 +23,11 @@ STAGE = "11_resume"
 OPTIMIZERS = {"momentum": (MOMENTUM, 0.01), "adamw": (ADAMW, 0.0002)}
 EPOCHS = 3
 PLAIN = "momentum", 2, False  # optimizer, ranks, float64
-CASES = [(*PLAIN, 0), slow("adamw", 4, True, 1e-12)]  # and how far it may be off
+CASES = [(*PLAIN, 0), slow("adamw", 4, True, 1e-12)]  # and the tolerance
 
 
 def train(data, out, epochs, *flags, name="momentum", changes=(), **options):
-    """Run the stage with another optimizer, changed; return how that went."""
+    """Run the stage with another optimizer and changes; return the result."""
     optimizer, rate = OPTIMIZERS[name]
     words = ["--epochs", epochs, "--lr", rate, *flags]
     return run_edited(STAGE, data, out, [optimizer, *changes], *words, **options)
@@ -35,7 +35,7 @@ def train(data, out, epochs, *flags, name="momentum", changes=(), **options):
 
 @pytest.fixture(scope="module")
 def uninterrupted(data, tmp_path_factory):
-    """A function that trains without a stop; returns the folder."""
+    """Return a function that trains without interruption and returns the folder."""
 
     @functools.cache
     def get(name, processes, float64):
@@ -51,8 +51,8 @@ def uninterrupted(data, tmp_path_factory):
 def test_resumed_equals_uninterrupted(
     name, processes, float64, apart, uninterrupted, data, tmp_path
 ):
-    """On two ranks bit for bit. On four DDP makes its bucket anew after the first step
-    of a run, and then adds in another order: github.com/pytorch/pytorch/issues/44798
+    """Bitwise equal on two ranks. On four, DDP rebuilds its bucket after a run's first
+    step and then adds in another order: github.com/pytorch/pytorch/issues/44798
     """
     options = {"name": name, "processes": processes, "float64": float64}
     train(data(EVEN), tmp_path, 1, **options)
@@ -74,12 +74,12 @@ def test_without_resume_it_begins_anew(uninterrupted, data, tmp_path):
 
 @pytest.mark.parametrize("owner", [0, slow(1)])
 def test_ranks_go_on_from_where_rank_0_is(owner, uninterrupted, data, tmp_path):
-    """As on two nodes without a shared folder: one of them alone has the state."""
+    """As on two nodes without a shared folder, where only one has the state."""
     folder = "    args.out.mkdir"
     own = "    args.out = args.out / str(rank)\n    args.out.mkdir"
     changes = [(folder, own)]
     train(data(EVEN), tmp_path, 1, changes=changes)
-    assert not list((tmp_path / "1").iterdir())  # rank 0 alone writes
+    assert not list((tmp_path / "1").iterdir())  # only rank 0 writes
     if owner == 1:
         for file in (tmp_path / "0").iterdir():
             shutil.move(file, tmp_path / "1")
@@ -89,7 +89,7 @@ def test_ranks_go_on_from_where_rank_0_is(owner, uninterrupted, data, tmp_path):
 
 
 def die_while_writing(rank, name, count):
-    """Kill rank 0 when it has written half of the `count`-th file called `name`."""
+    """Kill rank 0 halfway through writing the `count`-th file called `name`."""
     save = torch.save
     seen = []
 
@@ -107,7 +107,7 @@ def die_while_writing(rank, name, count):
 def test_killed_while_a_file_is_written(name, count, uninterrupted, data, tmp_path):
     prepare = die_while_writing, name, count
     result = train(data(EVEN), tmp_path, EPOCHS, prepare=prepare, fails=True)
-    assert result.statuses[0] == -signal.SIGKILL  # the other may crash, too
+    assert result.statuses[0] == -signal.SIGKILL  # the other may crash too
     assert not (tmp_path / "model.pth").exists()
     state = torch.load(tmp_path / "state.pth", weights_only=True)
     assert state["epoch"] == (1 if name == "state" else EPOCHS)
@@ -117,7 +117,7 @@ def test_killed_while_a_file_is_written(name, count, uninterrupted, data, tmp_pa
 
 
 def test_killed_while_the_curve_is_written(uninterrupted, data, tmp_path):
-    """The epoch is in metrics.csv already, and not in the state: it comes once."""
+    """metrics.csv has the epoch but the state doesn't; it must not appear twice."""
     line = "            state = {"
     death = "            assert epoch < 2\n"
     changes = [(line, death + line)]

@@ -1,4 +1,4 @@
-"""Promise: stage 12's checkpoints are whole, in parts, and fit any number of ranks."""
+"""Promise: stage 12's sharded checkpoints are complete and fit any number of ranks."""
 
 import functools
 import os
@@ -11,7 +11,7 @@ from conftest import ADAMW, MOMENTUM, assert_close, rows, run_edited, slow
 from tools.run.sample import cut
 
 STAGE = "12_sharded_checkpoint"
-SIZE = 1020, 997  # 510 images on two ranks and 340 on three, the last batch of 30
+SIZE = 1020, 997  # 510 images per rank on two, 340 on three; the last batch has 30
 EPOCHS = 3
 OPTIMIZERS = {"momentum": (MOMENTUM, 0.05), "adamw": (ADAMW, 0.001)}
 
@@ -19,7 +19,7 @@ OPTIMIZERS = {"momentum": (MOMENTUM, 0.05), "adamw": (ADAMW, 0.001)}
 def train(
     data, out, epochs, *flags, stage=STAGE, name="momentum", changes=(), **options
 ):
-    """Run a stage in float64 with another optimizer, changed; return how that went."""
+    """Run a stage in float64 with another optimizer and changes; return the result."""
     optimizer, rate = OPTIMIZERS[name]
     words = ["--epochs", epochs, "--lr", rate, "--batch-size", 66, *flags]
     options["float64"] = True
@@ -28,7 +28,7 @@ def train(
 
 @pytest.fixture(scope="module")
 def reference(data, tmp_path_factory):
-    """A function that trains stage 01 with an optimizer; returns the folder."""
+    """Return a function that trains stage 01 with an optimizer, into a new folder."""
 
     @functools.cache
     def get(name):
@@ -40,7 +40,7 @@ def reference(data, tmp_path_factory):
 
 
 def whole(out):
-    """Return the epochs of which there is a complete checkpoint."""
+    """Return the epochs that have a complete checkpoint."""
     found = [int(path.parent.name) for path in out.glob("checkpoints/*/.metadata")]
     return sorted(found)
 
@@ -58,7 +58,7 @@ def test_saved_on_two_ranks_and_resumed(name, processes, reference, data, tmp_pa
 
 @pytest.mark.slow
 def test_the_learning_rate_is_that_of_the_checkpoint(data, tmp_path):
-    """It is no tensor, and comes back by `set_optimizer_state_dict` alone."""
+    """It isn't a tensor, so only `set_optimizer_state_dict` restores it."""
     report = "report(args, epoch, loss, correct, total, start)\n"
     decay = '        optimizer.param_groups[0]["lr"] *= 0.5\n'
     changed = {"changes": [(f"    {report}", f"    {report}{decay}")]}
@@ -84,7 +84,7 @@ def test_each_rank_writes_its_part_alone(data, tmp_path):
 
 
 def die_while_writing(rank, method, epoch, victim):
-    """Have a rank be killed at a method of the writer of an epoch's checkpoint."""
+    """Kill rank `victim` when its writer calls `method` for an epoch's checkpoint."""
     original = getattr(FileSystemWriter, method)
 
     def dying(self, *args, **kwargs):
@@ -100,7 +100,7 @@ def die_while_writing(rank, method, epoch, victim):
 def test_killed_while_it_is_written(method, victim, reference, data, tmp_path):
     prepare = die_while_writing, method, 2, victim
     result = train(data(SIZE), tmp_path, EPOCHS, prepare=prepare, fails=True)
-    assert result.statuses[victim] == -signal.SIGKILL  # the other may crash, too
+    assert result.statuses[victim] == -signal.SIGKILL  # the other may crash too
     assert (tmp_path / "checkpoints" / "2").exists()
     assert whole(tmp_path) == [1]
     printed = train(data(SIZE), tmp_path, EPOCHS, "--resume").stdout
@@ -109,7 +109,7 @@ def test_killed_while_it_is_written(method, victim, reference, data, tmp_path):
 
 
 def fail_to_write(rank, epoch):
-    """Have the disk be full when an epoch's checkpoint is written."""
+    """Simulate a full disk when an epoch's checkpoint is written."""
     write = FileSystemWriter.write_data
 
     def write_or_fail(self, *args, **kwargs):
@@ -122,7 +122,7 @@ def fail_to_write(rank, epoch):
 
 @pytest.mark.parametrize("epoch", [slow(1), 2])
 def test_a_checkpoint_that_could_not_be_written_ends_the_run(epoch, data, tmp_path):
-    """It is written in the background: only who asks for its result gets the error."""
+    """It is written in the background, so the error is raised only by `result()`."""
     result = train(data(SIZE), tmp_path, 2, prepare=(fail_to_write, epoch), fails=True)
     assert result.returncode != 0
     assert "No space left on device" in result.stderr
@@ -132,7 +132,7 @@ def test_a_checkpoint_that_could_not_be_written_ends_the_run(epoch, data, tmp_pa
 
 @pytest.mark.slow
 def test_a_new_run_leaves_no_checkpoint_of_an_earlier_one(reference, data, tmp_path):
-    """Else a later --resume would go on from the other run."""
+    """Otherwise a later --resume would continue the other run."""
     train(data(SIZE), tmp_path, 2, "--seed", 7)
     train(data(SIZE), tmp_path, 1)
     assert whole(tmp_path) == [1]
@@ -142,7 +142,7 @@ def test_a_new_run_leaves_no_checkpoint_of_an_earlier_one(reference, data, tmp_p
 
 @pytest.mark.slow
 def test_ten_epochs_are_more_than_nine(data, tmp_path):
-    """The last checkpoint is found by its number, not by the order of the names."""
+    """The last checkpoint is found by number, not by the order of names."""
     small = cut(tmp_path / "data", 66, 10)
     train(small, tmp_path, 10)
     printed = train(small, tmp_path, 11, "--resume").stdout

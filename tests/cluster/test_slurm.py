@@ -1,6 +1,6 @@
-"""Promise: slurm.sh gives the same curve, and ends or goes on when something fails.
+"""Promise: slurm.sh gives the same curve, and ends or continues after a failure.
 
-On real daemons of Slurm, whose two nodes are namespaces of this machine: see up.sh.
+It runs on real Slurm daemons; the two nodes are namespaces on this machine: see up.sh.
 """
 
 import os
@@ -33,7 +33,7 @@ echo $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $MASTER_ADDR $MASTER_PORT $
 
 
 class Cluster:
-    """Nodes n0 and n1; `folder` is where a job is submitted from."""
+    """Nodes n0 and n1; jobs are submitted from `folder`."""
 
     def __init__(self, place, process):
         self.place = place
@@ -41,7 +41,7 @@ class Cluster:
         self.first = first.pid  # process 1 on n0
 
     def run(self, *words, folder="/"):
-        """Return what a command on n0 prints."""
+        """Return the output of a command on n0."""
         enter = "nsenter", "--target", self.first, "--all", f"--wd={folder}"
         environment = {**os.environ, "SLURM_CONF": str(self.place / "slurm.conf")}
         result = call([*enter, *words], env=environment)
@@ -53,21 +53,21 @@ class Cluster:
         return self.run("sbatch", "--parsable", *words, folder=folder).strip()
 
     def about(self, job):
-        """Return what Slurm knows of a job: a dict of texts."""
+        """Return Slurm's information about a job, {field: text}."""
         shown = self.run("scontrol", "--oneliner", "show", "job", job)
         return dict(re.findall(r"(\w+)=(\S*)", shown))
 
     def wait(self, job, state):
-        """Wait until a job has ended, and assert that it is in a state then."""
+        """Wait until a job ends and assert that its state is `state`."""
         until(lambda: self.about(job)["JobState"] not in UNFINISHED)
         assert self.about(job)["JobState"] == state
 
     def wait_for_both_nodes(self, folder, job):
-        """Wait until a job with the torchrun of `told` has started it on both nodes."""
+        """Wait until a job has started `told`'s torchrun on both nodes."""
         until(lambda: self.printed(folder, job).count("--nnodes") == 2)
 
     def printed(self, folder, job):
-        """Return what a job has printed; one of an array is a job of its own."""
+        """Return a job's output so far; each job of an array has its own."""
         path = folder / f"slurm-{self.about(job)['JobId']}.out"
         return path.read_text() if path.exists() else ""
 
@@ -96,12 +96,12 @@ def cluster(tmp_path_factory):
             pytest.skip(f"no namespaces here: {reason}")
         pytest.fail(reason)
     yield Cluster(place, process)
-    process.communicate()  # closes its standard input, at which it ends
+    process.communicate()  # ends it by closing its standard input
 
 
 @pytest.fixture
 def folder(tmp_path):
-    """The root of a fresh clone, with a sample that is smaller still."""
+    """Return the root of a fresh clone with an even smaller sample."""
     for name in "04_ddp", "beyond/11_resume", "01_cpu":
         shutil.copytree(ROOT / name, tmp_path / name)
     (tmp_path / SLURM).parent.mkdir(parents=True)
@@ -113,7 +113,7 @@ def folder(tmp_path):
 
 @pytest.fixture
 def told(folder):
-    """Put programs into `folder` that print their words; torchrun waits for `hold`."""
+    """Add fake programs that print their words; torchrun waits while `hold` exists."""
     (folder / ".venv").unlink()
     (folder / ".venv/bin").mkdir(parents=True)
     for name, text in ("torchrun", TORCHRUN), ("python", PYTHON):
@@ -124,7 +124,7 @@ def told(folder):
 
 
 def test_sbatch_gives_the_curve_of_stage_01(cluster, folder, trained):
-    """In float32: the ranks add up in another order than stage 01."""
+    """In float32, the ranks add in another order than stage 01."""
     job = cluster.sbatch(folder, *CPUS, SLURM, "04_ddp", "--epochs", "2")
     cluster.wait(job, "COMPLETED")
     shown = cluster.printed(folder, job)
@@ -134,7 +134,7 @@ def test_sbatch_gives_the_curve_of_stage_01(cluster, folder, trained):
 
 
 def test_what_torchrun_is_told(cluster, told):
-    """And once more when the job is requeued, which keeps what was printed."""
+    """It gets the same after a requeue, which keeps the earlier output."""
     out = told / "runs/11_resume"
     out.mkdir(parents=True)
     state = out / "state.pth"
@@ -151,7 +151,7 @@ def test_what_torchrun_is_told(cluster, told):
     assert (out / "unfinished").exists()
     cluster.run("scontrol", "requeue", job)
     until(lambda: cluster.about(job)["JobState"] == "PENDING")
-    # Slurm would take two minutes. A node refuses a job in the second of another's end.
+    # Slurm would wait two minutes. A node refuses a job in the second another one ends.
     cluster.run("scontrol", "update", f"JobId={job}", "StartTime=now+2")
     (told / "hold").unlink()
     cluster.wait(job, "COMPLETED")
@@ -203,7 +203,7 @@ def test_refusals(cluster, folder):
 
 
 def test_srun_starts_the_ranks_as_the_page_shows(cluster, told):
-    """Each with the variables that torchrun would set: 2 ranks on each of 2 nodes."""
+    """Each gets the variables that torchrun would set: 2 ranks on each of 2 nodes."""
     page = (ROOT / "04_ddp/CLUSTERS.md").read_text()
     (command,) = re.findall(r"```bash\n(srun .*?)```", page, re.DOTALL)
     shown = sorted(cluster.run("bash", "-c", command, folder=told).splitlines())
@@ -214,7 +214,7 @@ def test_srun_starts_the_ranks_as_the_page_shows(cluster, told):
 
 
 def test_a_chain_goes_on_after_a_job_that_was_ended(cluster, told):
-    """By its time limit, say: with the state that it has, and no other."""
+    """It was ended by its time limit, say; the next job uses the state it left."""
     (told / "hold").touch()
     state = told / "runs/11_resume/state.pth"
     state.parent.mkdir(parents=True)

@@ -1,6 +1,6 @@
-"""Run a stage, say where: `python tests/gpus/measured.py OUT float64 STAGE FLAG...`.
+"""Run a stage: `python tests/gpus/measured.py OUT float64 STAGE FLAG...`.
 
-Writes to OUT/usedR which GPUs rank R took memory on, as a JSON list of numbers.
+Writes a JSON list of the GPUs on which rank R allocated memory to OUT/usedR.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""Promise: on GPUs the curve is that of the CPU; the other tests do not see them.
+"""Promise: the curve on GPUs matches the CPU's; other tests don't see any GPU.
 
-What a machine has too few GPUs for is skipped, and counted. The lines that place
-something are tested without GPUs too, in stages/test_devices.py.
+Tests that need more GPUs than the machine has are skipped and counted.
+stages/test_devices.py tests device placement without GPUs.
 """
 
 import functools
@@ -40,19 +40,19 @@ SEEING = {**ENV, "CUDA_VISIBLE_DEVICES": os.environ["GPUS_GIVEN"]}
 if SEEING["CUDA_VISIBLE_DEVICES"] == "all":
     SEEING.pop("CUDA_VISIBLE_DEVICES")
 ON_GPUS = [stage for stage in STAGES if stage != "01_cpu"]
-APART = 1e-10  # in float64, where the sums are made in other orders
-CASES = [((256, 101), 64), ((257, 101), 64)]  # images, batch: the last has one image
+APART = 1e-10  # in float64; sums run in another order
+CASES = [((256, 101), 64), ((257, 101), 64)]  # images, batch; 257 leaves one image
 CUT = [stage for stage in TRANSFORMER.values() if stage in CPU_PROCESSES]
 SECOND_CURVE = ["--steps", 5, "--every", 3]
-SHARED_BY_NCCL = 2, 30  # lets ranks share a GPU, if told so; 2.28 does not
+SHARED_BY_NCCL = 2, 30  # lets ranks share a GPU if asked; 2.28 doesn't
 SHARE = {"NCCL_MULTI_RANK_GPU_ENABLE": "1"}
-# PyTorch's: what it takes for a rank's device, and that a thread begins to use one.
+# PyTorch warns which device it assumes for a rank, and when a thread starts with one.
 QUIET = {"PYTHONWARNINGS": "ignore:barrier(),ignore:Attempting to run cuBLAS"}
 
 
 @functools.cache
 def count_gpus():
-    """Return how many GPUs a process sees that hides none, and can use them."""
+    """Return the number of usable GPUs that the tests were given."""
     if not shutil.which("nvidia-smi"):
         return 0
     asked = "torch.cuda.device_count() if torch.cuda.is_available() else 0"
@@ -61,28 +61,28 @@ def count_gpus():
 
 
 def first(gpus):
-    """Return a text for CUDA_VISIBLE_DEVICES that makes the first GPUs visible."""
+    """Return CUDA_VISIBLE_DEVICES for the first GPUs."""
     listed = SEEING.get("CUDA_VISIBLE_DEVICES", "0,1,2,3,4,5,6,7").split(",")
     return ",".join(listed[:gpus])
 
 
 def needs(gpus):
-    """Skip a test that takes more GPUs than there are."""
+    """Skip a test that needs more GPUs than there are."""
     if count_gpus() < gpus:
-        pytest.skip(f"takes {gpus} GPU{'s' * (gpus > 1)}, here are {count_gpus()}")
+        pytest.skip(f"needs {gpus} GPU{'s' * (gpus > 1)}, found {count_gpus()}")
 
 
 def needs_nccl_to_share():
-    """Skip a test in which NCCL's ranks share a GPU, where that is impossible."""
+    """Skip a test whose ranks share a GPU through NCCL if that is impossible."""
     needs(1)
     asked = "import torch; print(*torch.cuda.nccl.version())"
     version = call([sys.executable, "-c", asked], env=SEEING).stdout.split()
     if tuple(map(int, version)) < SHARED_BY_NCCL:
-        pytest.skip(f"takes NCCL 2.30, here is {'.'.join(version)}")
+        pytest.skip(f"needs NCCL 2.30, found {'.'.join(version)}")
 
 
 def train(stage, out, gpus, *flags, processes=None, dtype="float64", path=None):
-    """Run a stage on the first GPUs; return which each rank took memory on."""
+    """Run a stage on the first GPUs; return those on which each rank used memory."""
     out.mkdir(exist_ok=True)
     ranks = (processes or gpus or 2) if stage in CPU_PROCESSES else 1
     by = "tests/gpus/measured.py", out, dtype
@@ -99,7 +99,7 @@ def train(stage, out, gpus, *flags, processes=None, dtype="float64", path=None):
 def test_a_stage_on_gpus(trained, data, tmp_path, stage, gpus, size, batch):
     needs(gpus)
     if stage in DISTRIBUTED and size[0] % gpus:
-        size = 256, 101  # images that come twice are another curve
+        size = 256, 101  # repeated images change the curve
     flags = "--data", data(size), "--batch-size", batch, "--epochs", 2
     used = train(stage, tmp_path, gpus, *flags)
     assert_close(tmp_path, trained("01_cpu", size, batch, float64=True), APART)
@@ -141,14 +141,16 @@ def test_ranks_share_a_gpu_by_nccl(trained, data, tmp_path, stage):
 
 @pytest.fixture
 def hold_second_curve(tmp_path):
-    """A function that holds a stage of the second curve on GPUs to one on the CPU."""
+    """Return a function that compares the second curve on GPUs with the CPU's."""
 
     def held(stage, gpus, ranks):
         wrong = too_old(torch.__version__, [stage])
         if wrong:
             pytest.skip(wrong)
-        # The scripts have their own float64: what is drawn is drawn in float32.
-        used = train(stage, tmp_path, gpus, *SECOND_CURVE, processes=ranks, dtype="float32")
+        # The scripts set float64 themselves and draw their weights in float32.
+        used = train(
+            stage, tmp_path, gpus, *SECOND_CURVE, processes=ranks, dtype="float32"
+        )
         assert used == [[rank % gpus] for rank in range(ranks)]
         result = run(BY_NAME[stage].curve, *SECOND_CURVE, "--out", tmp_path / "cpu")
         assert result.returncode == 0, result.stderr
@@ -174,7 +176,7 @@ def test_ranks_of_the_second_curve_share_a_gpu_by_nccl(hold_second_curve, stage)
 
 @pytest.mark.parametrize("stage", ["11_resume", "12_sharded_checkpoint"])
 def test_a_run_goes_from_the_cpu_to_gpus_and_back(data, tmp_path, stage):
-    """With a GPU for each of two ranks, streams and what is saved are really CUDA's."""
+    """With one GPU per rank, streams and saved tensors are really on CUDA."""
     needs(2)
     path = edited(stage, tmp_path, MOMENTUM)
     flags = ["--data", data((256, 101))]
@@ -190,11 +192,11 @@ def test_a_run_goes_from_the_cpu_to_gpus_and_back(data, tmp_path, stage):
 
 @pytest.mark.slow
 def test_make_on_gpus(tmp_path):
-    """In float32, with what `compare` allows; whatever number of GPUs there is."""
+    """In float32, within `compare`'s tolerance, on any number of GPUs."""
     needs(1)
     options = {"env": SEEING, "timeout": 600}
     words = ["DATA=data/sample", f"OUT={tmp_path / 'runs'}"]
-    words += [f"PY={sys.executable}"]  # with which the tests run
+    words += [f"PY={sys.executable}"]  # the Python of the tests
     for target in [["doctor"], ["all"], ["bench", "QUICK=1"], ["trace"]]:
         result = call(["make", *target, *words], **options)
         assert (result.returncode, result.stderr) == (0, ""), target

@@ -1,4 +1,4 @@
-"""Promise: make inspect finds the mistakes of the exercises, as its page says."""
+"""Promise: make inspect finds the bugs in the exercises, as its page says."""
 
 import csv
 import re
@@ -17,7 +17,7 @@ RATE = re.search(r"(\d+ of \d+) are found on two ranks; not ([^;]+) of which 18"
 NOT_FOUND = re.findall(r"\d+", RATE[2])
 HIDDEN_ON_TWO_RANKS = "12", "22"
 FAILS = """import os, sys, time
-time.sleep(60 * int(os.environ["RANK"]))  # rank 0 fails first, and ends the others
+time.sleep(60 * int(os.environ["RANK"]))  # rank 0 fails first and ends all
 raise ValueError(sys.argv[1])
 """
 
@@ -29,7 +29,7 @@ def test_the_page_counts_the_exercises_that_are_found():
 
 
 def has_error(path, flags, ranks, folder):
-    """Return whether the inspector finds an error in a script."""
+    """Return whether the inspector reports an error in a script."""
     inspection = api.inspect((path, [*DATA, *flags], ranks), folder)
     return inspection.status == 1
 
@@ -50,7 +50,7 @@ def test_a_script_that_fails_says_so(tmp_path):
     result = call(["make", "inspect", f"SCRIPT={path}", "NPROC=3", "ARGS=seven"])
     assert result.returncode == 2, result.stderr
     assert result.stdout.startswith("1 error in train.py\n3 CPU ranks: no step")
-    assert "ERROR  rank 0 fails: ValueError: seven" in result.stdout
+    assert "ERROR  rank 0 failed: ValueError: seven" in result.stdout
     assert "train.py:3" in result.stdout
     assert "see 04_ddp/HANGS.md" in result.stdout
 
@@ -68,6 +68,6 @@ def test_each_finding_is_explained_on_pages_that_there_are():
 def test_a_users_mistake_is_refused_in_one_line(words, tmp_path):
     result = call(["make", "inspect", *words])
     assert result.returncode == 2
-    (line, _) = result.stderr.splitlines()  # the other one is make's
+    (line, _) = result.stderr.splitlines()  # the second line is make's
     assert any(told in line for told in ("SCRIPT=train.py", "nix.py", "2 or more"))
     assert result.stdout == ""

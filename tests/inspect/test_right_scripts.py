@@ -1,6 +1,6 @@
-"""Promise: no right script is accused, and what is found in each is known.
+"""Promise: no right script is accused, and the findings in each are known.
 
-FOUND is the golden list of these scripts, as onecurve's golden.csv is that of its own.
+FOUND is the golden list for these scripts, like onecurve's golden.csv for its own.
 """
 
 import pytest
@@ -11,7 +11,7 @@ from tools.lab.exercise import along_the_path
 from tools.run.stages import CPU_PROCESSES, EVERY, OWN, TRANSFORMER, script
 
 FAST = ["04_ddp", "07_fsdp"]
-FOUND = {  # findings of right scripts, with their levels; there are none in the others
+FOUND = {  # findings and levels; other right scripts have none
     "11_moves_with_gpus 1": [("rates", "LOOK")],
     "17_moving_plateau 1": [("schedule", "LOOK")],
     "23_batchnorm_hangs 1": [("evaluated", "SLOW")],
@@ -20,7 +20,7 @@ FOUND = {  # findings of right scripts, with their levels; there are none in the
 
 
 def right_scripts():
-    """Return {name: (text, stage)} of all right scripts of the repository."""
+    """Return {name: (text, stage)} for all right scripts in the repository."""
     found = {}
     for name in [*EVERY.values(), *OWN]:
         found[name] = script(name).read_text(), name

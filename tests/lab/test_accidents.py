@@ -1,5 +1,5 @@
-"""Promise: whatever a learner's script does, a check ends in a sentence and leaves
-nothing running, also when the check itself is interrupted or killed.
+"""Promise: whatever a learner's script does, a check ends with a sentence and leaves
+nothing running, even if the check itself is interrupted or killed.
 """
 
 import os
@@ -19,19 +19,19 @@ from tools.run.edit import edit
 from tools.run.stages import script
 
 STAGE = script("04_ddp").read_text()
-NUMBER = f"98765.{os.getpid()}"  # seconds that only this process's accidents sleep
+NUMBER = f"98765.{os.getpid()}"  # sleep time unique to this process's accidents
 SLEEP = f"[sys.executable, '-c', 'import time; time.sleep({NUMBER})']"
 IMPORTS = "import os, signal, subprocess, sys, time\nrank = os.environ['RANK']\n"
 SAVED = '        save(model, args.out / "model.pth")'
 
 
 def before(text):
-    """The stage, with something done on each rank before it."""
+    """Return the stage with `text` before it, on each rank."""
     return f"{IMPORTS}{text}\n{STAGE}"
 
 
 def after(text):
-    """The stage, with something done once it has saved."""
+    """Return the stage with `text` after it saves."""
     return edit(STAGE, (SAVED, f"{SAVED}\n        {text}"))
 
 
@@ -46,14 +46,14 @@ ODD_METRICS = "print('a,b\\n1,2', file=open(args.out / 'metrics.csv', 'w'))"
 NAN = edit(STAGE, ("(loss_sum / count)", "(loss_sum / count * torch.nan)"))
 NOT_SAVED = edit(STAGE, (SAVED, "        pass"))
 NAN_SAVED = edit(STAGE, (WRITE, SPOIL + WRITE))
-ACCIDENTS = {  # what it is -> the script, and what is said; "" where it passes
+ACCIDENTS = {  # name -> script and expected message; "" if it passes
     "syntax": ("def main(:\n", r"SyntaxError: .*\n  at line 1: def main\(:"),
     "import": (before("import nope"), "No module named 'nope'\n  at line 3: import"),
     "nothing": ("", "ends without an error, but it has not trained"),
-    "os exit": (before("os._exit(3)"), "rank . ended with exit status 3"),
+    "os exit": (before("os._exit(3)"), "rank . exited with status 3"),
     "exit text": (before("sys.exit('Oh: no')"), "run fails: Oh: no\n  at line 3"),
     "one exits": (before("if rank == '1': exit()"), "rank 0 is at|rank 0 failed at"),
-    "killed": (before(KILL_ONE), "killed by SIGKILL, as the system does when memory"),
+    "killed": (before(KILL_ONE), "killed by SIGKILL, usually because memory ran out"),
     "own words": (before(OWN_WORDS), "ZeroDivisionError: division by .*\n  at line 4"),
     "no UTF-8 out": (before(NOT_UTF8), ""),
     "a child": (before(f"subprocess.Popen({SLEEP})"), ""),
@@ -76,19 +76,19 @@ LIMITS = {
 
 
 def left():
-    """Return the processes that the accidents have started and that still are there."""
+    """Return the processes started by accidents that are still there."""
     return running(NUMBER)
 
 
 def still_runs(process):
-    """Return whether a process has not ended; that it was waited for is up to init."""
+    """Return whether a process is alive; zombies don't count, init reaps them."""
     with suppress(psutil.NoSuchProcess):
         return process.status() != psutil.STATUS_ZOMBIE
     return False
 
 
 def judge(text):
-    """Do what a check does with the script of a stage."""
+    """Do what a check does with a stage's script."""
     record = run_script(text, "04_ddp")
     record.expect_end()
     record.expect_no_finding()
@@ -122,7 +122,7 @@ def test_what_the_lab_cannot_judge_is_its_own_limit(name, monkeypatch):
 
 @pytest.mark.parametrize("how", [slow(signal.SIGKILL), signal.SIGINT])
 def test_a_check_that_is_ended_leaves_nothing(tmp_path, monkeypatch, how):
-    """It has not imported PyTorch, which is in the processes that it has started."""
+    """The check itself doesn't import PyTorch; its child processes do."""
     monkeypatch.setattr("conftest.ENV", {**ENV, "WORKSHOP": str(tmp_path)})
     begun = tmp_path / "07_one_half/mnist.py"
     begun.parent.mkdir()
@@ -133,7 +133,7 @@ def test_a_check_that_is_ended_leaves_nothing(tmp_path, monkeypatch, how):
     family = psutil.Process(check.pid).children(recursive=True)
     assert psutil.Process(check.pid).memory_info().rss < 2**27
     if how == signal.SIGINT:
-        os.killpg(check.pid, how)  # a terminal sends it to all
+        os.killpg(check.pid, how)  # a terminal signals the whole group
     else:
         check.send_signal(how)
     _, stderr = check.communicate(timeout=300)

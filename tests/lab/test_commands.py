@@ -1,4 +1,4 @@
-"""Promise: a learner can begin, check, get hints, see a solution, and begin anew."""
+"""Promise: a learner can begin, check, get hints, see a solution and start over."""
 
 import os
 import shlex
@@ -15,7 +15,7 @@ HOW_MANY = len(along_the_path())
 
 @pytest.fixture
 def workshop(tmp_path, monkeypatch):
-    """A workshop of its own, and a function that calls make there."""
+    """Return a separate workshop folder and a function that calls make with it."""
     folder = tmp_path / "workshop"
     monkeypatch.setenv("WORKSHOP", str(folder))
 
@@ -36,13 +36,13 @@ def test_a_learner_begins_is_told_what_is_wrong_and_solves_it(workshop):
     assert max(map(len, task.splitlines())) < 80
     assert "Hints" not in mine.with_name("README.md").read_text()
     listed = act("exercises").stdout
-    so_far = f"0 of {HOW_MANY} solved, begun: 08 07\n"  # as they were begun
+    so_far = f"0 of {HOW_MANY} solved, begun: 08 07\n"  # in the order they were begun
     assert listed.endswith(f": {so_far}")
     assert all(f"\nPart {part}. {title}\n" in listed for part, title in PARTS.items())
     assert "done" not in listed
 
-    wrong = act("check")  # of the one that was begun last
-    assert wrong.returncode == 2  # make's own for an error
+    wrong = act("check")  # checks the exercise begun last
+    assert wrong.returncode == 2  # make's status for an error
     running, verdict, _, repeat = wrong.stdout.splitlines()
     assert running.startswith(f"Running {mine}")
     assert verdict.startswith("Not yet. The loss of epoch 1 is ")
@@ -123,8 +123,8 @@ def test_refusals(workshop, words, line):
 
 def test_a_folder_that_cannot_be_written_is_named_in_a_line(workshop):
     folder, act = workshop
-    folder.touch()  # so nothing can be made in there, whoever tries
-    error, _ = act("exercise", "E=07").stderr.splitlines()  # ours, and make's
+    folder.touch()  # so no user, not even root, can create files in it
+    error, _ = act("exercise", "E=07").stderr.splitlines()  # ours, then make's
     assert error == f"{folder}/07_one_half: Not a directory"
 
 
@@ -132,7 +132,7 @@ def test_a_folder_that_cannot_be_written_is_named_in_a_line(workshop):
 def copy(tmp_path):
     """Return a function that calls make in a copy of what the lab needs, and the copy.
 
-    It has no git, and of the stages only two.
+    The copy has no git repository and only two stages.
     """
     stages = "02_single_gpu", "04_ddp"
     for name in "tools", "exercises", *stages:
@@ -170,6 +170,6 @@ def test_an_edited_stage_is_refused_with_the_command_that_restores_it(copy):
     assert act("exercise", "E=07").returncode == 0
     path.write_text(path.read_text().replace("sampler.set_epoch(epoch)", "pass"))
     for words in ["exercise", "E=06"], ["check"], ["try"], ["solution", "E=07"]:
-        error, _ = act(*words).stderr.splitlines()  # ours, and make's
+        error, _ = act(*words).stderr.splitlines()  # ours, then make's
         assert error.startswith("04_ddp/mnist.py was edited, but exercise 0")
         assert error.endswith(": git restore 04_ddp/mnist.py")

@@ -1,4 +1,4 @@
-"""Promise: a check fails the broken script and wrong repairs, and passes right ones."""
+"""Promise: a check rejects the broken script and wrong fixes but accepts right ones."""
 
 import os
 import re
@@ -16,22 +16,22 @@ from tools.lab.exercise import along_the_path
 from tools.lab.record import Wrong
 
 EXERCISES = sorted(along_the_path(), key=lambda one: one.number)
-HANGING = 4  # seconds, after which a script that has to hang is ended
+HANGING = 4  # seconds until a script that should hang is stopped
 BY_NAME = {one.name: one for one in EXERCISES}
-# The tests of an exercise share a worker, and so they share runs.
+# An exercise's tests share a worker so that they share runs.
 EACH = [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in BY_NAME]
 
 
 def run_once(text, stage, **options):
-    """Run a script as a check does, but only once in the same way."""
+    """Run a script as a check does, but cache equal runs."""
     options["flags"] = tuple(options.get("flags", ()))
     return judging.run_once(text, stage, **options)
 
 
 def verdict(exercise, text, expected=""):
-    """Return what a check says of the text of a script, '' if it is right.
+    """Return a check's verdict on a script, '' if it is right.
 
-    It also returns the line of check.py that says so; None if something else does.
+    Also returns the line of check.py that raised it, None if other code did.
     """
     hangs = "hangs" in expected or expected.startswith("The run")
     changed = {"LIMIT": HANGING} if hangs else {"run_script": run_once}
@@ -46,7 +46,7 @@ def verdict(exercise, text, expected=""):
 
 
 def assert_judged(exercise, answer):
-    """Assert that a check says of an answer what it should; return the line."""
+    """Assert that a check's verdict on an answer is right; return the line."""
     says = answer.fields.get("says", "")
     said, line = verdict(exercise, exercise.answered(answer), says)
     if answer.name.startswith("right"):
@@ -57,7 +57,7 @@ def assert_judged(exercise, answer):
 
 
 def assert_start_is_rejected(exercise):
-    """Assert that a check says what is wrong at the start; return the line."""
+    """Assert that a check says what is wrong with the start; return the line."""
     said, line = verdict(exercise, exercise.script("start"), exercise.says)
     assert exercise.says in said
     return line
@@ -65,7 +65,7 @@ def assert_start_is_rejected(exercise):
 
 @pytest.mark.parametrize("name", EACH)
 def test_start_is_rejected_and_solution_accepted(name):
-    """And so are the first wrong and the first right answer, if they are run once."""
+    """Also judge the first wrong and the first right answer, with a single run."""
     exercise = BY_NAME[name]
     assert_start_is_rejected(exercise)
     handed_in = exercise.answers()
@@ -104,7 +104,7 @@ def test_the_scripts_are_clean(tmp_path):
     options = ["--config", ROOT / "pyproject.toml", tmp_path]
     result = call([*ruff, "format", "--check", *options])
     assert result.stdout == f"{2 * len(EXERCISES)} files already formatted\n"
-    result = call([*ruff, "check", "--ignore", "F841", *options])  # 10: not used
+    result = call([*ruff, "check", "--ignore", "F841", *options])  # 10 has unused ones
     assert result.returncode == 0, result.stdout
 
 

@@ -1,4 +1,4 @@
-"""Promise: an exercise's page has what the path says, and the losses of data/sample."""
+"""Promise: exercise pages match the path and quote losses from data/sample."""
 
 import re
 
@@ -10,11 +10,11 @@ from tools.lab.exercise import PARTS, along_the_path, find_exercise
 from tools.pages.switches import read_outcomes
 from tools.run.stages import CPU_PROCESSES, EVERY
 
-HALF = "(hidden).to(DEVICE)", "(hidden.to(SECOND)).to(DEVICE)"  # of 19's two mistakes
+HALF = "(hidden).to(DEVICE)", "(hidden.to(SECOND)).to(DEVICE)"  # one of 28's two fixes
 QUOTED = re.compile(
     r"losses\s+(?:of 90\s+steps\s+)?(?:are|become)\s+(\S+),\s+(\S+)\s+and\s+(\S+\d)"
 )
-OTHERS = "28", "30", "27", "25"  # exercises whose losses are not those of stage 1
+OTHERS = "28", "30", "27", "25"  # exercises whose losses differ from their stages'
 
 
 def test_each_page_is_on_the_path_once_after_those_it_builds_on():
@@ -34,7 +34,7 @@ def test_each_page_is_on_the_path_once_after_those_it_builds_on():
 
 
 def losses(text, stage, folder):
-    """Return the losses that a script prints, as a page quotes them."""
+    """Return the losses that a script prints, formatted as on a page."""
     path = folder / "mnist.py"
     path.write_text(text)
     words = [path, "--out", folder / "out"]
@@ -44,7 +44,7 @@ def losses(text, stage, folder):
 
 
 def quoted():
-    """Return {number: losses that its page quotes}, but for those of the stages."""
+    """Return {exercise number: losses its page quotes}, except the stages' losses."""
     right = read_outcomes()["right"]
     found = {}
     for exercise in along_the_path():
@@ -57,7 +57,7 @@ def quoted():
 
 
 def right_scripts(number):
-    """Return the right scripts whose losses a page quotes, in their order there."""
+    """Return the right scripts whose losses a page quotes, in the page's order."""
     exercise = find_exercise(number)
     mended = [exercise.script("start").replace(*HALF)] if number == "28" else []
     return [*mended, exercise.script("solution")]

@@ -1,6 +1,6 @@
-"""Promise: what an exercise expects besides its curve tells right runs from wrong ones.
+"""Promise: an exercise's other expectations, too, tell right runs from wrong ones.
 
-Here the ranks' events are made up: tests of the exercises run scripts.
+The ranks' events are made up here. The tests of the exercises run scripts.
 """
 
 from types import SimpleNamespace
@@ -26,7 +26,7 @@ OTHERS = [{**PASS, "rows": ["c", "d"]}]
 
 
 def record(*ranks, **setting):
-    """Return what the ranks' events say of a run of one epoch."""
+    """Return a record of one epoch with these events for each rank."""
     usual = {"train": 4, "batch": 4, "epochs": 1, "resume": 0}
     made = api.Seen([list(events) for events in ranks])
     made.setting = SimpleNamespace(**(usual | setting))
@@ -34,7 +34,7 @@ def record(*ranks, **setting):
     return made
 
 
-CASES = [  # what is expected, a right run, a wrong one, and what is said of it
+CASES = [  # expectation, a right run, a wrong run and its message
     ("by_ddp", [TRAINS], [[BACKWARD, STEP]], "0 times, expected once"),
     ("by_ddp", [[*TRAINS, COUNTS]], [[*TRAINS[:3], STEP]], "0 times, expected once"),
     ("by_ddp", [TRAINS], [[*TRAINS[:4], REDUCED, STEP]], "2 times, expected once"),

@@ -1,8 +1,8 @@
-"""Promise: fake GPUs refuse what CUDA and NCCL refuse, in their words, and no more.
+"""Promise: fake GPUs refuse exactly what CUDA and NCCL refuse, in the same words.
 
-The rules: https://docs.pytorch.org/docs/stable/notes/cuda.html, and the kernels of the
-installed PyTorch, whose checks of devices work without a GPU; a real GPU is asked the
-same (tests/gpus). tests/stages/test_devices has what NCCL refuses.
+The rules come from https://docs.pytorch.org/docs/stable/notes/cuda.html and from the
+installed PyTorch's kernels, whose device checks work without a GPU. tests/gpus checks
+them on a real GPU. tests/stages/test_devices.py covers NCCL's refusals.
 """
 
 import importlib.util
@@ -20,14 +20,14 @@ from tools.lab.fake_cuda.parallel import BOUND, SHARED
 
 
 def write_results(rank, path):
-    """Write what RULES and TEXTS give on two fake GPUs to a file."""
+    """Write the results of RULES and TEXTS on two fake GPUs to a file."""
     fake_cuda.two_gpus(lambda *_, **__: None)
     path.write_text(json.dumps(evaluate(RULES)))
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    """What each expression of RULES and TEXTS gives, as a text."""
+    """Return {expression: result} for RULES and TEXTS on two fake GPUs."""
     folder = tmp_path_factory.mktemp("results")
     (folder / "nothing.py").write_text("")
     prepare = write_results, folder / "found.json"
@@ -41,7 +41,7 @@ def test_what_is_answered_and_what_is_refused(results, expression, expected):
     assert expected in results[expression]
 
 
-NO_CUDA = "this PyTorch is for CPUs alone: it has no kernels of CUDA to ask"
+NO_CUDA = "this PyTorch is a CPU build and has no CUDA kernels to compare with"
 
 
 @pytest.mark.skipif(not torch.version.cuda, reason=NO_CUDA)

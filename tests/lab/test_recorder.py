@@ -1,4 +1,4 @@
-"""Promise: a run is recorded as it was, and recording changes nothing in it."""
+"""Promise: a record is accurate, and recording doesn't change the run."""
 
 from copy import copy
 
@@ -23,7 +23,7 @@ def run(*changes, **options):
     return run_once(edit(STAGE, *changes), "04_ddp", **options)
 
 
-VERDICTS = [  # what is expected, a mistake in the stage, and what is said
+VERDICTS = [  # expectation, a bug in the stage and its message
     (
         Record.expect_learning,
         [("lr=args.lr", "lr=0.1, maximize=True")],
@@ -37,7 +37,7 @@ VERDICTS = [  # what is expected, a mistake in the stage, and what is said
     (
         Record.expect_no_finding,
         [(WRAP, ALONE)],
-        "After step 1 the weights differ between the ran",
+        "Weights differ between ranks after ste",
     ),
 ]
 

@@ -1,4 +1,4 @@
-"""Promise: every rule of every task is checked, and rules.csv says by what."""
+"""Promise: every rule of every task is checked, and rules.csv names the check."""
 
 import csv
 import re
@@ -6,12 +6,12 @@ import re
 from tools.lab import expectations, images, judge
 from tools.lab.exercise import FILES, along_the_path
 
-ENDS = "end"  # what every check asks first
+ENDS = "end"  # every check starts with this
 OF_A_RUN = {"processes", "train", "test", "batch", "epochs", "flags", "fake"}
 
 
 def is_checked(exercise, check):
-    """Return whether an exercise's files ask for what rules.csv names."""
+    """Return whether an exercise's files use the check named in rules.csv."""
     name = check.removeprefix("check.py:")
     path = exercise.folder / "check.py"
     code = path.read_text() if path.exists() else ""
@@ -20,7 +20,7 @@ def is_checked(exercise, check):
     asked = {**exercise.wanted}
     for run in exercise.runs:
         asked |= run
-    if name in OF_A_RUN:  # in at least one run, other than usual
+    if name in OF_A_RUN:  # set in at least one run
         return name in asked or name in code or "THREE_RANKS" in code
     if hasattr(expectations, name) or hasattr(images, name):
         return name in asked.get("expect", "").split() or f"{name}(" in code

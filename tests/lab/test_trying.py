@@ -1,4 +1,4 @@
-"""Promise: `make try` shows the symptom: what should have been beside what is."""
+"""Promise: `make try` shows the symptom: your output beside the right one."""
 
 import re
 from dataclasses import replace
@@ -15,7 +15,7 @@ from tools.lab.setting import of_page, read_fields
 
 HANGS = "26"
 FAILS = r"(.*\n)*Yours prints:\n(.*\n)*It (fails|hangs): "
-TRIED = [  # number, what is printed, in this order
+TRIED = [  # exercise, regular expression for the output
     ("14", rf"gpu.pth  test 7{FAILS}RuntimeError: .*deserialize.*\n  at line .*load"),
     ("03", r"tensors in model\.pth:\n  yours  module\.layers\.1.*\n  right  layers\.1"),
 ]
@@ -34,7 +34,7 @@ MORE_TRIED = [
 
 @pytest.fixture
 def begin(tmp_path, monkeypatch):
-    """A function that begins an exercise, by its number, and returns it."""
+    """Return a function that begins an exercise, given its number, and returns it."""
     monkeypatch.setenv("WORKSHOP", str(tmp_path))
 
     def begin_exercise(number):
@@ -49,7 +49,7 @@ def begin(tmp_path, monkeypatch):
     ("number", "said"), TRIED + [slow(*case) for case in MORE_TRIED]
 )
 def test_a_symptom_is_seen(begin, capfd, monkeypatch, number, said):
-    """Only a script that hangs is ended; others have time, on a busy machine too."""
+    """Only the hanging script times out early; others have time on a busy machine."""
     monkeypatch.setattr(trying, "LIMIT", 8 if number == HANGS else 120)
     exercise = begin(number)
     path = workshop(exercise) / "mnist.py"

@@ -1,4 +1,4 @@
-"""Promise: `make watch` judges what was saved last; the terminal stays as it was."""
+"""Promise: `make watch` judges the last saved script and restores the terminal."""
 
 import os
 import pty
@@ -15,7 +15,7 @@ from tools.lab.exercise import find_exercise
 
 
 def wait_for(pattern, terminal):
-    """Read what comes to a terminal, up to a pattern."""
+    """Read a terminal's output until a pattern matches."""
     text = ""
     end = time.monotonic() + 300
     while not re.search(pattern, text):
@@ -34,11 +34,11 @@ def test_a_script_is_judged_whenever_it_is_saved(tmp_path):
         if pid == 0:
             os.execvpe("make", ["make", "-C", str(ROOT), "watch", "E=06"], env)
         before = termios.tcgetattr(terminal)
-        wait_for("Not yet. Every epoch takes the samples in the same ord", terminal)
+        wait_for("Not yet. Every epoch uses the same sample ord", terminal)
         wait_for("when you save", terminal)
         script.write_text(script.read_text() + "\n")
         wait_for("Running ", terminal)
-        script.write_text(find_exercise("06").script("solution"))  # meanwhile
+        script.write_text(find_exercise("06").script("solution"))  # during the check
         wait_for("(?s)Not yet.*Solved: .*when you save", terminal)
         os.write(terminal, b"h")
         wait_for("1 of 3: ", terminal)

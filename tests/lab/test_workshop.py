@@ -1,4 +1,4 @@
-"""Promise: a workshop's tracks, timetable, screens and papers fit the exercises."""
+"""Promise: a workshop's tracks, timetable, screens and handouts fit the exercises."""
 
 import csv
 import os
@@ -26,14 +26,14 @@ NAME = re.compile(r"`(\d\d_\w+)`")
 
 
 def names(track, spare):
-    """Return the names of a track's exercises: the spare ones, or the others."""
+    """Return the names of a track's exercises, either spare or regular ones."""
     with open(TRACKS, newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["track"] == track]
     return [row["exercise"] for row in rows if row["spare"] == spare]
 
 
 def table(title):
-    """Return the rows of a chapter's table: a list of cells for each."""
+    """Return the rows of a chapter's table as lists of cells."""
     chapter = PAGE.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
     lines = [line for line in chapter.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines[2:]]
@@ -43,7 +43,7 @@ def table(title):
 def test_an_exercise_comes_after_those_it_builds_on(track):
     exercises = along_the_track(track)
     before = set()
-    if track == "transformer":  # for those who know the four parts before it
+    if track == "transformer":  # its learners know parts 1 to 4
         before |= {one.number for one in along_the_path() if one.part < 5}
     for exercise in exercises:
         assert before.issuperset(exercise.after), exercise.name
@@ -96,11 +96,11 @@ def test_a_track_leads_to_its_next_exercise(tmp_path, monkeypatch):
     after = find_exercise(names("half_day", "")[5])
     (workshop(following) / ".done").touch()
     told = act("exercises").stdout
-    assert told.endswith(f", next: {after.number}\n")  # by the track, not by the path
+    assert told.endswith(f", next: {after.number}\n")  # in the track, not on the path
     assert f"\nNext: make exercise E={after.number}\n" in told
     refused = act("exercise", "TRACK=week")
     assert refused.stderr.startswith("there is no track 'week': TRACK is one of ")
-    assert act("exercises").stdout == told  # the track is what it was
+    assert act("exercises").stdout == told  # the track is unchanged
 
 
 def test_after_a_track_the_others_remain(tmp_path, monkeypatch):
@@ -138,7 +138,7 @@ def test_handouts_have_the_track_s_sheets_and_answers(tmp_path):
     (barrier,) = [line for line in hanging if "dist.barrier()" in line]
     assert f"\n{hanging.index(barrier) + 1:3}  {barrier}" in sheets
     own = "\n".join(handouts.functions_that_matter(find_exercise("23")))
-    assert "BatchNorm1d" in own and "parse_args" not in own  # that is the stage's
+    assert "BatchNorm1d" in own and "parse_args" not in own  # the stage's own
     assert re.findall(r"<h2>(\d\d)\. ", answers) == [one.number for one in exercises]
     assert "+    dist.all_reduce(totals)" in answers
     assert "Step 1 takes 128 images on all ranks together, expected 64" in answers

@@ -1,6 +1,6 @@
-"""Promise: no diff, table or output in the pages is typed by hand, none is stale.
+"""Promise: no diff, table or output in the pages is typed by hand or stale.
 
-`make lint` and `make docs CHECK=1` make them anew. Here is what these have to notice.
+`make lint` and `make docs CHECK=1` regenerate them. These tests check what both report.
 """
 
 import re
@@ -14,9 +14,10 @@ from tools import maintain
 from tools.pages import blocks, reasons, variants
 from tools.run import diffs, ideas
 from tools.run.edit import patched
+from tools.run.parts import parts
 from tools.run.stages import EVERY, OWN, script
 
-PAIRS = [*diffs.EXPLAINED, *pairwise(OWN)]  # the diffs that pages explain
+PAIRS = [*diffs.EXPLAINED, *pairwise(OWN)]  # the diffs explained on pages
 
 
 def test_lint_names_the_part_with_a_stale_digit(tmp_path, monkeypatch, capsys):
@@ -35,7 +36,7 @@ def test_lint_names_the_part_with_a_stale_digit(tmp_path, monkeypatch, capsys):
 
 
 def test_docs_check_names_each_file_that_comes_out_different(tmp_path, monkeypatch):
-    """Also one that somebody had changed already, and not one that stays so."""
+    """This includes files that were already edited, but not unchanged ones."""
     monkeypatch.chdir(tmp_path)
     begin = "git init -q; touch old edited mine; git add .; echo 1 | tee edited mine"
     subprocess.run(begin, shell=True, check=True, capture_output=True)
@@ -49,12 +50,12 @@ def test_docs_check_names_each_file_that_comes_out_different(tmp_path, monkeypat
 
 
 def texts(kind):
-    """Return the generated parts of a kind in all pages: {name: text}."""
+    """Return {name: text} of all generated parts of a kind."""
     found = {}
     for page in blocks.PAGES:
-        for name, text in blocks.PART.findall((ROOT / page).read_text()):
-            if name.split()[0] == kind:
-                found[name] = text.strip()
+        for part in parts((ROOT / page).read_text()):
+            if part.kind == kind:
+                found[part.name] = part.shown.strip()
     return found
 
 
@@ -82,14 +83,14 @@ def test_every_hunk_has_its_reason():
         for idea in ideas.ideas(*pair):
             text = idea.text
             assert len(text.split()) >= 5, f"no reason: {idea.title}"
-            assert "](../" not in text and "[^" not in text  # it is shown elsewhere too
-            assert "<" not in re.sub("(?s)`.*?`", "", text)  # and not in a fold
+            assert "](../" not in text and "[^" not in text  # also shown elsewhere
+            assert "<" not in re.sub("(?s)`.*?`", "", text)  # and not in <details>
 
 
 def test_a_hunk_that_no_page_explains_is_an_error(tmp_path, monkeypatch):
     text = (ROOT / "03_dp" / "README.md").read_text()
     monkeypatch.setattr(ideas, "folder", lambda stage: tmp_path)
-    for wrong in "", "1 2", "3":  # none; hunk 2 told twice; there is no hunk 3
+    for wrong in "", "1 2", "3":  # none; hunk 2 twice; no such hunk
         page = text.replace("03_dp 1 |", f"03_dp {wrong} |")
         (tmp_path / "README.md").write_text(page)
         with pytest.raises(SystemExit, match="put each hunk N once"):

@@ -1,6 +1,6 @@
-"""Promise: code that a page shows, run, prints what the page shows.
+"""Promise: code on a page prints the output that the page shows.
 
-Most pages have one such thing, some have several: each is a case of the table CASES.
+Each such piece of code is a case in the table CASES.
 """
 
 import re
@@ -20,13 +20,13 @@ BEGIN, *PIECES = re.findall(r"(?s)```python\n(.*?)```", OWN)
 
 
 def section_of(stage, heading):
-    """Return what a stage's details have below a heading."""
+    """Return the section below a heading of a stage's DETAILS.md."""
     page = (folder(stage) / "DETAILS.md").read_text()
     return page.split(f"\n## {heading}\n")[1].split("\n## ")[0]
 
 
 def written(stage, heading, tmp_path):
-    """Write a stage with the diff below a heading; return its path and that section."""
+    """Write a stage with the diff below a heading; return its path and the section."""
     section = section_of(stage, heading)
     (diff,) = re.findall(r"(?s)```diff\n(.*?)```", section)
     path = tmp_path / stage / "mnist.py"
@@ -36,13 +36,13 @@ def written(stage, heading, tmp_path):
 
 
 def epochs(text):
-    """Return the losses that are printed in a text, to four digits."""
+    """Return the epochs and losses printed in a text, to four digits."""
     return re.findall(r"epoch \d/\d  loss \d+\.\d{4}", text)
 
 
 def a_diff_gives_the_curve(tmp_path, stage, heading):
     path, section = written(stage, heading, tmp_path)
-    no_compiler = '.compile(backend="aot_eager")'  # which needs none for C++
+    no_compiler = '.compile(backend="aot_eager")'  # needs no C++ compiler
     path.write_text(path.read_text().replace(".compile()", no_compiler))
     result = run(stage, *DATA, "--out", tmp_path, path=path)
     assert len(epochs(section)) == 3
@@ -79,7 +79,7 @@ def autocast_gives_the_curve(tmp_path, stage):
 
 
 def printed_by_two_ranks(path, code):
-    """Write a script, run it, and return what it prints."""
+    """Write a script, run it on two ranks and return its output."""
     path.write_text(code)
     result = api.run([path], 2)
     assert result.returncode == 0, result.stderr
@@ -113,7 +113,7 @@ def the_debugger_stops_one_rank(tmp_path):
 
 
 def shown_of_hangs():
-    """Return the lines of output that the page of hangs shows."""
+    """Return the lines of output shown on the page of hangs."""
     lines = []
     for token in MarkdownIt().parse(hangs.PAGE.read_text()):
         if token.type == "fence" and token.info == "console":
@@ -122,9 +122,9 @@ def shown_of_hangs():
 
 
 def pattern(line):
-    """Return what a line of output matches that the page shows so.
+    """Return a regular expression that matches a line of output like this one.
 
-    Numbers are of a line, a time or a process: any will do. … stands for anything.
+    Numbers of lines, seconds and processes may differ. … matches anything.
     """
     return re.sub(r"\d+", r"\\d+", re.escape(line)).replace("…", ".*")
 
@@ -137,7 +137,7 @@ def runs_that_hang_print(tmp_path):
     assert missing == [], "run: python -m tools.pages.hangs"
 
 
-CASES = {  # what is run -> the check, and its arguments but the folder for files
+CASES = {  # name -> check and its arguments, except the folder for files
     "hangs": (runs_that_hang_print,),
     "own sampler": (a_diff_gives_the_curve, "04_ddp", "A sampler of your own"),
     "workers": (a_diff_gives_the_curve, "04_ddp", "Workers and pinned memory"),
@@ -166,7 +166,7 @@ def test_the_lines_for_tensorboard_fit(tmp_path):
 
 
 def test_every_section_with_a_diff_or_an_output_is_run():
-    """Of the pages of details, but for the diff that logs to TensorBoard."""
+    """Check DETAILS.md pages, except the diff that logs to TensorBoard."""
     headings = {case[2] for case in CASES.values() if len(case) == 3}
     headings |= {"Stop one rank in the debugger", "Gradients through `all_gather`"}
     headings |= {"Save on one grid, go on with another", "Log from one rank"}

@@ -1,7 +1,7 @@
-"""Promise: an error text in SYMPTOMS.md is one that the installed packages print.
+"""Promise: the installed packages print the error texts in SYMPTOMS.md.
 
-An entry that begins with inline code of three words or more is found by that text.
-Numbers, devices and names in quotation marks are placeholders.
+An error text is an entry that begins with inline code of three words or more. Numbers,
+devices and quoted names are placeholders.
 """
 
 import itertools
@@ -17,16 +17,16 @@ from conftest import ROOT
 ERROR = re.compile(r"^\| `((?:[^`\s]+ ){2,}[^`]+)`", re.MULTILINE)
 PREFIX = re.compile(r"^(\w+Error|error|CUDA error): ")
 PLACEHOLDER = re.compile(r"\"[^\"]*\"|'[^']*'|--\S+|\bRANK\b|\bcpu\b|\S*[\d…]\S*")
-# These are put together as they are raised, so no file has them as a whole.
+# These are assembled when raised, so no file contains them in full.
 ASSEMBLED = b"""Attempting to deserialize object on a CUDA device
 PytorchStreamReader failed reading zip archive: failed finding central directory"""
 
-# These are in libraries that only a build of PyTorch with CUDA has.
+# These are in libraries that only CUDA builds of PyTorch have.
 OF_CUDA = "Multiple Ranks are", "ProcessGroupNCCL is bound", "Watchdog caught"
 
 
 def pieces(text):
-    """Return the literal parts of an error text that are long enough to look up."""
+    """Return an error text's literal parts that are long enough to look up."""
     parts = PLACEHOLDER.split(PREFIX.sub("", text))
     parts = [part.strip(" .,:;!()[]") for part in parts]
     longest = max(parts, key=len)
@@ -41,11 +41,11 @@ def sources():
         if not {"site-packages", "test"} & set(file.parts):
             files.append(file)
     text = b"\n".join(file.read_bytes() for file in files)
-    return re.sub(rb'"\s+f?"', b"", text)  # literals that Python joins
+    return re.sub(rb'"\s+f?"', b"", text)  # joins adjacent literals
 
 
 def libraries():
-    """Yield the shared libraries of PyTorch, NCCL and CUDA's runtime."""
+    """Yield the shared libraries of PyTorch, NCCL and the CUDA runtime."""
     packages = Path(torch.__file__).parents[1]
     names = ["torch/lib/lib*.so", "torch/lib/lib*.dylib"]
     names += ["nvidia/*/lib/libnccl.so*", "nvidia/*/lib/libcudart.so*"]
@@ -63,4 +63,4 @@ def test_every_error_text_of_a_symptom_is_in_the_packages():
     for content in itertools.chain([sources(), ASSEMBLED], libraries()):
         for left in missing.values():
             left -= {piece for piece in left if content.find(piece) >= 0}
-    assert [text for text, left in missing.items() if left] == [], "nobody prints these"
+    assert [text for text, left in missing.items() if left] == [], "no longer printed"

@@ -1,4 +1,4 @@
-"""Promise: links lead somewhere, and commands exist."""
+"""Promise: links resolve and commands exist."""
 
 import ast
 import functools
@@ -17,14 +17,14 @@ from tools.run.stages import load_file, script
 
 
 def pages():
-    """Return all Markdown files of the repository."""
+    """Return all Markdown files in the repository."""
     result = call(["git", "ls-files", "-co", "--exclude-standard", "*.md"])
     found = [ROOT / name for name in result.stdout.splitlines()]
     return [page for page in found if page.exists()]
 
 
 def anchors(text):
-    """Return what a link into a page may name, as the usual code hosts make it."""
+    """Return the anchors that the usual code hosts create for a page."""
     found = set(re.findall(r'<a id="([^"]+)">', text))
     for heading in re.findall(r"^#+ (.*)$", text, re.MULTILINE):
         found.add(re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-"))
@@ -32,7 +32,7 @@ def anchors(text):
 
 
 def links_to_files(page):
-    """Return the links of a page that lead to files of the repository."""
+    """Return a page's links to files in the repository."""
     found = []
     for token in MarkdownIt().use(footnote_plugin).parse(page.read_text()):
         for part in token.children or []:
@@ -57,10 +57,10 @@ OTHER = "export", "git", "ls", "unshare", "ip", "pip"
 
 
 def blocks_of_commands():
-    """Return (page, lines) of each fenced sh block of the tutorial's pages.
+    """Return (page, lines) of each fenced sh block on the tutorial's pages.
 
-    A line that ends with a backslash is one with the next. The inspector's commands are
-    for its own folder.
+    Lines that end with a backslash are joined with the next. The inspector's pages are
+    skipped because their commands run in its own folder.
     """
     found = []
     own = [page for page in pages() if not page.is_relative_to(ROOT / "onecurve")]
@@ -74,11 +74,11 @@ def blocks_of_commands():
 
 
 def check_script(words, monkeypatch):
-    """Assert that a stage's script takes these flags."""
+    """Assert that a stage's script accepts these flags."""
     (name,) = [word for word in words if word.endswith(("/mnist.py", "/gpt.py"))]
     flags = words[words.index(name) :]
     path = ROOT / name
-    if name.startswith("workshop/"):  # it has the flags of the exercise's stage
+    if name.startswith("workshop/"):  # has its stage's flags
         path = script(find_exercise(path.parent.name).stage)
     monkeypatch.setattr("sys.argv", flags)
     if "--help" not in flags:
@@ -87,17 +87,17 @@ def check_script(words, monkeypatch):
 
 @functools.cache
 def inspector_options():
-    """Return the options of the command onecurve."""
+    """Return the options of the onecurve command."""
     result = call([sys.executable, "-m", "onecurve", "--help"])
     return re.findall(r"(?<!\S)--?[a-z]+", result.stdout)
 
 
 def check_command(line, monkeypatch):
-    """Assert that a command of a page names what there is."""
-    bare = re.sub(r"^([A-Z_]+=\S* )+(?!$)", "", line)  # no variables in front
+    """Assert that a command's targets, files, modules and options exist."""
+    bare = re.sub(r"^([A-Z_]+=\S* )+(?!$)", "", line)  # without leading variables
     first, *words = shlex.split(bare, comments=True)
     program = Path(first).name
-    if first == "make":  # which refuses targets and variables that it does not know
+    if first == "make":  # refuses unknown targets and variables
         result = call(["make", "-n", *words])
         assert result.returncode == 0, result.stderr
     elif first == "onecurve":
@@ -126,4 +126,4 @@ def test_commands_in_the_pages_exist(monkeypatch):
             except (AssertionError, SystemExit, SyntaxError, ValueError) as error:
                 raise AssertionError(f"{page}: {line}: {error}") from error
             if line.startswith(("python ", "torchrun ", "pip ", "jupyter ")):
-                assert ACTIVATE in lines[:place], f"{page}: {line}: not on a bare PATH"
+                assert ACTIVATE in lines[:place], f"{page}: {line}: activate .venv"

@@ -1,4 +1,4 @@
-"""Promise: notebooks are as their sources, run anywhere, and fail loudly."""
+"""Promise: notebooks match their sources, run anywhere and fail loudly."""
 
 import re
 import shutil
@@ -39,7 +39,7 @@ def printed(notebook):
 
 
 def test_lint_names_a_notebook_that_is_not_as_its_source(tmp_path, monkeypatch):
-    """A cell that was edited by hand, or a source or a script that has changed."""
+    """This covers cells edited by hand and sources or scripts that changed."""
     folder = shutil.copytree(FOLDER, tmp_path / "notebooks")
     monkeypatch.setattr(stored, "FOLDER", folder)
     assert stored.stale_notebooks() == []
@@ -52,7 +52,7 @@ def test_lint_names_a_notebook_that_is_not_as_its_source(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", stored.OF_STAGES)
 def test_a_notebook_is_stored_as_it_ran(name):
-    """Without times and paths; what it says of a diff is what the page says now."""
+    """It contains no times or paths, and it describes diffs as the page does now."""
     notebook = read(name)
     assert [o for o in outputs(notebook) if o.output_type == "error"] == []
     assert all(cell.execution_count for cell in code(notebook))
@@ -67,7 +67,7 @@ def test_a_notebook_is_stored_as_it_ran(name):
 
 @pytest.mark.slow
 def test_the_notebook_for_a_free_gpu_ends_with_a_report(monkeypatch):
-    """Its commands exist. What they do is tested elsewhere: here they do nothing."""
+    """Its commands exist. Here they do nothing; other tests cover their effect."""
     from nbclient import client
 
     monkeypatch.setenv("MAKEFLAGS", "n")
@@ -88,14 +88,14 @@ def test_the_notebook_for_a_free_gpu_ends_with_a_report(monkeypatch):
 
 
 def test_what_goes_wrong_stops_the_notebook(capfd):
-    """Where a program would end, a notebook needs an error: its next cell would run."""
+    """A notebook stops only at an error; otherwise its next cell would run."""
     with pytest.raises(RuntimeError, match="exit status 1"):
         nb.stream([sys.executable, "-c", "import sys; sys.exit('no MNIST')"])
     assert "no MNIST" in capfd.readouterr().out
 
 
 def test_opening_keeps_copies_with_edits(tmp_path):
-    """The copies are as deep as the originals, so that links lead to the stages."""
+    """The copies are as deep as the originals so that links to stages work."""
     there = copy(tmp_path / "clone")
     (there / "jupyterlab.py").write_text("import sys\nprint(*sys.argv[1:])\n")
     words = ["make", "notebooks", "ARGS=--port=1"]

@@ -1,4 +1,4 @@
-"""Promise: every idea has a switch, and its outcome is what a run does today."""
+"""Promise: every idea has a switch, and its stored outcome matches a run today."""
 
 import re
 
@@ -6,9 +6,9 @@ import pytest
 
 from conftest import ROOT
 from tools.pages import outcomes
-from tools.pages.essence import STEPS
 from tools.pages.switches import hunk_of
 from tools.run.diffs import EXPLAINED
+from tools.run.essence import STEPS
 from tools.run.ideas import ideas
 from tools.run.stages import MNIST, TRANSFORMER, script
 
@@ -23,7 +23,7 @@ def test_every_idea_has_a_switch():
         hunks = {hunk_of(one) for one in switches}
         for idea in ideas(a, b):
             has_switch = hunks & set(idea.numbers)
-            is_first = b in MNIST.values()  # the other curve has tables of mistakes
+            is_first = b in MNIST.values()  # the second curve has tables of bugs
             assert has_switch or idea.is_plumbing or not is_first, idea.title
             shown.setdefault(b, []).extend(idea.numbers)
     for name, switch in SWITCHES.items():
@@ -60,7 +60,7 @@ def test_the_file_holds_the_switches_of_today_and_nothing_of_this_machine():
 
 
 def test_the_steps_of_the_front_page_make_up_its_epochs():
-    """The last step of an epoch has half as many images."""
+    """An epoch's last step has half as many images."""
     for stage, runs in STORED["steps"].items():
         for ranks, steps in runs.items():
             curve = STORED["right"][stage][ranks]
@@ -74,7 +74,7 @@ def test_the_steps_of_the_front_page_make_up_its_epochs():
     "line, kind, limit", [("while True: pass", "hangs", 2), ("1/0", "crashes", 60)]
 )
 def test_a_run_that_does_not_end_well_is_never_harmless(line, kind, limit):
-    """Even if its curve is the right one, here of no epoch."""
+    """Even if its curve is right: both have no epochs here."""
     first = "import argparse\n"
     switch = {"stage": "01_cpu", "edits": [(first, f"{line}\n{first}")]}
     found = outcomes.outcome(switch, 1, right=[], limit=limit)
@@ -82,7 +82,7 @@ def test_a_run_that_does_not_end_well_is_never_harmless(line, kind, limit):
 
 
 def same(stage, old, new):
-    """Return whether two OUTCOMEs are the same, the curves up to rounding."""
+    """Return whether two OUTCOMEs are the same, with curves equal up to rounding."""
     is_second = stage in TRANSFORMER.values()
     if not outcomes.equal(old["curve"], new["curve"], is_second):
         return False
@@ -101,7 +101,7 @@ def test_a_switch_does_today_what_is_stored(name, ranks):
     stored = STORED["switches"][name][ranks]
     stage = SWITCHES[name]["stage"]
     right = STORED["right"][stage][ranks]
-    for limit in 5, 60:  # seconds; the longer one for a machine that is busy
+    for limit in 5, 60:  # seconds; the longer one is for a busy machine
         found = outcomes.outcome(SWITCHES[name], int(ranks), right, limit)
         if same(stage, stored, found):
             break

@@ -1,4 +1,4 @@
-"""Promise: the pictures are right, and every page that shows one describes it."""
+"""Promise: pictures are right, and pages that show them describe them."""
 
 import itertools
 import json
@@ -19,7 +19,7 @@ def svg(name):
 
 
 def data_of(name):
-    """Return the data that a picture shows, a list."""
+    """Return the list of data that a picture shows."""
     root = ElementTree.fromstring(svg(name))
     return json.loads(root.find(".//{*}description").text)
 
@@ -36,7 +36,7 @@ def test_every_picture_is_shown_and_described():
             assert path.is_file(), f"{page}: {path}"
             assert len(image.content.split()) >= 10, f"{page}: {path.name} needs words"
             shown.append(path)
-        assert "<img" not in page.read_text(), page  # whose words nobody would check
+        assert "<img" not in page.read_text(), page  # its alt text would go unchecked
     assert set(shown) == {pictures.FOLDER / f"{name}.svg" for name in pictures.PICTURES}
     assert set(shown) == set(pictures.FOLDER.glob("*.svg"))
 
@@ -46,14 +46,14 @@ def test_a_picture_can_be_read_in_a_column_of_830_pixels_and_in_the_dark(name):
     text = svg(name)
     assert len(text.encode()) < 60_000
     width = ElementTree.fromstring(text).get("width")
-    pixels = 96 / 72 if width.endswith("pt") else 1  # of a unit of its own
+    pixels = 96 / 72 if width.endswith("pt") else 1  # per unit
     largest = 830 / float(width.removesuffix("pt"))
     sizes = [float(size) for size in re.findall(r"font[\w -]*: ?([\d.]+)px", text)]
     assert min(sizes) * min(pixels, largest) >= 12
     assert set(re.findall(r'(?:href|src)="([^#])', text)) == set()
     drawn = text.replace(palette.stylesheet(), "", 1)
-    assert drawn != text  # which has both themes
-    assert re.findall("#[0-9a-f]{6}", drawn) == []  # all others have a name there
+    assert drawn != text  # the stylesheet has both themes
+    assert re.findall("#[0-9a-f]{6}", drawn) == []  # colors have names there
 
 
 def test_pictures_show_what_is_so():
@@ -76,7 +76,7 @@ def test_pictures_show_what_is_so():
 
 
 def test_the_first_picture_moves_but_not_for_those_who_want_it_still():
-    """At rest it has the curve that parts."""
+    """At rest it shows the diverging curve."""
     text = svg("hero")
     still, _, moving = text.partition("@media (prefers-reduced-motion: no-preference)")
     assert ".first { opacity: 0; }" in still and "animation" not in still

@@ -1,4 +1,4 @@
-"""Promise: the page of `make side_by_side` shows every stage, alone, to everybody."""
+"""Promise: `make side_by_side` writes one accessible page that shows every stage."""
 
 import re
 from itertools import chain
@@ -9,19 +9,18 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 
 from conftest import ROOT, call
-from tools.pages import essence
 from tools.pages.switches import SWITCHES, hunk_of, read_outcomes, without
-from tools.run import diffs
+from tools.run import diffs, essence
 
 pytestmark = pytest.mark.slow
 OUTCOMES = read_outcomes()
-IN_DIFFS = [one for one in SWITCHES if hunk_of(one)]  # not those of the first stage
-LOSSES = "1.499912", "1.505662"  # of stage 4's first epoch: right, without set_epoch
+IN_DIFFS = [one for one in SWITCHES if hunk_of(one)]  # not the first stage's
+LOSSES = "1.499912", "1.505662"  # stage 4's epoch 1: right, and without set_epoch
 
 
 @pytest.fixture(scope="module")
 def path():
-    """Return the path of the page, as `make side_by_side` prints it in a link."""
+    """Return the page's path from the link that `make side_by_side` prints."""
     result = call(["make", "side_by_side"])
     assert result.returncode == 0, result.stderr
     path = ROOT / "runs" / "side_by_side.html"
@@ -31,7 +30,7 @@ def path():
 
 @pytest.fixture
 def page(browser, path):
-    """The page, opened from disk; fails on an error or on a request that leaves it."""
+    """Yield the page, opened from disk; fail on errors and external requests."""
     opened = browser.new_page(viewport={"width": 1440, "height": 900})
     wrong = []
     requests = []
@@ -50,7 +49,7 @@ def show(page, link):
 
 
 def texts(page, selector):
-    """Return the texts of what shows of the diff that shows."""
+    """Return the texts of the visible diff's elements that match a selector."""
     script = "all => all.map(one => one.textContent)"
     return page.eval_on_selector_all(f".body:not([hidden]) {selector}", script)
 
@@ -100,10 +99,10 @@ def test_a_switch_asks_first_then_shows_what_happened(page):
     assert "its distance" in page.locator(".outcome .chart").inner_html()
     assert page.evaluate("location.hash") == "#04_ddp.8&off=set_epoch"
     page.reload()
-    assert LOSSES[1] in page.locator(".outcome").inner_text()  # the link has it all
+    assert LOSSES[1] in page.locator(".outcome").inner_text()  # the link stores it
     page.get_by_role("switch", name="Without set_epoch").click()
     assert page.locator(".outcome").count() == page.locator(".off").count() == 0
-    show(page, "04_ddp.8&off=%|set_epoch")  # an address that was cut somewhere
+    show(page, "04_ddp.8&off=%|set_epoch")  # a truncated address
     assert page.locator(".off").count() == 1
 
 
@@ -124,11 +123,11 @@ def test_each_screen_of_the_workshop_shows_its_idea_alone_and_large(page):
         assert size >= 28
 
 
-KEYS = [  # where one is, a key, and where it leads to
+KEYS = [  # start, key and destination
     ("03_dp", "n", "03_dp.1"),  # without a click before
     ("03_dp.1", "n", "03_dp.2"),
     ("03_dp.2", "p", "03_dp.1"),
-    ("04_ddp", "ArrowRight", "04_ddp"),  # the browser's own
+    ("04_ddp", "ArrowRight", "04_ddp"),  # left to the browser
     ("04_ddp", "Control+n", "04_ddp"),
     ("04_ddp", "Alt+n", "04_ddp"),
     ("04_ddp", "PageDown", "04_ddp"),
@@ -147,7 +146,7 @@ def test_keys(page):
 
 
 def test_every_link_leads_to_a_file(page):
-    """Also those of what a switch tells."""
+    """This includes links in a switch's outcome."""
     show(page, "04_ddp.8&off=set_epoch")
     links = page.eval_on_selector_all("a[href]", "all => all.map(one => one.href)")
     found = {link.partition("#")[0] for link in links if link.startswith("file:")}
@@ -157,7 +156,7 @@ def test_every_link_leads_to_a_file(page):
 
 
 def test_everybody_can_read_it(page):
-    """Contrast, headings in order, and names, by the rules of axe-core."""
+    """axe-core checks contrast, heading order and names."""
     for scheme in "light", "dark":
         page.emulate_media(color_scheme=scheme)
         show(page, "04_ddp.8&off=set_epoch|barrier|all_reduce%20on%20rank%200")
@@ -172,7 +171,7 @@ def test_everybody_can_read_it(page):
 
 
 def recorded(runs):
-    """Return texts that tell of runs; of those that end alike, of the first."""
+    """Return the texts that describe runs: the first run of each kind."""
     found = {"nothing": []}
     for run in runs.values():
         texts = [f"{loss:.6f}" for loss, *_ in run["curve"][:3]]
@@ -188,7 +187,7 @@ def recorded(runs):
 def test_a_switch_tells_what_its_runs_did(page, stage):
     for one in [one for one in IN_DIFFS if one["stage"] == stage]:
         show(page, f"{stage}.{hunk_of(one)}&off={quote(one['name'], safe='')}")
-        card = page.evaluate("document.activeElement.innerText")  # which has the focus
+        card = page.evaluate("document.activeElement.innerText")  # the focused element
         expected = list(recorded(OUTCOMES["switches"][one["key"]]))
         if "exercise" in one:
             expected.append(f"make exercise E={one['exercise']}")

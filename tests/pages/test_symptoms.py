@@ -1,4 +1,4 @@
-"""Promise: the page of symptoms has all that goes wrong, and says where the fix is."""
+"""Promise: the page of symptoms lists everything that goes wrong and links the fix."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Promise: `compare` says "one loss curve" of equal curves, and of nothing else."""
+"""Promise: `compare` says "one loss curve" only if the curves are equal."""
 
 import math
 
@@ -12,7 +12,7 @@ CURVE = [(1.5 / epoch, 760 + epoch, 1000) for epoch in range(1, 31)]
 
 
 def changed(epoch, loss=1, correct=0):
-    """Return CURVE with a loss times `loss`, a count plus `correct`, in one epoch."""
+    """Return CURVE with one epoch's loss times `loss` and its count plus `correct`."""
     rows = list(CURVE)
     old, count, total = rows[epoch - 1]
     rows[epoch - 1] = old * loss, count + correct, total
@@ -23,14 +23,14 @@ def changed(epoch, loss=1, correct=0):
     ("curve", "reason"),
     [
         (changed(1, loss=math.nan), "a loss is not a number"),
-        (changed(1, loss=1.00002), "a loss is off by 2.0e-05; TF32, or images that"),
+        (changed(1, loss=1.00002), "a loss is off by 2.0e-05; TF32 or images repe"),
         (changed(3, loss=1.02), "a loss is off by 2.0e-02"),
         (changed(30, loss=0.99), "a loss is off by 1.0e-02"),
-        (changed(1, correct=3), "3 more or fewer test images are right"),
-        (changed(1, correct=-3), "3 more or fewer test images are right"),
-        (changed(30, correct=-3), "3 more or fewer test images are right"),
-        (changed(1, loss=0.99998), "a loss is off by 2.0e-05; TF32, or images that"),
-        ([(*row[:2], 1001) for row in CURVE], "another number of test images"),
+        (changed(1, correct=3), "3 more or fewer test images correct"),
+        (changed(1, correct=-3), "3 more or fewer test images correct"),
+        (changed(30, correct=-3), "3 more or fewer test images correct"),
+        (changed(1, loss=0.99998), "a loss is off by 2.0e-05; TF32 or images repe"),
+        ([(*row[:2], 1001) for row in CURVE], "not the same number of test images"),
     ],
 )
 def test_what_is_different(curve, reason):
@@ -46,9 +46,9 @@ def test_what_is_different(curve, reason):
     [(1, 5e-6), (2, 1e-4), (3, 3e-3), (5, 1e-3), (10, 1e-3), (30, 3e-4)],
 )
 def test_what_rounding_does_is_equal(epoch, apart):
-    """At most 2e-4 and one image in 30 epochs of the sample, on 1, 2 and 4 ranks.
+    """Measured in 30 epochs on 1, 2 and 4 ranks: at most 2e-4 and one image apart.
 
-    One process with two threads was as far from one with one thread.
+    One process differed as much between one thread and two.
     """
     for sign in 1, -1:
         curve = changed(epoch, loss=1 + sign * apart, correct=2 * sign)
@@ -68,15 +68,15 @@ def test_a_line_that_a_kill_has_cut_does_not_count(tmp_path):
         assert compare.read(path) == CURVE[:epochs]
 
 
-UNREADABLE = "03_dp: {}/03_dp/metrics.csv has no epoch that can be read: run it again"
-FAILED = "{}: its last run failed, was stopped or still runs"
+UNREADABLE = "03_dp: no readable epoch in {}/03_dp/metrics.csv. Run it again"
+FAILED = "{}: its last run failed, was stopped or is still running"
 
 
 @pytest.fixture
 def compared(tmp_path, monkeypatch, capsys):
-    """A function that writes curves, by stage, and returns what is said, and refused.
+    """Return a function from {stage: curve} to compare's output and exit message.
 
-    A run in a folder that is there already goes on in it. Its picture is empty.
+    It keeps files that are already in a stage's folder. The picture is empty.
     """
     monkeypatch.setattr(compare, "draw", lambda *_: Figure())
 
@@ -103,17 +103,17 @@ def compared(tmp_path, monkeypatch, capsys):
     ("stage", "old", "new", "reason"),
     [
         (None, "", "", ""),
-        ("03_dp", ",1000,", ",999,", "DIFFERENT: another number of test images"),
+        ("03_dp", ",1000,", ",999,", "DIFFERENT: not the same number of test images"),
         ("03_dp", "epoch,loss", "epoch,los", UNREADABLE),
         ("03_dp", "\n", " ", UNREADABLE),
         ("03_dp", ",1000,", ",0,", UNREADABLE),
-        ("07_fsdp", "", "unfinished", FAILED),  # an older run's metrics are there
-        ("05_ddp_inference", "", "unfinished", FAILED),  # none are
+        ("07_fsdp", "", "unfinished", FAILED),  # with an older run's metrics
+        ("05_ddp_inference", "", "unfinished", FAILED),  # without metrics
     ],
 )
 def test_no_stage_is_left_out_in_silence(stage, old, new, reason, compared, tmp_path):
     def edit():
-        (tmp_path / "05_ddp_inference").mkdir()  # nothing has run in there
+        (tmp_path / "05_ddp_inference").mkdir()  # an empty folder
         if reason == FAILED:
             (tmp_path / stage / new).touch()
         elif stage:
@@ -126,14 +126,14 @@ def test_no_stage_is_left_out_in_silence(stage, old, new, reason, compared, tmp_
     if stage:
         assert reason.format(stage if reason == FAILED else tmp_path) in said
         assert "one loss curve" not in said
-        assert refused == f"not one curve: look at {stage}"
+        assert refused == f"not one curve: check {stage}"
     else:
         assert said.endswith("\n3 scripts, one loss curve\n")
         assert not refused
 
 
 def test_a_run_s_own_flags_are_the_reason_of_its_curve(compared, tmp_path):
-    """Those that make has kept, when it started the run."""
+    """The flags are those that make stored when it started the run."""
     for stage, words in ("01_cpu", ""), ("07_fsdp", "--seed 7 --lr 0.10"):
         given = {"OUT": str(tmp_path / stage), "ARGS": words}
         (tmp_path / stage).mkdir()
@@ -141,7 +141,7 @@ def test_a_run_s_own_flags_are_the_reason_of_its_curve(compared, tmp_path):
         (tmp_path / stage / "unfinished").unlink()
     said, refused = compared({"01_cpu": CURVE, "07_fsdp": changed(1, loss=2)})
     assert "   DIFFERENT: run with seed=7\n" in said
-    assert refused == "not one curve: look at 07_fsdp"
+    assert refused == "not one curve: check 07_fsdp"
 
 
 def test_what_was_not_compared_is_said(compared):
@@ -159,11 +159,11 @@ def test_a_picture_has_losses_and_distances():
     assert distances == [[0, 0], [0, 0.5]]
     right = figure.axes[1]
     low, _ = right.get_ylim()
-    assert low < 0 < right.transData.transform((1, 0))[1]  # 0 has a place, and is seen
+    assert low < 0 < right.transData.transform((1, 0))[1]  # 0 is a visible tick
     bands = [patch.get_data() for patch in right.patches]
     assert [list(band.values) for band in bands] == [[1e-5, 2e-4]] * 2
-    assert [band.baseline < 0 for band in bands] == [True, False]  # below, and above
-    assert figure.get_suptitle() == "Not one curve: look at 03_dp"
+    assert [band.baseline < 0 for band in bands] == [True, False]  # below and above 0
+    assert figure.get_suptitle() == "Not one curve: check 03_dp"
 
 
 def test_a_picture_of_one_curve_says_so():

@@ -1,4 +1,4 @@
-"""Promise: all of MNIST where torchvision looks for it; no damaged file."""
+"""Promise: MNIST is complete and undamaged where torchvision expects it."""
 
 import gzip
 import hashlib
@@ -15,11 +15,11 @@ RAW = data.SAMPLE / "MNIST" / "raw"
 
 @pytest.fixture
 def official(tmp_path, monkeypatch):
-    """Return a folder of the sample's .gz files, which pass for the official ones.
+    """Return a folder with the sample's .gz files, accepted as the official ones.
 
-    The tool fills an empty folder, without a network, as `make data FROM=DIR` does.
+    The tool fills an empty folder without a network, as `make data FROM=DIR` does.
     """
-    from torchvision.datasets import MNIST  # which takes seconds
+    from torchvision.datasets import MNIST  # takes seconds to import
 
     (tmp_path / "gz").mkdir()
     (tmp_path / "data").mkdir()
@@ -42,7 +42,7 @@ def test_what_is_there_stays_until_the_new_set_is_complete(official, damage, cap
         path.unlink() if damage == "missing" else path.write_bytes(content[:-9])
         if damage == "other":
             shutil.copy(official / "train-labels-idx1-ubyte.gz", path)
-        with pytest.raises(SystemExit, match=f"{path.name}.*; FROM=DIR takes the four"):
+        with pytest.raises(SystemExit, match=f"{path.name}.*; FROM=DIR reads the four"):
             data.main(str(official))
         assert data.FULL.exists() == is_there
         path.write_bytes(content)
@@ -56,14 +56,14 @@ def test_what_is_there_stays_until_the_new_set_is_complete(official, damage, cap
 def test_a_folder_that_cannot_be_written_is_refused_before_a_download(official):
     data.FULL.parent.rmdir()
     data.FULL.parent.touch()
-    with pytest.raises(SystemExit, match="^cannot write to .*: DATA=DIR names"):
+    with pytest.raises(SystemExit, match=r"^cannot write to .*\. DATA=DIR can "):
         data.main(str(official))
 
 
 def test_a_folder_without_mnist_is_refused_before_a_download(tmp_path):
     result = call(["make", "data", f"FROM={tmp_path}"])
     assert result.returncode != 0
-    assert result.stderr.startswith(f"FROM={tmp_path}: there is no .gz file of MNIST\n")
+    assert result.stderr.startswith(f"FROM={tmp_path}: no .gz files of MNIST there\n")
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_a_folder_without_mnist_is_refused_before_a_download(tmp_path):
     [
         (None, "is missing"),
         (b"\0\0\x08\x01" + bytes(1003), "is damaged: 1007 bytes instead of 8"),
-        (b"\0\0\x08\x03" + bytes(1004), "is damaged: it begins as no such file does"),
+        (b"\0\0\x08\x03" + bytes(1004), "is damaged: its header is wrong"),
         ((RAW / "train-labels-idx1-ubyte").read_bytes(), "4000 labels for 1000 images"),
     ],
     ids=["missing", "cut", "wrong magic number", "swapped"],

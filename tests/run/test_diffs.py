@@ -1,4 +1,4 @@
-"""Promise: the diff between two stages is the lesson, and nothing else."""
+"""Promise: the diff between two stages contains the lesson and nothing else."""
 
 import ast
 import re
@@ -8,10 +8,10 @@ import sys
 import pytest
 
 from conftest import ENV, ROOT
-from tools.run import diffs
+from tools.run import diffs, essence
 from tools.run.stages import BY_NAME, CPU_PROCESSES, EVERY, find_stage, script
 
-LIMITS = {  # lines, and lines that changed from the stage before, at most
+LIMITS = {  # maximum number of lines, and of lines changed from the stage before
     "01_cpu": (115, 0),
     "02_single_gpu": (117, 6),
     "03_dp": (118, 5),
@@ -37,7 +37,7 @@ COLUMNS = 88
 SECTIONS = ["Net", "train_epoch", "evaluate", "report", "save", "main", "parse_args"]
 TEXTS = ["draw_batch", "split_heads", "Attention", "MLP", "Block", "Embedding", "GPT"]
 TEXTS += ["share_of_loss", "train", "report", "main", "parse_args"]
-ADDED = {  # sections that a stage of the second curve has besides
+ADDED = {  # extra sections in stages of the second curve
     "15_sequence_parallel": {"make_plan"},
     "17_context_parallel": {"ring", "pass_on", "PassOn", "ring_attention"},
     "18_moe": {"Experts"},
@@ -47,7 +47,7 @@ ADDED = {  # sections that a stage of the second curve has besides
 
 
 def sections(stage):
-    """Return the lines of each section of a stage, by its name, in order."""
+    """Return {section name: lines} for a stage, in order."""
     found = {}
     for name, line in zip(diffs.sections(stage), diffs.lines(stage), strict=True):
         found.setdefault(name, []).append(line)
@@ -61,7 +61,7 @@ def test_budget_of_changed_lines(pair):
     )
     marked = [line for line in result.stdout.splitlines() if line[:1] in "<>"]
     assert 0 < len(marked) <= LIMITS[pair[1]][1]
-    assert diffs.changed_lines(*pair) == len(marked)  # what we show is what diff counts
+    assert diffs.changed_lines(*pair) == len(marked)  # our count matches diff's
 
 
 @pytest.mark.parametrize("stage", LIMITS)
@@ -78,9 +78,9 @@ def test_the_form_of_a_script(stage):
     found = [name for name in sections(stage) if name not in added]
     assert found == ["imports", *usual, "start"]
     kinds = [isinstance(node, ast.Import | ast.ImportFrom) for node in tree.body[1:]]
-    assert kinds == sorted(kinds, reverse=True)  # all imports before the rest
+    assert kinds == sorted(kinds, reverse=True)  # imports come first
     assert isinstance(tree.body[-1], ast.If)
-    last = "dist.destroy_process_group()"  # once a run went well, and only then
+    last = "dist.destroy_process_group()"  # only after a successful run
     assert (lines[-1].strip() == last) == (stage in CPU_PROCESSES)
     own = r"^(from|import) (tools|tests)\b"  # self-contained
     assert not any(re.match(own, line) for line in lines)
@@ -113,43 +113,46 @@ def test_ideas_show_each_changed_line_once_the_plumbing_last(pair, capsys):
 
 @pytest.mark.parametrize("pair", diffs.EXPLAINED, ids="->".join)
 def test_a_run_shows_essential_lines_that_fit_a_screen(pair, capsys):
-    """Whole words of changed lines under titles of the page, and how many there are."""
-    diffs.show_essential(*pair)
+    """Check words of changed lines under the page's titles, and the line count."""
+    if pair[1] == essence.PAIR[1]:
+        pair = essence.PAIR
+    essence.show(pair[1])
     said, *shown = capsys.readouterr().out.splitlines()
-    assert len(shown) <= diffs.ROOM
-    assert all(len(line) <= diffs.COLUMNS for line in shown)
-    titles = [idea.title for idea, _ in diffs.by_idea(*pair) if not idea.is_plumbing]
+    assert len(shown) <= essence.ROOM
+    assert all(len(line) <= essence.COLUMNS for line in shown)
+    titles = [title for title, _ in essence.groups_of(*pair)]
     changed = [line for hunk in diffs.hunks(*pair) for line in hunk.changed()]
     of_the_diff = {word for line in changed for word in line[1:].split()}
     for line in shown:
         words = line[1:].split()
         assert line in titles or (line[0] in "+-" and of_the_diff.issuperset(words))
     assert shown[0] == titles[0] and shown[-1] not in titles
-    assert said.startswith(f"{len(changed)} lines changed")
     a, b = pair
-    assert said.endswith(f": make diff A={a} B={b} shows all") == ("," in said)
+    assert said.startswith(f"{len(changed)} lines changed from {a}")
+    assert said.endswith(f" All: make diff A={a} B={b}") == ("," in said)
 
 
 def test_every_target_has_a_name_of_its_own():
-    """Else `make pipeline` would be one stage's, and the other's silently gone."""
+    """Otherwise `make pipeline` would silently run only one of two stages."""
     assert len(EVERY) == len(BY_NAME) == 20
     assert LIMITS.keys() == BY_NAME.keys()
 
 
 def test_an_edited_script_still_shows_its_diff(monkeypatch, capsys):
-    """What the page does not explain comes first, without a title."""
+    """Deleted lines cause no error."""
     edited = [
         line.replace("set_epoch(epoch)", "set_epoch(0)")
         for line in diffs.lines("04_ddp")
+        if "totals" not in line
     ]
     original = diffs.lines
     monkeypatch.setattr(
         diffs, "lines", lambda stage: edited if stage == "04_ddp" else original(stage)
     )
-    diffs.show_essential("03_dp", "04_ddp")
+    essence.show("04_ddp")
     printed = capsys.readouterr().out
     assert printed.index("set_epoch(0)") < printed.index("Join the process group")
-    assert "set_epoch(epoch)" not in printed
+    assert "set_epoch(epoch)" not in printed and "Report" not in printed
 
 
 @pytest.mark.parametrize("name", ["7", "07", "fsdp", "07_fsdp", "beyond/07_fsdp/"])
@@ -159,7 +162,7 @@ def test_a_stage_has_names_and_does_not_differ_from_itself(name, capsys):
 
 
 def test_head_ends_it_in_silence():
-    """Also for make, which would call an end by SIGPIPE an error."""
+    """This includes make, which would report an end by SIGPIPE as an error."""
     words = "make diff A=2 B=4 | head -n 1"
     result = subprocess.run(words, shell=True, cwd=ROOT, env=ENV, capture_output=True)
     assert (result.stdout, result.stderr) == (b"\n", b"")

@@ -1,4 +1,4 @@
-"""Promise: `make doctor` says what works, and fails where a stage could not run."""
+"""Promise: `make doctor` reports what works and fails if a stage can't run."""
 
 import re
 import subprocess
@@ -21,18 +21,18 @@ def test_a_line_for_each_check_and_one_for_the_instructor():
     *lines, last = result.stdout.splitlines()
     verdicts = dict(line.split()[:2] for line in lines)
     assert list(verdicts) == ["packages", "gpus", "processes"]
-    assert "gloo, 2 processes: all_reduce is right" in lines[2]
+    assert "gloo, 2 processes: all_reduce is correct" in lines[2]
     machine = r"\w+ \w+ \| Python 3\.[\d.]+ \| torch \S+ \| cores (\d+)"
     assert re.fullmatch(rf"\S+: ready \| {machine}", last)[1] == str(count_cpus())
 
 
 def test_a_failure_gives_exit_status_1(monkeypatch, capsys):
-    """All checks are made, and an error is shown without the warnings before it."""
+    """All checks run, and an error is shown without the warnings before it."""
     stderr = "W: a warning\n[rank0]: x.DistError: broken\n"
     child = SimpleNamespace(returncode=1, communicate=lambda timeout: ("", stderr))
     monkeypatch.setattr(doctor, "running", lambda *_, **options: nullcontext(child))
     monkeypatch.setattr(torch, "__version__", "2.3.0+cpu")
-    with pytest.raises(SystemExit, match="a stage could not run here"):
+    with pytest.raises(SystemExit, match="fix the checks marked FAILURE"):
         doctor.main()
     lines = capsys.readouterr().out.splitlines()
     assert "PyTorch 2.3.0+cpu is too old for 01_cpu, " in lines[0]
@@ -41,7 +41,7 @@ def test_a_failure_gives_exit_status_1(monkeypatch, capsys):
 
 
 def spoil(rank):
-    """Have a sum come out wrong, in a single number and on one rank."""
+    """Make all_reduce wrong in a single number on one rank."""
     all_reduce = torch.distributed.all_reduce
 
     def spoiled(value):
@@ -60,7 +60,7 @@ def test_a_wrong_sum_is_an_error(prepare):
 
 
 def test_ranks_that_do_not_answer_end_with_the_doctor(monkeypatch, tmp_path):
-    """It has waited when both of them are there."""
+    """The simulated timeout comes after both ranks have started."""
     name = f"silent_{tmp_path.name}"
     words = "import os\nimport time\nopen(os.environ['RANK'], 'w')\ntime.sleep(999)\n"
     (tmp_path / f"{name}.py").write_text(words)

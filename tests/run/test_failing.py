@@ -1,4 +1,4 @@
-"""Promise: a run that fails ends soon, with nothing running or half-written."""
+"""Promise: a failing run ends soon and leaves no process or partial file."""
 
 import shutil
 import signal
@@ -14,17 +14,17 @@ from tools.run.launch import run_lock
 from tools.run.results import HEADS
 from tools.run.stages import script
 
-LONG = 5000  # epochs: more than a test waits for
+LONG = 5000  # epochs, more than a test waits for
 
 if sys.platform != "linux":
-    pytest.skip("processes are looked up as Linux shows them", allow_module_level=True)
+    pytest.skip("processes are found as Linux lists them", allow_module_level=True)
 
-# A shell has its background commands ignore Ctrl-C, and they pass that on.
+# A shell makes background commands ignore Ctrl-C, and their children inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def ranks_of(stage, out):
-    """Return the two processes that train a stage into `out`, without their agent."""
+    """Return the two ranks that train a stage into `out`, without their agent."""
     ranks = [p for p in running(str(out)) if "torchrun" not in " ".join(p.cmdline())]
     path = str(script(stage).relative_to(ROOT))
     ranks = [p for p in ranks if path in p.cmdline()]
@@ -33,7 +33,7 @@ def ranks_of(stage, out):
 
 
 def start_make(target, out, *words, **options):
-    """Start a run of a stage that is longer than a test waits for."""
+    """Start a run that lasts longer than a test waits."""
     words = [target, f"OUT={out}", f"EPOCHS={LONG}", "GPUS=cpu", *words]
     return start(["make", *words], **options)
 
@@ -45,7 +45,7 @@ def assert_nothing_runs(word):
 
 @pytest.mark.slow
 def test_a_killed_rank_starts_all_again_as_often_as_asked(data, tmp_path):
-    """From the last epoch that was saved. Then it ends the run."""
+    """It restarts from the last saved epoch. One more kill ends the run."""
     out = tmp_path / "out"
     process = start_make("resume", out, f"DATA={data(EVEN)}", "RESTARTS=1")
     wait_for(out / "metrics.csv")
@@ -63,13 +63,13 @@ def test_a_killed_rank_starts_all_again_as_often_as_asked(data, tmp_path):
     assert "exitcode" in stderr  # torchrun's report says which rank was killed
     assert stdout.count("11_resume: 2 processes") == 2
     assert_nothing_runs(str(out))
-    text = (out / "metrics.csv").read_text()  # with no row that is cut
+    text = (out / "metrics.csv").read_text()  # no partial row
     numbers = [int(line.split(",")[0]) for line in text.splitlines()[1:]]
     assert text.endswith("\n") and numbers == list(range(1, len(rows(out)) + 1))
-    assert not (out / "model.pth").exists()  # which is written at the end
+    assert not (out / "model.pth").exists()  # written at the end
 
 
-# A stage whose ranks start at once, since they do not import PyTorch, and never end.
+# A stage whose ranks start at once, without importing PyTorch, and never end.
 ENDLESS = """
 import argparse
 import os
@@ -93,9 +93,9 @@ time.sleep(1000)
 
 @pytest.fixture
 def family(tmp_path):
-    """The processes of a run by make, by name: of the stage above."""
+    """Yield make and {name: process} of its run of the stage above."""
     clone = tmp_path / "clone"
-    for name in "tools", "03_dp", "04_ddp", "data/sample":
+    for name in "tools", "02_single_gpu", "04_ddp", "data/sample":
         shutil.copytree(ROOT / name, clone / name)
     for name in "Makefile", "pyproject.toml":
         shutil.copy(ROOT / name, clone)
@@ -130,7 +130,7 @@ def test_the_ranks_end_with_what_started_them(names, how, family, tmp_path):
     process, found = family
     for name in names:
         found[name].send_signal(how)
-    # Until none of them has its output open any more.
+    # Returns once all of them have closed their output.
     _, stderr = process.communicate(timeout=120)
     assert process.returncode != 0
     if how == signal.SIGINT:
@@ -144,16 +144,16 @@ def test_a_second_run_into_a_folder_is_refused(tmp_path):
     (tmp_path / "metrics.csv").write_text(HEADS[0])
     with run_lock(tmp_path):
         result = call(["make", "cpu", "EPOCHS=1", f"OUT={tmp_path}"])
-    line = f"another run writes to {tmp_path}: name another folder, OUT=DIR\n"
+    line = f"{tmp_path} is in use by another run. Choose another folder: OUT=DIR\n"
     assert result.stderr.startswith(line)
     assert (tmp_path / "metrics.csv").exists()
 
 
 def test_a_full_disk_is_refused_before_a_run(tmp_path):
-    """Here no file may be larger than 512 KiB."""
+    """ulimit simulates it: no file may exceed 512 KiB."""
     words = f"ulimit -f 512 && make cpu OUT={tmp_path}/x"
     result = call(["bash", "-c", words])
-    line = f"cannot write to {tmp_path}/x (File too large): name another folder, OUT="
+    line = f"cannot write to {tmp_path}/x (File too large). Choose another folder: OU"
     assert result.stderr.startswith(line)
     assert result.stdout == ""
     assert list(tmp_path.iterdir()) == []

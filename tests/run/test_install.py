@@ -1,4 +1,4 @@
-"""Promise: set-up says what is wrong before it downloads, and breaks nothing."""
+"""Promise: setup reports problems before it downloads, and breaks nothing."""
 
 import os
 import re
@@ -19,10 +19,10 @@ from tools.run.stages import EVERY
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["cpu", "NPRC=a b"], "there is no variable NPRC: 'make help-variables' lists"),
-        (["04_ddp"], "there is no target 04_ddp: is it make ddp? 'make help' lists th"),
-        (["tests"], "there is no target tests: 'make help' lists them"),
-        (["check", "06"], "there is no target 06: is it E=06? 'make help' lists them"),
+        (["cpu", "NPRC=a b"], "unknown variable NPRC. List them: make help-variables"),
+        (["04_ddp"], "unknown target 04_ddp. Did you mean make ddp? List them: make h"),
+        (["tests"], "unknown target tests. List them: make help"),
+        (["check", "06"], "unknown target 06. Did you mean E=06? List them: make help"),
         (
             ["cpu", "PYTHON=no"],
             "no is not Python 3.10 or newer: make PYTHON=",
@@ -34,7 +34,7 @@ def test_a_word_that_make_does_not_know_is_refused(words, line):
     assert result.returncode != 0
     assert result.stdout == ""
     assert line in result.stderr
-    assert result.stderr.count("\n") == 2  # the other one is make's
+    assert result.stderr.count("\n") == 2  # the second line is make's
 
 
 @pytest.mark.parametrize("word", ["GPU=0", "04_ddp"])
@@ -43,7 +43,7 @@ def test_a_bare_clone_refuses_before_it_installs(word, tmp_path):
     shutil.copy(ROOT / "Makefile", tmp_path)
     result = call(["make", "ddp", word], cwd=tmp_path)
     assert result.returncode == 2
-    assert result.stderr.startswith("there is no ")
+    assert result.stderr.startswith("unknown ")
     assert not (tmp_path / ".venv").exists()
 
 
@@ -58,7 +58,7 @@ def test_each_command_is_a_function_and_each_target_has_one():
 
 
 def test_the_makefile_has_every_target():
-    """`make ddp` runs `python -m tools ddp`, and no recipe is over two lines."""
+    """`make ddp` runs `python -m tools ddp`; no recipe has more than two lines."""
     for name in asked.targets():
         result = call(["make", "-n", name, "PY=python"])
         assert result.returncode == 0, result.stderr
@@ -70,7 +70,7 @@ def test_the_makefile_has_every_target():
 
 
 def test_help_says_where_to_begin_and_has_every_target_and_variable():
-    result = call(["make"], env={**ENV, "NPRC": "4"})  # the shell's
+    result = call(["make"], env={**ENV, "NPRC": "4"})  # from the shell
     assert result.returncode == 0, result.stderr
     lines = result.stdout.splitlines()
     assert lines[1].startswith("Begin with 'make all' ")
@@ -85,7 +85,7 @@ def test_help_says_where_to_begin_and_has_every_target_and_variable():
 
 
 def test_what_make_is_given_reaches_a_command_as_it_was_typed(tmp_path):
-    """No shell and no make reads it, nor a space in the path of the Python."""
+    """Neither a shell nor make expands it; Python's path may contain a space."""
     odd = 'O"Brien $HOME `touch evil` $(touch evil)$(shell touch evil) \\ x'
     checkout = tmp_path / "a checkout"
     shutil.copytree(ROOT / "tools", checkout / "tools")
@@ -111,7 +111,7 @@ def test_without_venv_a_missing_package_is_a_line_with_the_command(tmp_path):
     python.chmod(0o755)
     result = call(["make", f"PY={python}", "cpu"])
     assert result.returncode == 2
-    line, _ = result.stderr.splitlines()  # the other one is make's
+    line, _ = result.stderr.splitlines()  # the second line is make's
     assert " lacks packages. Install them: " in line
     assert " -m pip install torch torchvision " in line
     assert line.endswith(" ./onecurve")
@@ -137,7 +137,7 @@ def build_editable(folder, config_settings=None, metadata_directory=None):
 
 @pytest.fixture
 def checkout(tmp_path):
-    """Return a copy of what makes .venv, with an index of two tiny packages."""
+    """Return a copy of the files that build .venv and an index of two tiny packages."""
     shutil.copytree(ROOT / "tools", tmp_path / "tools")
     shutil.copy(ROOT / "Makefile", tmp_path)
     text = 'dependencies = [\n    "torch",\n    "torchvision",\n]\n'
@@ -160,7 +160,7 @@ def checkout(tmp_path):
 
 
 def write_wheel(folder, name, version):
-    """Write a package with one module, which has its version; return its path."""
+    """Write a package with one module that holds its version; return its path."""
     info = f"{name}-{version}.dist-info"
     about = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
     tags = "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
@@ -174,7 +174,7 @@ def write_wheel(folder, name, version):
 
 
 def make(checkout, **variables):
-    """Have make install into a checkout, from its index."""
+    """Run make to install into a checkout from its own index."""
     index = (checkout / "index").as_uri()
     indexes = {"PIP_INDEX_URL": index, "PIP_FIND_LINKS": ""}
     words = [f"PYTHON={sys.executable}", "TORCH_INDEX=default", ".venv/learn.ready"]
@@ -198,7 +198,7 @@ def test_a_venv_that_is_half_made_is_made_again(checkout, text):
     (checkout / "broken/venv.py").write_text(text)
     failed = make(checkout, PYTHONPATH="broken")
     assert failed.returncode != 0
-    said = "no venv here\n" in failed.stderr and "could not make .venv" in failed.stderr
+    said = "no venv here\n" in failed.stderr and "not create .venv" in failed.stderr
     assert said == (text == FAILS)
     result = make(checkout)
     assert result.returncode == 0, result.stderr
@@ -213,14 +213,14 @@ def test_the_pinned_versions_are_installed_once(checkout):
     python = checkout / ".venv/bin/python"
     env = {**ENV, "PYTHONPATH": ""}
     assert call([python, "-c", words], env=env).stdout == "1.0 1.0\n"
-    (checkout / ".venv/learn.ready").unlink()  # or its list is newer
-    again = make(checkout, PIP_INDEX_URL="file:///no")  # no index is asked
+    (checkout / ".venv/learn.ready").unlink()  # as if its list were newer
+    again = make(checkout, PIP_INDEX_URL="file:///no")  # uses no index
     assert again.returncode == 0, again.stderr
     (checkout / ".venv/learn.ready").unlink()
     pins = checkout / "tools/requirements/learn.txt"
     pins.write_text("torch==1.0\ntorchvision==3.0\n")
     result = make(checkout)
-    assert "could not get all of learn.txt: see above; TORCH_INDEX" in result.stderr
+    assert "could not install all of learn.txt: see above. TORCH_IND" in result.stderr
     assert not (checkout / ".venv/learn.ready").exists()
 
 
@@ -230,7 +230,7 @@ def test_the_pinned_versions_are_installed_once(checkout):
         ("", False, True, "linux", install.FOR_CPUS),
         ("", True, True, "linux", None),
         ("", False, False, "linux", None),
-        ("", False, True, "darwin", None),  # whose builds need no CUDA
+        ("", False, True, "darwin", None),  # macOS builds have no CUDA
         ("default", False, True, "linux", None),
         ("https://x/cpu", True, False, "linux", "https://x/cpu"),
     ],
@@ -238,7 +238,7 @@ def test_the_pinned_versions_are_installed_once(checkout):
 def test_where_torch_comes_from(
     given, driver, answers, system, index, monkeypatch, tmp_path
 ):
-    """By TORCH_INDEX, or by the driver where PyTorch's own index answers."""
+    """From TORCH_INDEX, or depending on the driver if PyTorch's index answers."""
     (tmp_path / "nvidia-smi").touch(0o755 if driver else 0o644)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("TORCH_INDEX", given)

@@ -1,4 +1,4 @@
-"""Promise: `make` runs every stage on what there is, and says what it runs."""
+"""Promise: `make` runs every stage on the hardware it finds and says what it runs."""
 
 import pytest
 
@@ -16,9 +16,9 @@ def make(*words, **options):
 
 
 def test_make_shows_the_diff_and_runs_a_stage(tmp_path):
-    """Into a new folder, without an error: PyTorch may abort after a run over gloo.
+    """It makes a new folder and exits cleanly: PyTorch may abort after a gloo run.
 
-    Of what torchrun writes for itself, nothing stays.
+    torchrun's own files are deleted.
     """
     out = tmp_path / "not" / "there"
     (tmp_path / "temporary").mkdir()
@@ -29,7 +29,7 @@ def test_make_shows_the_diff_and_runs_a_stage(tmp_path):
     for name in "torchelastic_*", "tmp*":
         assert list((tmp_path / "temporary").glob(name)) == []
     diff, _, run = result.stdout.partition("\n\n$ ")
-    assert diff.endswith("\n+loss = train_epoch(ddp_model, loader, optimizer)")
+    assert diff.endswith("\n+dist.init_process_group(args.backend)")
     assert len(result.stdout.splitlines()) <= 30  # diff and run on one screen
     assert "\033" not in diff  # a pipe gets no colors
     flags = f"04_ddp/mnist.py --data {data} --out {out} --epochs 1"
@@ -41,7 +41,7 @@ def test_make_shows_the_diff_and_runs_a_stage(tmp_path):
 
 
 def test_each_stage_has_a_command(tmp_path):
-    """Here only the words of each: tests of the stages run the scripts."""
+    """Check only the commands' words; the tests of the stages run the scripts."""
     for stage in EVERY.values():
         command = make_plan(stage, {"OUT": str(tmp_path), "GPUS": "cpu"}).command
         path = str(script(stage).relative_to(ROOT))
@@ -51,7 +51,7 @@ def test_each_stage_has_a_command(tmp_path):
 
 @pytest.mark.slow
 def test_make_runs_every_stage(tmp_path):
-    """All twenty by three commands, each of which compares the curves."""
+    """Three targets run all twenty, and each compares the curves."""
     for words, count in (
         (["all", "beyond", *FEW], 12),
         (["transformer", "GPUS=cpu", "ARGS=--steps 30"], 6),
@@ -65,34 +65,32 @@ def test_the_shell_s_variables_do_not_count():
     shell = {"NPROC": "3", "EPOCHS": "x", "ARGS": "--wide", "DATA": "nowhere"}
     shell |= {"MASTER_ADDR": "head", "NODE_RANK": "3", "WAIT": "x"}
     result = make("ddp", *FEW, "OUT=Makefile/x", env={**ENV, **shell})
-    assert result.stderr.startswith(
-        "cannot write to Makefile/x (No"
-    )  # OUT alone counts
+    assert result.stderr.startswith("cannot write to Makefile/x (No")  # only OUT counts
 
 
-WRONG = [  # what a user types, and the line that refuses it and says what works
-    ("cpu NPROC=4", "NPROC=4: 01_cpu is one process; torchrun starts others, such "),
-    ("cpu EPOCHS=0", "EPOCHS='0' must be a whole number of at least 1: EPOCHS=2, say"),
-    ("ddp NPROC=3", "04_ddp: 3 processes cannot share 64 images a step: use NPROC=2 A"),
-    ("all NNODES=2", "NNODES=2: one stage takes it, not make all"),
-    ("all OUT=o ARGS='--out e'", "ARGS has --out e: name one folder for all, OUT=DIR"),
+WRONG = [  # what a user types, and the error line, which says what works
+    ("cpu NPROC=4", "NPROC=4: 01_cpu runs in one process. For more, try make ddp"),
+    ("cpu EPOCHS=0", "EPOCHS=0: expected a whole number of at least 1"),
+    ("ddp NPROC=3", "04_ddp: 3 processes cannot share 64 images a step. Try: NPROC=2 "),
+    ("all NNODES=2", "NNODES=2: run a single stage, not make all"),
+    ("all OUT=o ARGS='--out e'", "ARGS contains --out e: use OUT=DIR for all stages"),
     ("cpu DATA=tests", "no MNIST in tests (tests/MNIST/raw/train-images-idx3-ubyte is"),
-    ("cpu OUT=Makefile/x", "cannot write to Makefile/x (Not a directory): name anoth"),
+    ("cpu OUT=Makefile/x", "cannot write to Makefile/x (Not a directory). Choose ano"),
     ("cpu OUT=/proc/x", "cannot write to /proc/x ("),
-    ("cpu ARGS='--lr nan'", "--lr nan: take a finite number"),
-    ("ddp ARGS='--hidden 0'", "--hidden 0: take 1 or more"),
-    ("gpt ARGS='--batch-size 0'", "--batch-size 0: take 1 or more"),
-    ("resume ARGS='--checkpoint no'", "there is no checkpoint no: a stage saves one "),
-    ("gpt EPOCHS=2", "EPOCHS=2: 13_gpt trains on random tokens: ARGS='--steps 30'"),
-    ("moe DATA=x", "DATA=x: 18_moe trains on random tokens: ARGS='--steps 30'"),
+    ("cpu ARGS='--lr nan'", "--lr nan: expected a finite number"),
+    ("ddp ARGS='--hidden 0'", "--hidden 0: expected at least 1"),
+    ("gpt ARGS='--batch-size 0'", "--batch-size 0: expected at least 1"),
+    ("resume ARGS='--checkpoint no'", "no checkpoint no. Stages save checkpoints in "),
+    ("gpt EPOCHS=2", "EPOCHS=2: 13_gpt trains on random tokens. Try: ARGS='--step"),
+    ("moe DATA=x", "DATA=x: 18_moe trains on random tokens. Try: ARGS='--step"),
     ("dp ARGS=--wide", "mnist.py: error: unrecognized arguments: --wide"),
     ("dp ARGS='\"'", "ARGS='\"' cannot be split into words: No closing quotation"),
-    ("ddp RESTARTS=3", "RESTARTS=3: resume and sharded_checkpoint take it, on one mac"),
-    ("resume RESTARTS=1 NNODES=2", "RESTARTS=1: resume and sharded_checkpoint take it"),
+    ("ddp RESTARTS=3", "RESTARTS=3: only for resume and sharded_checkpoint, on one ma"),
+    ("resume RESTARTS=1 NNODES=2", "RESTARTS=1: only for resume and sharded_checkpoin"),
     ("diff A=2", "name two stages: make diff A=02_single_gpu B=04_ddp"),
-    ("diff A=2 B=99", "there is no stage '99': take one of 01_cpu, 02_single_gpu, 03"),
-    ("cpu OUT='~/x'", "~/x would be a folder named ~ in here: write $HOME instead"),
-    ("ddp NODE_RANK=1", "NNODES is missing: NNODES=2 NODE_RANK=0 MASTER_ADDR=HOST, sa"),
+    ("diff A=2 B=99", "unknown stage '99'. Choose one of 01_cpu, 02_single_gpu, 03_d"),
+    ("cpu OUT='~/x'", "~/x would be a folder named ~ here. Use $HOME instead"),
+    ("ddp NODE_RANK=1", "NNODES is missing. Try: NNODES=2 NODE_RANK=0 MASTER_ADDR="),
 ]
 
 
@@ -107,7 +105,7 @@ def test_what_cannot_work_is_refused_before_it_starts(words, line):
 
 
 def test_what_an_earlier_run_has_left_is_put_aside(tmp_path, monkeypatch):
-    """Unless the launcher refuses. A run that fails ends `make all`, and is marked."""
+    """Except if the launcher refuses. A failed run ends `make all` and is marked."""
     out = tmp_path / "runs/01_cpu"
     monkeypatch.setenv("OUT", str(out.parent))
     monkeypatch.setattr(launch, "end_with_make", lambda: None)
@@ -132,7 +130,7 @@ def test_what_an_earlier_run_has_left_is_put_aside(tmp_path, monkeypatch):
     assert [path.name for path in out.parent.iterdir()] == ["01_cpu"]
     names = {path.name for path in out.iterdir()}
     assert names == {".lock", "before", "flags.json", "unfinished"}
-    results.begin(make_plan("01_cpu", {"OUT": str(out)}))  # what failed has left none
+    results.begin(make_plan("01_cpu", {"OUT": str(out)}))  # the failed run left none
     for name in "flags.json", "metrics.csv", "model.pth":
         assert (out / "before" / name).read_bytes() == first[name]
 
@@ -145,11 +143,11 @@ def test_files_of_others_are_refused(target, name, tmp_path):
     path = tmp_path / name
     path.write_text("precious")
     plan = make_plan(EVERY[target], {"OUT": str(tmp_path)})
-    line = f"^{path} is of no run, which would replace it: name another folder, OUT="
+    line = f"^{path} was not written by a run. Choose another folder, OUT=DIR, or"
     with pytest.raises(SystemExit, match=line):
         launch.check([plan])
     assert [path.name for path in tmp_path.iterdir()] == [name]
-    (tmp_path / "metrics.csv").write_text(results.HEADS[0])  # a script's, run by hand
+    (tmp_path / "metrics.csv").write_text(results.HEADS[0])  # from a script run by hand
     launch.check([plan])
 
 
@@ -158,7 +156,7 @@ STATES = {"resume": "state.pth", "sharded_checkpoint": "checkpoints"}
 
 @pytest.mark.parametrize("target", STATES)
 def test_only_resume_goes_on_with_an_earlier_run(target, tmp_path):
-    """RESTARTS alone does not, and an evaluation takes nothing away."""
+    """RESTARTS alone doesn't, and an evaluation removes nothing."""
     state = tmp_path / STATES[target]
     before = tmp_path / "before" / STATES[target]
     given = {"GPUS": "cpu", "OUT": str(tmp_path), "RESTARTS": "1"}
@@ -168,7 +166,7 @@ def test_only_resume_goes_on_with_an_earlier_run(target, tmp_path):
     made = make_plan(stage, given)
     assert "--resume" in made.command  # after a restart, from this run's own state
     assert made.environment["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] == "1"
-    for number in "1", "2":  # what the first has put aside, the second's replaces
+    for number in "1", "2":  # the second's files replace the first's in before/
         (state / number).mkdir(parents=True)
         metrics.touch()
         results.begin(make_plan(stage, {**given, "ARGS": "--resume"}))
@@ -183,13 +181,13 @@ def test_only_resume_goes_on_with_an_earlier_run(target, tmp_path):
 @pytest.mark.parametrize(
     ("flags", "odd", "line"),
     [
-        ("--lr 5", "", "the run in {} began with --lr 0.1, not 5.0: resume it with "),
-        ("--hidden 9", "", "the run in {} began with --hidden 128, not 9: resume it"),
-        ("", "metrics.csv", "{0}/checkpoints is there and {0}/metrics.csv is not: b"),
+        ("--lr 5", "", "the run in {} began with --lr 0.1, not 5.0. Resume it with "),
+        ("--hidden 9", "", "the run in {} began with --hidden 128, not 9. Resume it"),
+        ("", "metrics.csv", "{0}/checkpoints exists without {0}/metrics.csv. Restor"),
     ],
 )
 def test_what_cannot_be_resumed_is_refused(flags, odd, line, tmp_path):
-    """And changes nothing."""
+    """A refusal changes no file."""
     given = {"GPUS": "cpu", "OUT": str(tmp_path)}
     results.begin(make_plan("12_sharded_checkpoint", given))
     for name in "7", odd:

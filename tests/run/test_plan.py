@@ -1,4 +1,4 @@
-"""Promise: a plan says what runs where, on machines that we do not have here."""
+"""Promise: a plan says what runs where, even on machines that we don't have."""
 
 import re
 import shlex
@@ -16,7 +16,7 @@ TWO_NODES = {"NNODES": "2", "NODE_RANK": "1", "MASTER_ADDR": "host"}
 
 @pytest.fixture
 def plan(monkeypatch):
-    """Return a function that plans a stage as on a machine with so many GPUs."""
+    """Return a function that plans a stage for a machine with `count` GPUs."""
 
     def make(stage, count=0, several=False, **settings):
         monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
@@ -41,14 +41,14 @@ def plan(monkeypatch):
         ("04_ddp", 4, {"GPUS": "0,2"}, "0,2", 2),
         ("04_ddp", 4, {"GPUS": "cpu", "NPROC": "4"}, "", 4),
         ("06_model_parallel", 4, {"GPUS": "2,3"}, "2,3", 0),
-        ("07_fsdp", 1, {}, "", 2),  # no two of them may share a GPU
+        ("07_fsdp", 1, {}, "", 2),  # FSDP ranks can't share a GPU
         ("07_fsdp", 1, {"NPROC": "1"}, None, 1),
         ("09_pipeline", 4, {}, None, 2),
         ("10_hybrid", 0, {}, None, 4),
         ("11_resume", 2, {"NPROC": "4"}, None, 4),
         ("13_gpt", 2, {}, None, 0),
-        ("14_data_parallel", 3, {}, None, 3),  # a rank may have fewer texts
-        ("15_sequence_parallel", 3, {}, None, 2),  # of 4 heads
+        ("14_data_parallel", 3, {}, None, 3),  # a rank may have fewer sequences
+        ("15_sequence_parallel", 3, {}, None, 2),  # must divide 4 heads
         ("16_pipeline_1f1b", 4, {"ARGS": "--blocks 4"}, None, 4),
         ("16_pipeline_1f1b", 4, {}, None, 2),
         ("17_context_parallel", 8, {}, None, 8),
@@ -57,7 +57,7 @@ def plan(monkeypatch):
     ],
 )
 def test_what_runs_where(plan, stage, count, settings, visible, processes):
-    """GPUS and NPROC to processes, on machines with 0 to 6 GPUs (not run here)."""
+    """Check the GPUs and processes planned for 0 to 8 GPUs; nothing runs."""
     made = plan(stage, count, **settings)
     assert made.environment.get("CUDA_VISIBLE_DEVICES") == visible
     assert made.environment["OMP_NUM_THREADS"] == "1"
@@ -91,15 +91,15 @@ def test_every_stage_has_the_flags_of_the_first_and_their_defaults(plan, room):
 def test_refusals_on_a_machine_with_three_gpus(plan):
     with pytest.raises(SystemExit, match="3 processes cannot share 64 images a step"):
         plan("04_ddp", 3, GPUS="0,1,2")
-    with pytest.raises(SystemExit, match="4 processes need a GPU each: GPUS=cpu needs"):
+    with pytest.raises(SystemExit, match="4 processes need a GPU each. Or use GPUS="):
         plan("07_fsdp", 3, NPROC="4")
     for stage in "15_sequence_parallel", "17_context_parallel", "19_expert_parallel":
-        with pytest.raises(SystemExit, match="3 processes cannot share its work: use"):
+        with pytest.raises(SystemExit, match="3 processes cannot share its work. Try"):
             plan(stage, 3, GPUS="0,1,2")
 
 
 def test_nodes_meet_only_if_their_commands_agree(plan):
-    """But for OUT, which may be a disk of each node's own."""
+    """Except for OUT, which may be on each node's own disk."""
 
     def options(stage="04_ddp", **settings):
         made = plan(stage, GPUS="cpu", **{**TWO_NODES, **settings})
@@ -115,7 +115,7 @@ def test_nodes_meet_only_if_their_commands_agree(plan):
     others.append(options("05_ddp_inference"))
     assert len({options[2] for options in [ours, *others]}) == 5
     for wrong in "abc", "2", "-1", "01":
-        line = f"^NODE_RANK={wrong}: number the nodes from 0 to 1$"
+        line = f"^NODE_RANK={wrong}: expected a number from 0 to 1$"
         with pytest.raises(SystemExit, match=line):
             options(NODE_RANK=wrong)
 
@@ -146,23 +146,23 @@ def test_gpus_are_those_that_the_shell_lists(plan, monkeypatch, listed, text, vi
     made = plan("04_ddp", 2, GPUS=text)
     assert made.environment["CUDA_VISIBLE_DEVICES"] == visible
     for wrong in "2", "0,9", "0,0", "a", "0,", "0, 1", "-1", " ":
-        line = f"^GPUS={wrong}: there are 0,1: use GPUS=0,1 or some, each once$"
+        line = f"^GPUS={wrong}: expected one or more of 0,1, each once$"
         with pytest.raises(SystemExit, match=line):
             plan("04_ddp", 2, GPUS=wrong)
 
 
 def test_gpus_that_cuda_cannot_use_do_not_count(plan, monkeypatch):
-    """A driver that is too old, say: NVML counts GPUs, and the stages take the CPU."""
+    """With a driver that is too old, NVML counts GPUs, but stages use the CPU."""
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert gpus.count_gpus() == 0
 
 
 def test_an_older_pytorch_is_refused(plan, monkeypatch):
-    """In an older one FSDP is wrong over gloo; the six stages are right."""
+    """Older versions have a bug in FSDP over gloo; the first six stages work."""
     monkeypatch.setattr("tools.run.plan.version", lambda _: "2.8.0+cpu")
     plan("04_ddp")
-    line = r"^PyTorch 2.8.0.cpu is too old for 07_fsdp: take 2.9 or newer "
+    line = r"^PyTorch 2.8.0.cpu is too old for 07_fsdp. Install 2.9 or newer "
     with pytest.raises(SystemExit, match=line):
         plan("07_fsdp")
 

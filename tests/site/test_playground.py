@@ -1,4 +1,4 @@
-"""Promise: the playground trains as stage 4 does, whatever mistake is switched on."""
+"""Promise: the playground trains as stage 4 does, whatever bug is switched on."""
 
 import re
 
@@ -15,8 +15,8 @@ pytestmark = pytest.mark.slow
 STORED = read_outcomes()
 RIGHT = STORED["right"]["04_ddp"]["2"]
 ROWS = {name: row for name, _, row in playground.SWITCHES}
-EPOCHS = {"set_epoch": 2}  # the second has the order of the first
-HARMLESS = "seed", "init_sync"  # alone; together they move the curve
+EPOCHS = {"set_epoch": 2}  # the second repeats the first's order
+HARMLESS = "seed", "init_sync"  # each alone; together they move the curve
 MOVES = [name for name in ROWS if name not in HARMLESS]
 GO = """hash => new Promise(seen => {
   history.replaceState(null, "", "#");
@@ -28,7 +28,7 @@ DONE = "#curve[data-done=true]"
 
 @pytest.fixture(scope="module")
 def page(browser):
-    """The page of `make playground`; fails on errors and on requests that leave it."""
+    """Yield the page of `make playground`; fail on errors and external requests."""
     result = call(["make", "playground"])
     path = ROOT / "runs" / "playground.html"
     assert result.stdout.strip() == path.as_uri(), result.stderr
@@ -44,13 +44,13 @@ def page(browser):
 
 
 def visit(page, address):
-    """Have the page train as the address says, to the end."""
+    """Have the page train with an address's settings, to the end."""
     page.evaluate(GO, address)
     page.wait_for_selector(DONE, timeout=120_000)
 
 
 def table(page):
-    """Return the curves of the page's table: stage 1's and stage 4's."""
+    """Return the curves in the page's table: stage 1's and stage 4's."""
     curves = []
     for column in 2, 3:
         cells = page.locator(f".losses td:nth-child({column})").all_inner_texts()
@@ -60,7 +60,7 @@ def table(page):
 
 
 def agrees(curve, truth):
-    """Return whether a curve of the page is that of a script, up to rounding."""
+    """Return whether a curve on the page matches a script's, up to rounding."""
     pairs = zip(curve, truth, strict=True)
     return all(
         one[0] == pytest.approx(other[0], rel=1e-5)
@@ -71,7 +71,7 @@ def agrees(curve, truth):
 
 
 def check(page, address, truth):
-    """Train as the address says: the page shows the curve `truth`, and its verdict."""
+    """Train with an address; assert that the page shows `truth` and its verdict."""
     visit(page, f"{address}&epochs={len(truth)}")
     right = RIGHT[: len(truth)]
     stage_1, stage_4 = table(page)
@@ -125,22 +125,22 @@ def test_the_flags_that_one_chooses_are_those_of_the_script(page, tmp_path):
     assert captions == [f"rank {rank} 32 digits, 16 shown" for rank in range(4)]
     address = page.url.partition("#")[2]
     assert address == "ranks=4&batch_size=128&lr=0.3&hidden=32&epochs=2"
-    visit(page, f"{address}&off=all_reduce")  # the address alone has all of it
+    visit(page, f"{address}&off=all_reduce")  # the address holds all settings
     assert agrees(table(page)[0], truth)
     assert page.locator(".losses mark").count() > 0
 
 
 def line(page, kind):
-    """Return the points of a line in the chart of losses, [(epochs passed, loss)].
+    """Return the points of a line in the loss chart, [(epochs passed, loss)].
 
-    The chart's own ticks say which pixel is which value.
+    The chart's ticks give the scale.
     """
     svg = page.locator("#charts svg").first
     places = "all => all.map(one => [one.textContent, one.getAttribute(POS)])"
     up = svg.locator(".scale").evaluate_all(places.replace("POS", "'y'"))
     (low, bottom), *_, (high, top) = [(float(text), float(y) - 4) for text, y in up]
     along = svg.locator(".tick").evaluate_all(places.replace("POS", "'x'"))
-    left, right = (float(x) for _, x in along)  # the middles of two epochs
+    left, right = (float(x) for _, x in along)  # the midpoints of two epochs
     drawn = svg.locator(f"[class='{kind}'] polyline").get_attribute("points")
     points = []
     for pair in drawn.split():
@@ -164,7 +164,7 @@ def test_the_chart_has_each_step_of_both_runs(page):
 
 def test_what_is_switched_on_is_struck_through_and_explained(page):
     visit(page, "off=set_epoch,init_sync,ddp&epochs=1")
-    assert page.locator("#init_sync").is_disabled()  # there is no DDP to tell it to
+    assert page.locator("#init_sync").is_disabled()  # there is no DDP to pass it to
     shown = []
     for name, row in ROWS.items():
         article = page.locator("article", has=page.locator(f"#{name}"))
@@ -181,7 +181,7 @@ def test_what_is_switched_on_is_struck_through_and_explained(page):
 
 
 def lanes(page):
-    """Return what each rank does in a step: digits, own gradients, then."""
+    """Return each rank's digits, own gradients and averaged gradients in a step."""
     read = "all => all.map(one => one.getAttribute('aria-label'))"
     found = []
     for label in page.eval_on_selector_all("#figure .lane", read):
@@ -227,6 +227,6 @@ def test_it_can_be_used_by_keyboard_screen_reader_and_on_a_phone(page):
     assert page.url.endswith("#off=set_epoch&ranks=8&epochs=1")
     assert page.evaluate("document.documentElement.scrollWidth") == 390
     for scheme in "light", "dark":
-        page.emulate_media(color_scheme=scheme, reduced_motion="reduce")  # at once
+        page.emulate_media(color_scheme=scheme, reduced_motion="reduce")  # no animation
         found = Axe().run(page).response["violations"]
         assert [(one["id"], one["nodes"][0]["html"]) for one in found] == [], scheme

@@ -1,6 +1,6 @@
-"""Promise: the site needs no network, fits every screen, and shows what the pages show.
+"""Promise: the site needs no network, fits every screen and matches the pages.
 
-It is built once, as `make site` does; other tests run the notebooks.
+It is built once, as `make site` does. Other tests run the notebooks.
 """
 
 import threading
@@ -15,9 +15,9 @@ from conftest import ROOT
 from tools import maintain
 from tools.bench import planned
 from tools.lab.exercise import along_the_path
-from tools.pages import essence, stored
+from tools.pages import stored
 from tools.pages.switches import read_outcomes
-from tools.run import diffs
+from tools.run import diffs, essence
 from tools.run.stages import previous
 from tools.site import additions
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 BELOW = "/" + stored.address().rpartition("/")[2]  # as on GitHub Pages
 LOCAL = "file:", "data:", "blob:", "about:"
 VERDICTS = {"moves": "the curve moves", "crashes": "It crashes", "nothing": "No effect"}
-PAGES = 60  # that the site has at least
+PAGES = 60  # the site has at least this many
 LOOKED_AT = [  # one page of each kind
     ("index.html", "light"),
     ("04_ddp/README.html", "light"),
@@ -44,14 +44,14 @@ LOOKED_AT = [  # one page of each kind
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """Return the folder of the site, built with every warning an error."""
+    """Return the site's folder, built with warnings as errors."""
     out = tmp_path_factory.mktemp("site") / "_site"
     assert maintain.site(out) == 0
     return out
 
 
 class Host(SimpleHTTPRequestHandler):
-    """Serves a folder below BELOW, and its 404.html for all else."""
+    """Serve a folder below BELOW, and its 404.html for any other path."""
 
     def translate_path(self, path):
         return super().translate_path(path.removeprefix(BELOW))
@@ -64,12 +64,12 @@ class Host(SimpleHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, *_):
-        """Say nothing in between the tests."""
+        """Print nothing between tests."""
 
 
 @pytest.fixture(scope="module")
 def served(site):
-    """Return the site's address on a server that works as GitHub Pages does."""
+    """Yield the site's address on a server that works like GitHub Pages."""
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(Host, directory=site)) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}{BELOW}/"
@@ -89,7 +89,7 @@ def show(page, path):
 
 
 def wrong_with(page):
-    """Return a list that gets errors, and requests that leave the machine."""
+    """Return a list that collects errors and requests that leave the machine."""
     wrong = []
 
     def note_error(message):
@@ -120,13 +120,13 @@ def test_every_page_fits_a_phone_and_loads_nothing_from_elsewhere(site, page):
 
 @pytest.mark.parametrize("name, scheme", LOOKED_AT)
 def test_nothing_bars_those_who_do_not_see_well(site, page, name, scheme):
-    # What fades in has too little contrast until it is there.
+    # Elements that fade in lack contrast until they are fully visible.
     page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
     wrong = []
     for width in 1280, 390:
         page.set_viewport_size({"width": width, "height": 900})
         show(page, site / name)
-        if "playground" in name:  # whose table comes with the run
+        if "playground" in name:  # its table appears after a run
             page.wait_for_selector("#curve[data-done=true]")
         for found in Axe().run(page).response["violations"]:
             wrong.append((width, found["id"], found["nodes"][0]["html"]))
@@ -177,13 +177,13 @@ def test_the_first_screen_has_lines_switches_and_the_curve(site, page, width, he
 
 
 def losses_of(run):
-    """Return the losses that the front page shows of a run: dashes where none were."""
+    """Return the losses that the front page shows for a run, or dashes if missing."""
     losses = [f"{loss:.6f}" for loss, *_ in run["curve"]]
     return losses + ["–"] * (3 - len(losses))
 
 
 def test_the_front_pages_curve_is_what_the_last_switch_did(site, page):
-    """Whichever was flipped before. With reduced motion it is there at once."""
+    """Earlier switches don't matter. Reduced motion draws it at once."""
     page.emulate_media(reduced_motion="reduce")
     show(page, site / "index.html")
     stored = read_outcomes()["switches"]
@@ -235,12 +235,12 @@ def test_a_lesson_shows_its_first_step_and_each_mistake_in_it(site, page):
     for label, words in LESSON.items():
         form.get_by_label(label).check(force=True)
         figure.get_by_text(words).first.wait_for()
-    page.emulate_media(media="print")  # on paper the picture stands there
+    page.emulate_media(media="print")  # print shows the picture instead
     assert picture.is_visible()
     assert wrong == []
 
 
-LESSON = {  # a mistake -> what the figure says then
+LESSON = {  # bug -> the figure's text
     "Without DistributedSampler's ranks": "8 digits, the same",
     "Without set_epoch": "epoch 2: the same deck again",
     "Without the wrapper": "two models, and both train",
@@ -285,7 +285,7 @@ def test_scalings_ring_ends_with_what_an_all_reduce_sends(site, page):
     wrong = wrong_with(page)
     show(page, site / "docs/SCALING.html")
     ring = page.locator(".ring")
-    assert not page.get_by_text("a01 = a0 + a1").is_visible()  # the same in letters
+    assert not page.get_by_text("a01 = a0 + a1").is_visible()  # the text version
     for ranks in 2, 5, 8:
         ring.locator("select").select_option(str(ranks))
         last = 2 * (ranks - 1)
@@ -325,7 +325,7 @@ def test_a_page_says_in_its_head_what_it_is_about(site, page):
 
 
 def test_nothing_published_has_a_path_of_this_machine(site, tmp_path):
-    """Neither what a notebook prints, which this build does not run."""
+    """The same goes for notebook output, although this build runs no notebook."""
     page = tmp_path / "page.html"
     page.write_text(f"In {ROOT} is {ROOT}/runs.")
     additions.mend(page)

@@ -1,9 +1,9 @@
-"""The truth from outside: the training of stage 01, by hand.
+"""Train stage 01 by hand, as an independent reference.
 
-It uses nothing of the project, and no layer, loader, sampler, autograd or optimizer:
-NumPy does what the documentation says. Only the random numbers are torch's. The weights
-of `nn.Linear` are uniform within 1 / sqrt(inputs). An epoch's order is `torch.randperm`
-with a generator seeded seed + epoch.
+It uses nothing from the project and no layer, loader, sampler, autograd or optimizer:
+NumPy follows the documentation. Only the random numbers are torch's. The weights of
+`nn.Linear` are uniform within 1 / sqrt(inputs). An epoch's order is `torch.randperm`
+with a generator seeded with seed + epoch.
 """
 
 from pathlib import Path
@@ -13,29 +13,29 @@ import torch
 
 
 def idx(root, name, header):
-    """Return the bytes of an IDX file after its header, as an array of numbers."""
+    """Return an IDX file's bytes after its header, as a uint8 array."""
     path = Path(root) / "MNIST" / "raw" / f"{name}-ubyte"
     return np.frombuffer(path.read_bytes(), np.uint8, offset=header)
 
 
 def images(root, part):
-    """Return images, N x 784 float64 in [0, 1], and N labels of `train` or `t10k`."""
+    """Return images, N x 784 float64 in [0, 1], and N labels from `train` or `t10k`."""
     pixels = idx(root, f"{part}-images-idx3", 16).reshape(-1, 784) / 255
     return pixels, idx(root, f"{part}-labels-idx1", 8)
 
 
 def draw(shape, inputs):
-    """Return initial weights of a layer with so many inputs, in float64."""
+    """Return initial float64 weights for a layer with this number of inputs."""
     bound = inputs**-0.5
     return torch.empty(shape, dtype=torch.float64).uniform_(-bound, bound).numpy()
 
 
 def train(root, epochs=2, batch=64, lr=0.1, hidden=128, seed=0, ranks=1):
-    """Train in float64; return [(loss, correct, total) of each epoch] and the weights.
+    """Train in float64; return [(loss, correct, total) per epoch] and the weights.
 
     The weights are a list: first layer (hidden x 784), its bias, second layer (10 x
-    hidden), its bias. On several `ranks` the order is padded from its beginning until
-    its length is a multiple of them.
+    hidden), its bias. On several `ranks`, the start of the order is repeated at its end
+    to make the length a multiple of `ranks`.
     """
     x, y = images(root, "train")
     test_x, test_y = images(root, "t10k")

@@ -1,6 +1,6 @@
-"""Promise: what an engineer adds to a script works on every rank.
+"""Promise: common changes to a script work on every rank.
 
-A scheduler is what people add first; and a launcher may show each process one GPU.
+People usually add a scheduler first, and a launcher may show each process one GPU.
 """
 
 import json
@@ -15,12 +15,12 @@ from conftest import EVEN, edited, run
 from tools.run.stages import CPU_PROCESSES, TRANSFORMER, script
 
 OF_MNIST = [stage for stage in CPU_PROCESSES if stage not in TRANSFORMER.values()]
-LOOP = re.compile(r"(?m)^    for epoch in .*\n(?:        .*\n)+")  # over the epochs
+LOOP = re.compile(r"(?m)^    for epoch in .*\n(?:        .*\n)+")  # the epoch loop
 
 
 @pytest.mark.parametrize("stage", OF_MNIST)
 def test_a_scheduler_steps_on_every_rank(stage, data, tmp_path):
-    """At the end of the loop it is nobody's alone: no rank has left the loop before."""
+    """No rank leaves the loop early, so every rank reaches the step at its end."""
     loop = LOOP.search(script(stage).read_text())[0]
     optimizer = "    optimizer = torch.optim.SGD(model.parameters(), lr=args.lr)\n"
     schedule = "torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)"
@@ -40,7 +40,7 @@ def test_a_scheduler_steps_on_every_rank(stage, data, tmp_path):
 
 
 def pretend(rank, folder):
-    """Let the script see one GPU; write down what it chooses, then end it."""
+    """Show the script one GPU; log its device and backend, then exit."""
     chosen = []
 
     def join(backend):
@@ -57,7 +57,7 @@ def pretend(rank, folder):
 def test_the_backend_does_not_depend_on_how_many_gpus_a_rank_sees(
     stage, data, tmp_path
 ):
-    """Such as by `srun --gpus-per-task=1`: every rank sees its own GPU alone, as 0."""
+    """With `srun --gpus-per-task=1`, every rank sees only its own GPU, as 0."""
     flags = ["--data", data(EVEN), "--out", tmp_path / "out"]
     result = run(stage, *flags, prepare=(pretend, tmp_path))
     assert (result.returncode, result.stderr) == (0, "")

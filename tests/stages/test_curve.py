@@ -32,7 +32,7 @@ def test_one_process_gives_identical_metrics_and_weights(trained, stage, size, b
 @pytest.mark.parametrize("processes", [2, 4])
 @pytest.mark.parametrize("stage", DISTRIBUTED)
 def test_ranks_give_the_same_in_float64(trained, stage, processes, size, batch):
-    """Of 997 test images, a prime, a sampler that pads would count up to 1,000."""
+    """997 test images are a prime number: a padding sampler would count up to 1,000."""
     out = trained(stage, size, batch, processes, float64=True)
     reference = trained("01_cpu", size, batch, float64=True)
     assert_close(out, reference)
@@ -42,7 +42,7 @@ def test_ranks_give_the_same_in_float64(trained, stage, processes, size, batch):
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_what_a_stage_learns_prints_and_writes(trained, stage):
-    """Three epochs on the sample pass 80 %, and the loss falls every epoch."""
+    """On the sample, accuracy passes 80% in three epochs and the loss always falls."""
     out = trained(stage, None, epochs=3)
     lines = (out / "stdout").read_text().splitlines()
     assert lines[0].startswith(f"{stage}: ")
@@ -57,7 +57,7 @@ def test_what_a_stage_learns_prints_and_writes(trained, stage):
         start = f"epoch {epoch}/3  loss {loss:.6f}  test {correct}/{total}  "
         assert line.startswith(start)
         assert line.endswith(" s")
-    assert (out / "stderr").read_text() == ""  # no progress bar outside of a terminal
+    assert (out / "stderr").read_text() == ""  # no progress bar outside a terminal
     table = (out / "metrics.csv").read_bytes()
     assert table.startswith(b"epoch,loss,correct,total,seconds\n1,")
     assert b"\r" not in table
@@ -71,7 +71,7 @@ def test_what_a_stage_learns_prints_and_writes(trained, stage):
     ("stage", "changes", "flags", "loss"),
     [
         ("04_ddp", [("        sampler.set_epoch(epoch)", "        #")], [], "0.439645"),
-        # Gradients that are added up, as FSDP did in PyTorch 2.8, are twice the mean.
+        # Summed gradients, as FSDP had in PyTorch 2.8, are twice the mean.
         ("07_fsdp", [], ["--lr", 0.2], "0.335811"),
     ],
 )
@@ -84,7 +84,7 @@ def test_a_mistake_moves_the_curve_as_the_readme_says(
 
 @pytest.mark.parametrize("stage", ["01_cpu", "04_ddp"])
 def test_metrics_are_written_as_each_epoch_ends(stage, data, tmp_path):
-    """A run that fails in its second epoch leaves the line of its first."""
+    """A run that fails in epoch 2 keeps epoch 1's line."""
     stop = "        start = time.perf_counter()\n"
     failing = stop + "        assert epoch < 2\n"
     path = edited(stage, tmp_path, (stop, failing))

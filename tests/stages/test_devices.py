@@ -1,7 +1,7 @@
-"""Promise: every stage is on the GPUs that it should be on, on as many as there are.
+"""Promise: every stage uses the right GPUs, however many there are.
 
-The GPUs are fake (tools.lab.fake_cuda): they compute right, and refuse what CUDA and
-NCCL refuse. So these tests fail without any of the lines that place something.
+The GPUs are fake (tools.lab.fake_cuda): they compute correctly and refuse what CUDA and
+NCCL refuse. So these tests fail if any line that places a tensor or model is missing.
 """
 
 import pytest
@@ -11,27 +11,27 @@ from conftest import (
     DISTRIBUTED,
     MOMENTUM,
     assert_close,
-    believe_in_gpus,
     edited,
     run,
+    use_fake_gpus,
     used_gpus,
 )
 from tools.run.stages import CPU_PROCESSES, STAGES
 
 SIZE = 56, 21
 BATCH = 40  # leaves a partial last batch
-OLD_DRIVER = "2, by NVML alone"  # CUDA cannot use them
+OLD_DRIVER = "2, by NVML alone"  # CUDA can't use them
 
 
 def have_an_old_driver(rank):
-    """Let PyTorch count GPUs that it cannot use."""
+    """Make PyTorch count GPUs that it can't use."""
     torch.cuda.device_count = lambda: 2
 
 
 def train(stage, out, data, gpus, *flags, processes=2, path=None):
-    """Run a stage in float64 on fake GPUs, and return what came of it.
+    """Run a stage in float64 on fake GPUs and return the result.
 
-    Ranks that share a GPU do so by gloo, as `make` has it.
+    Ranks that share a GPU use gloo, as with `make`.
     """
     out.mkdir(exist_ok=True)
     words = ["--data", data(SIZE), "--out", out, "--batch-size", BATCH, *flags]
@@ -39,7 +39,7 @@ def train(stage, out, data, gpus, *flags, processes=2, path=None):
     if gpus == OLD_DRIVER:
         prepare = (have_an_old_driver,)
     elif gpus > 0:
-        prepare = believe_in_gpus, out, gpus
+        prepare = use_fake_gpus, out, gpus
         if stage in CPU_PROCESSES and gpus < processes:
             words += ["--backend", "gloo"]
     options = {"float64": True, "prepare": prepare, "path": path}
@@ -47,7 +47,7 @@ def train(stage, out, data, gpus, *flags, processes=2, path=None):
 
 
 def expected(stage, gpus, processes):
-    """Return what the header says after the stage, and the devices of each rank."""
+    """Return the header's text after the stage name, and each rank's devices."""
     device = "cuda" if gpus and stage != "01_cpu" else "cpu"
     all_of_them = [f"cuda:{index}" for index in range(gpus)] or ["cpu"]
     if stage in CPU_PROCESSES:
@@ -65,7 +65,7 @@ def expected(stage, gpus, processes):
 
 @pytest.fixture
 def hold(data, trained, tmp_path):
-    """A function that holds a stage on so many GPUs to stage 01 on the CPU."""
+    """Return a function that compares a stage on GPUs with stage 01 on the CPU."""
 
     def held(stage, gpus, processes=2):
         result = train(stage, tmp_path, data, gpus, "--epochs", 2, processes=processes)
@@ -93,7 +93,7 @@ def test_more_ranks_than_gpus_share_them(hold, stage):
 
 @pytest.mark.parametrize("stage", ["09_pipeline", "11_resume"])
 def test_stages_beyond(hold, stage):
-    """Of those, only these: streams and DTensors have no fake."""
+    """Other stages use streams or DTensors, which the fake GPUs lack."""
     hold(stage, 2)
 
 

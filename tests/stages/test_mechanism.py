@@ -1,4 +1,4 @@
-"""Promise: each stage's mechanism is really at work, and only where it belongs."""
+"""Promise: each stage's mechanism is at work, and only where it belongs."""
 
 import itertools
 from multiprocessing.util import Finalize
@@ -22,7 +22,7 @@ KINDS = {"Net", *WRAPPERS.values()}
 
 
 def spy(rank, folder):
-    """Write down which networks and wrappers this process calls, and how it ends."""
+    """Log the networks and wrappers that this process calls, and how it ends."""
     events = open(Path(folder) / f"rank{rank}", "w", buffering=1)  # noqa: SIM115
 
     def called(module, args):
@@ -40,7 +40,7 @@ def spy(rank, folder):
 
 
 def modes(events):
-    """Return [(mode of the network, images in a row)] of a rank's events."""
+    """Return [(network mode, consecutive images)] from a rank's events."""
     calls = [event.split(",") for event in events if event.startswith("Net,")]
     found = []
     for mode, group in itertools.groupby(calls, key=lambda call: call[1]):
@@ -50,7 +50,7 @@ def modes(events):
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_what_works_when(stage, data, tmp_path):
-    """Modes, wrappers that never evaluate, and no process group at the end."""
+    """Check modes, that wrappers never evaluate, and that no process group is left."""
     words = [script(stage), "--data", data(EVEN), "--out", tmp_path / "out"]
     count = 2 if stage in DISTRIBUTED else 1
     processes = count if stage in DISTRIBUTED else None
@@ -65,7 +65,7 @@ def test_what_works_when(stage, data, tmp_path):
         if stage == "05_ddp_inference":
             shard = (test + 1 - rank) // 2
             expected = [("training", train // 2), ("evaluation", shard)] * 2
-        elif stage == "04_ddp" and rank > 0:  # rank 0 alone evaluates
+        elif stage == "04_ddp" and rank > 0:  # only rank 0 evaluates
             expected = [("training", train)]
         assert modes(events) == expected
         calls = [event.split(",") for event in events if "Parallel" in event]

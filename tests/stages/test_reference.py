@@ -1,4 +1,4 @@
-"""Promise: the curve is the true one, as a training written by hand has it."""
+"""Promise: the curve matches training written by hand."""
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ CASES = [
 
 
 def assert_true(out, expected):
-    """Hold what a run has written against what `reference.train` returned."""
+    """Assert that a run's files match the result of `reference.train`."""
     curve, arrays = expected
     assert_near([row[1:] for row in rows(out)], curve, 1e-12)
     tensors = [torch.from_numpy(array) for array in arrays]
@@ -35,7 +35,7 @@ def test_stage_01_is_held_to_a_training_by_hand(case, data, tmp_path):
 
 
 def test_padded_shards_are_the_padded_order(data, tmp_path):
-    """1000 images on 3 ranks: each epoch takes its first two images twice."""
+    """1000 images on 3 ranks: each epoch uses its first two images twice."""
     root = data((1000, 997))
     flags = ["--data", root, "--out", tmp_path, "--epochs", 2]
     flags += ["--batch-size", 63, "--seed", 7]

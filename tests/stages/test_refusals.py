@@ -1,4 +1,4 @@
-"""Promise: a mistake is refused in a line that says what to do, or shows itself."""
+"""Promise: a mistake exits with one line that says what to do, or a clear error."""
 
 import re
 
@@ -8,7 +8,7 @@ import torch
 from conftest import EVEN, alone, run, weights
 from tools.run.stages import CPU_PROCESSES, MNIST, script
 
-SHARED_BY = {  # how many ranks there are said to be, and who shares a batch of 64
+SHARED_BY = {  # simulated number of ranks, and the units that share a batch of 64
     "04_ddp": (3, "processes"),
     "05_ddp_inference": (3, "processes"),
     "07_fsdp": (3, "processes"),
@@ -19,7 +19,7 @@ SHARED_BY = {  # how many ranks there are said to be, and who shares a batch of 
 
 
 def refused(result, line):
-    """Assert that a run ended with `line`, and did nothing."""
+    """Assert that a run exited with `line` and did nothing else."""
     assert result.returncode != 0
     assert result.stderr == f"{line}\n"
     assert result.stdout == ""
@@ -47,7 +47,7 @@ def test_a_number_of_ranks_that_does_not_fit(stage, count, data):
 
 @pytest.mark.parametrize("stage", SHARED_BY)
 def test_a_batch_that_cannot_be_shared(stage, data, tmp_path):
-    """Said before the others have joined: whoever waited for them would do so long."""
+    """Refused before the ranks join, so that no rank waits in vain."""
     world_size, sharers = SHARED_BY[stage]
     flags = ["--data", data(EVEN), "--out", tmp_path / "out"]
     prepare = alone, world_size
@@ -57,7 +57,7 @@ def test_a_batch_that_cannot_be_shared(stage, data, tmp_path):
 
 
 def test_foreign_checkpoints(trained, data, tmp_path):
-    """The error says why a checkpoint does not fit, and nothing is evaluated."""
+    """The error says why a checkpoint doesn't fit; nothing is evaluated."""
     good = weights(trained("01_cpu"))
     cases = {
         "Unexpected key.*module.layers.1.weight": {

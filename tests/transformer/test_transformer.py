@@ -1,21 +1,21 @@
-"""Promise: however the transformer is cut, it trains as one process does, to 1e-12."""
+"""Promise: however the transformer is split, it matches one process to 1e-12."""
 
 import csv
 import functools
 
 import pytest
 
-from conftest import alone, believe_in_gpus, run, slow, used_gpus
+from conftest import alone, run, slow, use_fake_gpus, used_gpus
 from tools.pages.switches import VARIANTS, variant_text
 from tools.pages.variants import variant_stage
 from tools.run import compare
 from tools.run.stages import BY_NAME, CPU_PROCESSES, TRANSFORMER, load, script
 
-# Two reports, of which the second is of fewer steps; an uneven batch, where it may be.
+# Two reports, the second over fewer steps; uneven batches if a stage allows them.
 FLAGS = ["--steps", 5, "--every", 3, "--seed", 1, "--lr", 0.01]
-CASES = [  # stage, ranks, further flags, of its reference too
+CASES = [  # stage, ranks, extra flags, also of its reference
     ("14_data_parallel", 3, ["--batch-size", 7]),
-    ("14_data_parallel", 2, ["--batch-size", 1]),  # a rank has none
+    ("14_data_parallel", 2, ["--batch-size", 1]),  # one rank has no sequence
     ("15_sequence_parallel", 2, ["--batch-size", 7]),
     ("16_pipeline_1f1b", 2, ["--batch-size", 8]),
     ("17_context_parallel", 2, ["--batch-size", 7]),
@@ -42,7 +42,7 @@ MORE_VARIANT_CASES = [
     slow("gathered_keys", 4, 7),
     slow("recomputed", 4, 7),
 ]
-ON_FAKE_GPUS = [  # DTensors and PyTorch's schedules have no fake
+ON_FAKE_GPUS = [  # the fake GPUs lack DTensors and PyTorch's schedules
     "13_gpt",
     "14_data_parallel",
     "17_context_parallel",
@@ -52,7 +52,7 @@ ON_FAKE_GPUS = [  # DTensors and PyTorch's schedules have no fake
 
 
 def train(stage, out, *flags, processes=None, **options):
-    """Run a stage and return the rows of its metrics.csv; it must say no warning."""
+    """Run a stage without warnings and return the rows of its metrics.csv."""
     words = [*FLAGS, *flags, "--out", out]
     result = run(stage, *words, processes=processes, timeout=60, **options)
     assert (result.returncode, result.stderr) == (0, "")
@@ -63,7 +63,7 @@ def train(stage, out, *flags, processes=None, **options):
 
 @pytest.fixture(scope="session")
 def reference(tmp_path_factory):
-    """Return a function from a stage and flags to the rows of one process."""
+    """Return a function from a stage and flags to the rows of a single process."""
 
     @functools.cache
     def get(stage, *flags):
@@ -73,7 +73,7 @@ def reference(tmp_path_factory):
 
 
 def off(ours, theirs):
-    """Return how far two runs' losses are apart; steps and counts have to be equal."""
+    """Return the largest difference in loss; assert equal steps and counts."""
     for name in "step", "correct", "total":
         assert [row[name] for row in ours] == [row[name] for row in theirs]
     pairs = zip(ours, theirs, strict=True)
@@ -107,7 +107,7 @@ def test_every_cut_is_among_the_cases():
 
 
 def test_a_text_is_its_half_twice_and_every_step_has_its_own(reference):
-    """The loss is that of a copied token, and of nothing else."""
+    """Only copied tokens contribute to the loss."""
     draw_batch = load("13_gpt").draw_batch
     inputs, targets = draw_batch(7, seed=1)
     assert inputs.shape == targets.shape == (7, 32)
@@ -122,7 +122,7 @@ def test_a_text_is_its_half_twice_and_every_step_has_its_own(reference):
 
 @pytest.mark.parametrize("stage", ["13_gpt", slow("20_grid")])
 def test_float32_differs_where_float64_does_not(stage, reference, tmp_path):
-    """FSDP reduces float32 in a way of its own."""
+    """FSDP has its own way to reduce float32."""
     flags = ["--batch-size", 7]
     rows = train(stage, tmp_path, *flags, "--dtype", "float32")
     assert 1e-9 < off(rows, reference("13_gpt", *flags)) < 1e-5
@@ -133,7 +133,7 @@ def test_each_rank_has_a_gpu_of_its_own_where_there_are_some(
     stage, reference, tmp_path
 ):
     count = CPU_PROCESSES.get(stage, 1)
-    prepare = believe_in_gpus, tmp_path, count
+    prepare = use_fake_gpus, tmp_path, count
     rows = train(stage, tmp_path / "out", "--batch-size", 7, prepare=prepare)
     assert 0 <= off(rows, reference(BY_NAME[stage].curve, "--batch-size", 7)) <= 1e-12
     assert used_gpus(tmp_path) == [{f"cuda:{rank}"} for rank in range(count)]
@@ -170,7 +170,7 @@ def test_compare_holds_the_second_curve_to_more_than_rounding_of_float32():
         "a loss is off by 1.0e-06; float32": [(2.804564 * (1 + 1e-6), 1130, 16320)],
         "a loss is not a number": [(float("nan"), 1130, 16320)],
         "1 more or fewer tokens": [(2.804564, 1131, 16320)],
-        "another number of tokens": [(2.804564, 1130, 16321)],
+        "not the same number of tokens": [(2.804564, 1130, 16321)],
     }
     for reason, curve in wrong.items():
         verdict, is_equal = compare.judge(curve, right, is_second=True)

@@ -1,8 +1,8 @@
-"""Measure how fast training is on this machine: `make bench`.
+"""Measure training speed on this machine: `make bench`.
 
-One thread per process; the table shows medians and their spread. Writes every sample to
-runs/bench.json, or to OUT. GPUS=0,1 or cpu says on what; QUICK=1 makes few and short
-rounds, to try it out.
+Uses one thread per process and prints medians and their spread. Writes every sample to
+bench.json in runs/ or OUT. GPUS=0,1 or GPUS=cpu selects devices; QUICK=1 runs fewer and
+shorter rounds.
 """
 
 import json
@@ -18,7 +18,7 @@ from tools.run import gpus
 from tools.run.data import shown
 from tools.run.stages import ROOT, make_folder, refuse
 
-BATCHES = {  # width of the hidden layer -> images per step of all processes
+BATCHES = {  # width of the hidden layer -> images per step over all processes
     128: [64, 256, 1024, 4096],
     512: [256, 1024],
     2048: [64, 256, 1024, 4096],
@@ -29,7 +29,7 @@ PROGRAM = ROOT / "tools/bench/benchmark_rank.py"
 
 
 def chosen_gpus():
-    """Return (a text for CUDA_VISIBLE_DEVICES, names of the GPUs that it makes)."""
+    """Return (text for CUDA_VISIBLE_DEVICES, names of these GPUs)."""
     everything = ",".join(str(number) for number in range(gpus.count_gpus()))
     text = os.environ.get("GPUS") or everything or "cpu"
     visible = ",".join(gpus.choose_gpus(text))
@@ -38,7 +38,7 @@ def chosen_gpus():
 
 
 def about(names):
-    """Return what a benchmark says of this machine, given the names of its GPUs."""
+    """Return a description of this machine, given the names of its GPUs."""
     return {
         "processor": platform.processor() or platform.machine(),
         "cpus": gpus.count_cpus(),
@@ -49,15 +49,15 @@ def about(names):
 
 
 def measure(counts, batches, rounds, visible=""):
-    """Return the cases of all counts of processes; `batches` is {hidden: sizes}.
+    """Return the cases for all numbers of processes; `batches` is {hidden: sizes}.
 
-    Each count is started twice, in turns: a busy moment of the machine does not hit one
-    of them alone. `visible` is a text for CUDA_VISIBLE_DEVICES.
+    Measures all counts in turn, twice, so that a busy moment does not affect only one
+    of them. `visible` is text for CUDA_VISIBLE_DEVICES.
     """
     found = []
     for _ in range(2):
         for processes in counts:
-            print(f"steps on {processes} processes ...", flush=True)
+            print(f"timing steps on {processes} processes ...", flush=True)
             with tempfile.TemporaryDirectory() as folder:
                 file = Path(folder) / "samples.json"
                 words = [PROGRAM, json.dumps(batches), rounds, file]
@@ -67,10 +67,10 @@ def measure(counts, batches, rounds, visible=""):
 
 
 def main():
-    """Measure this machine, and print and save what was measured."""
+    """Measure this machine; print and save the results."""
     out = make_folder()
     if os.environ.get("NPROC"):
-        refuse("make bench measures 1, 2, 4 and more processes: leave NPROC out")
+        refuse("make bench measures 1, 2, 4 and more processes. Remove NPROC")
     visible, names = chosen_gpus()
     machine = about(names)
     most = len(names) or machine["cpus"]
@@ -79,4 +79,4 @@ def main():
     result = {"machine": machine, "scaling": measure(counts, batches, rounds, visible)}
     (out / "bench.json").write_text(json.dumps(result, indent=1))
     print(f"\n{tables.measured_on(machine)}\n\n{tables.aligned(tables.steps(result))}")
-    print(f"\nwritten: {shown(out / 'bench.json')}")
+    print(f"\nwrote {shown(out / 'bench.json')}")

@@ -1,7 +1,7 @@
-"""One process of the benchmark: it measures steps of stage 4.
+"""Measure steps of stage 4 in one process of the benchmark.
 
-Its words are {hidden: [batch of all processes, ...]}, the rounds, and a file, to which
-rank 0 writes what it has measured of each. `onecurve.ranks` starts it.
+Its arguments are {hidden: [global batch, ...]}, the number of rounds, and a file to
+which rank 0 writes the results. `onecurve.ranks` starts it.
 """
 
 import json
@@ -16,19 +16,19 @@ from torch.utils.benchmark import Timer
 
 from tools.run.stages import load
 
-SECONDS = 0.15  # a sample takes about so long
+SECONDS = 0.15  # per sample, approximately
 
 
 def timed(function, count):
-    """Return the seconds that a call takes, over `count` calls after a warm-up."""
+    """Return the mean seconds per call, over `count` calls after a warm-up."""
     return Timer("function()", globals={"function": function}).timeit(count).mean
 
 
 def measure(stage, hidden, batch, rounds):
-    """Return processes, hidden, batch and samples of one network and batch, a dict.
+    """Return a dict of processes, hidden, batch and samples for a network and batch.
 
-    `samples` are {work: seconds per step, one for each round}: `step` is a step of the
-    stage; with several processes there is `compute`, too, without the all-reduce.
+    `samples` is {work: [seconds per step in each round]}. `step` is the stage's step;
+    with several processes, `compute` is a step without the all-reduce.
     """
     processes = dist.get_world_size()
     model = stage.Net(hidden).to(stage.DEVICE)
@@ -53,8 +53,8 @@ def measure(stage, hidden, batch, rounds):
     if processes > 1:
         work["compute"] = compute
     for function in work.values():
-        timed(function, 3)  # memory, connections, DDP's buckets
-    # As many on each rank: one that took fewer steps would leave the others waiting.
+        timed(function, 3)  # warm up memory, connections, DDP's buckets
+    # All ranks must take the same number of steps, or some would wait forever.
     calls = torch.tensor(max(1, int(SECONDS / timed(step, 2))))
     dist.broadcast(calls, 0)
     samples = {name: [] for name in work}
@@ -72,7 +72,7 @@ def main():
     backend = "gloo"
     if stage.DEVICE == "cuda":
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-        backend = "cpu:gloo,cuda:nccl"  # counts are on the CPU, gradients on GPUs
+        backend = "cpu:gloo,cuda:nccl"  # counts are on the CPU, gradients on the GPUs
     dist.init_process_group(backend)
     cases = []
     for hidden, batches in sizes.items():

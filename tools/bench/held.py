@@ -1,11 +1,11 @@
-"""What each rank of each stage holds and sends: `make memory ARGS="--hidden 2048"`.
+"""Measure each rank's memory and messages: `make memory ARGS="--hidden 2048"`.
 
-Runs the stages for two steps, in float32. Hooks count the bytes of weights, of Adam's
-averages for them, of the largest layer while it computes, of what the forward pass
-saves for the backward pass (the most at any moment), and of what is sent from the first
-step to the second: below all of PyTorch's ways to send something, at c10d. DDP's copy
-of the gradients in its buckets is not counted. The stages that only add checkpoints are
-left out. GPUS, NPROC and ARGS are as tools/bench/runs.py says.
+Runs each stage for two steps in float32, except those that only add checkpoints. Hooks
+count the bytes of weights, of Adam's averages for them, of the largest layer while it
+computes, of tensors saved for the backward pass (at their peak), and of messages from
+the first step to the second. Messages are counted in c10d, below all of PyTorch's
+communication APIs. DDP's copy of the gradients in its buckets is not counted. GPUS,
+NPROC and ARGS work as in tools/bench/runs.py.
 """
 
 import json
@@ -28,13 +28,13 @@ from tools.bench.tables import aligned
 from tools.run.stages import MNIST, RESUMES, TRANSFORMER
 
 OUTPUT_FIRST = "allgather", "allgatherbase", "reducescatter", "reducescatterbase"
-OUTPUT_FIRST += ("alltoallbase",)  # the arguments of these begin with the output
+OUTPUT_FIRST += ("alltoallbase",)  # their first argument is the output
 MEASURED = [stage for stage in MNIST.values() if stage not in RESUMES]
-IMAGES = 128, 10  # of two steps, and to evaluate
+IMAGES = 128, 10  # for two steps, for evaluation
 OF_SECOND_CURVE = "--steps 2 --every 2 --dtype float32"
-SHOWN = ["weights", "optimizer", "saved", "sent"]  # of the second curve, on its page
+SHOWN = ["weights", "optimizer", "saved", "sent"]  # on the second curve's page
 HEADINGS = ["script", "ranks", *SHOWN, "formula"]
-# What a rank sends in a step: W ranks, P bytes of weights, A of a batch's activations.
+# Sent per rank and step: W ranks, P bytes of weights, A of a batch's activations.
 FORMULAS = {
     "14_data_parallel": "2 P (W-1)/W",
     "zero_1": "3 P (W-1)/W",
@@ -61,14 +61,14 @@ def local_bytes(tensors):
 
 
 class Saved:
-    """Counts the bytes of what is saved for the backward pass, and their maximum."""
+    """Count the bytes saved for the backward pass, and their peak."""
 
     def __init__(self):
-        self.kept = WeakSet()  # what nobody needs any more is no longer in it
+        self.kept = WeakSet()  # drops tensors that are no longer needed
         self.most = 0
 
     def pack(self, tensor):
-        """Count a tensor that is saved; return what stands for it."""
+        """Count a saved tensor; return its Kept."""
         kept = Kept(tensor)
         self.kept.add(kept)
         sizes = {one.number: one.size for one in self.kept}  # a storage counts once
@@ -77,7 +77,7 @@ class Saved:
 
 
 class Kept:
-    """A saved tensor, and the storage that it takes."""
+    """A saved tensor and its storage."""
 
     def __init__(self, tensor):
         local = tensor.to_local() if isinstance(tensor, DTensor) else tensor
@@ -88,7 +88,7 @@ class Kept:
 
 
 class Sent(TorchDispatchMode):
-    """Adds up the bytes that this rank sends to others, as a ring would send them."""
+    """Add up the bytes that this rank sends, assuming ring algorithms."""
 
     def __init__(self):
         super().__init__()
@@ -96,14 +96,14 @@ class Sent(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if any(issubclass(kind, DTensor) for kind in types):
-            return NotImplemented  # it comes again, for the part of this rank
+            return NotImplemented  # called again with this rank's shard
         if "c10d" in func._schema.name:
             self.bytes += sent_by(func._schema, args)
         return func(*args, **(kwargs or {}))
 
 
 def group_of(schema, args):
-    """Return the process group that a call of c10d has among its arguments."""
+    """Return the process group among the arguments of a c10d call."""
     given = {one.name: arg for one, arg in zip(schema.arguments, args, strict=False)}
     if "group_name" in given:
         return dist.distributed_c10d._resolve_process_group(given["group_name"])
@@ -111,7 +111,7 @@ def group_of(schema, args):
 
 
 def sent_by(schema, args):
-    """Return how many bytes a rank sends in a call of c10d."""
+    """Return how many bytes a rank sends in a c10d call."""
     kind = schema.name.split("::")[1].replace("_", "")
     if kind.startswith(("wait", "recv", "barrier", "wrap")):
         return 0
@@ -136,24 +136,24 @@ def sent_by(schema, args):
         count = len(tensors[0])
         shares = args[4] or [count // group.size()] * group.size()
         return size * (count - shares[group.rank()]) // count
-    raise ValueError(f"nobody has said what {schema.name} sends")
+    raise ValueError(f"cannot count the bytes that {schema.name} sends")
 
 
 def averages(optimizer, weights):
-    """Return the bytes of Adam's averages, also of those that Adam would have."""
+    """Return the bytes of Adam's averages, or of those that Adam would have."""
     found = []
-    for state in getattr(optimizer, "optim", optimizer).state.values():  # of ZeRO, too
+    for state in getattr(optimizer, "optim", optimizer).state.values():  # ZeRO's, too
         found += [state["exp_avg"], state["exp_avg_sq"]]
     return local_bytes(found) or 2 * local_bytes(weights)
 
 
 def measure_two_steps(rank, folder):
-    """Have this process measure two steps, and leave RANK.json."""
+    """Install hooks that measure two steps and write RANK.json."""
     saved, sent = Saved(), Sent()
     hooks = torch.autograd.graph.saved_tensors_hooks(saved.pack, lambda one: one.tensor)
     hooks.__enter__()
     inside, steps = [], []
-    layers = []  # as they are in the forward pass, where FSDP has gathered them
+    layers = []  # bytes in the forward pass, after FSDP's all-gather
 
     def after_layer(layer, *_):
         layers.append(local_bytes(layer.parameters(recurse=False)))
@@ -163,7 +163,7 @@ def measure_two_steps(rank, folder):
 
     def after_step(optimizer, *_):
         inside.pop()
-        if inside:  # a step of AdamW within that of ZeRO
+        if inside:  # AdamW's step within ZeRO's
             return
         steps.append(optimizer)
         if len(steps) == 1:
@@ -189,9 +189,9 @@ def measure_two_steps(rank, folder):
 
 
 def measure(stage, path=None):
-    """Return what each rank of a stage holds and sends: a list of {kind: bytes}.
+    """Return each rank's memory and messages in a stage: a list of {kind: bytes}.
 
-    `path` is another script than the stage's own.
+    `path` replaces the stage's own script.
     """
     is_second = stage in TRANSFORMER.values()
     images, flags = (None, OF_SECOND_CURVE) if is_second else (IMAGES, "--epochs 1")
@@ -203,8 +203,8 @@ def measure(stage, path=None):
 
 
 def main():
-    """Print what each rank of every stage holds and sends in a step."""
-    print("bytes on each rank, in a step of every stage ...", flush=True)
+    """Print each rank's memory and messages in a step of every stage."""
+    print("counting bytes per rank in a step of every stage ...", flush=True)
     rows = []
     for stage in [*MEASURED, *TRANSFORMER.values()]:
         for rank, sizes in enumerate(measure(stage)):

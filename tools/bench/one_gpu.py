@@ -1,9 +1,8 @@
-"""Measure one GPU: `.venv/bin/python -m tools.bench.one_gpu`, in two minutes.
+"""Measure one GPU in two minutes: `.venv/bin/python -m tools.bench.one_gpu`.
 
-Steps of stage 4 with one process, as `make bench` measures them; how long Python asks
-for a step and when the GPU has done it; what blocks of SCALING's transformer keep for
-the backward pass, and how fast they compute. Writes runs/one_gpu.json, of which the
-pages show a copy, tools/bench/one_gpu.json.
+Measures steps of stage 4 with one process, as `make bench` does; when Python has queued
+a step and when the GPU has done it; and the memory and speed of blocks of SCALING.md's
+transformer. Writes runs/one_gpu.json. The pages show a copy, tools/bench/one_gpu.json.
 """
 
 import json
@@ -21,18 +20,18 @@ from tools.run.data import shown
 from tools.run.gpus import choose_gpus, count_gpus
 from tools.run.stages import ROOT, load, make_folder, refuse
 
-STEPS = 10  # that are kept of twice as many
+STEPS = 10  # measured, after as many for warm-up
 BLOCKS = [(4, 1), (8, 2)]  # blocks of the transformer, sequences
 HEADS = 32
 
 
 def summary(samples):
-    """Return the least, the median and the most of samples."""
+    """Return the minimum, median and maximum of samples."""
     return [min(samples), median(samples), max(samples)]
 
 
 def queue(width, batch):
-    """Return ms since the start of a step: asked for by Python, and done."""
+    """Return ms from the start of a step until Python queued it, and until it ended."""
     stage = load("02_single_gpu")
     model = stage.Net(width).cuda()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -55,10 +54,10 @@ def queue(width, batch):
 
 
 def blocks(count, sequences):
-    """Return what blocks of a transformer keep and take, in bfloat16, a dict.
+    """Return a dict of the memory and time of transformer blocks in bfloat16.
 
-    `kept` are the bytes that the forward pass leaves for the backward pass, `ms` the
-    time of both passes, without the optimizer.
+    `kept` is the bytes saved for the backward pass, `ms` the time of both passes
+    without the optimizer.
     """
     gpt = load("13_gpt")
     gpt.WIDTH = SEVEN.width
@@ -87,7 +86,7 @@ def blocks(count, sequences):
 def main():
     os.chdir(ROOT)
     if not count_gpus():
-        refuse("there is no GPU to measure: 'make doctor' says why")
+        refuse("no GPU to measure. To see why, run make doctor")
     out = make_folder()
     (visible,) = choose_gpus("0")  # the first that this process sees
     result = {"machine": about([torch.cuda.get_device_name()])}
@@ -98,7 +97,7 @@ def main():
     result["queue"] = [queue(128, 64), queue(2048, 1024)]
     result["blocks"] = [blocks(*sizes) for sizes in BLOCKS]
     (out / "one_gpu.json").write_text(json.dumps(result, indent=1))
-    print(f"written: {shown(out / 'one_gpu.json')}")
+    print(f"wrote {shown(out / 'one_gpu.json')}")
 
 
 if __name__ == "__main__":

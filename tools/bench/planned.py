@@ -1,14 +1,14 @@
-"""Tables that follow from formulas, for SCALING.md: `python -m tools.bench.planned`."""
+"""Print SCALING.md's tables from formulas: `python -m tools.bench.planned`."""
 
 from tools.bench import scaling
 from tools.bench.scaling import CLUSTERS, GPUS, MEMORY, SEVEN
 from tools.bench.tables import aligned
 
-SEQUENCES = 64  # of the global batch of the tables
+SEQUENCES = 64  # in the tables' global batch
 
 
 def threshold_rows():
-    """Return the rows of a table of `thresholds`, headings first."""
+    """Return the rows of the table of `thresholds`, headings first."""
     found = [scaling.thresholds(SEVEN, cluster) for cluster in CLUSTERS.values()]
     units = {"tensor": "units of width", "experts": "units of an expert"}
     units["context"] = "tokens of a sequence, per GPU"
@@ -20,7 +20,7 @@ def threshold_rows():
 
 
 def memory_rows():
-    """Return what fills a GPU under FSDP on one machine, in GB, headings first."""
+    """Return the rows of FSDP's memory on one machine in GB, headings first."""
     ranks = GPUS
     tokens = SEQUENCES * SEVEN.length / ranks
     block = 2 * 12 * SEVEN.width**2
@@ -50,7 +50,7 @@ def memory_rows():
 
 
 def cut_rows():
-    """Return the rows of a table of all cuts on the same batch, headings first."""
+    """Return the rows of a table of all cuts of the same batch, headings first."""
     tokens = SEQUENCES * SEVEN.length
     rows = [["", "state, GB", "sent, GB per sequence"]]
     rows[0] += [f"{name}, s" for name in CLUSTERS]

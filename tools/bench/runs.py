@@ -1,7 +1,7 @@
-"""What `make bench`, `trace` and `memory` share: make's variables, runs of a stage.
+"""Run stages for `make bench`, `trace` and `memory`, with make's variables.
 
-GPUS=0,1 or cpu says on what; NPROC on how many ranks; ARGS has further flags of the
-script; OUT is the folder for what is written.
+GPUS=0,1 or GPUS=cpu selects devices; NPROC is the number of ranks; ARGS contains extra
+flags for the script; OUT is the folder for results.
 """
 
 import os
@@ -15,7 +15,7 @@ from tools.run.stages import refuse
 
 
 def run(name, words, processes, timeout=300, **options):
-    """Run a script as `ranks.run` does; end the program with a line if it fails."""
+    """Run a script with `api.run`; exit with a message if it fails."""
     result = api.run(words, processes, timeout=timeout, **options)
     if result.returncode:
         refuse(f"{name} failed:\n{result.stderr[-2000:]}")
@@ -23,19 +23,19 @@ def run(name, words, processes, timeout=300, **options):
 
 
 def run_text(name, text, processes, out, *flags):
-    """Run the text of a script that saves into a folder; return what it prints."""
+    """Run a script, given as text, that saves into folder `out`; return its stdout."""
     path = Path(out) / "script.py"
     path.write_text(text)
     return run(name, [path, "--out", out, *flags], processes).stdout
 
 
 def run_stage(stage, images, flags, prepare, several=False, path=None):
-    """Run a stage as make would, with `prepare` called first; return its processes.
+    """Run a stage as make would; return its number of processes.
 
-    It gets (training, test) images, None where it has none, and `flags`, a text, before
-    those of ARGS. What it would ignore is refused, unless it is for others of `several`
-    stages. Of one stage it prints on what that ran. `prepare` is that of `ranks.run`,
-    and `path` another script than the stage's own.
+    `images` are the numbers of (training, test) images, or None. `flags` is text before
+    ARGS. Refuses variables that the stage would ignore, unless it is one of `several`
+    stages. For a single stage, prints the first line of its output. `prepare` goes to
+    `api.run`, and `path` replaces the stage's own script.
     """
     with tempfile.TemporaryDirectory() as folder:
         settings = {**os.environ, "OUT": folder}

@@ -1,25 +1,25 @@
-"""What a transformer needs and sends, by formula; SCALING.md derives each.
+"""Compute a transformer's memory and messages with the formulas of SCALING.md.
 
-Put in your own numbers. Nothing is measured; `make memory` measures the second curve.
+Use your own numbers. Nothing is measured; `make memory` measures the second curve.
 """
 
 from typing import NamedTuple
 
-FLOPS = 989e12  # of an H200 in bfloat16, dense, at its peak
+FLOPS = 989e12  # peak of an H200 in dense bfloat16
 MEMORY = 141e9  # bytes of an H200
-SHARE = 0.4  # of the peak that a model reaches
+SHARE = 0.4  # fraction of the peak that a model reaches
 NVLINK = 450e9  # bytes per second that a GPU sends to others in its machine
-CARD = 50e9  # bytes per second that a network card of 400 Gbit/s sends
-GPUS = 8  # of a machine
+CARD = 50e9  # bytes per second that a 400 Gbit/s network card sends
+GPUS = 8  # per machine
 
 
 class Model(NamedTuple):
-    """A transformer; a block has 12 width^2 weights, of which 8 are its MLP's."""
+    """A transformer; a block has 12 width^2 weights, 8 width^2 of them in its MLP."""
 
     blocks: int
     width: int
     vocabulary: int
-    length: int  # tokens of a sequence
+    length: int  # tokens per sequence
 
     @property
     def parameters(self):
@@ -28,7 +28,7 @@ class Model(NamedTuple):
 
 
 class Cluster(NamedTuple):
-    """Machines with eight GPUs, and the network cards of each."""
+    """Machines with eight GPUs and `cards` network cards each."""
 
     machines: int
     cards: int
@@ -41,13 +41,13 @@ class Cluster(NamedTuple):
     def links(self):
         """Return {link: bytes per second that a GPU sends over it}.
 
-        A ring uses all cards at once. Over `cards` each GPU sends to other machines,
-        over `pair` only one does; `spread` is to all GPUs, also in the own machine.
+        A ring uses all cards at once. Over `cards`, every GPU sends to other machines;
+        over `pair`, only one does. `spread` goes to all GPUs of all machines.
         """
         if self.machines == 1:
             return dict.fromkeys(["machine", "ring", "cards", "pair", "spread"], NVLINK)
         cards = self.cards * CARD
-        leaving = (self.ranks - GPUS) / (self.ranks - 1)  # of what is spread
+        leaving = (self.ranks - GPUS) / (self.ranks - 1)  # fraction of the spread data
         found = {"machine": NVLINK, "cards": cards / GPUS, "pair": CARD}
         found["ring"] = min(NVLINK, cards)
         found["spread"] = min(NVLINK, cards / GPUS / leaving)
@@ -63,11 +63,11 @@ CLUSTERS = {
 
 
 def sent(model, cut, ranks, tokens, size=2):
-    """Return {link: bytes} that a rank sends in a step of so many tokens, of all ranks.
+    """Return {link: bytes} that a rank sends in a step; `tokens` are all ranks' tokens.
 
-    `size`: bytes of a weight, gradient or activation. `pipeline`: of a rank with two
-    neighbors. `tensor`: without embedding and head. `experts`: one of each block's on a
-    rank, as large as the MLP whose place they take.
+    `size`: bytes of a weight, gradient or activation. `pipeline`: for a rank with two
+    neighbors. `tensor`: without embedding and head. `experts`: one expert per rank and
+    block, as large as the MLP that it replaces.
     """
     share = (ranks - 1) / ranks
     inside = min(ranks, GPUS)
@@ -93,14 +93,14 @@ def sent(model, cut, ranks, tokens, size=2):
 
 
 def kept(model, tokens, size=2):
-    """Return the bytes of activations that a block keeps for so many tokens."""
+    """Return the bytes of activations that a block keeps for `tokens` tokens."""
     return 16 * size * tokens * model.width
 
 
 def saved(model, tokens, size=2, checkpointing=False):
-    """Return the bytes of activations that a rank keeps for so many tokens of its own.
+    """Return the bytes of activations that a rank keeps for its `tokens` tokens.
 
-    With `checkpointing`, a block keeps its input alone; one computes again at a time.
+    With `checkpointing`, blocks keep only their inputs and recompute one at a time.
     """
     block = kept(model, tokens, size)
     blocks = model.blocks * block
@@ -111,17 +111,17 @@ def saved(model, tokens, size=2, checkpointing=False):
 
 
 def state(model, cut, ranks):
-    """Return the bytes of weights, gradients and Adam on a rank: 16 for a parameter."""
+    """Return a rank's bytes of weights, gradients and Adam: 16 per parameter."""
     whole = 16 * model.parameters
     parts = min(ranks, GPUS) if cut == "HSDP" else ranks
     return whole if cut in ("DDP", "context", "experts") else whole / parts
 
 
 def thresholds(model, cluster):
-    """Return {cut: from where on its messages can hide behind computing}.
+    """Return {cut: smallest size at which computation can hide its messages}.
 
-    Tokens per GPU and step; of `tensor` the width, of `experts` an expert's width.
-    For the pipeline, the tokens with which ranks are idle for a tenth of the time.
+    The size is tokens per GPU and step; for `tensor` the width, for `experts` an
+    expert's width. At the pipeline's, ranks are idle for a tenth of the time.
     """
     links = cluster.links
     share = (cluster.ranks - 1) / cluster.ranks
@@ -139,9 +139,9 @@ def thresholds(model, cluster):
 
 
 def step(model, cut, cluster, tokens):
-    """Return the seconds of computing, and of a step if all overlaps, and if nothing.
+    """Return the seconds of computation, of a step with full overlap, and with none.
 
-    Of a pipeline with a sequence in each micro-batch.
+    A pipeline uses micro-batches of one sequence.
     """
     ranks = cluster.ranks
     computing = 6 * model.parameters * tokens / (ranks * SHARE * FLOPS)
@@ -150,6 +150,6 @@ def step(model, cut, cluster, tokens):
         busy *= 1 + (ranks - 1) * model.length / tokens
     messages = sent(model, cut, ranks, tokens)
     seconds = {link: size / cluster.links[link] for link, size in messages.items()}
-    late = {"DDP": "ring", "HSDP": "cards"}.get(cut)  # sent in the backward pass alone
+    late = {"DDP": "ring", "HSDP": "cards"}.get(cut)  # sent only in the backward pass
     at_best = max(busy, *seconds.values(), computing / 3 + seconds.get(late, 0))
     return computing, at_best, busy + sum(seconds.values())

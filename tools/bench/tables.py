@@ -1,4 +1,4 @@
-"""What a benchmark holds: its numbers, and tables of them."""
+"""Read benchmark results and format them as tables."""
 
 import json
 from collections import defaultdict
@@ -7,12 +7,12 @@ from statistics import median
 from tools.bench.scaling import FLOPS, SEVEN, kept
 from tools.run.stages import ROOT
 
-# Of the benchmark, beside those of a GPU: width, batch.
+# The benchmark's (width, batch) to show next to a GPU's.
 SIZES = [(128, 64), (128, 4096), (2048, 64), (2048, 1024), (2048, 4096), (4096, 1024)]
 
 
 def published():
-    """Return the benchmark that the pages show: a copy of a runs/bench.json."""
+    """Return the benchmark shown on the pages, a copy of a runs/bench.json."""
     return json.loads((ROOT / "tools/bench/measured.json").read_text())
 
 
@@ -23,18 +23,18 @@ def by_case(result):
         group = found.setdefault((case["hidden"], case["batch"]), {})
         of_case = group.setdefault(case["processes"], defaultdict(list))
         for work, samples in case["samples"].items():
-            of_case[work] += samples  # it is measured more than once
+            of_case[work] += samples  # each case is measured twice
     return found
 
 
 def communication(samples):
-    """Return the share of a step that it takes longer than without the exchange."""
+    """Return the share of a step's time that the exchange adds."""
     share = 1 - median(samples["compute"]) / median(samples["step"])
-    return max(0.0, share)  # a busy machine may compute longer than a whole step takes
+    return max(0.0, share)  # on a busy machine, compute may take longer than step
 
 
 def measured_on(machine):
-    """Return a line about the machine of a benchmark."""
+    """Return a line about a benchmark's machine."""
     return (
         f"Measured on {machine['cpus']} CPUs ({machine['processor']}), "
         f"{', '.join(machine['gpus']) or 'no GPU'}; Python {machine['python']}, "
@@ -61,7 +61,7 @@ def steps(result):
 
 
 def of_one_gpu():
-    """Return what `one_gpu` has measured, a copy of a runs/one_gpu.json."""
+    """Return the results of `one_gpu`, a copy of a runs/one_gpu.json."""
     return json.loads((ROOT / "tools/bench/one_gpu.json").read_text())
 
 
@@ -77,7 +77,7 @@ def step_rows():
 
 
 def queue_rows():
-    """Return the rows of a table of when a step is asked for, and done."""
+    """Return the rows of a table of when steps are queued and done, headings first."""
     rows = [["hidden", "batch", "Python has asked, ms", "the GPU is done, ms"]]
     for case in of_one_gpu()["queue"]:
         times = [f"{median(case[name]):.2f}" for name in ("asked", "done")]
@@ -86,7 +86,7 @@ def queue_rows():
 
 
 def block_rows():
-    """Return the rows of a table of blocks beside the formulas, headings first."""
+    """Return the rows of a table of blocks and formulas, headings first."""
     rows = [["blocks", "sequences", "kept, GB", "by formula, GB", "both passes, ms"]]
     rows[0].append("of the peak")
     for case in of_one_gpu()["blocks"]:
@@ -104,7 +104,7 @@ ON_A_GPU = {"steps": step_rows, "queue": queue_rows, "blocks": block_rows}
 
 
 def aligned(rows):
-    """Return a table for a terminal: rows of cells in columns, aligned to the right."""
+    """Return rows of cells as a right-aligned table for a terminal."""
     texts = [list(map(str, row)) for row in rows]
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
     lines = []
@@ -115,7 +115,7 @@ def aligned(rows):
 
 
 def table(alignment, headings, rows):
-    """Return a Markdown table; `alignment` has l or r for each column."""
+    """Return a Markdown table; `alignment` contains l or r for each column."""
     rules = {"l": "---|", "r": "---:|"}
     lines = ["| " + " | ".join(map(str, row)) + " |" for row in [headings, *rows]]
     lines.insert(1, "|" + "".join(rules[letter] for letter in alignment))

@@ -1,15 +1,14 @@
-"""Draw what each rank does, step by step: `make trace S=04_ddp`.
+"""Draw a timeline of each rank's work: `make trace S=04_ddp`.
 
-Runs a stage for five steps under torch.profiler. Writes a trace for each
-rank, runs/trace_04_ddp_0.json, which https://ui.perfetto.dev opens, and a picture of
-the last steps and the evaluation, runs/trace_04_ddp.png, with what it shows beside it,
-runs/trace_04_ddp.json. GPUS, NPROC, OUT and ARGS are
-as tools/bench/runs.py says.
+Runs a stage for five steps under torch.profiler. Writes a trace for each rank,
+runs/trace_04_ddp_0.json, to open in https://ui.perfetto.dev, and a picture of the last
+steps and the evaluation, runs/trace_04_ddp.png, with its data in a .json file. GPUS,
+NPROC, OUT and ARGS work as in tools/bench/runs.py.
 
-Messages are drawn on the work that waits for them. `loss.backward()` returns when the
-gradients have been exchanged, so what it sends ends with it at the latest: the profiler
-closes the label of a message in a thread of its own, often milliseconds later. With
-GPUs the rows show when a process launches the work; the trace has the kernels too.
+Messages are drawn over the work that waits for them. `loss.backward()` returns when the
+gradients have been exchanged, so we end its messages there at the latest: the profiler
+closes their labels in another thread, often milliseconds later. With GPUs, the rows
+show when a process launches work; the trace also contains the kernels.
 """
 
 import json
@@ -20,12 +19,12 @@ from tools.bench import figures, runs
 from tools.run.data import shown
 from tools.run.stages import TRANSFORMER, find_stage, make_folder
 
-INSTRUMENT = "tools.bench.timeline_rank:instrument"  # imports PyTorch, in the ranks
-STEPS = 3  # that are drawn
+INSTRUMENT = "tools.bench.timeline_rank:instrument"  # imports PyTorch in the ranks
+STEPS = 3  # drawn
 FLAGS = "--hidden 1024 --batch-size 256 --epochs 1"
-IMAGES = 5 * 256, 256  # to train on and to evaluate
-OF_SECOND_CURVE = "--steps 5 --every 5"  # of the second curve, which evaluates nothing
-PROFILED = {  # what the names of the profiler's own labels have in them -> kind
+IMAGES = 5 * 256, 256  # training, test
+OF_SECOND_CURVE = "--steps 5 --every 5"  # the second curve has no evaluation
+PROFILED = {  # text in the profiler's own labels -> kind
     ":all_reduce": "all-reduce",  # of gloo or nccl
     ":send": "send",
     ":recv": "receive",
@@ -37,7 +36,7 @@ PROFILED = {  # what the names of the profiler's own labels have in them -> kind
 
 
 class Span(NamedTuple):
-    """Work of one kind that a rank does, in microseconds."""
+    """One kind of work on a rank, with times in microseconds."""
 
     rank: int
     kind: str
@@ -46,10 +45,10 @@ class Span(NamedTuple):
 
 
 def read_spans(path, rank):
-    """Return the spans of the trace of a rank."""
+    """Return the spans in a rank's trace."""
     spans = []
     for event in json.loads(path.read_text())["traceEvents"]:
-        # `gpu_user_annotation` repeats the labels, for their kernels.
+        # `gpu_user_annotation` repeats the labels for their kernels.
         if event.get("cat") != "user_annotation":
             continue
         kind = event["name"]
@@ -62,7 +61,7 @@ def read_spans(path, rank):
 
 
 def end_in_backward(spans):
-    """Return the spans, with each message of a backward pass ended when that ends."""
+    """Return the spans; messages end with their backward pass at the latest."""
     passes = [span for span in spans if span.kind == "backward"]
     found = []
     for span in spans:
@@ -75,9 +74,9 @@ def end_in_backward(spans):
 
 
 def last_steps(spans):
-    """Return the spans of the last steps, and when rank 0 ended these steps.
+    """Return the spans of the last steps, and the times when rank 0 ended them.
 
-    All times in microseconds, from the end of the step before.
+    Times are in microseconds from the end of the previous step.
     """
     ends = [one.end for one in spans if (one.rank, one.kind) == (0, "optimizer")]
     start, *borders = sorted(ends)[-STEPS - 1 :]
@@ -112,6 +111,6 @@ def trace(stage, out):
 
 
 def main(stage):
-    """Trace the stage that a person names, or stage 4."""
+    """Trace the stage named by the user, or stage 4."""
     paths = trace(find_stage(stage or "04_ddp"), make_folder())
-    print("written:", *map(shown, paths))
+    print("wrote", *map(shown, paths))

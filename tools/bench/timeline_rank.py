@@ -1,7 +1,6 @@
-"""What `make trace` adds to each process: a profiler, and labels in its trace.
+"""Profile each process of `make trace` and label its work.
 
-A label is a kind of work. What the profiler names by itself (messages, the optimizer,
-the data loader) has none.
+The profiler itself labels messages, the optimizer and the data loader, so we don't.
 """
 
 from multiprocessing.util import Finalize
@@ -10,7 +9,7 @@ import torch
 from torch import nn
 from torch.profiler import profile, record_function
 
-NETWORKS = "Net", "FSDPNet", "DataParallel", "GPT", "FSDPGPT"  # names of its class
+NETWORKS = "Net", "FSDPNet", "DataParallel", "GPT", "FSDPGPT"  # class names
 
 
 def label_forward():
@@ -38,15 +37,15 @@ def label_backward():
 
 
 def instrument(rank, pattern):
-    """Have this process label what it does; write its trace to `pattern`, with RANK."""
+    """Profile and label this process; write the trace to `pattern` with its RANK."""
     label_forward()
     label_backward()
-    profiler = profile()  # the CPU, and the GPUs where there are any
+    profiler = profile()  # the CPU and any GPUs
     profiler.start()
 
     def leave():
         profiler.stop()
         profiler.export_chrome_trace(pattern.replace("RANK", str(rank)))
 
-    # A process of multiprocessing leaves without the functions of atexit.
+    # A multiprocessing process exits without calling atexit functions.
     Finalize(None, leave, exitpriority=10)

@@ -21,7 +21,7 @@ PARTS = {
     2: "Right numbers: batches, losses and counts",
     3: "In step: who waits for whom, and what stays equal",
     4: "A model in parts",
-    5: "A text in parts: a transformer on several ranks",
+    5: "A sequence in parts: a transformer on several ranks",
 }
 FILES = ROOT / "tools/lab/exercises"
 HINT = re.compile(r"(?s)<details><summary>.*?</summary>\n\n(.*?)\n\n</details>")

@@ -1,11 +1,11 @@
-"""Write the generated parts of the pages anew: `python -m tools.pages.blocks`.
+"""Regenerate the generated parts of the pages: `python -m tools.pages.blocks`.
 
-With `--check` it writes nothing, and names each part that is stale, but for those that
-show what a run prints: `make docs CHECK=1` finds these.
+With `--check`, it only lists stale parts and skips those that show a run's output.
+`make docs CHECK=1` checks those, too.
 
-A generated part stands between `<!-- generated: NAME -->` and `<!-- end -->`. NAME is a
-key of BLOCKS, followed by arguments: `printed 04_ddp`. Hunks have a title, too, and one
-part may show several: `hunk 03_dp 04_ddp 1 2 | Import what is new`.
+A generated part is between `<!-- generated: NAME -->` and `<!-- end -->`. NAME is a key
+of BLOCKS, followed by arguments: `printed 04_ddp`. Hunks also have a title, and a part
+can show several: `hunk 03_dp 04_ddp 1 2 | Import what is new`.
 """
 
 import math
@@ -18,10 +18,11 @@ from tools.bench import planned
 from tools.bench.tables import ON_A_GPU, measured_on, published, steps, table
 from tools.lab.exercise import PARTS, along_the_path
 from tools.pages import outcomes, own_script, resumed, upstream, variants
-from tools.pages.essence import PAIR, essence
 from tools.pages.reasons import LESSONS, refuse_unexplained
 from tools.pages.symptoms import symptoms_by_kind
 from tools.run import diffs
+from tools.run.essence import PAIR, essence
+from tools.run.parts import parts
 from tools.run.stages import (
     BEYOND,
     OWN,
@@ -39,12 +40,11 @@ PAGES = []
 for room in ROOMS:
     for page in sorted(ROOT.glob(f"{room}*.md")):
         PAGES.append(str(page.relative_to(ROOT)))
-PART = re.compile(r"<!-- generated: (.+?) -->\n(.*?)<!-- end -->", re.DOTALL)
 NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e-\d+)?")
 
 
 def stages(targets=TARGETS):
-    """Return the table of the six stages, or of those in a folder of stages.
+    """Return a table of the six stages, or of other `targets`.
 
     Stage 4 is compared with stage 2, as in the front page's diff.
     """
@@ -64,19 +64,32 @@ def stages(targets=TARGETS):
 def hunk(a, b, *numbers, title):
     """Return hunks of a diff under one heading; `04_ddp.3` links to the third."""
     found = diffs.hunks(a, b)
-    shown = [f'<a id="{b}.{number}"></a>' for number in numbers]
-    shown += ["", f"### {title}", "", "```diff"]
+    shown = [anchors(b, numbers), "", f"### {title}", "", "```diff"]
     for number in numbers:
         shown += found[int(number) - 1].text
     shown.append("```")
     return "\n".join(shown)
 
 
-def piece(stage, name):
-    """Return a piece of a script: the function `name`, or main's block `# The name:`.
+def plumbing(a, b, *numbers, title):
+    """Return the heading of hunks that only `make diff` and the site show."""
+    found = diffs.hunks(a, b)
+    count = sum(len(found[int(number) - 1].changed()) for number in numbers)
+    lines = "line" if count == 1 else "lines"
+    where = f"{count} more {lines}: `make diff A={a} B={b}` shows them."
+    return "\n".join([anchors(b, numbers), "", f"### {title}", "", where])
 
-    A function ends at two blank lines, a block at one. Raises SystemExit where there is
-    none such.
+
+def anchors(stage, numbers):
+    """Return the anchors of hunks: `04_ddp.3` is the third of stage 4's diff."""
+    return "".join(f'<a id="{stage}.{number}"></a>' for number in numbers)
+
+
+def piece(stage, name):
+    """Return part of a script: the function `name`, or main's block `# The name:`.
+
+    A function ends at two blank lines, a block at one. Raises SystemExit if the script
+    contains neither.
     """
     text = script(stage).read_text()
     function = rf"^def {name}\(.*?(?=\n\n\n)"
@@ -88,7 +101,7 @@ def piece(stage, name):
 
 
 def bench():
-    """Return the published benchmark: where it was measured, and its table."""
+    """Return the published benchmark: its machine and its table."""
     result = published()
     headings, *rows = steps(result)
     about = measured_on(result["machine"])
@@ -96,13 +109,13 @@ def bench():
 
 
 def figures(name):
-    """Return a table of `tools.bench`: by formulas, or measured on a GPU."""
+    """Return a table of `tools.bench`, computed or measured on a GPU."""
     headings, *rows = (planned.TABLES | ON_A_GPU)[name]()
     return table("l" + "r" * (len(headings) - 1), headings, rows)
 
 
 def exercises():
-    """Return the tables of the exercises, one for each part of the path."""
+    """Return the tables of exercises, one per part of the path."""
     headings = ["", "exercise", "stage", "builds on", "minutes"]
     rows = {part: [] for part in PARTS}
     for one in along_the_path():
@@ -117,7 +130,7 @@ def exercises():
 
 
 def public_scripts():
-    """Return in how many public scripts something is wrong in silence, a sentence."""
+    """Return a sentence that counts public scripts with silent bugs."""
     page = (ROOT / "onecurve/PUBLIC.md").read_text()
     count = r"Of (\d+) scripts, (\d+) have .*, and (\d+) more in what they"
     scripts, training, more = re.search(count, page).groups()
@@ -141,7 +154,7 @@ BLOCKS = {
     "program": variants.program,
     "essence": essence,
     "hunk": hunk,
-    "plumbing": hunk,
+    "plumbing": plumbing,
     "mistakes": outcomes.mistakes,
     "held": variants.held_by_variants,
     "piece": piece,
@@ -157,25 +170,23 @@ BLOCKS = {
     "resumed": resumed.resumed,
     "widths": resumed.widths,
 }
-# Those that show what a run prints.
+# These show a run's output.
 RUNS = {"held", "printed", "verdict", "program", "variants", "inspected"}
 RUNS |= {"own_curves", "resumed", "widths"}
 
 
-def make(name):
-    """Return the text of a generated part. Raises KeyError where there is none such."""
-    words, _, title = name.partition(" | ")
-    key, *arguments = words.split()
-    options = {"title": title} if title else {}
-    return BLOCKS[key](*arguments, **options)
+def make(part):
+    """Return the text of a generated part. Raises KeyError if its kind is unknown."""
+    options = {"title": part.title} if part.title else {}
+    return BLOCKS[part.kind](*part.arguments, **options)
 
 
 def same(old, new):
-    """Return whether two generated texts say the same.
+    """Return whether two generated texts agree.
 
-    Tables and diffs must be equal. In what a run printed, the words must be, and the
-    numbers up to what differs from one machine to another: seconds and threads do not
-    count, others may be off by 1 % (float32 sums depend on the processor).
+    Tables and diffs must be equal. In a run's output, the words must be equal and the
+    numbers within 1 %, because float32 sums depend on the processor. Seconds and thread
+    counts are ignored.
     """
     if "```console" not in new:
         return old == new
@@ -188,41 +199,39 @@ def same(old, new):
 
 
 def stale_parts(kinds):
-    """Yield (page, name, part, its new text) of each stale part of some kinds.
+    """Yield (page, Part, its new text) for each stale part of some kinds.
 
-    Raises SystemExit if a page names a part that is not in BLOCKS, or does not explain
-    a hunk.
+    Raises SystemExit if a page names a part that is not in BLOCKS or doesn't explain a
+    hunk.
     """
     for a, b in [*diffs.EXPLAINED, *pairwise(OWN)]:
         refuse_unexplained(a, b)
     for page in PAGES:
-        for part in PART.finditer((ROOT / page).read_text()):
-            name, old = part.groups()
-            kind = name.split()[0]
-            if kind not in BLOCKS:
-                refuse(f"{page}: tools/pages/blocks.py makes no part {name!r}")
-            if kind in kinds:
-                new = make(name)
-                if not same(old.strip(), new):
-                    yield page, name, part[0], new
+        for part in parts((ROOT / page).read_text()):
+            if part.kind not in BLOCKS:
+                refuse(f"{page}: no part {part.name!r} in tools/pages/blocks.py")
+            if part.kind in kinds:
+                new = make(part)
+                if not same(part.shown.strip(), new):
+                    yield page, part, new
 
 
 def check():
-    """Name what is stale of all that needs no run. Raises SystemExit if anything is."""
-    stale = [f"{page}: {name}" for page, name, *_ in stale_parts(BLOCKS.keys() - RUNS)]
-    for name in stale:
-        print(f"{name} is stale: make docs")
+    """List the stale parts that need no run. Raises SystemExit if there are any."""
+    stale = list(stale_parts(BLOCKS.keys() - RUNS))
+    for page, part, _ in stale:
+        print(f"{page}: {part.name} is stale: make docs")
     if stale:
         sys.exit(1)
 
 
 def write():
-    """Write every generated part of every page anew, and say which were stale."""
-    for page, name, old, new in stale_parts(BLOCKS):
-        print(f"{page}: {name} was stale", flush=True)
-        fresh = f"<!-- generated: {name} -->\n{new}\n<!-- end -->"
-        text = (ROOT / page).read_text()  # someone may write the page meanwhile
-        (ROOT / page).write_text(text.replace(old, fresh))
+    """Regenerate the stale parts of all pages and print their names."""
+    for page, part, new in stale_parts(BLOCKS):
+        print(f"{page}: {part.name} was stale", flush=True)
+        fresh = f"<!-- generated: {part.name} -->\n{new}\n<!-- end -->"
+        text = (ROOT / page).read_text()  # the page may have changed meanwhile
+        (ROOT / page).write_text(text.replace(part.whole, fresh))
 
 
 if __name__ == "__main__":

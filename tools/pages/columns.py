@@ -1,54 +1,59 @@
-"""The lines of a diff in two columns, or in one, for the templates in view/.
+"""Lay out a diff in one or two columns for the templates in view/.
 
-Lines that changed stand beside each other, with the words that changed marked.
+The two versions of a changed line are paired, and their changed words marked.
 """
 
 import difflib
+import functools
 import re
 from itertools import groupby
 from typing import NamedTuple
 
 from markupsafe import Markup
+from pygments.lexers import PythonLexer
+from pygments.token import Token
 
-SIMILAR = 0.4  # two lines that share less than this are not one line that changed
-# The indentation, a number, a name, an operator of two signs, or any other sign.
+SIMILAR = 0.4  # less similar lines are not paired
+# Indentation, a number, a name, a two-character operator or any other character.
 WORD = re.compile(r"^\s+|\d[\w.]*|\w+|//|\*\*|->|[-+*/<>=!|]=|[^\w\s]")
-TOKEN = re.compile(  # what is colored, by the names of its classes
-    r'(?P<comment>#.*)|(?P<string>"[^"]*")|(?P<call>\w+(?=\())'
-    r"|(?P<word>\b(?:if|for|in|import|from|def|return|True|None)\b)"
-)
+CLASSES = {  # token type -> CSS class
+    Token.Comment: "comment",
+    Token.Literal.String: "string",
+    Token.Keyword: "word",
+    Token.Operator.Word: "word",
+}
 
 
 class Row(NamedTuple):
-    """A line that goes, a line that comes, or both: a line that changed."""
+    """A removed line, an added line, or both versions of a changed line."""
 
-    old: int | None  # its number in the stretch, from 0
+    old: int | None  # its index in the replaced lines
     new: int | None
-    old_marks: list  # [start, end] of each word that changed, in columns
+    old_marks: list  # [start, end] columns of each changed word
     new_marks: list
 
 
 class Cell(NamedTuple):
-    """A line of one of two scripts, in a row of a grid."""
+    """A line of the old or new script in a row of a grid."""
 
     side: str  # left, right
     kind: str  # old, new, same
     row: int  # from 1
     number: int  # of the line in its script, from 1
-    hang: int  # columns by which its second line stands further right, if it is wrapped
+    hang: int  # columns by which its wrapped lines are indented
     text: Markup
 
 
 def changed_words(old, new):
-    """Return where two versions of a line differ: two lists of [start, end] columns.
+    """Return the changed words of a line's two versions: lists of [start, end] columns.
 
-    Another indentation is no word.
+    Changed indentation is not marked.
     """
     old_tokens = list(WORD.finditer(old))
     new_tokens = list(WORD.finditer(new))
     old_words = [token[0] for token in old_tokens]
     new_words = [token[0] for token in new_tokens]
-    # A dot or a bracket in both lines does not make two stretches alike.
+    # Don't match on punctuation alone.
     matcher = difflib.SequenceMatcher(
         lambda word: not re.search(r"\w", word), old_words, new_words, autojunk=False
     )
@@ -63,10 +68,7 @@ def changed_words(old, new):
 
 
 def most_similar(old, new):
-    """Return the indices of the two most similar lines, or None.
-
-    `old` and `new` are lists of lines. It is None when no two lines are SIMILAR.
-    """
+    """Return the indices of the two most similar lines, or None if none are SIMILAR."""
     best = None
     highest = SIMILAR
     for i, old_line in enumerate(old):
@@ -79,10 +81,10 @@ def most_similar(old, new):
 
 
 def rows(old, new, i=0, j=0):
-    """Return the lines of a replaced stretch as a list of Row, from top to bottom.
+    """Return replaced lines as a list of Row, from top to bottom.
 
-    The two most similar lines are a pair, and so on above and below them. Numbers begin
-    at `i` and `j`.
+    The two most similar lines are paired first, then those above and below them.
+    Numbers begin at `i` and `j`.
     """
     best = most_similar(old, new)
     if best is None:
@@ -96,11 +98,28 @@ def rows(old, new, i=0, j=0):
     return [*above, changed, *below]
 
 
-def marked(line, marks):
-    """Return a line as HTML, colored, with each [start, end] of `marks` marked."""
-    kinds = [""] * len(line)
-    for found in TOKEN.finditer(line):
-        kinds[found.start() : found.end()] = [found.lastgroup] * len(found[0])
+@functools.cache
+def classes_of(script):
+    """Return the CSS class of each character of a script, a list per line."""
+    kinds = []
+    for _, token, value in PythonLexer().get_tokens_unprocessed(script):
+        kind = next((name for one, name in CLASSES.items() if token in one), "")
+        kinds += [kind] * len(value)
+    for call in re.finditer(r"\w+(?=\()", script):
+        if not kinds[call.start()]:
+            kinds[call.start() : call.end()] = ["call"] * len(call[0])
+    found = []
+    for line in script.splitlines(keepends=True):
+        found.append(kinds[: len(line.rstrip("\n"))])
+        kinds = kinds[len(line) :]
+    return found
+
+
+def marked(line, kinds, marks):
+    """Return a line as HTML, colored by `kinds`, with each [start, end] marked.
+
+    `kinds` contains the class of each character, or "".
+    """
     signs = list(zip(line, kinds, strict=True))
     shown = Markup()
     done = 0
@@ -112,8 +131,8 @@ def marked(line, marks):
 
 
 def colored(signs):
-    """Return a part of a line as HTML: pairs of a sign and its class, or ''."""
-    shown = Markup()  # what is added to it is escaped
+    """Return pairs of a character and its class, or '', as HTML."""
+    shown = Markup()  # escapes each string added to it
     for kind, group in groupby(signs, key=lambda sign: sign[1]):
         text = "".join(sign for sign, _ in group)
         span = Markup('<span class="{}">{}</span>').format(kind, text)
@@ -121,24 +140,27 @@ def colored(signs):
     return shown
 
 
-def cell(side, kind, row, index, line, marks):
-    """Return the Cell of a script's line `index`, from 0."""
-    indent = len(line) - len(line.lstrip())
-    text = marked(line, marks).replace("(", Markup("(<wbr>"))  # may break there
-    return Cell(side, kind, row, index + 1, indent + 2, text)
+def cell(side, kind, row, index, lines, marks=(), cut=0):
+    """Return the Cell of line `index`, from 0, without its first `cut` columns."""
+    line = lines[index][cut:]
+    hang = len(line) - len(line.lstrip()) + 2
+    kinds = classes_of("\n".join(lines))[index][cut:]
+    marks = [(start - cut, end - cut) for start, end in marks]
+    text = marked(line, kinds, marks).replace("(", Markup("(<wbr>"))  # may wrap there
+    return Cell(side, kind, row, index + 1, hang, text)
 
 
-def cells(old, new, opcodes):
-    """Return a hunk's lines of two scripts as Cells.
+def cells(old, new, opcodes, cut=0):
+    """Return a hunk's lines of two scripts as Cells, without their first `cut` columns.
 
-    In two columns a row has both sides. In one column, what goes comes before what
-    comes, up to the next equal line: so that is the order of the cells.
+    In two columns, a row contains both sides. In one column, removed lines come before
+    added ones, up to the next equal line. The cells are in that order.
     """
     found = []
-    row = 1  # a heading has the first one
+    row = 1  # row 1 is the heading
     for tag, i1, i2, j1, j2 in opcodes:
         if tag == "equal" and not "".join(old[i1:i2]).strip():
-            continue  # nothing to see
+            continue  # blank lines
         kinds = ("same", "same") if tag == "equal" else ("old", "new")
         left = []
         right = []
@@ -146,9 +168,9 @@ def cells(old, new, opcodes):
             row += 1
             if one.old is not None:
                 i = i1 + one.old
-                left.append(cell("left", kinds[0], row, i, old[i], one.old_marks))
+                left.append(cell("left", kinds[0], row, i, old, one.old_marks, cut))
             if one.new is not None:
                 j = j1 + one.new
-                right.append(cell("right", kinds[1], row, j, new[j], one.new_marks))
+                right.append(cell("right", kinds[1], row, j, new, one.new_marks, cut))
         found += left + right
     return found

@@ -1,4 +1,4 @@
-"""Draw what runs of the scripts have shown into frames, of diagrams/frames."""
+"""Draw data from runs into the frames of diagrams/frames."""
 
 from tools.bench.figures import WORK
 from tools.pages import sheet
@@ -7,20 +7,20 @@ from tools.run.palette import LIGHT
 from tools.run.stages import ROOT
 
 FRAMES = ROOT / "tools" / "pages" / "diagrams" / "frames"
-LENGTHS = {"forward": [1] * 4, "backward": [2] * 4}  # of passes, on four ranks
+LENGTHS = {"forward": [1] * 4, "backward": [2] * 4}  # of a pass on each of four ranks
 COLORS = {light: name for name, light in LIGHT.items()}
 
 
 def frame(name):
-    """Return what a picture has around its data: a Sheet, read from its file."""
+    """Return a picture's frame, a Sheet, from its file."""
     return sheet.read((FRAMES / f"{name}.txt").read_text())
 
 
 def ring(turns):
-    """Draw the causal mask in the ring: `turns` are matrices [query][key] of numbers.
+    """Draw the causal mask in the ring; `turns` are matrices [query][key].
 
-    A number is the rank whose keys arrive in that turn, None before and afterwards; -1
-    where the mask leaves the score out.
+    An entry is the rank whose keys are used in that turn, -1 if the score is masked, or
+    None in the other turns.
     """
     made = frame("ring")
     made.box(66, 228, 15, 15, "rank0", faint=0.25)
@@ -43,7 +43,7 @@ def ring(turns):
 
 
 def most_kept(order):
-    """Return how many micro-batches a rank keeps at most, until they come back."""
+    """Return the largest number of micro-batches that a rank keeps at a time."""
     kept = most = 0
     for kind, _ in order:
         kept += 1 if kind == "forward" else -1
@@ -52,7 +52,7 @@ def most_kept(order):
 
 
 def pipeline(found):
-    """Draw when each rank works: {schedule: [order of each rank]}."""
+    """Draw when each rank works; `found` is {schedule: [order of each rank]}."""
     made = frame("pipeline")
     unit = 13.5
     for number, orders in enumerate(found.values()):
@@ -69,7 +69,7 @@ def pipeline(found):
 
 
 def bars(made, x, y, values, fill):
-    """Draw ten numbers as bars around a line at y, 27 pixels apart."""
+    """Draw ten numbers as bars on a baseline at y, 27 pixels apart."""
     largest = max(abs(one) for one in values)
     for place, value in enumerate(values):
         height = abs(value) / largest * 24

@@ -1,7 +1,7 @@
-"""What the notebooks draw: each function takes what a cell has found, returns a figure.
+"""Figures of the notebooks: each function turns a cell's results into a figure.
 
-The pages show some of these pictures too, see pictures.py. The figures are without
-pyplot: a cell shows the one that it ends with.
+The pages also show some of them, see pictures.py. They don't use pyplot: a cell shows
+the figure that its last line returns.
 """
 
 import numpy as np
@@ -11,21 +11,21 @@ from tools.bench.figures import NARROW, WORK, figure, legend_below
 from tools.run.palette import LIGHT
 
 RANKS = LIGHT["rank0"], LIGHT["rank1"]
-BOTH = LIGHT["line"]  # what both ranks hold
+BOTH = LIGHT["line"]  # stored on both ranks
 KINDS = {
     "Adam's averages": BOTH,
     "weights": LIGHT["right"],
     "a gathered layer": LIGHT["good"],
     "gradients": LIGHT["message"],
 }
-ON_WORK = {"forward": LIGHT["page"], "backward": LIGHT["ink"]}  # letters
+ON_WORK = {"forward": LIGHT["page"], "backward": LIGHT["ink"]}  # of text
 
 
 def images(images, titles):
     """Draw images (count, height, width), each below its title, eight in a row."""
     rows = -(-len(images) // 8)
     made, panels = figure(8, 1.4 * rows, rows, 8)
-    for axis in panels.flat:  # the last row may have some left over
+    for axis in panels.flat:  # the last row may have empty panels
         axis.axis("off")
     for axis, image, title in zip(panels.flat, images, titles, strict=False):
         axis.imshow(image, cmap="gray_r")
@@ -36,7 +36,7 @@ def images(images, titles):
 def assignments(maps):
     """Draw which rank gets which image, and in which step.
 
-    `maps` has a row for each epoch under each title: [rank, step] of each image.
+    `maps` is {title: epochs}, an epoch the [rank, step] of each image.
     """
     height = sum(0.32 * len(epochs) + 0.6 for epochs in maps.values())
     made, panels = figure(NARROW, height, len(maps))
@@ -53,12 +53,12 @@ def assignments(maps):
         axis.invert_yaxis()
         axis.spines[:].set_visible(False)
         axis.tick_params(length=0)
-    axis.set_xlabel("image (violet: rank 0 gets it, green: rank 1; number: the step)")
+    axis.set_xlabel("image (violet: on rank 0, green: on rank 1; number: the step)")
     return made
 
 
 def operations(found):
-    """Draw the six longest operations of a step: {title: {operation: share of it}}."""
+    """Draw a step's six longest operations; `found` is {title: {operation: share}}."""
     made, panels = figure(NARROW, 4.4, len(found), sharex=True)
     for axis, (title, shares) in zip(panels, found.items(), strict=True):
         names = sorted(shares, key=shares.get, reverse=True)[:6]
@@ -75,7 +75,7 @@ def operations(found):
 def gradients(before, after, whole):
     """Draw ten gradients of two ranks as bars, before and after the all-reduce.
 
-    `before` and `after` are pairs of ten numbers. `whole` are the ten gradients that
+    `before` and `after` contain each rank's ten numbers, `whole` the ten gradients that
     one process computes from all images.
     """
     made, (upper, lower) = figure(NARROW, 4.4, 2, sharex=True, sharey=True)
@@ -95,11 +95,11 @@ def gradients(before, after, whole):
 
 
 def timed(orders, lengths):
-    """Return (rank, start, length, kind, micro-batch) of all that ranks do in a step.
+    """Return (rank, start, length, kind, micro-batch) of each piece of work in a step.
 
-    `orders` has what each does, in order, and `lengths` how long it takes: {kind: a
-    length for each rank}. A piece starts as soon as its rank is free and what it needs
-    is there: the one before it forward, or after it backward.
+    `orders` lists each rank's (kind, micro-batch), `lengths` is {kind: a length on each
+    rank}. A piece starts as soon as its rank is free and its input is there, from the
+    rank before it (forward) or after it (backward).
     """
     ends = {}
     pieces = []
@@ -125,10 +125,10 @@ def timed(orders, lengths):
 
 
 def schedule(parts, count):
-    """Return what `timed` does of two halves and `count` micro-batches, as in GPipe.
+    """Return the result of `timed` for two halves and `count` micro-batches in GPipe.
 
-    `parts` are the times of one: forward in the first half and in the second, backward
-    in the second and in the first (arXiv:1811.06965).
+    `parts` are the times of one micro-batch: forward in the first and second half, then
+    backward in the second and first (arXiv:1811.06965).
     """
     order = []
     for kind in "forward", "backward":
@@ -138,7 +138,7 @@ def schedule(parts, count):
 
 
 def schedules(found, unit):
-    """Draw when each half works: {number of micro-batches: result of `schedule`}."""
+    """Draw when each half works; `found` is {micro-batches: result of `schedule`}."""
     made, panels = figure(NARROW, 4.2, len(found), sharex=True)
     for axis, (count, pieces) in zip(panels, found.items(), strict=True):
         for half, start, length, kind, micro in pieces:
@@ -160,9 +160,9 @@ def schedules(found, unit):
 
 
 def memory(moments):
-    """Draw what a rank stores at each moment of a step, a panel for each mechanism.
+    """Draw what a rank stores at each moment of a step, one panel per mechanism.
 
-    `moments` are {mechanism: [{kind: bytes}, ...]}.
+    `moments` is {mechanism: [{kind: bytes}, ...]}.
     """
     made, panels = figure(NARROW, 4.6, len(moments), sharex=True, sharey=True)
     for axis, (mechanism, steps) in zip(panels, moments.items(), strict=True):
@@ -182,7 +182,7 @@ def memory(moments):
 
 
 def cliff(curves):
-    """Draw losses by step: {mistake: losses}, "" has those of a right run."""
+    """Draw losses by step; `curves` is {mistake: losses}, with a right run as ""."""
     made, axis = figure(NARROW, 4)
     colors = dict(zip(curves, ("ink", "bad", "bad", "ghost"), strict=True))
     dashes = dict(zip(curves, ("-", "-", "--", "-"), strict=True))

@@ -1,9 +1,9 @@
-"""`make handouts` writes what a workshop needs on paper: TRACK=half_day, or another.
+"""Write a workshop's handouts: `make handouts`, for TRACK=half_day or another track.
 
-runs/handouts_half_day.html has two cards, "the lines that do the work" and "which rank
-waits", and a sheet for each exercise: its task and commands on the front, what matters
-of its script on the back. runs/answers_half_day.html is for the instructor: what solves
-each exercise, what the check says to wrong answers, and where people met the mistake.
+runs/handouts_half_day.html contains two cards, "The lines that do the work" and "Which
+rank waits?", and a sheet for each exercise: its task and commands on the front, the
+relevant code on the back. runs/answers_half_day.html is for the instructor: solutions,
+what the check says to wrong answers, and where people met the mistake.
 """
 
 import ast
@@ -15,13 +15,13 @@ from markdown_it import MarkdownIt
 
 from tools.lab.exercise import chapter
 from tools.lab.progress import along_the_track
-from tools.pages.essence import PAIR, essence
+from tools.run.essence import PAIR, essence
 from tools.run.stages import ROOT, save_page
 
 HEAD = Path(__file__).with_suffix(".html")
 LOCAL_LINK = re.compile(r"\[([^]]+)\]\((?!http)[^)]+\)")
 TRAINING = "train_epoch", "main"
-DIFFERING = re.compile(r"\\d\+|\.\*|(?<= )\.(?= )")  # in a pattern, a text that differs
+DIFFERING = re.compile(r"\\d\+|\.\*|(?<= )\.(?= )")  # variable text in a pattern
 
 
 def block(lines, language=""):
@@ -30,7 +30,7 @@ def block(lines, language=""):
 
 
 def difference(old, new):
-    """Return the diff between two texts as lines, without the files' names."""
+    """Return the diff between two texts as lines, without the file names."""
     diff = difflib.unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=2)
     return list(diff)[2:]
 
@@ -38,7 +38,7 @@ def difference(old, new):
 def functions_that_matter(exercise):
     """Return lines of the broken script, with their numbers.
 
-    They are those of the training, and of whatever is not as in the stage.
+    These are the training functions and any code that differs from the stage.
     """
     text = exercise.script("start")
     stage = exercise.script("stage")
@@ -73,30 +73,30 @@ def sheet(exercise):
     """Return the front and the back of an exercise's sheet as Markdown."""
     number = exercise.number
     commands = [
-        f"make exercise E={number}     # puts it into workshop/{exercise.name}",
-        f"make try E={number}          # runs your script beside a right one",
+        f"make exercise E={number}     # copies it to workshop/{exercise.name}",
+        f"make try E={number}          # compares your script with a correct one",
         f"make check E={number}        # is it solved?",
-        f"make hint E={number}         # where to look; what to ask; the lines",
+        f"make hint E={number}         # where to look, what to ask, the lines",
     ]
     front = exercise.without_hints().replace("# ", f"# {number}. ", 1)
-    head = f"## {number}. What matters in {exercise.name}/{exercise.file}"
+    head = f"## {number}. The relevant lines of {exercise.name}/{exercise.file}"
     back = f"{head}\n\n{block(functions_that_matter(exercise))}"
     return f"{front}\n\n{block(commands)}", back
 
 
 def told(exercise):
-    """Return what the instructor wants to know of an exercise, as Markdown."""
+    """Return the instructor's notes on an exercise as Markdown."""
     start = exercise.script("start")
-    parts = [f"## {exercise.number}. {exercise.title}", "What solves it:"]
+    parts = [f"## {exercise.number}. {exercise.title}", "The solution:"]
     parts.append(block(difference(start, exercise.script("solution")), "diff"))
     answers = exercise.answers()
     wrong = [answer for answer in answers if answer.name.startswith("wrong")]
     for answer in wrong[:3]:
         base = answer.fields.get("base", "start")
-        # `says` is a pattern that is found in what the check says.
+        # `says` is a pattern that occurs in the check's output.
         says = re.sub(r"\\(.)", r"\1", DIFFERING.sub("…", answer.fields["says"]))
         says = f"The check says: *… {says} …*"
-        parts.append(f"Wrong, if this changes in the {base} script. {says}")
+        parts.append(f"A wrong answer changes this in the {base} script. {says}")
         old = exercise.script(base)
         parts.append(block(difference(old, exercise.answered(answer)), "diff"))
     parts += ["Where people met it:", exercise.chapter("Where people met it")]
@@ -104,7 +104,7 @@ def told(exercise):
 
 
 def page(sections):
-    """Return pairs of a section's class and its Markdown as a page of HTML."""
+    """Return an HTML page of sections, pairs of a CSS class and Markdown."""
     render = MarkdownIt().enable("table").render
     shown = []
     for kind, text in sections:
@@ -114,7 +114,7 @@ def page(sections):
 
 
 def main(track):
-    """Write both pages for a track, by default for half_day."""
+    """Write both pages for a track; the default is half_day."""
     track = track or "half_day"
     exercises = along_the_track(track)
     sections = [("card", text) for text in cards()]

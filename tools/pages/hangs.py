@@ -1,7 +1,7 @@
-"""Run what 04_ddp/HANGS.md shows, and print it: `python -m tools.pages.hangs`.
+"""Run the examples of 04_ddp/HANGS.md: `python -m tools.pages.hangs`.
 
-The page has three diffs: a mistake in stage 4, the tools that find it, and the mistake
-in hello.py. Its outputs are lines of these runs, with … for what is left out.
+The page contains three diffs: a mistake in stage 4, the tools that find it, and the
+mistake in hello.py. Its outputs are lines of these runs, with … for omitted lines.
 """
 
 import os
@@ -17,15 +17,15 @@ from tools.run.stages import ROOT, script
 PAGE = ROOT / "04_ddp" / "HANGS.md"
 HELLO = ROOT / "04_ddp" / "hello.py"
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-# Every three seconds: a rank that fails leaves the other time to print its error, too.
+# Every three seconds, so that after one rank fails, the other can print its error, too.
 TORCHRUN += ["--monitor-interval=3"]
 DETAIL = {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}
 LOG = {**DETAIL, "TORCH_CPP_LOG_LEVEL": "INFO", "RANK": "1", "WORLD_SIZE": "2"}
-LOG |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}  # where nobody listens
+LOG |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}  # no server listens there
 
 
 def start(*words, **variables):
-    """Start Python on the CPU; what it prints is in the Popen's stdout."""
+    """Start Python on the CPU and return its Popen, with all output in stdout."""
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
     environment |= {"PYTHONUNBUFFERED": "1", **variables}
     options = {"cwd": ROOT, "env": environment, "text": True}
@@ -34,9 +34,9 @@ def start(*words, **variables):
 
 
 def outputs():
-    """Return what each run prints: stage 4 that hangs, hello.py that does, one rank.
+    """Return the outputs of stage 4 and hello.py, which hang, and of a lone rank.
 
-    All start at once, since most of their time is spent in waiting.
+    All start at once because they spend most of their time waiting.
     """
     mistake, tools, in_hello = re.findall(r"(?s)```diff\n(.*?)```", PAGE.read_text())
     with tempfile.TemporaryDirectory() as folder:
@@ -48,7 +48,7 @@ def outputs():
         with (
             start(*TORCHRUN, stage, f"--out={folder}/out") as of_stage,
             start(*TORCHRUN, hello, **DETAIL) as of_hello,
-            start(HELLO, **LOG) as alone,  # waits for rank 0, which never comes
+            start(HELLO, **LOG) as alone,  # waits for rank 0, which never starts
         ):
             lines = []
             while not lines or "will retry" not in lines[-1]:

@@ -1,4 +1,4 @@
-"""Markdown of the pages as HTML, on a page elsewhere."""
+"""Convert the pages' Markdown to HTML for use on other pages."""
 
 import os
 import re
@@ -9,11 +9,11 @@ from markupsafe import Markup
 from tools.run.stages import ROOT
 
 LINK = re.compile(r'href="(?!https?:|#)([^"]+)"')
-HERE = "repo-file:"  # how a link to a file begins until `linked` knows the way there
+HERE = "repo-file:"  # prefix of links to files until `linked` resolves them
 
 
 def html(markdown, page_folder=ROOT):
-    """Return Markdown as HTML whose links are to be `linked`."""
+    """Return Markdown as HTML, with links for `linked` to resolve."""
 
     def in_repository(found):
         path = os.path.relpath(page_folder / found[1], ROOT)
@@ -30,10 +30,10 @@ def inline(markdown):
 
 
 def linked(text, root, suffix):
-    """Return HTML with links that lead from a page to files of the repository.
+    """Return HTML with its links to the repository's files resolved for a page.
 
-    `root` is the way from that page to the repository's root. Its pages end in `suffix`
-    there, .md or .html.
+    `root` is the path from that page to the repository's root. Linked pages end in
+    `suffix`, .md or .html.
     """
 
     def way(found):

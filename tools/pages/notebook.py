@@ -1,6 +1,6 @@
-"""What the companion notebooks share: where they are, runs in real processes, clocks.
+"""Helpers of the companion notebooks: setup, runs in real processes, curves.
 
-Imported by the first cell of each, which puts the root of the repository on sys.path.
+The first cell of each puts the repository's root on sys.path and imports this module.
 """
 
 import os
@@ -20,25 +20,25 @@ from tools.run.plan import make_plan, torchrun
 from tools.run.stages import ROOT, previous
 
 RUNS = Path("runs/notebooks")
-RESULT = RUNS / "result.pt"  # what rank 0 of a %%ranks cell leaves for the next cell
-# A process that has used gloo may abort while Python shuts down, when all its work is
-# done ("terminate called without an active exception"): gloo's threads still hold
-# tensors then, https://github.com/pytorch/pytorch/pull/179291. On PyTorch 2.15, 19 of
-# 60 processes did that left their group open, and still 2 of 25 runs of three ranks
-# that destroyed it.
+RESULT = RUNS / "result.pt"  # saved by rank 0 of a %%ranks cell for the next cell
+# A process that used gloo may abort while Python shuts down, after all its work
+# ("terminate called without an active exception"), because gloo's threads still hold
+# tensors: https://github.com/pytorch/pytorch/pull/179291. On PyTorch 2.15, 19 of 60
+# processes that left their group open did, and 2 of 25 runs of three ranks that
+# destroyed it.
 NO_SHUTDOWN = "\nimport os, sys\nsys.stdout.flush()\nos._exit(0)\n"
 
 
 def mnist():
-    """Return the MNIST root: DATA if given, else the sample."""
+    """Return the MNIST root: DATA if set, otherwise the sample."""
     return ROOT / (os.environ.get("DATA") or "data/sample")
 
 
 def prepare():
-    """Prepare a notebook, and print what this machine has.
+    """Set up a notebook and print the machine's PyTorch, devices and data.
 
-    From then on paths are those of the repository, there is a magic %%ranks, and
-    pictures are drawn in the style of all notebooks.
+    Afterwards, paths start at the repository's root, the magic %%ranks exists, and
+    plots use the notebooks' style.
     """
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch.profiler's own log
     get_ipython().run_line_magic("matplotlib", "inline")  # figures without pyplot, too
@@ -55,7 +55,7 @@ def prepare():
 
 
 def show_diff(stage):
-    """Show the diff to a stage by the ideas of its page, each reason folded."""
+    """Show a stage's diff idea by idea, as on its page, with the reasons folded."""
     base = previous(stage)
     count = diffs.changed_lines(base, stage)
     shown = [f"From **{base}** to **{stage}**: {count} changed lines.", ""]
@@ -70,9 +70,9 @@ def show_diff(stage):
 
 
 def stream(words, **environment):
-    """Run a command in the root of the repository, and print what it prints.
+    """Run a command in the repository's root and print its output.
 
-    Raises RuntimeError where it fails. An interrupted cell interrupts its processes.
+    Raises RuntimeError if it fails. Interrupting the cell interrupts its processes.
     """
     with subprocess.Popen(
         list(map(str, words)),
@@ -90,9 +90,9 @@ def stream(words, **environment):
 
 
 def run(stage, *flags):
-    """Run a stage as make does, with further flags of its script.
+    """Run a stage as make does, with more flags of its script.
 
-    Raises RuntimeError where it fails.
+    Raises RuntimeError if it fails.
     """
     settings = {"DATA": str(mnist()), "OUT": str(RUNS / stage)}
     plan = make_plan(stage, settings | {"ARGS": shlex.join(map(str, flags))})
@@ -100,22 +100,22 @@ def run(stage, *flags):
 
 
 def curve(*stages):
-    """Draw the curves of stages that `run` has run, and say whether they are equal."""
+    """Draw and compare the curves of stages that `run` ran."""
     curves = {stage: compare.read(RUNS / stage / "metrics.csv") for stage in stages}
     lines, differ = compare.make_table(curves)
     print("\n".join(lines))
     compare.draw(curves, differ)
     plt.show()
     if differ:
-        raise RuntimeError(f"not one curve: {', '.join(differ)}")
+        raise RuntimeError(f"not one curve: look at {', '.join(differ)}")
 
 
 def ranks(line, cell):
-    """Run a cell on several processes of this machine's CPU: %%ranks 3
+    """Run a cell in several CPU processes: %%ranks 3
 
-    The cell becomes a script of its own, started by torchrun: functions of a notebook
-    cannot be sent to other processes. It may leave an object for the next cell by
-    torch.save(it, os.environ["RESULT"]). Raises RuntimeError where it fails.
+    torchrun runs the cell as a script, because a notebook's functions can't be sent to
+    other processes. torch.save(it, os.environ["RESULT"]) leaves an object for the next
+    cell. Raises RuntimeError if the script fails.
     """
     RUNS.mkdir(parents=True, exist_ok=True)
     RESULT.unlink(missing_ok=True)

@@ -1,9 +1,9 @@
-"""What happens with lines left out or wrong: `python -m tools.pages.outcomes`.
+"""Run scripts with missing or wrong lines: `python -m tools.pages.outcomes`.
 
-switches.diff has the edits, by hand, and outcomes.json what happened in a run of each:
-on CPUs, with gloo, on data/sample or 90 steps of the second curve. Of what the front
-page shows it has the loss of each step, too. The command runs all of them, which takes
-minutes, and writes outcomes.json.
+The edits are in switches.diff. The command runs them all, which takes minutes, and
+writes the outcomes to outcomes.json. Runs use CPUs and gloo, with data/sample or 90
+steps of the second curve. For the front page, the file also contains the loss of each
+step.
 """
 
 import json
@@ -29,21 +29,21 @@ RECORDED = {
     "backend": "gloo",
     "data": "data/sample",
 }
-LIMIT = 15  # seconds; a run that takes longer hangs
-STEPWISE = "01_cpu", "04_ddp"  # on the front page
+LIMIT = 15  # seconds; a longer run counts as a hang
+STEPWISE = "01_cpu", "04_ddp"  # stages of the front page
 
 
 def run(stage, text, processes, fake="", limit=LIMIT):
-    """Run the text of a script on so many ranks: return its OUTCOME, whose kind is "".
+    """Run a script's text and return its OUTCOME; kind is "" if it ends well.
 
-    A stage that can resume is stopped after the first epoch, and resumed.
+    A stage that can resume is stopped after the first epoch and resumed.
     """
     if stage in TRANSFORMER.values():
         curve = run_second_curve(stage, text, processes, "--steps", 90)
         return {"kind": "", "curve": curve}
     setting = Setting(
         processes=processes if processes > 1 else 0,
-        batch=64 - 64 % processes,  # what the ranks can share
+        batch=64 - 64 % processes,  # divisible by the ranks
         resume=int(stage in RESUMES),
         fake=fake,
     )
@@ -63,8 +63,8 @@ def run(stage, text, processes, fake="", limit=LIMIT):
 def step_losses(record):
     """Return the loss of each step that all ranks took, rounded to six digits.
 
-    It is the mean of the ranks, which have the same number of images, or rank 0's own
-    where the script adds up nothing.
+    It is the mean over the ranks, which have equally many images, or rank 0's loss if
+    the script sums nothing.
     """
     losses = []
     for rank in record.ranks:
@@ -77,7 +77,7 @@ def step_losses(record):
 
 
 def run_second_curve(stage, text, processes, *flags):
-    """Return the curve of a script of the second curve, which has to end well."""
+    """Return the curve of a script of the second curve, which must not fail."""
     with tempfile.TemporaryDirectory() as folder:
         ranks = processes if stage in CPU_PROCESSES else 0
         runs.run_text(stage, text, ranks, folder, *flags)
@@ -85,11 +85,11 @@ def run_second_curve(stage, text, processes, *flags):
 
 
 def lane(record, rank):
-    """Return how many epochs a rank has trained, and the line at which it waits."""
+    """Return how many epochs a rank has trained, and the line where it waits."""
     setting = record.setting
-    steps = math.ceil(setting.train / setting.batch)  # of an epoch
+    steps = math.ceil(setting.train / setting.batch)  # per epoch
     epochs = len(record.of("step", rank)) // steps
-    if "--resume" in record.result.args:  # the record is of this second run alone
+    if "--resume" in record.result.args:  # only this second run is recorded
         epochs += record.setting.resume
     line = record.result.places.get(rank)
     code = record.text.splitlines()[line - 1].strip() if line else None
@@ -97,11 +97,11 @@ def lane(record, rank):
 
 
 def first_error(record):
-    """Return the error of the first rank that fails by itself, in one line."""
+    """Return the error of the first rank that failed on its own, in one line."""
     errors = record.result.errors
     own = [rank for rank in sorted(errors) if not is_of_others_end(errors[rank][0])]
-    aborted = re.findall(r"what\(\): .+", record.result.stderr)  # of C++
-    text = "Connection closed by peer"  # all that the others say of a rank that is gone
+    aborted = re.findall(r"what\(\): .+", record.result.stderr)  # from C++
+    text = "Connection closed by peer"  # the others' error after a rank died
     if aborted:
         text = aborted[0]
     elif own:
@@ -114,7 +114,7 @@ def first_error(record):
 
 
 def outcome(switch, processes, right, limit=LIMIT):
-    """Return the OUTCOME of a switch; `right` is the curve of the script as it is."""
+    """Return the OUTCOME of a switch; `right` is the unchanged script's curve."""
     stage = switch["stage"]
     text = edited(stage, switch["edits"], switch.get("variant"))
     found = run(stage, text, processes, switch.get("fake", ""), limit)
@@ -126,13 +126,13 @@ def outcome(switch, processes, right, limit=LIMIT):
 
 
 def equal(curve, other, is_second=False):
-    """Return whether two curves are as long as each other, and equal to rounding."""
+    """Return whether two curves have the same length and are equal up to rounding."""
     _, near = compare.judge(curve, other, is_second)
     return near and len(curve) == len(other)
 
 
 def record_all():
-    """Return what outcomes.json holds: what all switches do, and the right curves."""
+    """Return the data of outcomes.json: all switches' outcomes and the right curves."""
     found = {"recorded": RECORDED, "right": {}, "steps": {}, "switches": {}}
     for switch in SWITCHES:
         stage = switch["stage"]
@@ -143,7 +143,7 @@ def record_all():
             if number not in right:
                 one = run(stage, script(stage).read_text(), processes)
                 if one["kind"]:
-                    refuse(f"{stage} on {number} ranks, with nothing left out: {one}")
+                    refuse(f"{stage} on {number} ranks fails unchanged: {one}")
                 right[number] = one["curve"]
                 if stage in STEPWISE:
                     steps = found["steps"].setdefault(stage, {})
@@ -156,7 +156,7 @@ def record_all():
 
 
 def layout(value, depth):
-    """Return JSON: a line for each key of the objects in a value, down to a depth."""
+    """Return a value as JSON, with a line for each key down to a depth."""
     if depth == 0 or not isinstance(value, dict):
         return json.dumps(value, sort_keys=True, ensure_ascii=False)
     rows = []
@@ -166,9 +166,9 @@ def layout(value, depth):
 
 
 def left_out(stage):
-    """Return a stage's losses, and those of its switches that are in the page's table.
+    """Return {name: losses} of a stage's switches that are in its page's table.
 
-    They are {name: losses}; without anything left out, the name is "".
+    The name of the unchanged script is "".
     """
     stored = read_outcomes()
     processes = str(CPU_PROCESSES.get(stage, 1))
@@ -181,11 +181,11 @@ def left_out(stage):
 
 
 def mistakes(stage, *others):
-    """Return a table of what each mistake does to a stage of the second curve.
+    """Return a table of the mistakes in a stage of the second curve.
 
-    It has the ranks, the mean losses of each 30 steps, and how many
-    tokens are right in the last. `others` are keys of switches of one process, whose
-    curve some of these changes should have.
+    It contains the ranks, the mean loss of each 30 steps, and the number of tokens
+    copied in the last 30. `others` are keys of one-process switches whose curves some
+    of these changes should match.
     """
     stored = read_outcomes()
     headings = ["change", "ranks", "1–30", "31–60", "61–90", "copied", "why"]
@@ -201,10 +201,10 @@ def mistakes(stage, *others):
 
 
 def cells(curve):
-    """Return a curve's losses, and its last count, as texts."""
+    """Return a curve's losses and its last count as strings."""
     return [*[f"{loss:.6f}" for loss, *_ in curve], str(curve[-1][1])]
 
 
 def main():
-    """Run every script of the switches, and store what happens."""
+    """Run every switch and store the outcomes."""
     STORED.write_text(layout(record_all(), 3) + "\n")

@@ -1,4 +1,4 @@
-"""Generated parts of the page on one's own script: curves, and an inspection."""
+"""Generated parts of the page on your own script: curves and an inspection."""
 
 import re
 import subprocess
@@ -12,9 +12,9 @@ from tools.run.edit import read_edits
 from tools.run.inspecting import EXPLAINED
 from tools.run.stages import OWN, ROOT, refuse, script
 
-# First those of the inspected script, together; then each alone.
+# First the inspected script's mistakes together, then each alone.
 MISTAKES = ROOT / "beyond" / "own_script" / "mistakes.diff"
-# The own scripts: their processes, and in which settings the page compares them.
+# The scripts' processes, and the settings in which the page compares them.
 PROCESSES = {"before": None, "after_ddp": 2, "after_fsdp": 2}
 NOT_RANDOM = ["--dropout", "0", "--no-augment"]
 SETTINGS = {
@@ -25,7 +25,7 @@ SETTINGS = {
 
 
 def inspected():
-    """Return what `make inspect` says of after_ddp.py with these mistakes."""
+    """Return the report of `make inspect` on after_ddp.py with these mistakes."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "train.py"
         mistakes, *_ = read_edits(MISTAKES)
@@ -33,16 +33,16 @@ def inspected():
         words = [sys.executable, "-m", "onecurve", "--pages", EXPLAINED, path]
         words += ["--data", ROOT / "data/sample"]
         result = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
-    if result.returncode != 1:  # on stderr it says how far it is
-        refuse(f"make inspect found nothing, or failed:\n{result.stderr}")
+    if result.returncode != 1:  # stderr contains its progress
+        refuse(f"make inspect found nothing or failed:\n{result.stderr}")
     text = re.sub(r"(?m)[ ]+$", "", result.stdout.strip())
     return console("$ make inspect SCRIPT=train.py", text)
 
 
 def own_curves():
-    """Return the losses of each own script in each setting, in float64.
+    """Return each script's losses in each setting, in float64.
 
-    Then those of after_ddp.py with a mistake, in the first setting.
+    Losses of after_ddp.py with a mistake follow, in the first setting.
     """
     rows = []
     for title, flags in SETTINGS.items():
@@ -59,7 +59,7 @@ def own_curves():
 
 
 def own_curve(title, name, path, flags):
-    """Return the row of a table: what the script at `path`, such as `name`, prints."""
+    """Return a table row: the losses of the script at `path`, a version of `name`."""
     with tempfile.TemporaryDirectory() as out:
         words = [path, "--out", out, *flags]
         printed = run(name, words, PROCESSES[name], float64=True).stdout

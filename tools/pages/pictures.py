@@ -1,7 +1,7 @@
-"""Draw the pictures of the pages, svg/*.svg: `python -m tools.pages.pictures`.
+"""Draw the pages' pictures, svg/*.svg: `python -m tools.pages.pictures`.
 
-Each holds the data that it shows, as JSON. Its colors are those of the
-palette, light or dark as the reader's theme.
+Each contains its data as JSON and uses the palette's colors, light or dark like the
+reader's theme.
 """
 
 import io
@@ -31,9 +31,9 @@ STYLE = {
 
 
 def who_gets_what():
-    """Return who sees each of 16 images in three epochs, and when: [rank, step].
+    """Return the [rank, step] that gets each of 16 images in three epochs.
 
-    With set_epoch, then without, under titles. Two ranks, two images a step on each.
+    There are two ranks with two images a step, with set_epoch and then without.
     """
     found = []
     for calls_set_epoch in True, False:
@@ -49,10 +49,10 @@ def who_gets_what():
 
 
 def first_step():
-    """Return what two ranks of stage 4 do in their first step, rounded.
+    """Return the numbers of stage 4's first step on two ranks, rounded.
 
-    {"labels": of the 64 images, in their shuffled order, "losses": of each rank,
-    "gradients": of the last layer's ten biases, of each rank, "whole": of one process
+    {"labels": of the 64 images in shuffled order, "losses": of each rank, "gradients":
+    of the last layer's ten biases on each rank, "whole": the gradients of one process
     with all images, "biases": after the step}.
     """
     torch.manual_seed(0)
@@ -77,9 +77,9 @@ def first_step():
 
 
 def bubble():
-    """Return how two halves work on a batch in 1, 2 and 4 micro-batches.
+    """Return the schedules of two halves with 1, 2 and 4 micro-batches.
 
-    A forward pass of the batch through one half is 1 long, a backward pass 2.
+    A forward pass of the batch through one half takes 1, a backward pass 2.
     """
     found = {}
     for count in 1, 2, 4:
@@ -95,11 +95,11 @@ def trace():
 
 
 def memory():
-    """Return what a rank of two stores at each moment of a step: {kind: bytes} each.
+    """Return {kind: bytes} that one of two ranks stores at each moment of a step.
 
-    Of eight layers of 1,024 units, with Adam: before the step, after each layer forward
-    and backward, at the end. FSDP gathers one layer at a time, and has its whole
-    gradient until that is cut. Hooks in such a run have counted the same.
+    The model has eight layers of 1,024 units, with Adam. The moments are before the
+    step, after each layer forward and backward, and at the end. FSDP gathers one layer
+    at a time and keeps its whole gradient until it is cut. Hooks count the same.
     """
     layer = 4 * (1024 * 1024 + 1024)
     found = {"DDP": [], "FSDP": []}
@@ -115,9 +115,9 @@ def memory():
 
 
 def cliff():
-    """Return the losses of each step of the second curve, right and with mistakes.
+    """Return the second curve's loss at each step, right and with mistakes.
 
-    {"": those of one process, mistake in stage 17: those of two ranks}.
+    {"": losses of one process, mistake in stage 17: losses of two ranks}.
     """
     ring = "17_context_parallel"
     edits = {one["name"]: one["edits"] for one in SWITCHES if one["stage"] == ring}
@@ -133,10 +133,10 @@ def cliff():
 
 
 def ring():
-    """Return in which turn each of eight tokens meets which keys, on four ranks.
+    """Return which keys each of eight tokens uses in each turn, on four ranks.
 
-    A matrix for each turn: None where nothing is computed, -1 where it is masked, else
-    the rank that has the keys.
+    There is a matrix for each turn. An entry is None if nothing is computed, -1 if the
+    score is masked, or the rank that has the keys.
     """
     turns = []
     for turn in range(4):
@@ -150,7 +150,7 @@ def ring():
 
 
 def pipeline():
-    """Return in which order four ranks work on eight micro-batches.
+    """Return the order in which four ranks work on eight micro-batches.
 
     {"GPipe": [[kind, micro-batch], ...] of each rank, "1F1B": ...}, as PyTorch's
     ScheduleGPipe and Schedule1F1B order them.
@@ -163,7 +163,7 @@ def pipeline():
 
 
 def passes(count, ahead):
-    """Return the passes of micro-batches on a rank, so many forward passes ahead."""
+    """Return a rank's passes in order, with `ahead` forward passes first."""
     forward = [["forward", micro] for micro in range(count)]
     backward = [["backward", micro] for micro in range(count)]
     order = forward[:ahead]
@@ -173,7 +173,7 @@ def passes(count, ahead):
 
 
 def hero():
-    """Return the losses of stage 4, right and without set_epoch, of each step."""
+    """Return stage 4's loss at each step, right and without set_epoch."""
     found = outcomes.read_outcomes()
     without = found["switches"]["04_ddp/set_epoch"]["2"]
     curves = found["right"]["04_ddp"]["2"], without["curve"]
@@ -192,7 +192,7 @@ def hero():
     ]
 
 
-PICTURES = {  # name -> what returns the data, a list, and what draws a picture of them
+PICTURES = {  # name -> functions that return the data, a list, and draw it
     "set_epoch": (who_gets_what, drawing.assignments),
     "hero": (hero, moving.hero),
     "step": (first_step, cuts.step),
@@ -208,7 +208,7 @@ for one in sorted((ROOT / "tools/pages/diagrams").glob("*.txt")):
 
 
 def draw(name):
-    """Return a picture as the text of its file."""
+    """Return a picture's SVG."""
     show, plot = PICTURES[name]
     data = show()
     file = io.StringIO()

@@ -1,10 +1,10 @@
-"""What the pages say of the stages: a lesson for each, and a reason for every hunk."""
+"""Each stage's lesson, and a check that the pages explain every hunk."""
 
 from tools.run import diffs
 from tools.run.ideas import ideas
 from tools.run.stages import refuse
 
-# What each stage teaches, as the tables of the pages say it.
+# What each stage teaches, for the pages' tables.
 LESSONS = {
     "01_cpu": "the script itself: one process, on the CPU",
     "02_single_gpu": "moving the model and each batch to the GPU",
@@ -19,7 +19,7 @@ LESSONS = {
     "11_resume": "continuing a stopped run after its last finished epoch",
     "12_sharded_checkpoint": "each rank saves a part; any number of ranks can load it",
     "13_gpt": "the script itself: a transformer that copies, on one process",
-    "14_data_parallel": "each rank has some of the sequences; gradients are added by hand",
+    "14_data_parallel": "each rank has some sequences; gradients are added by hand",
     "15_sequence_parallel": "matrices cut by width, and the tokens between them",
     "16_pipeline_1f1b": "each rank has some of the blocks; 1F1B orders the work",
     "17_context_parallel": "each rank has some of the tokens; keys go round in a ring",
@@ -30,11 +30,11 @@ LESSONS = {
 
 
 def refuse_unexplained(a, b):
-    """End the program unless the page of `b` explains each hunk from `a` once."""
+    """Exit unless the page of `b` explains each hunk from `a` once."""
     numbers = sorted(number for idea in ideas(a, b) for number in idea.numbers)
     count = len(diffs.hunks(a, b))
     if numbers != list(range(1, count + 1)):
         refuse(
-            f"{b}/README.md explains the hunks {numbers}, and there are {count}: put "
+            f"{b}/README.md explains hunks {numbers}, but there are {count}: put "
             f"each hunk N once into a part <!-- generated: hunk {a} {b} N | TITLE -->"
         )

@@ -1,4 +1,4 @@
-"""Generated parts of stages 11 and 12: what runs print that go on from a checkpoint."""
+"""Generated parts of stages 11 and 12: outputs of runs resumed from a checkpoint."""
 
 import tempfile
 
@@ -16,7 +16,7 @@ STATE = (
 PUT_BACK = (
     '        dcp_state.set_optimizer_state_dict(model, optimizer, state["optimizer"])\n'
 )
-# What to leave out for momentum to begin at 0, and the edits.
+# The part whose removal resets momentum to 0, and the edits.
 FORGOTTEN = {
     "11_resume": (
         "optimizer.load_state_dict",
@@ -27,12 +27,12 @@ FORGOTTEN = {
         [(STATE, STATE.replace(', "optimizer": optim_state', "")), (PUT_BACK, "")],
     ),
 }
-WIDTHS = 2, 3, 1  # ranks of its first, second and third epoch
-SHARED = "--batch-size", "96"  # images a step, which each of these can share
+WIDTHS = 2, 3, 1  # ranks in epochs 1, 2 and 3
+SHARED = "--batch-size", "96"  # images a step, divisible by each
 
 
 def go_on(stage, text, *flags):
-    """Return the losses of epochs 2 and 3 of a run that was stopped after the first."""
+    """Return the losses of epochs 2 and 3 of a run stopped after epoch 1."""
     with tempfile.TemporaryDirectory() as folder:
         begin = stage, text, CPU_PROCESSES[stage], folder, *flags, "--epochs"
         run_text(*begin, 1)
@@ -40,9 +40,9 @@ def go_on(stage, text, *flags):
 
 
 def resumed(stage):
-    """Return the losses of resumed runs of a stage, with and without the optimizer's.
+    """Return the losses of a stage's resumed runs, with and without optimizer state.
 
-    Of stage 11 also those without the broadcast, whose run fails: from outcomes.json.
+    For stage 11, also of the run without the broadcast, which fails (outcomes.json).
     """
     right = script(stage).read_text()
     with_momentum = edit(right, MOMENTUM)
@@ -64,7 +64,7 @@ def resumed(stage):
 
 
 def widths():
-    """Return the losses of stage 12 on 2, 3 and 1 ranks, beside those of stage 1."""
+    """Return the losses of stage 12 on 2, 3 and 1 ranks, next to stage 1's."""
     lines = ["         ranks  loss      stage 1, 96 images a step"]
     with tempfile.TemporaryDirectory() as folder:
         flags = ["--out", folder, *SHARED]

@@ -1,4 +1,4 @@
-"""A picture made of boxes, words and arrows, as SVG in the colors of the palette."""
+"""Pictures made of boxes, words and arrows, as SVG in the palette's colors."""
 
 import json
 import math
@@ -9,7 +9,7 @@ from tools.run import palette
 
 
 class Sheet:
-    """A picture, so many pixels wide and high. x goes to the right, y downwards."""
+    """A picture of `width` by `height` pixels. x points right, y down."""
 
     def __init__(self, width, height):
         self.size = width, height
@@ -17,7 +17,7 @@ class Sheet:
         self.box(0, 0, width, height, "page")
 
     def box(self, x, y, width, height, fill, edge="none", faint=1, dash=""):
-        """Draw a box, `fill` and `edge` by names of colors; `faint` is its opacity."""
+        """Draw a box; `fill` and `edge` are names of colors, `faint` is its opacity."""
         style = f"fill: {color(fill)}"
         if faint < 1:
             style += f"; fill-opacity: {faint}"
@@ -52,12 +52,12 @@ class Sheet:
                 self.box(*place, width, height, fill)
 
     def stairs(self, x, y, first, last, fill):
-        """Draw rows `first` to `last` - 1 of the scores of causal attention."""
+        """Draw rows `first` to `last` - 1 of causal attention's scores."""
         for row in range(int(first), int(last)):
             self.cells(x, y + 11 * row, row + 1, 1, 10, 10, fill)
 
     def label(self, x, y, width, height, text, fill="panel", edge="line"):
-        """Draw a box with lines of text in its middle."""
+        """Draw a box with centered lines of text."""
         self.box(x, y, width, height, fill, edge)
         top = y + height / 2 - 8.5 * text.count("\n")
         is_strong = fill.startswith("rank") or fill in ("right", "soft")
@@ -80,7 +80,7 @@ class Sheet:
             self.parts.append(f'<path d="{path}" style="{style}{dashed}"/>')
 
     def svg(self, data):
-        """Return the picture as the text of its file, with the data that it shows."""
+        """Return the picture as SVG, including its data."""
         width, height = self.size
         about = escape(json.dumps(data), quote=False)
         head = (
@@ -93,15 +93,15 @@ class Sheet:
 
 
 def color(name):
-    """Return a color's name of the palette as CSS; "none" stays."""
+    """Return a palette color as a CSS variable; "none" stays."""
     return name if name == "none" else f"var(--{name})"
 
 
 def read(text):
     """Return the picture that a file of diagrams/ describes.
 
-    Its first line has the size. Each other has a method of `Sheet`, numbers, names, and
-    after " | " a text, in which / begins a new line.
+    The first line is the size. Each other line contains a method of `Sheet`, numbers,
+    names and, after " | ", a text in which / begins a new line.
     """
     size, *lines = text.splitlines()
     sheet = Sheet(*[int(one) for one in size.split()])

@@ -1,10 +1,9 @@
-"""Write one HTML page with each stage beside the one before it, and print a link to it.
+"""Write an HTML page with each stage next to its predecessor, and print its link.
 
-`make side_by_side` writes side_by_side.html to runs/, or to OUT. The page needs no
-network and no server: the style, the scripts and the data are in it. The site's pages
-have parts of it. All are drawn by the templates in view/, where code.html has the
-parts; what is drawn works without JavaScript, but for the switches and the keys.
-(Jinja2, which fills them in, comes with PyTorch.)
+`make side_by_side` writes side_by_side.html to runs/ or OUT. The page contains its
+style, scripts and data, so it needs no network or server. The site's pages show parts
+of it. The templates are in view/, those of the parts in code.html. Everything except
+the switches and keys works without JavaScript. (Jinja2 is installed with PyTorch.)
 """
 
 import functools
@@ -16,11 +15,11 @@ from urllib.parse import quote
 from jinja2 import Environment, FileSystemLoader
 from markupsafe import Markup
 
-from tools.pages import columns, essence
+from tools.pages import columns
 from tools.pages.markup import HERE, html, inline, linked
 from tools.pages.reasons import LESSONS
 from tools.pages.switches import SWITCHES, hunk_of, read_outcomes, without
-from tools.run import diffs, palette
+from tools.run import diffs, essence, palette
 from tools.run.stages import (
     BEYOND,
     EVERY,
@@ -47,10 +46,10 @@ GROUPS = {"Six stages": TARGETS, "Beyond": BEYOND, "The second curve": TRANSFORM
 
 
 def card(pair, hunks, numbers, title, switches, why="", is_plumbing=False):
-    """Return what a template needs to draw an idea: some hunks of a diff, and why.
+    """Return the templates' data of an idea: some hunks of a diff, and why.
 
-    `hunks` are pairs (section, opcodes), `numbers` lead to the idea in an address, and
-    `switches` are of SWITCHES.
+    `hunks` are pairs (section, opcodes), `numbers` identify the idea in a URL, and
+    `switches` are from SWITCHES.
     """
     old = diffs.lines(pair[0])
     new = diffs.lines(pair[1])
@@ -61,10 +60,10 @@ def card(pair, hunks, numbers, title, switches, why="", is_plumbing=False):
             used += old[i1:i2] + new[j1:j2]
             if tag != "equal":
                 count += i2 - i1 + j2 - j1
-    indent = min(len(line) - len(line.lstrip()) for line in used if line.strip())
-    old = [line[indent:] for line in old]
-    new = [line[indent:] for line in new]
-    drawn = [(section, columns.cells(old, new, opcodes)) for section, opcodes in hunks]
+    cut = min(len(line) - len(line.lstrip()) for line in used if line.strip())
+    drawn = []
+    for section, opcodes in hunks:
+        drawn.append((section, columns.cells(old, new, opcodes, cut)))
     return {
         "name": name(pair),
         "numbers": numbers,
@@ -78,12 +77,12 @@ def card(pair, hunks, numbers, title, switches, why="", is_plumbing=False):
 
 
 def name(pair):
-    """Return a pair's name in an address; a stage's means: from the one before it."""
+    """Return a pair's name in a URL: just the stage if `a` is its predecessor."""
     return pair[1] if pair in diffs.EXPLAINED else "-".join(pair)
 
 
 def ideas(a, b):
-    """Return the ideas of the diff from `a` to `b`, as `card` does."""
+    """Return the `card` of each idea in the diff from `a` to `b`."""
     found = []
     for idea, numbered in diffs.by_idea(a, b):
         numbers = [number for number, _ in numbered]
@@ -98,9 +97,9 @@ def ideas(a, b):
 
 
 def front():
-    """Return the ideas of the front page's diff, as `card` does; the last is the rest.
+    """Return the `card` of each idea in the front page's diff; the last is the rest.
 
-    A switch has a shorter title there.
+    Switches use their short titles there.
     """
     sections = diffs.sections(essence.PAIR[1])
     found = []
@@ -121,7 +120,7 @@ def front():
 
 @functools.cache
 def rail():
-    """Return the groups of stages, (caption, stages), each with its diff's size."""
+    """Return the groups of stages, (caption, stages), with the size of each diff."""
     groups = []
     for caption, names in GROUPS.items():
         found = []
@@ -135,7 +134,7 @@ def rail():
 
 
 def lesson(stage):
-    """Return the address of a stage's page, to be `linked`."""
+    """Return a link to a stage's page for `linked` to resolve."""
     return f"{HERE}{folder(stage).relative_to(ROOT)}/README.md"
 
 
@@ -147,14 +146,15 @@ def whole(a, b):
             if tag != "equal":
                 added.update(range(j1, j2))
     found = []
-    for n, line in enumerate(diffs.lines(b)):
+    lines = diffs.lines(b)
+    for n in range(len(lines)):
         kind = "new" if n in added else "same"
-        found.append(columns.cell("right", kind, n + 1, n, line, []))
+        found.append(columns.cell("right", kind, n + 1, n, lines))
     return found
 
 
 def pair(a, b):
-    """Return what the templates need to draw a diff."""
+    """Return the templates' data of a diff."""
     is_front = (a, b) == essence.PAIR
     (target,) = [target for target, stage in EVERY.items() if stage == b]
     return {
@@ -164,6 +164,7 @@ def pair(a, b):
         "is_front": is_front,
         "rail": rail(),
         "page": lesson(b),
+        "recorded": read_outcomes()["recorded"],
         "count": diffs.changed_lines(a, b),
         "lesson": inline(LESSONS[b]),
         "target": target,
@@ -173,16 +174,13 @@ def pair(a, b):
 
 
 def part(kind, data):
-    """Return a part of a page: what a macro of view/code.html draws."""
+    """Return a part of a page, drawn by the macro `kind` of view/code.html."""
     return getattr(TEMPLATES.get_template("code.html").module, kind)(data)
 
 
 def switch_data(switch, outcomes):
-    """Return what view.js needs to know of a switch, ready for JSON."""
-    is_second = switch["stage"] in TRANSFORMER.values()
-    run = "PyTorch {torch}, {backend}".format(**outcomes["recorded"])
-    data = "90 steps" if is_second else outcomes["recorded"]["data"]
-    notes = [f"Recorded with {run}, {data}"]
+    """Return a switch's data for view.js, ready for JSON."""
+    notes = []
     if "symptom" in switch:
         notes.append(f"[Symptoms](docs/SYMPTOMS.md#{switch['symptom']})")
     if "exercise" in switch:
@@ -191,7 +189,7 @@ def switch_data(switch, outcomes):
         page = f"[Find it yourself](exercises/{path.name})"
         notes.append(f"{page}: `make exercise E={number}`")
     one = {"name": switch["name"], "stage": switch["stage"], "gpus": "gpus" in switch}
-    one["second"] = is_second  # of the second curve
+    one["second"] = switch["stage"] in TRANSFORMER.values()  # of the second curve
     one["title"] = inline(switch["title"])
     one["says"] = html(switch["says"] + "\n\n" + " · ".join(notes))
     one |= without(switch["stage"], switch["edits"])
@@ -199,7 +197,7 @@ def switch_data(switch, outcomes):
 
 
 def data(stages):
-    """Return the outcomes of the switches of some stages, as a script for a page."""
+    """Return the outcomes of some stages' switches as JavaScript."""
     outcomes = read_outcomes()
     shown = []
     for switch in SWITCHES:
@@ -214,7 +212,7 @@ def data(stages):
 
 
 def pairs():
-    """Return what the templates need to draw all diffs."""
+    """Return the templates' data of all diffs."""
     return [pair(*one) for one in [*diffs.EXPLAINED, essence.PAIR]]
 
 

@@ -1,8 +1,8 @@
-"""Run the notebooks and store them with what they show: `python -m tools.pages.stored`.
+"""Run the notebooks and store their outputs: `python -m tools.pages.stored`.
 
-Only those whose sources have changed since they ran are run. Times and paths are taken
-out of what they print. on_a_gpu is stored as it is, with the address of `origin`. With
-`--check` none is run: those that would be are named.
+Only notebooks whose sources changed since their last run are run. Times and paths are
+removed from their outputs. on_a_gpu is not run, but gets the address of `origin`. With
+`--check` the stale notebooks are only listed.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ TIME = re.compile(r"(\d+\.\d+ )+(?=m?s\b)")
 
 
 def address():
-    """Return where this repository is on GitHub, or a placeholder before it is."""
+    """Return the repository's GitHub address, or a placeholder if it has none."""
     command = ["git", "-C", ROOT, "remote", "get-url", "origin"]
     told = subprocess.run(command, capture_output=True, text=True).stdout
     found = re.search(r"github\.com[:/](.+?)(\.git)?$", told.strip())
@@ -33,8 +33,8 @@ def address():
 
 
 def source(name):
-    """Return a notebook as its source says, without outputs."""
-    import jupytext  # takes seconds, as the others below
+    """Return a notebook from its source, without outputs."""
+    import jupytext  # slow to import, like those below
 
     notebook = jupytext.read(FOLDER / "source" / f"{name}.py")
     published = address()
@@ -45,7 +45,7 @@ def source(name):
 
 
 def digest(name):
-    """Return a digest of all that a notebook's outputs come from, but for the pages."""
+    """Return a digest of all that a notebook's outputs depend on, except the pages."""
     paths = [FOLDER / "source" / f"{name}.py"]
     if name != FREE_GPU:
         paths += [ROOT / "tools/pages/notebook.py", ROOT / "tools/pages/drawing.py"]
@@ -55,12 +55,12 @@ def digest(name):
 
 
 def without_times(text):
-    """Return what a cell has printed, without what differs from run to run."""
+    """Return a cell's output without times and local paths."""
     return TIME.sub("… ", text.replace(str(ROOT), "…"))
 
 
 def store(name):
-    """Run a notebook, unless it is the one for GPUs, and write its file."""
+    """Run a notebook, except the one for GPUs, and write its file."""
     import nbformat
     from nbclient import NotebookClient
 
@@ -79,9 +79,9 @@ def store(name):
 
 
 def stale_notebooks():
-    """Return the names of the notebooks that are not what their sources say.
+    """Return the names of the notebooks that don't match their sources.
 
-    Raises ValidationError if one is no notebook.
+    Raises ValidationError if one is not a valid notebook.
     """
     import nbformat
 
@@ -97,9 +97,9 @@ def stale_notebooks():
 
 
 def cells_of(notebook):
-    """Return the kind and the text of each cell of a notebook.
+    """Return the type and the text of each cell of a notebook.
 
-    Every repository on GitHub has the same name there: a fork has another address.
+    GitHub addresses become the placeholder, because a fork has a different one.
     """
     found = []
     for cell in notebook.cells:
@@ -114,7 +114,7 @@ def main():
             print(f"notebooks/{name}.ipynb is stale: make docs")
         sys.exit(1 if names else 0)
     for name in names:
-        print(f"{name}.ipynb: its sources have changed, so it runs", flush=True)
+        print(f"{name}.ipynb: its sources changed, running it", flush=True)
         store(name)
 
 

@@ -1,6 +1,6 @@
-"""The switches of the diffs: edits of a stage's script, and what a run of each did.
+"""The switches of the diffs: edits of a stage's script and their outcomes.
 
-switches.diff has the edits, by hand; `tools.pages.outcomes` records outcomes.json.
+The edits are in switches.diff; `tools.pages.outcomes` records outcomes.json.
 """
 
 import functools
@@ -19,7 +19,7 @@ VARIANTS = ROOT / "tests" / "beyond" / "variants"  # a patch for each variant
 
 
 def read_switches():
-    """Return the switches of switches.diff, dicts of its fields and these.
+    """Return the switches of switches.diff as dicts of their fields and these:
 
     "key" is the name in outcomes.json, `04_ddp/set_epoch`; "stage" and "name" are its
     parts, "ranks" numbers, and "edits" the changes.
@@ -38,14 +38,14 @@ SWITCHES = read_switches()
 
 @functools.cache
 def read_outcomes():
-    """Return what outcomes.json holds."""
+    """Return the data of outcomes.json."""
     return json.loads(STORED.read_text())
 
 
 def hunk_of(switch):
-    """Return at which hunk of the stage's diff a switch is shown: its number, or None.
+    """Return the number of the hunk that shows a switch.
 
-    None is for a stage without a diff, and for a variant.
+    Returns None for a variant and for a stage without a diff.
     """
     stage = switch["stage"]
     if "hunk" in switch:
@@ -61,25 +61,25 @@ def hunk_of(switch):
 
 
 def variant_text(name, stage):
-    """Return a stage's script with the patch of a variant."""
+    """Return a stage's script with a variant's patch applied."""
     patch = (VARIANTS / f"{name}.patch").read_text()
     return patched(script(stage).read_text(), patch)
 
 
 def edited(stage, edits, variant=None):
-    """Return a stage's script, or a variant of it, with a switch's edits.
+    """Return a stage's script, or a variant of it, with a switch's edits applied.
 
-    Raises ValueError where a text to replace is not there exactly once.
+    Raises ValueError unless each text to replace occurs exactly once.
     """
     text = variant_text(variant, stage) if variant else script(stage).read_text()
     return edit(text, *edits)
 
 
 def without(stage, edits):
-    """Return what edits do to a stage's script: lines that go, and lines that come.
+    """Return the lines that edits remove from a stage's script, and their replacement.
 
-    {"struck": numbers of the lines, from 0, "instead": lines that stand there instead}.
-    Comments are left out: they speak of the line that was right.
+    {"struck": numbers of the removed lines, from 0, "instead": the new lines}.
+    Comments are dropped because they describe the original line.
     """
     old = script(stage).read_text().splitlines()
     new = edited(stage, edits).splitlines()

@@ -1,8 +1,8 @@
-"""The page of symptoms: what goes wrong on all stages' pages, by what you see.
+"""The page of symptoms: the bugs described on all stages' pages, by what you see.
 
-An entry of a chapter `## What goes wrong` is `- <a id="NAME"></a>` and, in the next
-line, `**What you see.** The cause. The fix.` Links lead to NAME, which no two entries
-share. An entry may link to an exercise in which a learner finds that cause.
+An entry of a chapter `## What goes wrong` is `- <a id="NAME"></a>` and, on the next
+line, `**What you see.** The cause. The fix.` NAME must be unique, since links use it.
+An entry may link to an exercise in which a learner finds that cause.
 """
 
 import re
@@ -17,7 +17,7 @@ ENTRY = re.compile(
 )
 EXERCISE = re.compile(r"\]\([./]*exercises/(0?(\d+)_\w+\.md)\)")
 COLUMNS = ["what you see", "the usual cause", "how to fix it", "exercise"]
-# The groups of the page, by heading: a symptom is in the first one that it fits.
+# The page's groups, by heading. A symptom goes into the first group that fits.
 GROUPS = {
     "It prints an error": lambda seen: seen.startswith("`"),
     "It hangs": lambda seen: re.search(r"\bhangs?\b", seen),
@@ -26,15 +26,15 @@ GROUPS = {
 
 
 def first_sentence(text):
-    """Return the first whole sentence of a text in Markdown, without links."""
+    """Return the first sentence of a Markdown text, without links."""
     text = re.sub(r"\[\^\w+\]", "", text)  # footnotes
-    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)  # links keep their names
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)  # links become their text
     text = " ".join(text.split())
     return text.partition(". ")[0].rstrip(".:") + "."
 
 
 def symptoms(page):
-    """Return a row of COLUMNS, in Markdown, for each symptom of a page, a path."""
+    """Return a Markdown row of COLUMNS for each symptom on a page, a path."""
     stage = page.parent.name
     number = stage.partition("_")[0].lstrip("0")
     found = []
@@ -51,7 +51,7 @@ def symptoms(page):
 
 
 def symptoms_by_kind():
-    """Return the tables of all symptoms, a heading before each. Errors are sorted."""
+    """Return sorted tables of all symptoms, each below its heading."""
     groups = {heading: [] for heading in GROUPS}
     for stage in EVERY.values():
         for page in sorted(folder(stage).glob("*.md")):

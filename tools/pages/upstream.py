@@ -1,7 +1,7 @@
-"""Faults of PyTorch, run on the active version: `python -m tools.pages.upstream`.
+"""Reproduce PyTorch bugs on the installed version: `python -m tools.pages.upstream`.
 
-Runs each script of tests/upstream on two CPU processes, prints what it prints, and
-stores that in tests/upstream/printed.json under PyTorch's version.
+Runs each script of tests/upstream on two CPU processes, prints its output, and stores
+it in tests/upstream/printed.json under PyTorch's version.
 """
 
 import json
@@ -17,12 +17,12 @@ VERSION = torch.__version__.partition("+")[0]
 
 
 def stored():
-    """Return {script: {version of PyTorch: the lines that it prints}}."""
+    """Return {script: {PyTorch version: lines of output}}."""
     return json.loads(PRINTED.read_text())
 
 
 def upstream(name):
-    """Return a script, and what it prints on each version, as Markdown."""
+    """Return a script and its output on each version as Markdown."""
     shown = ["```python", (FOLDER / f"{name}.py").read_text().rstrip(), "```", ""]
     shown.append("```console")
     printed = stored()[name]

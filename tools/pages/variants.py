@@ -24,7 +24,7 @@ from tools.run.stages import (
     script,
 )
 
-PROGRAMS = {  # the path of a small program -> its ranks; without them, two fake GPUs
+PROGRAMS = {  # path of a small program -> its ranks, or None for two fake GPUs
     "03_dp/gathered.py": None,
     "04_ddp/hello.py": 2,
     "05_ddp_inference/in_order.py": 3,
@@ -40,9 +40,9 @@ def console(*lines):
 
 
 def train(name, text, processes, runs, *flags):
-    """Run a script, a text, into the folder `runs`/`name`; on the sample, of MNIST.
+    """Run a script's text, with results in `runs`/`name` and the sample as MNIST.
 
-    Returns what it prints. Raises SystemExit where it fails.
+    Returns its output. Raises SystemExit if it fails.
     """
     out = Path(runs) / name
     out.mkdir()
@@ -53,37 +53,37 @@ def train(name, text, processes, runs, *flags):
 
 @functools.cache
 def all_runs():
-    """Return a TemporaryDirectory for the runs of the stages; it ends with Python."""
+    """Return a TemporaryDirectory for the stages' results, deleted at exit."""
     return tempfile.TemporaryDirectory()
 
 
 @functools.cache
 def trained(stage):
-    """Return what a stage prints without a GPU; its results are in `all_runs`."""
+    """Return a stage's output without a GPU; its results are in `all_runs`."""
     text = script(stage).read_text()
     return train(stage, text, CPU_PROCESSES.get(stage), all_runs().name)
 
 
 def started(processes):
-    """Return how a person starts Python, or so many processes of it."""
+    """Return the command that starts Python, or `processes` ranks of it."""
     if processes:
         return f".venv/bin/torchrun --standalone --nproc-per-node={processes}"
     return ".venv/bin/python"
 
 
 def printed(stage):
-    """Return what a stage prints without a GPU, with the command that make runs."""
+    """Return a stage's output without a GPU, below the command that make runs."""
     variables = "OMP_NUM_THREADS=1"
     if BY_NAME[stage].quiet:
         variables += f" TORCH_LOGS=-{BY_NAME[stage].quiet}"
     command = f"{variables} {started(CPU_PROCESSES.get(stage))}"
     path = script(stage).relative_to(ROOT)
     text = trained(stage).strip()
-    return console(f"$ {command} {path} --out runs/{stage}", text)
+    return console(f"$ {command} {path}", text)
 
 
 def verdict():
-    """Return how `make all` ends: the table of the six curves, and if they are one."""
+    """Return the end of `make all`'s output: the six curves and the verdict."""
     for stage in STAGES:
         trained(stage)
     runs = all_runs().name
@@ -93,21 +93,21 @@ def verdict():
         words = [sys.executable, "-m", "tools", "compare", f"OUT={six}"]
         result = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
     if result.returncode:
-        refuse(f"the six are not one curve:\n{result.stderr}")
+        refuse(f"the six curves differ:\n{result.stderr}")
     return console("$ make all", "…", result.stdout.replace(six, "runs").strip())
 
 
 def fake_two_gpus(rank):
-    """Have a rank believe in two GPUs."""
+    """Give a rank two fake GPUs."""
     fake_cuda.two_gpus(lambda *_, **__: None)
 
 
 def program(path):
-    """Return a program of PROGRAMS and what it prints, one rank's lines in a row."""
+    """Return a program of PROGRAMS and its output, in a fixed order."""
     processes = PROGRAMS[path]
     prepare = None if processes else (fake_two_gpus,)
     lines = run(path, [ROOT / path], processes, prepare=prepare).stdout.splitlines()
-    if path == "04_ddp/hello.py":  # whose ranks print in any order
+    if path == "04_ddp/hello.py":  # its ranks print in any order
         lines.sort()
     variables = "OMP_NUM_THREADS=1 " if processes else ""
     command = f"$ {variables}{started(processes)} {path}"
@@ -116,17 +116,17 @@ def program(path):
 
 
 def losses(runs, name):
-    """Return the losses of a run into the folder `runs`/`name`."""
+    """Return the losses of a run with results in `runs`/`name`."""
     return [loss for loss, *_ in compare.read(Path(runs) / name / "metrics.csv")]
 
 
 def printed_losses(printed):
-    """Return the losses that a script has printed, as words."""
+    """Return the losses in a script's output, as strings."""
     return re.findall(r"loss (\S+)", printed)
 
 
 def row(name, curve):
-    """Return a line with the losses of the epochs."""
+    """Return a line with a curve's losses."""
     return "  ".join([f"{name:18}", *(f"{loss:.6f}" for loss in curve)])
 
 
@@ -137,16 +137,16 @@ def variant(name):
 
 
 def variant_stage(name):
-    """Return the stage that a variant changes: its patch names it in the first line."""
+    """Return the stage that a variant changes, from its patch's first line."""
     first = (VARIANTS / f"{name}.patch").read_text().splitlines()[0]
     return first.removeprefix("--- ").partition("/")[0]
 
 
 def variants(*words):
-    """Return the losses of variants, and before them those of the stages they change.
+    """Return the losses of variants, after the losses of the stages they change.
 
-    A word is a variant, or one with its number of processes: `hsdp=4`. All are of one
-    curve.
+    A word is a variant, or a variant with a number of processes: `hsdp=4`. All belong
+    to the same curve.
     """
     is_second = variant_stage(words[0].partition("=")[0]) in TRANSFORMER.values()
     curves = {}
@@ -171,9 +171,9 @@ def variants(*words):
 
 
 def held_by_variants(*names):
-    """Return what stages or variants of the second curve hold and send, as a table.
+    """Return a table of what stages or variants of the second curve store and send.
 
-    Without names, all stages.
+    Without names, it contains all stages.
     """
     found = []
     with tempfile.TemporaryDirectory() as folder:
@@ -191,7 +191,7 @@ def held_by_variants(*names):
 
 
 def left_out(stage):
-    """Return the losses of a stage, and of the same script without one change each."""
+    """Return a stage's losses, and its losses without each of its changes."""
     curves = outcomes.left_out(stage)
     rows = [row(name or NOTHING, curve) for name, curve in curves.items()]
     return console(HEADING.format("without"), *rows)

@@ -1,6 +1,6 @@
-"""Fill data/mnist with all of MNIST: `python -m tools.run.data [FROM]`.
+"""Fill data/mnist with all of MNIST: `make data`.
 
-The stages use data/sample, unless they get another MNIST root: DATA=data/mnist.
+The stages use data/sample unless DATA=data/mnist gives them another MNIST root.
 """
 
 import os
@@ -13,7 +13,7 @@ from tools.run.stages import ROOT, refuse, refuse_unwritable
 
 FULL = ROOT / "data" / "mnist"
 SAMPLE = ROOT / "data" / "sample"
-FILES = {  # name -> how it begins, bytes of its IDX header, and bytes an item
+FILES = {  # name -> magic number, bytes of the IDX header, bytes per item
     "train-images-idx3-ubyte": (b"\0\0\x08\x03", 16, 28 * 28),
     "train-labels-idx1-ubyte": (b"\0\0\x08\x01", 8, 1),
     "t10k-images-idx3-ubyte": (b"\0\0\x08\x03", 16, 28 * 28),
@@ -22,10 +22,10 @@ FILES = {  # name -> how it begins, bytes of its IDX header, and bytes an item
 
 
 def check(root):
-    """Return how many training and how many test images the MNIST root `root` holds.
+    """Return the numbers of training and test images in the MNIST root `root`.
 
-    Raises ValueError, with a message that names the file, where one of the four is
-    missing, cut short or another, or there is not one label for each image.
+    Raises ValueError, naming the file, if one of the four files is missing, truncated
+    or of another kind, or if the numbers of labels and images differ.
     """
     counts = []
     for name, (magic, header, item) in FILES.items():
@@ -34,7 +34,7 @@ def check(root):
             raise ValueError(f"{path} is missing")
         content = path.read_bytes()
         if not content.startswith(magic):
-            raise ValueError(f"{path} is damaged: it begins as no such file does")
+            raise ValueError(f"{path} is damaged: its header is wrong")
         counts.append(int.from_bytes(content[4:8], "big"))
         expected = header + counts[-1] * item
         if len(content) != expected:
@@ -42,30 +42,30 @@ def check(root):
             raise ValueError(f"{path} is damaged: {why}")
         if "labels" in name and counts[-1] != counts[-2]:
             why = f"{counts[-1]} labels for {counts[-2]} images"
-            raise ValueError(f"{path} is another: {why}")
+            raise ValueError(f"{path} does not match its images: {why}")
     return counts[0], counts[2]
 
 
 def verify(root):
-    """Do what `check` does, but end the program with one line if it fails."""
+    """Return what `check` returns, or exit with a one-line message if it fails."""
     try:
         return check(root)
     except (ValueError, OSError) as error:
-        advice = "DATA=data/sample, or 'make data' and DATA=data/mnist"
-        refuse(f"no MNIST in {shown(root)} ({error}): {advice}")
+        advice = "Use DATA=data/sample, or 'make data' and DATA=data/mnist"
+        refuse(f"no MNIST in {shown(root)} ({error}). {advice}")
 
 
 def shown(path):
-    """Return a path as a person types it: relative to the current folder if below."""
+    """Return a path as a user would type it: relative if below the current folder."""
     path = Path(path).absolute()
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 def tensors(root, train=True):
-    """Return the training or the test part of an MNIST root as the stages make it.
+    """Return the training or test set of an MNIST root as the stages build it.
 
-    A TensorDataset of images, N x 28 x 28, uint8, and labels, N, int64. Raises
-    RuntimeError where `root` holds no MNIST.
+    A TensorDataset of images (N x 28 x 28, uint8) and labels (N, int64). Raises
+    RuntimeError if `root` contains no MNIST.
     """
     from torch.utils.data import TensorDataset
     from torchvision.datasets import MNIST
@@ -75,11 +75,11 @@ def tensors(root, train=True):
 
 
 def fill(root, given):
-    """Make an MNIST root of .gz files, paths, and a download of those that lack.
+    """Create an MNIST root from .gz files, a list of paths; download missing ones.
 
-    torchvision looks at the MD5 of each. Returns what `check` does.
+    torchvision checks each file's MD5. Returns what `check` returns.
     """
-    from torchvision.datasets import MNIST  # which takes seconds
+    from torchvision.datasets import MNIST  # importing it takes seconds
 
     raw = root / "MNIST" / "raw"
     raw.mkdir(parents=True)
@@ -90,22 +90,22 @@ def fill(root, given):
         return check(root)
     except (RuntimeError, OSError, ValueError) as error:
         reason = str(error).partition("\n")[0].rstrip(":")
-        advice = "FROM=DIR takes the four official .gz files from DIR"
-        refuse(f"{reason}; {advice}. The stages use data/sample.")
+        advice = "FROM=DIR reads the four official .gz files from DIR"
+        refuse(f"{reason}; {advice}. Until then, the stages use data/sample.")
 
 
 def main(source):
-    """Fill data/mnist, from a folder if one is given.
+    """Fill data/mnist, from the folder `source` if given.
 
-    Whatever goes wrong, it is complete afterwards, or as before.
+    If anything fails, data/mnist stays as it was.
     """
     given = list(Path(source).glob("*.gz")) if source else []
     if source and not given:
-        refuse(f"FROM={source}: there is no .gz file of MNIST")
-    refuse_unwritable(FULL.parent, "DATA=DIR names an MNIST root elsewhere")
+        refuse(f"FROM={source}: no .gz files of MNIST there")
+    refuse_unwritable(FULL.parent, "DATA=DIR can name an MNIST root elsewhere")
     socket.setdefaulttimeout(10)  # seconds without an answer
     with tempfile.TemporaryDirectory(dir=FULL.parent, prefix=".mnist-") as folder:
         train, test = fill(Path(folder) / "mnist", given)
         shutil.rmtree(FULL, ignore_errors=True)
         os.replace(Path(folder) / "mnist", FULL)
-    print(f"data/mnist: {train} training and {test} test images, with DATA=data/mnist")
+    print(f"data/mnist: {train} training, {test} test images. Use: DATA=data/mnist")

@@ -1,17 +1,16 @@
-"""Show the diff between two stages: `python -m tools.run.diffs 03_dp 04_ddp`."""
+"""Show the diff between two stages: `make diff A=03_dp B=04_ddp`."""
 
 import ast
 import difflib
 import os
 import sys
-import textwrap
 from typing import NamedTuple
 
 from pygments import highlight
 from pygments.formatters import TerminalFormatter
 from pygments.lexers import DiffLexer
 
-from tools.run.ideas import Idea, ideas, step_of
+from tools.run.ideas import Idea, ideas
 from tools.run.stages import (
     EVERY,
     find_stage,
@@ -20,34 +19,31 @@ from tools.run.stages import (
     script,
 )
 
-# The diffs that the pages explain, hunk by hunk.
+# The diffs that the pages explain hunk by hunk.
 EXPLAINED = [(previous(stage), stage) for stage in EVERY.values() if previous(stage)]
-
-COLUMNS = 80  # of a terminal
-ROOM = 20  # lines, so that the run fits below them
 
 
 class Hunk(NamedTuple):
-    """Changed lines that are at most two equal lines apart, and a line around them."""
+    """Changed lines at most two equal lines apart, with one line of context."""
 
     opcodes: list  # (tag, i1, i2, j1, j2), as in difflib.SequenceMatcher
-    section: str  # the section of the script that the hunk changes
-    text: list  # the lines of a unified diff, from @@ on
+    section: str  # the section of the script that it changes
+    text: list  # the lines of a unified diff, starting at @@
 
     def changed(self):
-        """Return the lines that the hunk removes or adds, as -line and +line."""
+        """Return the removed and added lines, as -line and +line."""
         return [line for line in self.text if line[0] in "+-"]
 
 
 def lines(stage):
-    """Return the lines of a stage's script, without line ends."""
+    """Return the lines of a stage's script without newlines."""
     return script(stage).read_text().splitlines()
 
 
 def sections(stage):
-    """Return, for each line of a stage's script, the section that it belongs to.
+    """Return the section of each line of a stage's script.
 
-    A section is a function or a class; `imports` before them, `start` after them.
+    A section is a function's or class's name, `imports` above and `start` below them.
     """
     found = ["imports"] * len(lines(stage))
     for node in ast.parse(script(stage).read_text()).body:
@@ -68,9 +64,9 @@ def hunks(a, b):
 
 
 def make_hunk(old, new, opcodes):
-    """Return the Hunk of some opcodes of difflib.SequenceMatcher.
+    """Return the Hunk for a group of opcodes from difflib.SequenceMatcher.
 
-    `old` and `new` are the lines of both scripts, each with its section.
+    `old` and `new` are lists of (line, section) for both scripts.
     """
     text = []
     touched = []
@@ -94,18 +90,19 @@ def changed_lines(a, b):
 
 
 def by_idea(a, b):
-    """Return the hunks of the diff from `a` to `b` by their ideas, plumbing last.
+    """Return the hunks of the diff from `a` to `b` grouped by idea, plumbing last.
 
-    A list of (Idea, [(number, Hunk), …]). Hunks that the page of `b` does not show come
-    first, under an Idea without a title: of a pair that no page explains those are
-    all, else those of a script that somebody has edited.
+    A list of (Idea, [(number, Hunk), …]). Hunks that `b`'s page does not show come
+    first, under an Idea without a title: all hunks if no page explains this pair,
+    otherwise those of an edited script.
     """
     left = dict(enumerate(hunks(a, b), start=1))
     found = []
     for idea in ideas(a, b):
         shown = []
         for number in idea.numbers:
-            if number in left and "\n".join(left[number].text[1:]) in idea.shown:
+            is_shown = number in left and "\n".join(left[number].text[1:]) in idea.shown
+            if is_shown or (number in left and idea.is_plumbing):
                 shown.append((number, left.pop(number)))
         if shown:
             found.append((idea, shown))
@@ -115,7 +112,7 @@ def by_idea(a, b):
 
 
 def color(text):
-    """Return a unified diff in colors, where stdout is a terminal that wants some."""
+    """Return a unified diff, colored if stdout is a terminal without NO_COLOR."""
     if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
         return text
     return highlight(text, DiffLexer(stripnl=False), TerminalFormatter()).rstrip("\n")
@@ -134,59 +131,12 @@ def show(a, b):
         for _, hunk in found:
             print(color("\n".join(hunk.text)))
     print(
-        "\nTwo columns, the reasons, and what breaks without a line: make side_by_side"
+        "\nSide by side, with reasons and what breaks without a line: make side_by_side"
     )
 
 
-def hanging(line):
-    """Return a line of a diff as lines of a terminal: what does not fit hangs."""
-    code = line[1:].lstrip()
-    hang = line[: len(line) - len(code)] + 4 * " "
-    unbroken = {"break_long_words": False, "break_on_hyphens": False}
-    return textwrap.wrap(line, COLUMNS, subsequent_indent=hang, **unbroken)
-
-
-def to_the_left(changed):
-    """Return changed lines without the indentation that they have in common."""
-    code = textwrap.dedent("\n".join(line[1:] for line in changed))
-    pairs = zip(changed, code.split("\n"), strict=True)
-    return [line[0] + text for line, text in pairs]
-
-
-def show_essential(a, b):
-    """Print the essential lines of the diff by their ideas, as many as fit a screen.
-
-    Without the plumbing. Of lines that stage 4 explains only those that the front page
-    shows.
-    """
-    shown = []
-    count = 0
-    left_out = 0
-    for idea, numbered in by_idea(a, b):
-        changed = [line for _, hunk in numbered for line in hunk.changed()]
-        if idea.title and b == "04_ddp":
-            changed = [line for line in changed if step_of(line)]
-        if idea.is_plumbing or not changed:
-            continue
-        head = [idea.title] if idea.title else []
-        for line in to_the_left(changed):
-            more = head + hanging(line)
-            if left_out or len(shown) + len(more) > ROOM:
-                left_out += 1
-            else:
-                shown += more
-                head = []
-                count += 1
-    everything = changed_lines(a, b)
-    said = f"{everything} lines changed"
-    if count < everything:
-        which = "here" if left_out else "essential"
-        said += f", {count} of them {which}: make diff A={a} B={b} shows all"
-    print(said, color("\n".join(shown)), sep="\n")
-
-
 def main(a, b):
-    """Show the diff between two stages that a person names."""
+    """Show the diff between two stages named by the user."""
     if not a or not b:
         refuse("name two stages: make diff A=02_single_gpu B=04_ddp")
     show(find_stage(a), find_stage(b))

@@ -1,8 +1,8 @@
-"""`make doctor`: is this machine ready for a workshop?
+"""`make doctor`: check whether this machine is ready for a workshop.
 
-Prints a line for each check: OK or FAILURE. The last line is for the
-instructor. It has parts, with ` | ` between them: who, and `ready` or `not ready: ` and
-why; the system, Python, PyTorch, the cores.
+Prints OK or FAILURE for each check. The last line is for the instructor. Its parts are
+separated by ` | `: the user with `ready` or `not ready: ` and the reason; the system;
+Python; PyTorch; the number of cores.
 """
 
 import os
@@ -17,9 +17,9 @@ from tools.run.stages import STAGES, too_old
 from tools.run.supervise import running
 
 OK = "OK"
-FAILURE = "FAILURE"  # a stage could not run
+FAILURE = "FAILURE"  # some stage cannot run
 PROBE = "tools.run.probe"  # what each rank runs
-LIMIT = 120  # seconds that it may take
+LIMIT = 120  # seconds that it may run
 
 
 def packages():
@@ -29,24 +29,24 @@ def packages():
 
     old = too_old(torch.__version__, STAGES)
     if old:
-        return FAILURE, f"{old}; rm -r .venv, make setup"
+        return FAILURE, f"{old}: rm -r .venv; make setup"
     return OK, f"torch {torch.__version__}, torchvision {torchvision.__version__}"
 
 
 def gpus():
-    """Name the GPUs that PyTorch can use, and use each."""
+    """List the GPUs that PyTorch can use, and try each."""
     import torch
 
     names = []
     for index in range(count_gpus()):
         names.append(torch.cuda.get_device_name(index))
-        torch.ones(1, device=f"cuda:{index}").item()  # fails if it is too old for torch
-    why = "python -m torch.utils.collect_env says why, if this machine has one"
-    return OK, ", ".join(names) or f"none: every stage runs on the CPU ({why})"
+        torch.ones(1, device=f"cuda:{index}").item()  # fails if too old for torch
+    why = "if this machine has one, run python -m torch.utils.collect_env"
+    return OK, ", ".join(names) or f"none: all stages run on the CPU ({why})"
 
 
 def processes():
-    """Start ranks that exchange a number."""
+    """Start ranks that exchange a tensor."""
     words = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     words += [f"--nproc-per-node={max(count_gpus(), 2)}", "-m", PROBE]
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
@@ -56,20 +56,20 @@ def processes():
         except subprocess.TimeoutExpired:
             return FAILURE, f"no answer in {LIMIT} s: try {' '.join(words)}"
     if child.returncode:
-        why = re.findall(r"\w+Error: .+", stderr) or ["they fail"]
+        why = re.findall(r"\w+Error: .+", stderr) or ["the ranks failed"]
         return FAILURE, f"{why[0]}: try {' '.join(words)}"
     return OK, f"{stdout.strip()}, on {count_cpus()} cores"
 
 
 def sender():
-    """Return the name in a line for the instructor, in one word."""
-    # a container may know no name of its user
+    """Return user@machine without spaces, for the instructor's line."""
+    # a container's user may have no name
     user = os.environ.get("USER") or os.getuid()
     return f"{user}@{platform.node()}".replace(" ", "_")
 
 
 def main():
-    """Make all checks; print a line for each, and one for the instructor."""
+    """Run all checks; print a line for each and one for the instructor."""
     failed = []
     for check in packages, gpus, processes:
         name = check.__name__
@@ -88,4 +88,4 @@ def main():
     versions = f"Python {platform.python_version()} | torch {metadata.version('torch')}"
     print(f"{sender()}: {verdict} | {system} | {versions} | cores {count_cpus()}")
     if failed:
-        sys.exit("a stage could not run here: fix what says FAILURE")
+        sys.exit("not ready: fix the checks marked FAILURE")

@@ -1,6 +1,6 @@
-"""Edits of a script: one format and one reader for all files *.diff of the tutorial.
+"""Read and apply edits of a script, in the format of the tutorial's *.diff files.
 
-An edit has a name, fields, and changes:
+An edit contains a name, fields and changes:
 
     === 11_resume/broadcast
     title: Without the broadcast
@@ -11,9 +11,9 @@ An edit has a name, fields, and changes:
      a line that stays
     +a new one after it
 
-A line with - goes, one with + comes, one with a space stays, and @@ begins another
-change. What goes and what stays is in the script exactly once; it may be a part of a
-line. Empty lines, and those that begin with #, are for the reader.
+Lines with - are removed, lines with + are added, lines with a space stay, and @@ starts
+another change. The old text must occur in the script exactly once; it may be part of a
+line. Empty lines and lines starting with # are comments.
 """
 
 import re
@@ -23,27 +23,27 @@ import whatthepatch
 
 
 class Edit(NamedTuple):
-    """A named edit: its fields {name: text}, and its changes [(old, new)]."""
+    """A named edit with its fields {name: text} and changes [(old, new)]."""
 
     name: str
     fields: dict
     changes: list
 
     def apply(self, text):
-        """Return a text with the changes; raises what `edit` does."""
+        """Return a text with the changes; raises the same errors as `edit`."""
         return edit(text, *self.changes)
 
 
 def edit(text, *changes):
-    """Return a text with changes, pairs (old, new), made one after the other.
+    """Return a text with changes, (old, new) pairs, applied in order.
 
-    Where nothing comes instead of whole lines, no empty line stays behind. Raises
-    ValueError, which names the old text, where it is not there exactly once.
+    Removing whole lines leaves no empty line. Raises ValueError, quoting the old text,
+    if it does not occur exactly once.
     """
     for old, new in changes:
         count = text.count(old)
         if count != 1:
-            raise ValueError(f"not once, but {count} times in the text: {old!r}")
+            raise ValueError(f"expected once, found {count} times: {old!r}")
         before, after = text.split(old)
         are_whole = before.endswith("\n") and after.startswith("\n")
         if are_whole and not new and not old.endswith("\n"):
@@ -53,13 +53,13 @@ def edit(text, *changes):
 
 
 def read_edits(path):
-    """Return the edits in a file, a list."""
+    """Return the list of edits in a file."""
     _, *parts = re.split("(?m)^=== ", path.read_text(encoding="utf-8"))
     return [parse(part) for part in parts]
 
 
 def parse(part):
-    """Return the Edit that a part of a file describes."""
+    """Return the Edit in one part of a file."""
     name, *lines = part.splitlines()
     fields = {}
     changes = [([], [])]
@@ -82,9 +82,9 @@ def parse(part):
 
 
 def patched(text, patch):
-    """Return a text with a patch, the text of a unified diff.
+    """Return a text with a patch applied, given as a unified diff.
 
-    Raises ValueError, which names the patch, where it does not apply.
+    Raises ValueError, naming the patch, if it does not apply.
     """
     (parsed,) = whatthepatch.parse_patch(patch)
     try:

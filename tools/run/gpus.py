@@ -1,4 +1,4 @@
-"""Which GPUs and CPU cores there are, and what GPUS= makes of them."""
+"""Count GPUs and CPU cores, and read GPUS=."""
 
 import os
 import re
@@ -8,7 +8,7 @@ from tools.run.stages import refuse
 
 
 def count_cpus():
-    """Return on how many cores this process may run: `taskset` may leave it fewer."""
+    """Return how many cores this process may use; `taskset` can reduce them."""
     if hasattr(os, "sched_getaffinity"):  # not on macOS
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -17,37 +17,37 @@ def count_cpus():
 def count_gpus():
     """Return how many GPUs the stages can use.
 
-    CUDA says so. NVML alone may count GPUs whose driver is too old for this PyTorch.
+    Asks CUDA, because NVML may count GPUs whose driver is too old for this PyTorch.
     """
-    import torch  # takes seconds: what needs no GPU does not wait for it
+    import torch  # takes seconds, so only if needed
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # `make doctor` says what is wrong
+        warnings.simplefilter("ignore")  # `make doctor` shows what is wrong
         return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 
 def choose_gpus(text):
-    """Return what GPUS=`text` stands for: a list of texts for CUDA_VISIBLE_DEVICES.
+    """Return the list of entries for CUDA_VISIBLE_DEVICES that GPUS=`text` selects.
 
-    `text` is `cpu` or numbers such as `0,1`. If CUDA_VISIBLE_DEVICES is set already,
-    0 means the first GPU that it lists. Refuses GPUs that are not there.
+    `text` is `cpu` or numbers such as `0,1`. If CUDA_VISIBLE_DEVICES is already set,
+    0 means the first GPU in it. Refuses GPUs that do not exist.
     """
     if text == "cpu":
         return []
     numbers = [str(number) for number in range(count_gpus())]
     if not numbers:
-        refuse(f"GPUS={text}: CUDA finds no GPU ('make doctor' says why): use GPUS=cpu")
+        refuse(f"GPUS={text}: CUDA finds no GPU (see make doctor). Use GPUS=cpu")
     listed = os.environ.get("CUDA_VISIBLE_DEVICES")
     names = listed.split(",") if listed else numbers
     chosen = text.split(",")
     if len(set(chosen)) < len(chosen) or not set(numbers) >= set(chosen):
         has = ",".join(numbers)
-        refuse(f"GPUS={text}: there are {has}: use GPUS={has} or some, each once")
+        refuse(f"GPUS={text}: expected one or more of {has}, each once")
     return [names[int(number)].strip() for number in chosen]
 
 
 def positive(name, text):
-    """Return the number in the make variable `name`; refuses what is below 1."""
+    """Return the value of make variable `name`, an int; refuses values below 1."""
     if not re.fullmatch(r"0*[1-9]\d*", text):
-        refuse(f"{name}={text!r} must be a whole number of at least 1: {name}=2, say")
+        refuse(f"{name}={text}: expected a whole number of at least 1")
     return int(text)

@@ -1,29 +1,14 @@
-"""The ideas of a diff: the parts in which a stage's page explains its hunks.
+"""The ideas of a diff: a stage's page groups the diff's hunks and explains each group.
 
-They are kept in the pages and nowhere else. A part `plumbing`, in place of `hunk`, has
-what every script needs and no mechanism is. The reason of an idea is what follows its
-part, up to the next part or heading or an edge of a fold (`<details>`, `</details>`).
+Only the page contains the order, titles and reasons of these groups. Its generated
+parts of kind `hunk` show the mechanism, those of kind `plumbing` code that every script
+needs.
 """
 
-import re
 from typing import NamedTuple
 
+from tools.run.parts import parts
 from tools.run.stages import folder
-
-PART = re.compile(
-    r"<!-- generated: (hunk|plumbing) (\S+) (\S+) ([\d ]+) \| (.+?) -->\n"
-    r"(.*?)<!-- end -->\n"
-    r"(.*?)(?=^<!-- generated|^##+ |^</?details>|\Z)",
-    re.DOTALL | re.MULTILINE,
-)
-# Of the lines that turn one process into DDP, those that do it.
-STEPS = {  # what some lines do -> what marks these lines; first those without an error
-    "Shuffle again in every epoch": r"manual_seed|set_epoch",
-    "Give each process its own images": r"  sampler = |  loader = DataLoader",
-    "Average the gradients": r"ddp_model = |loss = train_epoch",
-    "Report the loss of all images": r"totals",
-    "Join the process group": r'"cuda":$|set_device|init_process_group',
-}
 
 
 class Idea(NamedTuple):
@@ -37,25 +22,16 @@ class Idea(NamedTuple):
 
 
 def ideas(a, b):
-    """Return the ideas of the diff from `a` to `b`, in the order of the page of `b`.
+    """Return the ideas of the diff from `a` to `b`, in the order of `b`'s page.
 
-    What is plumbing comes last. It is an empty list where the page has no such diff.
+    Plumbing comes last. Returns an empty list if the page does not explain this diff.
     """
     page = (folder(b) / "README.md").read_text()
-    mechanism = []
-    plumbing = []
-    for kind, old, new, numbers, title, shown, text in PART.findall(page):
-        if (old, new) == (a, b):
-            numbers = [int(number) for number in numbers.split()]
-            is_plumbing = kind == "plumbing"
-            one = Idea(title, numbers, shown, text.strip(), is_plumbing)
-            (plumbing if is_plumbing else mechanism).append(one)
-    return mechanism + plumbing
-
-
-def step_of(line):
-    """Return which of STEPS a changed line belongs to, or None."""
-    for step, marks in STEPS.items():
-        if re.search(marks, line):
-            return step
-    return None
+    found = []
+    for part in parts(page):
+        if part.kind in ("hunk", "plumbing") and part.arguments[:2] == [a, b]:
+            numbers = [int(number) for number in part.arguments[2:]]
+            is_plumbing = part.kind == "plumbing"
+            idea = Idea(part.title, numbers, part.shown, part.reason, is_plumbing)
+            found.append(idea)
+    return sorted(found, key=lambda idea: idea.is_plumbing)

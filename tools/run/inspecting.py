@@ -1,4 +1,4 @@
-"""`make inspect`: run the inspector on a script, with the tutorial's pages."""
+"""`make inspect`: run the inspector on a script, with links to the tutorial."""
 
 import shlex
 import subprocess
@@ -6,13 +6,13 @@ import sys
 
 from tools.run.stages import ROOT, refuse
 
-EXPLAINED = ROOT / "tools/run/explained.csv"  # on which pages findings are explained
+EXPLAINED = ROOT / "tools/run/explained.csv"  # pages that explain findings
 
 
 def main(path, ranks, flags):
-    """Inspect a script on so many ranks; return the inspector's exit status."""
+    """Inspect a script on `ranks` ranks, by default 2; return the exit status."""
     if not path:
-        refuse("which script? make inspect SCRIPT=train.py")
+        refuse("no script given. Try: make inspect SCRIPT=train.py")
     words = [sys.executable, "-m", "onecurve", "--pages", EXPLAINED]
     words += ["--ranks", ranks or "2", path, *shlex.split(flags)]
     return subprocess.run(words).returncode

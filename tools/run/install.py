@@ -1,8 +1,8 @@
-"""Make .venv and install a list of packages: `python -m tools.run.install learn`.
+"""Create .venv and install a list of packages: `python -m tools.run.install learn`.
 
-The lists are learn and dev, each pinned in tools/requirements/. TORCH_INDEX is an index
-for torch and torchvision, or `default`. This needs the standard library alone: it runs
-before there is a .venv.
+The lists, learn and dev, are pinned in tools/requirements/. TORCH_INDEX is an index for
+torch and torchvision, or `default`. This runs before .venv exists, so it uses only the
+standard library.
 """
 
 import os
@@ -18,7 +18,7 @@ from tools.run.stages import ROOT, refuse
 
 VENV = Path(".venv")
 PYTHON = VENV / "bin" / "python"
-PIP = VENV / "bin" / "pip"  # made late: a .venv that is half made has none
+PIP = VENV / "bin" / "pip"  # created late, so a partial .venv lacks it
 FOR_CPUS = "https://download.pytorch.org/whl/cpu"
 GROUPS = {"learn": ["learn"], "dev": ["learn", "dev"]}
 
@@ -33,10 +33,10 @@ def answers(url):
 
 
 def index_of_torch():
-    """Return pip's options for the index that has torch and torchvision.
+    """Return pip's options for the index of torch and torchvision.
 
-    Without options, it is the package index, whose builds for Linux need CUDA: a laptop
-    without a GPU is spared these.
+    No options means the package index, whose Linux builds include CUDA. Without a GPU,
+    we avoid them.
     """
     index = os.environ.get("TORCH_INDEX", "")
     if index and index != "default":
@@ -45,33 +45,33 @@ def index_of_torch():
     if index == "default" or sys.platform != "linux" or has_driver:
         return []
     if not answers(f"{FOR_CPUS}/torch/"):
-        print(f"{FOR_CPUS} does not answer: torch with CUDA, from the package index")
+        print(f"no answer from {FOR_CPUS}: installing torch with CUDA instead")
         return []
-    print("no NVIDIA driver: torch for CPUs (TORCH_INDEX=default: with CUDA)")
+    print("no NVIDIA driver: installing torch for CPUs (TORCH_INDEX=default has CUDA)")
     return ["--index-url", FOR_CPUS]
 
 
 def install(name):
-    """Make .venv if there is none, or half of one, and install a list into it."""
+    """Create .venv if it is missing or incomplete, and install a list into it."""
     if not PIP.exists():
-        print(f"Making .venv with {sys.executable}", flush=True)
+        print(f"Creating .venv with {sys.executable}", flush=True)
         if subprocess.run([sys.executable, "-m", "venv", VENV]).returncode:
-            refuse(f"{sys.executable} could not make .venv: see above")
+            refuse(f"{sys.executable} could not create .venv: see above")
     index = index_of_torch()
-    print(f"Installing {name}: 2 GB on disk, or 6.2 GB with CUDA. Once.", flush=True)
+    print(f"Installing {name} (once): 2 GB on disk, 6.2 GB with CUDA", flush=True)
     pip = [PYTHON, "-m", "pip", "install"]
     pip += ["--constraint", f"tools/requirements/{name}.txt"]
     pip += [] if sys.stderr.isatty() else ["-q"]
-    # torch comes first, alone: a build without CUDA then asks for no package of CUDA.
-    # The inspector comes last, and what builds it is among the packages.
+    # First torch, alone, so that a build without CUDA pulls in no CUDA packages.
+    # The inspector comes last, because its build backend is one of the packages.
     for words in (
         [*index, "--no-deps", "torch", "torchvision"],
         needed(*GROUPS[name]),
         ["--no-deps", "--no-index", "--no-build-isolation", "--editable", INSPECTOR],
     ):
         if subprocess.run([*pip, *words]).returncode:
-            advice = "TORCH_INDEX=default takes all of them from one index"
-            refuse(f"could not get all of {name}.txt: see above; {advice}")
+            advice = "TORCH_INDEX=default uses one index for all"
+            refuse(f"could not install all of {name}.txt: see above. {advice}")
 
 
 if __name__ == "__main__":

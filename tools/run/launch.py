@@ -1,4 +1,4 @@
-"""`make ddp` and the like: run a stage, or several, on what make's variables say."""
+"""`make ddp` and similar: run one or more stages as make's variables say."""
 
 import fcntl
 import os
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from onecurve.api import end_with_parent
-from tools.run import compare, data, diffs, results
+from tools.run import compare, data, essence, results
 from tools.run.plan import make_plan
 from tools.run.stages import (
     BEYOND,
@@ -25,7 +25,7 @@ SEVERAL = {"all": TARGETS, "beyond": BEYOND, "transformer": TRANSFORMER}
 
 
 def main(target):
-    """Run a stage, or several and then compare them."""
+    """Run one stage, or several and then compare them."""
     end_with_make()
     is_one = target not in SEVERAL
     if is_one:
@@ -35,11 +35,11 @@ def main(target):
     check(plans)
     base = BY_NAME[plans[0].stage].base
     if is_one and base:
-        diffs.show_essential(base, plans[0].stage)
+        essence.show(plans[0].stage)
         print()
     if os.environ.get("NNODES"):
         nodes = os.environ["NNODES"]
-        print(f"torchrun waits for {nodes} nodes with this stage, these flags and id")
+        print(f"torchrun waits for {nodes} nodes with the same stage, flags and id")
     for plan in plans:
         status = run(plan)
         if status:
@@ -49,48 +49,48 @@ def main(target):
     if not is_one:
         compare.main(os.environ.get("OUT"))
     if target == "all" and not os.environ.get("DATA"):
-        print("For all of MNIST instead of 5,000 digits: make data, then")
+        print("To train on all of MNIST instead of 5,000 digits: make data, then")
         print("make all DATA=data/mnist")
 
 
 def end_with_make():
-    """Have this program end on SIGTERM and SIGHUP as on Ctrl-C, and when make ends."""
+    """Exit on SIGTERM and SIGHUP as on Ctrl-C, and when make exits."""
     for other in signal.SIGTERM, signal.SIGHUP:
         signal.signal(other, signal.default_int_handler)
-    if "MAKELEVEL" in os.environ:  # make may be killed without a chance to end this
+    if "MAKELEVEL" in os.environ:  # a killed make can't stop this process
         end_with_parent()
 
 
 def plan_several(target, settings):
-    """Return the plans of one of SEVERAL, each with a folder of its own in OUT."""
+    """Return the plans of a target in SEVERAL, each with its own folder in OUT."""
     if settings.get("NNODES"):
-        refuse(f"NNODES={settings['NNODES']}: one stage takes it, not make {target}")
+        refuse(f"NNODES={settings['NNODES']}: run a single stage, not make {target}")
     plans = []
     for stage in SEVERAL[target].values():
         folder = Path(settings.get("OUT") or "runs") / stage
         plan = make_plan(stage, {**settings, "OUT": str(folder)}, several=True)
         if plan.args.out != folder:
-            refuse(f"ARGS has --out {plan.args.out}: name one folder for all, OUT=DIR")
+            refuse(f"ARGS contains --out {plan.args.out}: use OUT=DIR for all stages")
         plans.append(plan)
     return plans
 
 
 def check(plans):
-    """Refuse plans that cannot work with the files that are there."""
+    """Refuse plans that cannot work with the existing files."""
     roots = [plan.args.data for plan in plans if "data" in plan.args]
     for root in dict.fromkeys(roots):
         data.verify(root)
     for plan in plans:
         checkpoint = getattr(plan.args, "checkpoint", None)
         if checkpoint and not checkpoint.is_file():
-            refuse(f"there is no checkpoint {checkpoint}: a stage saves one in runs/")
-        refuse_unwritable(plan.args.out, "name another folder, OUT=DIR")
+            refuse(f"no checkpoint {checkpoint}. Stages save checkpoints in runs/")
+        refuse_unwritable(plan.args.out, "Choose another folder: OUT=DIR")
         if not checkpoint:
             results.refuse_foreign(plan.args.out)
 
 
 def run(plan):
-    """Run a plan, and return its exit status."""
+    """Run a plan; return its exit status."""
     if not plan.writes:
         return start(plan)
     out = plan.args.out
@@ -103,20 +103,20 @@ def run(plan):
 
 
 def start(plan):
-    """Print a plan's command, run it, and return its exit status."""
+    """Print a plan's command and run it; return its exit status."""
     print_command(plan.environment, plan.command)
     return run_command(plan.environment, plan.command)
 
 
 @contextmanager
 def run_lock(folder):
-    """Make a folder, and refuse a second run into it until the first has ended."""
+    """Create a folder and refuse a second run into it until the first ends."""
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / ".lock", "a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            refuse(f"another run writes to {folder}: name another folder, OUT=DIR")
-        except OSError:  # some network disks have no locks
+            refuse(f"{folder} is in use by another run. Choose another folder: OUT=DIR")
+        except OSError:  # some network disks lack locks
             pass
         yield

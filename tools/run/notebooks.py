@@ -1,4 +1,4 @@
-"""`make notebooks`: copy the companion notebooks into workshop/, and open them."""
+"""`make notebooks`: copy the companion notebooks into workshop/ and open them."""
 
 import os
 import shlex
@@ -11,7 +11,7 @@ COPIES = ROOT / "workshop"
 
 
 def main(flags):
-    """Copy what is not there yet, and become JupyterLab, with further flags."""
+    """Copy missing notebooks, then become JupyterLab with extra flags."""
     COPIES.mkdir(exist_ok=True)
     for path in sorted((ROOT / "notebooks").glob("[0-9]*.ipynb")):
         copy = COPIES / path.name

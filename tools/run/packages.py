@@ -1,4 +1,4 @@
-"""Which packages the commands need, and which of them this Python lacks."""
+"""List the packages that the commands need, and those that this Python lacks."""
 
 import re
 import sys
@@ -6,14 +6,11 @@ from importlib import metadata
 
 from tools.run.stages import ROOT, refuse
 
-INSPECTOR = "onecurve"  # which this repository has
+INSPECTOR = "onecurve"  # in this repository
 
 
 def needed(*groups):
-    """Return the names of the packages in pyproject.toml's dependencies.
-
-    Those of dependency groups are added.
-    """
+    """Return the package names in pyproject.toml's dependencies and some groups."""
     text = (ROOT / "pyproject.toml").read_text()
     lists = "|".join(["dependencies", *groups])
     listed = "".join(re.findall(rf"(?ms)^(?:{lists}) = \[(.*?)^\]", text))
@@ -32,7 +29,7 @@ def is_there(name):
 
 
 def refuse_missing():
-    """End the program with one line if this Python lacks packages."""
+    """Exit with a one-line message if this Python lacks packages."""
     missing = [name for name in needed() if not is_there(name)]
     if not is_there(INSPECTOR):
         missing.append(f"./{INSPECTOR}")

@@ -1,17 +1,17 @@
-"""The one palette and fonts of all pages and pictures, light and dark, for CSS.
+"""The colors and fonts of all pages and pictures, light and dark, for CSS.
 
-A picture is drawn in the light colors. `themed` then names them by CSS variables, which
-the picture itself defines for both themes: it changes with the reader's, on GitHub too.
+Pictures are drawn in the light colors. `themed` replaces them with CSS variables that
+the picture defines for both themes, so it follows the reader's theme, even on GitHub.
 """
 
 PALETTE = {  # name -> (light, dark)
-    "page": ("#ffffff", "#0f1419"),  # and text on a filled shape
+    "page": ("#ffffff", "#0f1419"),  # also text on a filled shape
     "panel": ("#f6f8fa", "#161d26"),
     "line": ("#d8dee4", "#2d3743"),
     "ink": ("#1b1f24", "#e6e9ed"),
     "soft": ("#57606a", "#9da8b5"),
-    "old": ("#fff4e8", "#2c1f12"),  # lines of code that go
-    "new": ("#edf4ff", "#10243f"),  # and that come
+    "old": ("#fff4e8", "#2c1f12"),  # removed lines of code
+    "new": ("#edf4ff", "#10243f"),  # added lines of code
     "right": ("#0550ae", "#8cc2ff"),
     "ghost": ("#6697d8", "#3b72b5"),
     "bad": ("#b3261e", "#ff9187"),
@@ -20,13 +20,13 @@ PALETTE = {  # name -> (light, dark)
     "rank1": ("#0b756f", "#5fd3ca"),
     "rank2": ("#9a6700", "#e3b341"),
     "rank3": ("#b0276a", "#ff9ecb"),
-    "message": ("#c2410c", "#fb9a5c"),  # what travels between ranks
+    "message": ("#c2410c", "#fb9a5c"),  # messages between ranks
 }
 LIGHT = {name: light for name, (light, _) in PALETTE.items()}
 SANS = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
 MONO = "ui-monospace, SFMono-Regular, Menlo, Consolas, monospace"
 LINES = [LIGHT[name] for name in ("right", "message", "good", "rank3", "rank2", "soft")]
-STYLE = {  # for matplotlib's rcParams: opaque, to be read on a dark page too
+STYLE = {  # for matplotlib's rcParams; opaque, so readable on a dark page
     "figure.facecolor": LIGHT["page"],
     "savefig.facecolor": LIGHT["page"],
     "axes.facecolor": LIGHT["page"],
@@ -51,13 +51,13 @@ STYLE = {  # for matplotlib's rcParams: opaque, to be read on a dark page too
 
 
 def variables(theme):
-    """Return the declarations of one theme, "light" or "dark": `--page: #ffffff; …`."""
+    """Return the CSS of one theme, "light" or "dark": `--page: #ffffff; …`."""
     place = ("light", "dark").index(theme)
     return " ".join(f"--{name}: {pair[place]};" for name, pair in PALETTE.items())
 
 
 def switchable():
-    """Return CSS that defines the variables, colors by each element's color-scheme."""
+    """Return CSS variables whose colors follow each element's color-scheme."""
     found = []
     for name, (light, dark) in PALETTE.items():
         found.append(f"--{name}: light-dark({light}, {dark});")
@@ -65,14 +65,14 @@ def switchable():
 
 
 def stylesheet():
-    """Return CSS that defines the variables, colors by the reader's theme."""
+    """Return CSS variables whose colors follow the reader's theme."""
     fonts = f"--sans: {SANS}; --mono: {MONO};"
     dark = f"@media (prefers-color-scheme: dark) {{ :root {{ {variables('dark')} }} }}"
     return f":root {{ {fonts} {variables('light')} }}\n{dark}\n"
 
 
 def themed(svg):
-    """Return a picture, in light colors of the palette, in both: `svg` is its text."""
+    """Return SVG text in the light colors, changed to follow the reader's theme."""
     for name, light in LIGHT.items():
         svg = svg.replace(light, f"var(--{name})")
     head, tag, rest = svg.partition('<style type="text/css">')

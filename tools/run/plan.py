@@ -1,7 +1,7 @@
-"""A plan says what `make ddp GPUS=0,1` runs, on what, and with which flags.
+"""Plan a run such as `make ddp GPUS=0,1`: its command, processes, GPUs and flags.
 
-Nothing is written or started here. A variable or flag that cannot work ends the program
-with a line that says what works.
+Nothing is written or started here. If a variable or flag cannot work, the program exits
+with a line that says what does.
 """
 
 import argparse
@@ -27,19 +27,19 @@ class Plan:
     """One run of a stage."""
 
     stage: str
-    processes: int  # that torchrun starts on this node; 0: no torchrun, one process
-    environment: dict  # variables that the command needs, texts by name
-    command: list  # all words: python or torchrun with its options, script, flags
+    processes: int  # started by torchrun on this node; 0: one process, no torchrun
+    environment: dict  # variables for the command, {name: text}
+    command: list  # the full command: python or torchrun, options, script, flags
     words: list  # the script and its flags
-    args: argparse.Namespace  # the same flags as the script reads them
-    writes: bool  # trains, and makes the folder of its results ready
+    args: argparse.Namespace  # the same flags as parsed by the script
+    writes: bool  # whether it trains and prepares the results folder
 
 
 def make_plan(stage, settings, several=False):
-    """Return the Plan of a stage for make's variables, texts by name.
+    """Return the Plan of a stage for make's variables, {name: text}.
 
-    An empty text stands for a variable that was not given. What the stage would ignore
-    is refused, unless it is for others of `several` stages.
+    Empty text means that a variable was not given. Refuses variables that the stage
+    would ignore, unless it is one of `several` stages.
     """
     wrong = too_old(version("torch"), [stage])
     if wrong:
@@ -52,10 +52,10 @@ def make_plan(stage, settings, several=False):
         given.pop(name, None)
     flags = plan_flags(given)
     args = parse_flags(stage, flags)
-    refuse_senseless(args)
+    refuse_invalid_numbers(args)
     evaluates = bool(getattr(args, "checkpoint", None))
-    # The kernels of this tutorial are tiny. More threads gain little on an idle
-    # machine. On a busy one they spend most of their time waiting for each other.
+    # This tutorial's kernels are tiny. More threads gain little on an idle machine
+    # and spend most of their time waiting for each other on a busy one.
     environment = {} if "OMP_NUM_THREADS" in given else {"OMP_NUM_THREADS": "1"}
     visible, count = plan_gpus(row, given)
     if visible is not None:
@@ -68,11 +68,11 @@ def make_plan(stage, settings, several=False):
         nodes, options = plan_nodes(given, stage, args)
         processes = plan_processes(row, given, count, nodes, args)
         launcher = [*torchrun(), *options, f"--nproc-per-node={processes}"]
-        if processes > count > 0:  # which NCCL refuses
+        if processes > count > 0:  # NCCL would refuse
             flags = ["--backend", "gloo", *flags]
     if "RESTARTS" in given:
         launcher.append(f"--max-restarts={positive('RESTARTS', given['RESTARTS'])}")
-        # Otherwise the new ranks may read the addresses of the dead ones, and hang:
+        # Otherwise new ranks may read the addresses of dead ones and hang:
         # https://github.com/pytorch/pytorch/issues/135712
         environment["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
         flags.append("--resume")
@@ -82,23 +82,23 @@ def make_plan(stage, settings, several=False):
 
 
 def ignored(row, given, several):
-    """Return the variables that a stage has no use for: {name: why}."""
+    """Return the variables that a stage does not use: {name: why}."""
     found = {}
     if not row.cpu_processes:
-        why = f"{row.name} is one process; torchrun starts others, such as make ddp"
+        why = f"{row.name} runs in one process. For more, try make ddp"
         found = dict.fromkeys(["NPROC", *NODES], why)
     elif several and (row.only_processes or row.parts == "blocks"):
         found["NPROC"] = f"{row.name} runs on {row.cpu_processes} processes"
     if row.room == "transformer":
-        why = f"{row.name} trains on random tokens: ARGS='--steps 30', say"
+        why = f"{row.name} trains on random tokens. Try: ARGS='--steps 30'"
         found |= dict.fromkeys(["DATA", "EPOCHS"], why)
     if not row.state or "NNODES" in given:
-        found["RESTARTS"] = "resume and sharded_checkpoint take it, on one machine"
+        found["RESTARTS"] = "only for resume and sharded_checkpoint, on one machine"
     return found
 
 
 def torchrun():
-    """Return the words that start torchrun; a system's Python may lack the file."""
+    """Return the command for torchrun, whose file a system's Python may lack."""
     path = Path(sys.executable).with_name("torchrun")
     if path.exists():
         return [str(shown(path))]
@@ -106,7 +106,7 @@ def torchrun():
 
 
 def plan_flags(given):
-    """Return the words after the script that make's variables ask for."""
+    """Return the script's flags for make's variables."""
     flags = []
     for name in "DATA", "OUT":
         if name in given:
@@ -120,17 +120,17 @@ def plan_flags(given):
 
 
 def parse_flags(stage, words):
-    """Return the Namespace that the script's own parse_args makes of some words.
+    """Return the Namespace from the script's own parse_args.
 
-    It refuses wrong ones, before anything starts. Nothing else of the script runs: its
-    imports would take seconds.
+    It rejects wrong flags before anything starts. The rest of the script does not run,
+    because its imports would take seconds.
     """
     path = script(stage)
     tree = ast.parse(path.read_text(), path)
     functions = {getattr(node, "name", ""): node for node in tree.body}
     tree.body = [functions["parse_args"]]
     names = {"argparse": argparse, "Path": Path, "__doc__": "", "STAGE": stage}
-    names["DEVICE"] = "cpu"  # of which only the default of --backend depends
+    names["DEVICE"] = "cpu"  # affects only the default of --backend
     exec(compile(tree, path, "exec"), names)  # noqa: S102
     before = sys.argv
     sys.argv = [str(shown(path)), *words]
@@ -140,74 +140,74 @@ def parse_flags(stage, words):
         sys.argv = before
 
 
-def refuse_senseless(args):
-    """Refuse numbers with which no stage trains; its script takes what it gets."""
+def refuse_invalid_numbers(args):
+    """Refuse numbers that no stage can train with. The scripts do not check them."""
     for name, number in vars(args).items():
         flag = f"--{name.replace('_', '-')} {number}"
         if type(number) is int and number < 1 and name != "seed":
-            refuse(f"{flag}: take 1 or more")
+            refuse(f"{flag}: expected at least 1")
         if isinstance(number, float) and not math.isfinite(number):
-            refuse(f"{flag}: take a finite number")
+            refuse(f"{flag}: expected a finite number")
 
 
 def plan_nodes(given, stage, args):
-    """Return (the number of nodes, torchrun's options by which ranks find each other).
+    """Return (number of nodes, torchrun's rendezvous options).
 
-    torchrun numbers the nodes by itself. NODE_RANK says which one opens the port, and
-    whose folder is made ready.
+    torchrun numbers the nodes itself. The node with NODE_RANK=0 opens the port and
+    prepares its results folder.
     """
     missing = [name for name in NODES if name not in given]
     if len(missing) == len(NODES):
         return 1, ["--standalone"]
     if missing:
-        refuse(f"{missing[0]} is missing: NNODES=2 NODE_RANK=0 MASTER_ADDR=HOST, say")
+        refuse(f"{missing[0]} is missing. Try: NNODES=2 NODE_RANK=0 MASTER_ADDR=HOST")
     seconds = positive("WAIT", given.get("WAIT", "300"))
     nodes = positive("NNODES", given["NNODES"])
     rank = given["NODE_RANK"]
     if rank not in map(str, range(nodes)):
-        refuse(f"NODE_RANK={rank}: number the nodes from 0 to {nodes - 1}")
+        refuse(f"NODE_RANK={rank}: expected a number from 0 to {nodes - 1}")
     options = [f"--nnodes={nodes}", "--rdzv-backend=c10d"]
     options.append(f"--rdzv-endpoint={given['MASTER_ADDR']}")
     options.append(f"--rdzv-id={rendezvous_id(stage, nodes, args)}")
-    # Only the first may open the port: two first ones would become one run.
+    # Only node 0 may open the port, or two nodes 0 would form one run.
     is_host = int(rank == "0")
     options.append(f"--rdzv-conf=join_timeout={seconds},is_host={is_host}")
     return nodes, options
 
 
 def rendezvous_id(stage, nodes, args):
-    """Return a name by which nodes find each other only if their commands agree."""
+    """Return a run id that is the same on two nodes only if their commands agree."""
     flags = {name: str(value) for name, value in vars(args).items() if name != "out"}
     digest = hashlib.sha256(repr(sorted(flags.items())).encode()).hexdigest()
     return f"{stage}-{nodes}-{digest[:8]}"
 
 
 def plan_gpus(row, given):
-    """Return (texts for CUDA_VISIBLE_DEVICES or None for all, how many GPUs)."""
+    """Return (entries of CUDA_VISIBLE_DEVICES or None for all, number of GPUs)."""
     if "GPUS" in given:
         chosen = gpus.choose_gpus(given["GPUS"])
         return chosen, len(chosen)
     count = gpus.count_gpus() if row.cpu_processes else 0
     is_asked_for = "NPROC" in given or "NNODES" in given
     if count == 1 and not row.shares_gpus and not is_asked_for:
-        return [], 0  # more than one process shows more, if on the CPU
+        return [], 0  # two processes show more than one, even on the CPU
     return None, count
 
 
 def plan_processes(row, given, count, nodes, args):
-    """Return how many processes run on this node, or refuse what cannot be.
+    """Return how many processes run on this node; refuse impossible numbers.
 
-    As many as NPROC says, or one for each of `count` GPUs, or as many as the stage
-    takes without GPUs. All nodes' processes have to share the work: where nobody asked
-    for a number, some GPUs may be left out for that.
+    NPROC, or one for each of `count` GPUs, or the stage's default without GPUs. The
+    work must divide among all nodes' processes. To achieve that, some GPUs may stay
+    unused unless the user chose a number.
     """
     wanted = row.only_processes or count or row.cpu_processes
     if "NPROC" in given:
         wanted = positive("NPROC", given["NPROC"])
     elif count == nodes == 1 and "GPUS" not in given:
-        wanted = row.cpu_processes  # they share it
+        wanted = row.cpu_processes  # sharing the GPU
     if wanted > count > 0 and not row.shares_gpus:
-        refuse(f"{row.name}: {wanted} processes need a GPU each: GPUS=cpu needs none")
+        refuse(f"{row.name}: {wanted} processes need a GPU each. Or use GPUS=cpu")
     is_free = "NPROC" not in given and "GPUS" not in given
     while not fits(row, wanted * nodes, args):
         if wanted == 1 or not is_free:
@@ -216,17 +216,17 @@ def plan_processes(row, given, count, nodes, args):
                 work, advice = "its work", "--blocks 2"
             why = f"{wanted * nodes} processes cannot share {work}"
             advice = f"NPROC={row.cpu_processes} ARGS='{advice}'"
-            refuse(f"{row.name}: {why}: use {advice}, say")
+            refuse(f"{row.name}: {why}. Try: {advice}")
         wanted -= 1
     return wanted
 
 
 def fits(row, ranks, args):
-    """Return whether a stage can share its work between so many ranks."""
+    """Return whether a stage can share its work among `ranks` ranks."""
     together = row.together or ranks
     if row.only_processes not in (None, ranks) or ranks % together:
         return False
-    if row.room == "transformer":  # where a rank may have fewer sequences than others
+    if row.room == "transformer":  # ranks may have unequal numbers of sequences
         parts = vars(args).get(row.parts, row.parts) or ranks
         return parts % ranks == 0
     evaluates = getattr(args, "checkpoint", None)

@@ -1,13 +1,14 @@
-"""Draw the curves of the stages: for `make compare` and the notebooks."""
+"""Draw the stages' curves for `make compare` and the notebooks."""
 
 from tools.run import palette
 
 
-def plot(curves, limits, verdict):
-    """Return a figure of the losses, and of their distance from the first curve.
+def plot(curves, limits, verdict, row="epoch"):
+    """Return a figure of the losses and their distances from the first curve.
 
-    `curves` maps stages to lists of (loss, correct, total). `limits` has, for each of
-    their lines, the distance up to which it is rounding; `verdict` is the title.
+    `curves` maps stages to lists of (loss, correct, total). `limits` contains, for each
+    row, the distance that rounding may cause; `verdict` is the title, and `row` labels
+    the x-axis.
     """
     from matplotlib import pyplot as plt
 
@@ -17,16 +18,16 @@ def plot(curves, limits, verdict):
         draw_curves(left, right, curves)
         figure.suptitle(verdict, x=0.01, ha="left", weight="bold", fontsize=11)
         for axes in left, right:
-            axes.set_xlabel("epoch, or line of metrics.csv")
+            axes.set_xlabel(row)
             axes.xaxis.get_major_locator().set_params(integer=True)
             axes.grid()
     return figure
 
 
 def draw_curves(left, right, curves):
-    """Draw losses on the left axes, their distance from the first curve on the right.
+    """Draw losses on the left axes, distances from the first curve on the right.
 
-    The lines are wide to narrow, so that all are seen.
+    Each line is narrower than the one before, so all are visible.
     """
     first, reference = next(iter(curves.items()))
     for index, (stage, curve) in enumerate(curves.items()):
@@ -45,7 +46,7 @@ def draw_curves(left, right, curves):
 
 
 def draw_bands(axes, limits):
-    """Draw what is rounding, green, and what is a bug, red, behind the distances."""
+    """Shade distances that are rounding in green and bugs in red."""
     edges = [0.5 + line for line in range(len(limits) + 1)]
     style = {"fill": True, "alpha": 0.12}
     axes.stairs(limits, edges, baseline=-1e-10, color=palette.LIGHT["good"], **style)

@@ -1,4 +1,4 @@
-"""What `make doctor` starts with torchrun: is the sum of a real all_reduce right?"""
+"""Check the sum of a real all_reduce; `make doctor` starts this with torchrun."""
 
 import os
 
@@ -19,5 +19,5 @@ wrong = value[value != expected]
 if len(wrong):
     raise ArithmeticError(f"{backend} gave {wrong[0].item()} instead of {expected}")
 if dist.get_rank() == 0:
-    print(f"{backend}, {dist.get_world_size()} processes: all_reduce is right")
+    print(f"{backend}, {dist.get_world_size()} processes: all_reduce is correct")
 dist.destroy_process_group()

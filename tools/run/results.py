@@ -1,6 +1,6 @@
-"""The folder of a run's results: what an earlier run has left there is not lost.
+"""Prepare a run's results folder without losing an earlier run's results.
 
-A new run puts it into `before/`, where it stays until a later run takes its place.
+A new run moves them to `before/`, where they stay until a later run replaces them.
 """
 
 import json
@@ -12,29 +12,29 @@ CURVE = "metrics.csv"
 HEADS = "epoch,loss,correct,total,seconds\n", "step,loss,correct,total,seconds\n"
 MODEL = "model.pth"
 STATES = [row.state for row in TABLE if row.state]
-FLAGS = "flags.json"  # of the run: {name: text}
-MARK = "unfinished"  # until a run ends well
-# In the order in which they are put aside: a curve in a folder is that of its model.
+FLAGS = "flags.json"  # the run's flags, {name: text}
+MARK = "unfinished"  # exists until a run succeeds
+# In the order in which they move, so that a folder's curve matches its model.
 NAMES = [MODEL, *STATES, FLAGS, MARK, CURVE]
-# The flags that move the curve, of either.
+# The flags that change the first or the second curve.
 SHARED = "batch_size", "lr", "hidden", "seed", "data", "blocks", "dtype", "every"
 
 
 def refuse_foreign(folder):
-    """End the program where a run would replace files that no run has written."""
+    """Exit if a run would replace files that no run has written."""
     curve = folder / CURVE
     is_ours = (folder / FLAGS).exists()
-    if not is_ours and curve.is_file():  # of a script that was started by hand
+    if not is_ours and curve.is_file():  # from a script started by hand
         with open(curve, errors="replace") as file:
             is_ours = file.readline() in HEADS
     for name in NAMES:
         if not is_ours and name != MARK and (folder / name).exists():
-            why = f"{folder / name} is of no run, which would replace it"
-            refuse(f"{why}: name another folder, OUT=DIR, or move the file")
+            why = f"{folder / name} was not written by a run"
+            refuse(f"{why}. Choose another folder, OUT=DIR, or move the file")
 
 
 def read_flags(folder):
-    """Return the flags of the run in a folder, {name: text}; {} if nobody knows."""
+    """Return the flags of the run in a folder, {name: text}; {} if unknown."""
     try:
         return dict(json.loads((folder / FLAGS).read_text()))
     except (OSError, ValueError, TypeError):
@@ -42,9 +42,9 @@ def read_flags(folder):
 
 
 def begin(plan):
-    """Make the folder of a run ready. With --resume, all stays as it is.
+    """Prepare a run's folder. With --resume, nothing in it changes.
 
-    Refuses flags that would make one curve of two.
+    Refuses flags that would join two different curves.
     """
     out = plan.args.out
     state = BY_NAME[plan.stage].state
@@ -58,24 +58,24 @@ def begin(plan):
 
 
 def refuse_resume(plan, state):
-    """End the program where the run in a folder cannot go on as a plan says."""
+    """Exit if the run in a folder cannot resume with this plan."""
     out = plan.args.out
-    anew = "or begin anew, without --resume"
+    anew = "or start over without --resume"
     if not (out / CURVE).exists():
-        refuse(f"{state} is there and {out / CURVE} is not: bring it back, {anew}")
+        refuse(f"{state} exists without {out / CURVE}. Restore it, {anew}")
     flags = read_flags(out)
     for name in SHARED:
         text = str(getattr(plan.args, name, None))
         if flags.get(name, text) != text:
             flag = f"--{name.replace('_', '-')}"
             why = f"the run in {out} began with {flag} {flags[name]}, not {text}"
-            refuse(f"{why}: resume it with that, {anew}")
+            refuse(f"{why}. Resume it with that value, {anew}")
 
 
 def put_aside(out):
     """Move an earlier run's results to `before/`, where they replace older ones.
 
-    A run that ended before its first epoch has none, and of it nothing is kept.
+    Nothing is kept of a run that ended before its first epoch.
     """
     before = out / "before"
     has_curve = (out / CURVE).exists()
@@ -88,7 +88,7 @@ def put_aside(out):
 
 
 def remove(path):
-    """Remove a file or a folder, which may be absent."""
+    """Remove a file or folder if it exists."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:

@@ -1,4 +1,4 @@
-"""Cut small MNIST roots from data/sample: for the tests, the lab and the benchmark."""
+"""Cut small MNIST roots from data/sample for the tests, the lab and the benchmark."""
 
 import struct
 from pathlib import Path
@@ -7,9 +7,9 @@ from tools.run.data import SAMPLE
 
 
 def write_part(root, part, images, labels):
-    """Write `train` or `t10k` of a torchvision MNIST root, from bytes or values.
+    """Write `train` or `t10k` of a torchvision MNIST root, from bytes or integers.
 
-    In the IDX format of MNIST: unsigned bytes, after a kind and big-endian sizes.
+    Uses MNIST's IDX format: a magic number, big-endian sizes, then unsigned bytes.
     """
     raw = Path(root) / "MNIST" / "raw"
     raw.mkdir(parents=True, exist_ok=True)

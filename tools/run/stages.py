@@ -1,4 +1,4 @@
-"""The stages, in order, and what every tool has to know about them."""
+"""The stages in order, with the facts about them that the tools need."""
 
 import importlib.util
 import os
@@ -8,48 +8,48 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-# Before this version FSDP over gloo fails, or adds up gradients in silence.
+# Before this version, FSDP over gloo fails or silently sums gradients.
 FSDP = (2, 9)
-TRIED = (2, 11)  # nobody has tried stage 15 with an older one
-SCHEDULES = (2, 15)  # hands `loss_kwargs` to the loss; 2.11 does not
+TRIED = (2, 11)  # stage 15 is untested with older versions
+SCHEDULES = (2, 15)  # passes `loss_kwargs` to the loss; 2.11 does not
 SAVED = 2**20  # bytes that a stage saves in OUT, rounded up
-# It warns of stage 10, which gathers weights along one dimension after the other.
+# Warns about stage 10, which gathers weights along one dimension at a time.
 REDISTRIBUTE = "torch.distributed.tensor._redistribute"
 
 
 @dataclass(frozen=True)
 class Stage:
-    """What the tools know about one stage."""
+    """The tools' facts about one stage."""
 
-    name: str  # of its folder
+    name: str  # the folder's name
     base: str | None  # the stage that its diff starts from
-    cpu_processes: int = 0  # ranks without a GPU; 0 where torchrun does not start it
-    oldest: tuple = (2, 4)  # the oldest PyTorch with which it is right
-    has_own_curve: bool = False  # it prints other losses than the stage before it
+    cpu_processes: int = 0  # ranks without GPUs; 0: not started by torchrun
+    oldest: tuple = (2, 4)  # the oldest PyTorch with correct results
+    has_own_curve: bool = False  # its losses differ from its base's
     shares_gpus: bool = False  # two of its ranks may use the same GPU
     only_processes: int | None = None  # the only number of ranks it runs on; None: any
-    parts: int | str | None = None  # its ranks share so many; a text is a flag's name
+    parts: int | str | None = None  # its ranks divide these; text names a flag
     together: int | None = 1  # ranks that train on the same images; None: all ranks
-    state: str | None = None  # what --resume reads in --out; None: it has no --resume
-    quiet: str | None = None  # a module of PyTorch whose warnings help nobody here
+    state: str | None = None  # what --resume reads in --out; None: no --resume
+    quiet: str | None = None  # a PyTorch module whose warnings are irrelevant here
 
     @property
     def room(self):
-        """The folder that its folder is in; "" is the root."""
+        """The parent folder; "" is the root."""
         if self.name < "07":
             return ""
         return "beyond" if self.name < "13" else "transformer"
 
     @property
     def curve(self):
-        """The first of the stages whose losses it has to print."""
+        """The first stage that must print the same losses."""
         if self.has_own_curve or not self.base:
             return self.name
         return BY_NAME[self.base].curve
 
     @property
     def target(self):
-        """What a person types: `make cpu` runs 01_cpu."""
+        """The make target: `make cpu` runs 01_cpu."""
         return self.name[3:]
 
     @property
@@ -75,7 +75,7 @@ TABLE = [
     Stage("12_sharded_checkpoint", "07_fsdp", 2, FSDP, state="checkpoints"),
     Stage("13_gpt", None),
     Stage("14_data_parallel", "13_gpt", 2, shares_gpus=True),
-    # Ranks share four heads, the blocks, 32 tokens, four experts.
+    # Ranks divide four heads, the blocks, 32 tokens, four experts.
     Stage("15_sequence_parallel", "14_data_parallel", 2, TRIED, parts=4, together=None),
     Stage(
         "16_pipeline_1f1b",
@@ -92,18 +92,18 @@ TABLE = [
 ]
 
 BY_NAME = {stage.name: stage for stage in TABLE}
-# make target -> folder: all of them, the six, those in beyond/ and in transformer/
+# make target -> folder: all stages, the six, those in beyond/ and in transformer/
 EVERY = {stage.target: stage.name for stage in TABLE}
 TARGETS = {stage.target: stage.name for stage in TABLE if stage.room == ""}
 BEYOND = {stage.target: stage.name for stage in TABLE if stage.room == "beyond"}
 TRANSFORMER = {s.target: s.name for s in TABLE if s.room == "transformer"}
-MNIST = TARGETS | BEYOND  # those of the first curve
+MNIST = TARGETS | BEYOND  # stages of the first curve
 STAGES = list(TARGETS.values())
-# Those that torchrun starts, and the fewest of their processes that exchange something.
+# Stages started by torchrun -> fewest processes that communicate.
 CPU_PROCESSES = {row.name: row.cpu_processes for row in TABLE if row.cpu_processes}
 RESUMES = [row.name for row in TABLE if row.state]
 
-OWN = "before", "after_ddp", "after_fsdp"  # scripts in beyond/own_script/, no stages
+OWN = "before", "after_ddp", "after_fsdp"  # scripts in beyond/own_script/, not stages
 
 
 def folder(stage):
@@ -119,12 +119,12 @@ def script(stage):
 
 
 def load(stage):
-    """Return the script of a stage as a module, without running it."""
+    """Import a stage's script as a module without running it."""
     return load_file(stage, script(stage))
 
 
 def load_file(name, path):
-    """Return a Python file as a module of that name."""
+    """Import a Python file as a module called `name`."""
     spec = importlib.util.spec_from_file_location(name, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -132,26 +132,26 @@ def load_file(name, path):
 
 
 def find_stage(name):
-    """Return the stage that a person means by `04_ddp`, `04_ddp/`, `ddp`, `04` or `4`.
+    """Return the stage named by `04_ddp`, `04_ddp/`, `ddp`, `04` or `4`.
 
-    Ends the program with one line that lists the stages where there is none.
+    Exits with a line that lists the stages if there is no such stage.
     """
     name = Path(name).name
     for target, stage in EVERY.items():
         if name in (stage, target, stage[:2], stage[:2].lstrip("0")):
             return stage
-    refuse(f"there is no stage {name!r}: take one of {', '.join(EVERY.values())}")
+    refuse(f"unknown stage {name!r}. Choose one of {', '.join(EVERY.values())}")
 
 
 def previous(stage):
-    """Return the stage that the diff of `stage` starts from; None for the first."""
+    """Return the stage that `stage`'s diff starts from; None for the first."""
     return BY_NAME[stage].base
 
 
 def too_old(torch_version, names=tuple(BY_NAME)):
-    """Return which stages are not right with a PyTorch, in a line, or None.
+    """Return a line about the stages that need a newer PyTorch, or None.
 
-    `torch_version` is a text such as 2.8.0 or 2.8.0+cpu; `names` the stages asked for.
+    `torch_version` is text such as 2.8.0 or 2.8.0+cpu; `names` are the stages to check.
     """
     major, minor = torch_version.split(".")[:2]
     found = int(major), int(minor)
@@ -159,17 +159,17 @@ def too_old(torch_version, names=tuple(BY_NAME)):
     if not wrong:
         return None
     major, minor = max(BY_NAME[name].oldest for name in wrong)
-    advice = f"take {major}.{minor} or newer (docs/SETUP.md says why)"
-    return f"PyTorch {torch_version} is too old for {', '.join(wrong)}: {advice}"
+    advice = f"Install {major}.{minor} or newer (see docs/SETUP.md)"
+    return f"PyTorch {torch_version} is too old for {', '.join(wrong)}. {advice}"
 
 
 def refuse_unwritable(folder, advice):
-    """End the program with one line where a folder is not to be written, or made.
+    """Exit with a one-line message if a folder cannot be written or created.
 
-    Nor is one whose disk has no room for what a stage saves.
+    Its disk also needs room for the files that a stage saves.
     """
-    if str(folder).startswith("~"):  # in quotes, or behind ARGS=
-        refuse(f"{folder} would be a folder named ~ in here: write $HOME instead")
+    if str(folder).startswith("~"):  # quoted, or in ARGS=
+        refuse(f"{folder} would be a folder named ~ here. Use $HOME instead")
     parent = next(
         path for path in [folder, *folder.absolute().parents] if path.exists()
     )
@@ -177,19 +177,19 @@ def refuse_unwritable(folder, advice):
         with tempfile.TemporaryFile(dir=parent) as file:
             file.write(bytes(SAVED))
     except OSError as error:
-        refuse(f"cannot write to {folder} ({error.strerror}): {advice}")
+        refuse(f"cannot write to {folder} ({error.strerror}). {advice}")
 
 
 def make_folder():
-    """Return the folder of OUT=, or runs/, made; refuse one that cannot be written."""
+    """Create and return the folder OUT, or runs/; refuse an unwritable one."""
     out = Path(os.environ.get("OUT") or "runs").absolute()
-    refuse_unwritable(out, "name another folder, OUT=DIR")
+    refuse_unwritable(out, "Choose another folder: OUT=DIR")
     out.mkdir(parents=True, exist_ok=True)
     return out
 
 
 def save_page(name, text):
-    """Save a page of HTML in that folder, whole or not at all; print its address."""
+    """Save an HTML page in that folder, whole or not at all; print its URL."""
     path = make_folder() / name
     part = path.with_suffix(".part")
     part.write_text(text, encoding="utf-8")
@@ -198,5 +198,5 @@ def save_page(name, text):
 
 
 def refuse(message):
-    """End the program with one line on stderr and exit status 1."""
+    """Exit with status 1 and a message on stderr."""
     sys.exit(message)

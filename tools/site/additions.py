@@ -1,50 +1,53 @@
-"""What the site adds to the pages while Sphinx reads them."""
+"""The site's additions to the pages, made while Sphinx reads them."""
 
 import re
 import shutil
 from pathlib import Path
 
 from tools.lab.exercise import find_exercise
-from tools.pages import essence, side_by_side
-from tools.pages.markup import linked
+from tools.pages import side_by_side
+from tools.pages.markup import inline, linked
+from tools.pages.reasons import LESSONS
+from tools.run import diffs, essence
+from tools.run.parts import parts
 from tools.run.stages import (
     EVERY,
     ROOT,
+    TARGETS,
     previous,
 )
 from tools.site import calculator, playground
-from tools.site.contents import LISTS, contents, toctree
+from tools.site.contents import LISTS, UNLISTED, contents, toctree
 
-PART = re.compile(
-    r"<!-- generated: (\w+ (\S+) (\S+) (\d+)[\d ]* \| .+?|essence) -->\n(.*?)"
-    r"```diff\n.*?\n```(?=.*?<!-- end -->)",
-    re.DOTALL,
-)
-EMPTY = re.compile(r'<th class="(head[^"]*)"><p></p></th>')  # the head of no column
+DIFF = re.compile(r"```diff\n.*?\n```", re.DOTALL)
+EMPTY = re.compile(r'<th class="(head[^"]*)"><p></p></th>')  # an empty column heading
 FOLD = re.compile(r"<details>.*?</details>", re.DOTALL)
 CALCULATED = """
-Choose, and see for each way to cut how long a step takes, from full overlap to none,
-how much of it GPUs compute or wait for messages, and what fills a GPU: its state, the
-activations that checkpointing keeps, and those that it computes again. The red line is
-at 141 GB.
+Choose a setup. For each cut you see how long a step takes, from full overlap to none,
+how much of it the GPUs compute or wait for messages, and what fills a GPU: its state,
+the activations that checkpointing keeps, and those it recomputes. The red line is at
+141 GB.
 """
 ASIDES = {"sidebar-drawer": "Pages", "toc-drawer": "On this page"}
+FIELD = """<form role="search"><label>Words <input type="search" name="q"></label>
+<button>Search</button></form>
+"""
 SKIP = re.compile(r'<a class="skip-to-content.*?</a>', re.DOTALL)
 
 
 def up_from(page):
-    """Return the way from a page's folder to the root, such as ../../"""
+    """Return the path from a page's folder to the root, such as ../../"""
     return "../" * len(Path(page).parent.parts)
 
 
 def raw(page, html):
-    """Return HTML as Markdown that Sphinx leaves as it is, its links as of a page."""
+    """Return HTML as Markdown that Sphinx keeps unchanged, its links resolved."""
     html = linked(html, up_from(page), ".html")
     return f"\n````{{raw}} html\n{html}\n````\n"
 
 
 def scripts(page, stages):
-    """Return what the switches of some stages' diffs need, for the end of a page."""
+    """Return the script tags that some stages' switches need at the end of a page."""
     tags = [f"<script>{side_by_side.data(stages)}</script>"]
     for name in side_by_side.SCRIPTS:
         way = f"{up_from(page)}_static/{name}"
@@ -52,47 +55,70 @@ def scripts(page, stages):
     return "\n".join(tags)
 
 
+def cards():
+    """Return the six stages as HTML cards with the size of each diff."""
+    found = []
+    for target, stage in TARGETS.items():
+        base = essence.PAIR[0] if stage == essence.PAIR[1] else previous(stage)
+        hunks = diffs.hunks(base, stage) if base else []
+        signs = [line[0] for hunk in hunks for line in hunk.changed()]
+        one = {"name": stage, "target": target, "base": base}
+        one |= {"added": signs.count("+"), "removed": signs.count("-")}
+        one |= {"length": len(diffs.lines(stage)), "lesson": inline(LESSONS[stage])}
+        found.append(one)
+    return calculator.draw("cards.html", cards=found)
+
+
+def with_drawing(part, drawn):
+    """Return a generated part with HTML in place of its diff, or of all of it."""
+    if part.kind == "stages":
+        return drawn
+    before, *after = DIFF.split(part.whole)
+    return before + drawn + "".join(after)
+
+
 def with_views(page, text):
     """Return a page's text with its diffs drawn in two columns, with switches."""
     stages = set()
-
-    def drawn(found):
-        name, a, b, number, before = found.groups()
-        head = f"<!-- generated: {name} -->\n"
-        if name == "essence":
+    for part in parts(text):
+        if part.kind == "essence":
             stages.add(essence.PAIR[1])
-            pair = side_by_side.pair(*essence.PAIR)
-            return head + before + raw(page, side_by_side.part("essence", pair))
-        stages.add(b)
-        ideas = side_by_side.ideas(a, b)
-        (idea,) = [one for one in ideas if int(number) in one["numbers"]]
-        return head + before + raw(page, side_by_side.part("part", idea))
-
-    text, count = PART.subn(drawn, text)
+            drawn = side_by_side.part("essence", side_by_side.pair(*essence.PAIR))
+        elif part.kind in ("hunk", "plumbing"):
+            a, b, number, *_ = part.arguments
+            stages.add(b)
+            ideas = side_by_side.ideas(a, b)
+            (idea,) = [one for one in ideas if int(number) in one["numbers"]]
+            drawn = side_by_side.part("part", idea)
+        elif part.kind == "stages":
+            drawn = cards()
+        else:
+            continue
+        text = text.replace(part.whole, with_drawing(part, raw(page, drawn)))
     stage = Path(page).parent.name
-    if count and stage in EVERY.values():
+    if stages and stage in EVERY.values():
         title, _, rest = text.partition("\n")
         pair = side_by_side.pair(previous(stage), stage)
         text = f"{title}\n{raw(page, side_by_side.part('head', pair))}\n{rest}"
-    return text + raw(page, scripts(page, stages)) if count else text
+    return text + raw(page, scripts(page, stages)) if stages else text
 
 
 def with_step(page, text):
-    """Return a lesson's text with a figure that moves before the still picture."""
+    """Return a lesson's text with an animated figure before the still picture."""
     body = playground.draw("lesson.html", f"{up_from(page)}_static/")
     picture = re.search(r"!\[[^\]]*\]\([^)]*/step\.svg\)", text)
     return f"{text[: picture.start()]}{raw(page, body)}\n{text[picture.start() :]}"
 
 
 def with_exercise(page, text):
-    """Return an exercise's page with its commands, and what it breaks in a fold."""
+    """Return an exercise's page with its commands, and its change in a fold."""
     exercise = find_exercise(Path(page).name.partition("_")[0])
     number = exercise.number
     head, _, rest = text.partition("\n## ")
     commands = f"```sh\nmake exercise E={number}\nmake try\nmake check\nmake hint\n```"
     change = (exercise.folder / "start.patch").read_text()
     fold = [
-        "## What was changed in the stage",
+        "## What changed in the stage",
         "<details><summary>This gives the mistake away</summary>",
         f"```diff\n{change}```",
         "</details>",
@@ -111,16 +137,20 @@ def with_folds(text):
 
 
 def with_targets(text):
-    """Return a page's text with its HTML anchors as targets that Sphinx can link to."""
+    """Return a page's text with its HTML anchors as targets that Sphinx can link to.
+
+    Links whose text is a file's path show only its name, without .md.
+    """
+    text = re.sub(r"\[`?(?:[\w.]+/)*([\w-]+)\.md`?\](?=\()", r"[\1]", text)
     return re.sub(r'<a id="([^"]+)"></a>', r"(\1)=", text)
 
 
 def add(app, page, source):
-    """Sphinx's event `source-read`: change the text of a page, source[0]."""
+    """Handle Sphinx's event `source-read`: change a page's text, source[0]."""
     if page.startswith("notebooks/"):
         return
     text = with_targets(with_views(page, with_folds(source[0])))
-    if page == "README":  # whose picture is the page itself
+    if page == "README":  # the page replaces its picture
         text = re.sub(r"\n!\[[^\]]*\]\([^)]*/hero\.svg\)\n", "", text) + contents()
     if page == "tools/site/playground":
         body = playground.draw("body.html", f"{up_from(page)}_static/")
@@ -136,6 +166,8 @@ def add(app, page, source):
         text = text.replace("\n```text\n", f"\n{ring}\n```text\n", 1)
     if page == "04_ddp/README":
         text = with_step(page, text)
+    if page in UNLISTED:
+        text = f"---\norphan: true\n---\n\n{text}"
     if page in LISTS:
         text += toctree(LISTS[page], [":glob:"])
     if re.match(r"exercises/\d", page):
@@ -144,7 +176,7 @@ def add(app, page, source):
 
 
 def mend(path):
-    """Mend a page for a keyboard, a screen reader and a search; show no local path."""
+    """Fix a page for keyboards, screen readers and search, and remove local paths."""
     text = path.read_text()
     text = text.replace('role="heading">', 'role="heading" aria-level="2">')
     for name, label in ASIDES.items():
@@ -152,19 +184,19 @@ def mend(path):
             f'<aside class="{name}', f'<aside aria-label="{label}" class="{name}'
         )
     skip = SKIP.search(text)
-    if skip and '<nav class="top"' in text:  # the first page's, which comes first
+    if skip and '<nav class="top"' in text:  # only on the first page
         text = text.replace(skip[0], "").replace(
             '<nav class="top"', f'{skip[0]}<nav class="top"'
         )
     found = '<div id="search-results">'
-    text = text.replace(found, f"<h1>Search</h1>{found}")
+    text = text.replace(found, f"<h1>Search</h1>{FIELD}{found}")
     text = EMPTY.sub(r'<td class="\1"></td>', text)
     text = text.replace(f"{ROOT}/", "").replace(str(ROOT), "(where you cloned it)")
     path.write_text(text.replace("<pre>", '<pre tabindex="0">'))  # it may scroll
 
 
 def finish(app, error):
-    """Sphinx's event `build-finished`: mend its pages, and add those of one file."""
+    """Handle Sphinx's event `build-finished`: fix the pages and add generated files."""
     if error is None and app.builder.name == "html":
         out = Path(app.outdir)
         for path in out.rglob("*.html"):

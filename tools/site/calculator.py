@@ -1,4 +1,4 @@
-"""SCALING's calculator and ring: what they show is computed here, by its formulas."""
+"""SCALING's calculator and ring, computed here by the page's formulas."""
 
 import itertools
 import json
@@ -16,19 +16,19 @@ MODELS = {
     "6.7 billion": SEVEN,
     "65 billion": Model(blocks=80, width=8192, vocabulary=32_000, length=4096),
 }
-CONTROLS = [  # name, label, choices, the one at first
+CONTROLS = [  # name, label, choices, default
     ("model", "Parameters", MODELS, "6.7 billion"),
-    ("sequences", "Sequences a step", [64, 256, 1024], 64),
+    ("sequences", "Sequences per step", [64, 256, 1024], 64),
     ("machines", "Machines of eight H200s", [1, 2, 4, 8], 2),
     ("cards", "Network cards of each", [1, 8], 1),
 ]
 
 
 def plan(model, sequences, machines, cards):
-    """Return what a choice comes to: of each cut, and what activations take.
+    """Return the results of a choice: for each cut, and for the activations.
 
-    A cut has the bytes of its state, and the seconds of a step at best and at worst.
-    Activations are in bytes on a GPU: all of them, and with checkpointing.
+    A cut's are the bytes of its state, and the seconds of a step at best and at worst.
+    The activations' are bytes on a GPU: all of them, and with checkpointing.
     """
     cluster = Cluster(machines, cards)
     tokens = sequences * model.length
@@ -42,7 +42,7 @@ def plan(model, sequences, machines, cards):
 
 
 def plans():
-    """Return {a choice of each control, in their order, in words: its plan}."""
+    """Return {"choice | choice | ...", one per control in order: its plan}."""
     found = {}
     for name, *numbers in itertools.product(*(row[2] for row in CONTROLS)):
         key = " | ".join(map(str, [name, *numbers]))
@@ -51,7 +51,7 @@ def plans():
 
 
 def calculator(source):
-    """Return the calculator as HTML; `source` is the folder of the scripts."""
+    """Return the calculator as HTML; `source` is the scripts' folder."""
     rounded = json.loads(
         json.dumps(plans()), parse_float=lambda text: float(f"{float(text):.4g}")
     )
@@ -65,6 +65,6 @@ def ring(source):
 
 
 def draw(name, **values):
-    """Return a template of this folder, with values put in."""
+    """Return a template of this folder, filled in."""
     templates = TEMPLATES.overlay(loader=FileSystemLoader(Path(__file__).parent))
     return templates.get_template(name).render(values)

@@ -1,7 +1,7 @@
-"""How Sphinx builds the site from the repository's own Markdown: `make site`.
+"""Sphinx's configuration: build the site from the repository's Markdown, `make site`.
 
-The pages stay as GitHub shows them. What only the site has, its table of contents, the
-diffs side by side, is added while they are read.
+The pages stay as GitHub shows them. Sphinx adds the site's own parts, such as the table
+of contents and the diffs side by side, while reading them.
 """
 
 import sys
@@ -40,10 +40,11 @@ exclude_patterns = ["**/.*"]
 myst_heading_anchors = 4
 suppress_warnings = ["misc.highlighting_failure"]
 
-nb_execution_mode = "off"  # the notebooks are stored as they ran
+nb_execution_mode = "off"  # the notebooks contain their outputs
+nb_merge_streams = True
 
 html_theme = "furo"
-COLORS = {  # furo's names for those of the palette
+COLORS = {  # furo's names for the palette's colors
     "font-stack": palette.SANS,
     "font-stack--monospace": palette.MONO,
     "color-background-primary": "var(--page)",
@@ -75,14 +76,15 @@ html_use_index = False
 
 _, owner, name = stored.address().rsplit("/", 2)
 ogp_site_url = f"https://{owner}.github.io/{name}/"
-ogp_social_cards = {"enable": False}  # a picture for each page takes minutes
+ogp_social_cards = {"enable": False}  # one picture per page takes minutes
 # GitHub Pages shows this page at every unknown address, at any depth.
 notfound_urls_prefix = f"/{name}/"
 notfound_context = {
-    "title": "There is no such page",
+    "title": "Page not found",
     "body": (ROOT / "tools/site/404.html").read_text().format(site=f"/{name}/"),
 }
 html_copy_source = False
+html_show_search_summary = False  # it would fetch each page found
 html_show_sphinx = False
 
 

@@ -5,7 +5,7 @@ from tools.run.stages import BEYOND, ROOT, STAGES, TRANSFORMER, folder
 
 
 def pages_of(stages):
-    """Return the pages of stages: each one's lesson."""
+    """Return the lessons of stages."""
     return [f"{folder(stage).relative_to(ROOT)}/README" for stage in stages]
 
 
@@ -31,15 +31,15 @@ CONTENTS = {  # caption -> the pages below it, in the table of contents
         "04_ddp/CLUSTERS",
         "docs/SCALING",
         "beyond/UPSTREAM",
-        "docs/SECURITY",
-    ],
-    "Contribute": [
         "CONTRIBUTING",
-        "docs/CHANGELOG",
-        "exercises/AUTHORS",
-        "data/sample/README",
     ],
 }
+UNLISTED = [
+    "docs/SECURITY",
+    "docs/CHANGELOG",
+    "exercises/AUTHORS",
+    "data/sample/README",
+]
 MAIN = [  # at the top of the first page
     ("Stages", "01_cpu/README"),
     ("Playground", "tools/site/playground"),
@@ -48,7 +48,7 @@ MAIN = [  # at the top of the first page
     ("Beyond", "beyond/README"),
     ("Scaling", "docs/SCALING"),
 ]
-LISTS = {  # page -> the pages that its own table of contents holds
+LISTS = {  # page -> the pages in its table of contents
     "exercises/README": [one.name for one in along_the_path()],
     "beyond/own_script/README": ["INSPECT"],
     "onecurve/README": ["RULES", "PUBLIC"],
@@ -59,12 +59,12 @@ for path in sorted(ROOT.glob("[0b]*/**/DETAILS.md")):
 
 
 def toctree(pages, options):
-    """Return a table of contents as MyST writes it."""
+    """Return a table of contents in MyST's syntax."""
     return "\n".join(["", "```{toctree}", ":hidden:", *options, "", *pages, "```", ""])
 
 
 def contents():
-    """Return the tables of contents of the first page: the site's navigation."""
+    """Return the first page's tables of contents, the site's navigation."""
     parts = []
     for caption, pages in CONTENTS.items():
         parts.append(toctree(pages, [f":caption: {caption}"]))

@@ -1,8 +1,8 @@
 """Write the playground, one HTML page that trains stage 4: `make playground`.
 
-The page needs no network and no server. playground/ has its parts: training.js trains,
-page.js is the page around it. The lines of code come from the scripts, what is left out
-from switches.diff, and the limits of the verdict from `make compare`.
+The page needs no network or server. Its parts are in playground/: training.js trains,
+playground.js is the page around it. The lines of code come from the scripts, the
+mistakes from switches.diff, and the limits of the verdict from `make compare`.
 """
 
 import base64
@@ -23,7 +23,7 @@ from tools.run.stages import ROOT, save_page
 
 PARTS = Path(__file__).with_name("playground")
 PAIR = "02_single_gpu", "04_ddp"
-# A switch's name in training.js, what finds its lines in the diff, and its name in
+# A switch's name in training.js, a pattern for its lines in the diff, and its name in
 # switches.diff
 SWITCHES = [
     ("sampler", r"  sampler = |^-    loader = DataLoader", "DistributedSampler"),
@@ -38,10 +38,10 @@ LEFT_OUT = {row["name"]: row for row in ALL_SWITCHES if row["stage"] == PAIR[1]}
 
 
 def switch(name, marks, row):
-    """Return what the page shows of a row of SWITCHES.
+    """Return the page's data of a row of SWITCHES.
 
-    Its lines are (kind, sign, line): those of the diff, or a line that both stages
-    have, and what stands there instead.
+    Its lines are (kind, sign, line): lines of the diff, or a line that both stages
+    have, and the lines that replace them.
     """
     left = LEFT_OUT[row]
     gone = without(PAIR[1], left["edits"])
@@ -63,7 +63,7 @@ def switch(name, marks, row):
 
 
 def digits():
-    """Return a script with pixels and labels of data/sample: training, test."""
+    """Return JavaScript with data/sample's pixels and labels: training, then test."""
     raw = ROOT / "data" / "sample" / "MNIST" / "raw"
     parts = []
     for name in "train", "t10k":
@@ -76,7 +76,7 @@ def digits():
 def draw(name, source=""):
     """Return a page or a part of one, playground/`name`, as HTML.
 
-    `source` is the folder that has its digits; without one they are in it.
+    `source` is the folder of digits.js. If it is empty, the HTML contains the digits.
     """
     data = {
         "counts": compare.COUNTS,

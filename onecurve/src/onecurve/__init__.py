@@ -49,6 +49,7 @@ evaluation  rules: which samples and weights the ranks evaluate
 computed   rules: what backward passes compute, and what is exchanged
 printed    rules: numbers that are printed, that decide, or that are averaged
 rules      rules: all others, and the list of all
+consequences  which findings have none: the ranks do what one process does
 findings   what a rule finds, by the table findings.csv
 sources    the lines of a script that make what is seen at another
 report     the findings, as text
@@ -74,7 +75,7 @@ def inspect(script, *flags, ranks=2):
 
     path = Path(script).resolve()
     if not path.is_file():
-        raise CouldNotLook(f"there is no script {script}")
+        raise CouldNotLook(f"no such script: {script}")
     words = [str(flag) for flag in flags]
     with tempfile.TemporaryDirectory() as logs:
         inspection = runs.inspect((path, words, ranks), Path(logs, path.stem))

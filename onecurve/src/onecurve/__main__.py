@@ -1,10 +1,9 @@
 """Does a training script compute on several ranks what it computes on one?
 
-The script runs three times for some steps, in processes of its own, and nothing of it
-is changed on the disk: as it is, on several CPU ranks; in float64 on as many; and in
-float64 on one rank that is handed the same batches. What the ranks saw is compared, and
-known mistakes are told with their lines. Exit status 1: an error was found; 2: the
-script could not be looked at.
+The script runs three times for some steps, in separate processes: unchanged on several
+CPU ranks, in float64 on the same number of ranks, and in float64 on one rank that gets
+the same batches. The script's file is not changed. The report names known bugs by line.
+Exit status 1: an error was found; 2: the script could not be inspected.
 """
 
 import argparse
@@ -22,7 +21,7 @@ from onecurve.runs import inspect
 
 LOGS = Path("runs/onecurve")
 RUNS = {  # in their order
-    "watch": "as it is",
+    "watch": "unchanged",
     "several": "in float64",
     "one": "in float64, on one rank",
 }
@@ -32,18 +31,18 @@ OFTEN = 5  # seconds between two lines on what goes on
 def parse_args():
     """Return the command line; all after the script is the script's."""
     parser = argparse.ArgumentParser(prog="onecurve", description=__doc__)
-    parser.add_argument("--ranks", type=int, default=2, help="at least 2")
+    parser.add_argument("--ranks", type=int, default=2, help="at least 2 (default: 2)")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
-    parser.add_argument("--logs", type=Path, metavar="FOLDER", help=f"not {LOGS}")
+    parser.add_argument("--logs", type=Path, metavar="FOLDER", help=f"default: {LOGS}")
     parser.add_argument(
         "--pages",
         type=Path,
         metavar="FILE",
-        help="a CSV: the name of a finding, then paths of pages about it",
+        help="CSV file: the name of a finding, then paths of pages that explain it",
     )
-    parser.add_argument("-m", action="store_true", help="the script is a module's name")
+    parser.add_argument("-m", action="store_true", help="SCRIPT is a module name")
     parser.add_argument("script")
-    parser.add_argument("flags", nargs=argparse.REMAINDER, help="those of the script")
+    parser.add_argument("flags", nargs=argparse.REMAINDER, help="flags for the script")
     return parser.parse_args()
 
 
@@ -75,7 +74,7 @@ def prepared(logs):
             return folder
     except OSError as error:
         if logs:
-            refuse(f"cannot write to {logs}, give another folder to --logs: {error}")
+            refuse(f"cannot write to {logs}: {error}. Choose another --logs FOLDER")
         return Path(tempfile.mkdtemp(prefix="onecurve-"))
 
 
@@ -85,13 +84,13 @@ def read_pages(path):
         with open(path, newline="", encoding="utf-8") as file:
             rows = list(csv.reader(file))
     except OSError as error:
-        refuse(f"cannot read {path}, give another file to --pages: {error}")
+        refuse(f"cannot read {path}: {error}. Choose another --pages FILE")
     return {name: [page for page in pages if page] for name, *pages in rows}
 
 
 def tell(folder, begun, over):
     """Say on stderr, now and then, what goes on, until an event is set."""
-    told = "imports PyTorch"
+    told = "importing PyTorch"
     while not over.wait(OFTEN):
         for number, (kind, words) in enumerate(RUNS.items(), start=1):
             log = folder / kind / "rank0"
@@ -106,12 +105,12 @@ def main():
     args = parse_args()
     path = path_of(args.script) if args.m else Path(args.script).resolve()
     if args.ranks < 2:
-        refuse(f"{args.ranks} rank has none to differ from: take 2 or more")
+        refuse(f"--ranks {args.ranks}: expected 2 or more")
     if not path or not path.is_file():
-        refuse(f"there is no {'module' if args.m else 'script'} {args.script}")
+        refuse(f"no such {'module' if args.m else 'script'}: {args.script}")
     why = failures.syntax_error(path.read_text(errors="replace"))
     if why:
-        refuse(f"{args.script} is no Python script: {why.splitlines()[0]}")
+        refuse(f"{args.script} is not a Python script: {why.splitlines()[0]}")
     pages = read_pages(args.pages) if args.pages else None
     folder = prepared(args.logs) / path.stem
     over = threading.Event()

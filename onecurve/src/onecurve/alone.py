@@ -17,8 +17,8 @@ from onecurve.gradients import read_steps
 
 CLOSE = {torch.float64: 1e-5}  # of weights; right scripts are 1e-9 apart
 ROUGH = 2e-3  # in shorter types
-OTHER = "rank {rank} alone has another loss: {alone:.6f} in place of {ours:.6f}"
-MEANS = "divide each rank's sum by the count of all ranks, over their number"
+OTHER = "rank {rank}'s loss differs when it runs alone: {alone:.6f}, not {ours:.6f}"
+MEANS = "use sum * world_size / count_of_all"
 
 
 class Unclear(Exception):
@@ -68,7 +68,7 @@ def compare_steps(several, alone, exchanged):
         if found:
             return right, found, None
         right += 1
-    return right, None, unknown if right else "on one rank, it takes no step"
+    return right, None, unknown if right else "the script takes no step on one rank"
 
 
 def judge(ranks, others):
@@ -88,7 +88,7 @@ def judge(ranks, others):
         best = min(best, off, key=len)
     raise_where_losses_differ(ranks, others, share)
     weights = fitted({name: given[name] for name in best}, parts)
-    details = ["it is no sum of what each rank computes alone"]
+    details = ["they are not a weighted sum of each rank's own gradients"]
     found = None
     if all(fits(name, given, parts, weights, same) for name in best):
         found = by_weights(ranks, others, weights / share)
@@ -113,10 +113,10 @@ def share_of_one(ranks, others):
     passes = {len(rank["losses"]) for rank in ranks}
     alone = {len(other["losses"]) for other in others}
     if len(passes) > 1 or len(alone) > 1 or not min(passes | alone):
-        raise Unclear("the ranks have other numbers of backward passes in a step")
+        raise Unclear("ranks run different numbers of backward passes per step")
     share = alone.pop() / passes.pop()
     if share not in (1, len(ranks)):
-        raise Unclear("a step has another number of backward passes on one rank")
+        raise Unclear("the number of backward passes per step differs on one rank")
     return share
 
 
@@ -139,10 +139,10 @@ def columns(ranks, others):
             for before, now in pairwise(after):
                 parts[name].append(now - before)
         if any(one.shape != gradient.shape for one in parts[name]):
-            raise Unclear("its parameters have other shapes on one rank")
+            raise Unclear("parameters have different shapes on one rank")
         given[name] = gradient - others[0]["after_pass"][0][name]
     if not given:
-        raise Unclear("on one rank, no parameter of that name has a gradient")
+        raise Unclear("no parameter with the same name has a gradient on one rank")
     return given, parts
 
 
@@ -175,14 +175,14 @@ def by_weights(ranks, others, weights):
     if is_about(of_passes.min(), 0) and not is_about(of_passes.max(), 0):
         number = int(of_passes.argmin()) + 1
         which = f"backward pass {number} of {len(of_passes)}"
-        told = f"the gradients of {which} are not in it"
+        told = f"{which} contributes no gradients"
         return finding("exchange", line, [told], repair=LAST)
     if not is_about(weights.max(1).values, weights.min(1).values):
-        raise Unclear("the backward passes of a step do not count alike")
+        raise Unclear("the backward passes of a step have different weights")
     of_ranks = weights.mean(1)
     total = of_ranks.sum()
     if is_about(of_ranks[0], total) and is_about(of_ranks[1:], 0):
-        told = "rank 0 got what it computed itself, and nothing of the others"
+        told = "rank 0 uses only its own gradients"
         return finding("exchange", line, [told])
     if is_about(total, 1):
         return by_counts(ranks, others, of_ranks)
@@ -200,12 +200,12 @@ def by_counts(ranks, others, weights):
     """
     divisors = [divisor_of(other) for other in others]
     if None in divisors:
-        raise Uncounted("what each rank's loss is a mean of is not known")
+        raise Uncounted("it is unknown how many values each rank's loss averages")
     counts = weights / torch.tensor(divisors)
     if is_about(counts / counts.mean(), 1):
         return None
     told = [f"1/{1 / float(one):.1f}" for one in counts]
-    details = [f"what one number counts depends on its rank: {', '.join(told)}"]
+    details = [f"the weight of one value depends on its rank: {', '.join(told)}"]
     line = ranks[0]["line"]
     return finding("gradient", line, details, repair=MEANS, ranks=len(ranks))
 
@@ -253,7 +253,7 @@ def raise_where_weights_differ(weights, others, same):
         for name in weights.keys() & other["weights"].keys():
             ours = weights[name]
             if ours.is_meta or not same(ours, other["weights"][name]):
-                raise Unclear("one process has not all of the ranks' weights")
+                raise Unclear("one process doesn't have all of the ranks' weights")
 
 
 def raise_where_losses_differ(ranks, others, share):
@@ -262,6 +262,8 @@ def raise_where_losses_differ(ranks, others, share):
     That of a pass, of which there are `share` times as many, may be divided by more.
     """
     for rank, (own, other) in enumerate(zip(ranks, others, strict=True)):
+        if own["samples"] != other["samples"]:  # the loss may be equal by chance
+            raise Unclear(f"rank {rank} alone takes different samples")
         for ours, alone in zip(own["losses"], other["losses"], strict=False):
             off = min(abs(ours - alone), abs(ours - share * alone))
             if off > 1e-5 * abs(ours):

@@ -17,6 +17,8 @@ NAMES = {
     "start_server": "ranks",
     "STOPPED": "supervisor",
     "adopt_orphans": "processes",
+    "children": "processes",
+    "end_children": "processes",
     "end_with_parent": "processes",
     # watch them, from within a rank
     "Hooks": "hooks",

@@ -11,6 +11,7 @@ ASKS = "rank", "main", "master", "primary", "gpu"  # in conditions, and function
 VALUES = ast.Name, ast.Attribute, ast.Subscript
 ALLOWED = *VALUES, ast.Constant, ast.BinOp, ast.operator, ast.UnaryOp, ast.unaryop
 ALLOWED += ast.Compare, ast.cmpop, ast.BoolOp, ast.boolop, ast.Call, ast.expr_context
+ALLOWED += ast.Set, ast.Tuple, ast.List  # rank in (-1, 0)
 # Decorators of functions for one rank, and the condition under which they are called.
 KEPT = "rank_?(zero|0)|(main|master|primary)_?(process|only|rank)|on_?(main|master)"
 OF_ONE = "0 == rank"
@@ -164,9 +165,10 @@ def decided_by(statement):
 def compares(expression):
     """Return whether an expression compares something, or takes a maximum."""
     for node in ast.walk(expression):
-        takes = isinstance(node, ast.Call) and called(node) in ("max", "min")
-        if takes or isinstance(node, ast.Compare):
+        if isinstance(node, ast.Call) and called(node) in ("max", "min"):
             return True
+        if isinstance(node, ast.Compare):
+            return not all(isinstance(one, ast.Is | ast.IsNot) for one in node.ops)
     return False
 
 

@@ -4,8 +4,8 @@ import math
 
 from onecurve.findings import LAST, PARTS, finding, of_each_rank
 
-TOO_LATE = "it is called between backward() and the step"
-EARLY = "zero_grad() before backward(), or after the step"
+TOO_LATE = "zero_grad() is called between backward() and step()"
+EARLY = "call zero_grad() before backward() or after step()"
 APART = 1e-2  # relative: factors of parts that may be in bfloat16
 
 
@@ -13,7 +13,7 @@ def no_gradients(seen):
     """An optimizer of which no parameter ever has a gradient."""
     steps = seen.of("before_step")
     if steps and not any(step["gradients"] for step in steps):
-        details = ["it holds tensors that the model does not use any more"]
+        details = ["it holds tensors that the model no longer uses"]
         made = seen.lines_of("made", schedules=False) or [None]
         late = zeroed_late(seen, "no_gradient")
         yield late or finding("no_gradient", made[-1], details)
@@ -72,7 +72,7 @@ def last_not_exchanged(seen):
     """Steps under FSDP whose last backward pass exchanges nothing, and another does."""
     for line, counts in seen.exchanges() if seen.of("shard") else []:
         if any(counts) and not counts[-1]:
-            told = f"{len(counts)} backward passes, and the last is not exchanged"
+            told = f"the last of {len(counts)} backward passes is not exchanged"
             yield finding("exchange", line, [told], repair=LAST)
             return
 
@@ -91,6 +91,6 @@ def parts_scaled(seen):
     for each in seen.together("parts_scaled"):
         factors = [one["factor"] for one in each]
         if None not in factors and max(factors) - min(factors) > APART * max(factors):
-            told = of_each_rank(f"its parts times {factor:.4g}" for factor in factors)
+            told = of_each_rank(f"shards scaled by {factor:.4g}" for factor in factors)
             yield finding("clip", each[0]["line"], told, repair=PARTS)
             return

@@ -10,7 +10,7 @@ from onecurve.gradients import read_steps
 
 CLOSE = 1e-4  # of a share: a loss is as rough as its type
 HOW = {-1: "divided", 1: "multiplied"}
-TOLD = "in a step each loss counts {:.4f} on {} ranks, {:.4f} on {}"
+TOLD = "weight of each loss in a step: {:.4f} on {} ranks, {:.4f} on {}"
 
 
 def power_of(folders):

@@ -225,7 +225,7 @@ class Steps(Hooks):
         try:
             torch.save(value, self.folder / name)
         except Exception as error:  # noqa: BLE001, whatever a batch makes of it
-            self.cannot_tell(f"its batches cannot be saved: {error}")
+            self.cannot_tell(f"batches cannot be saved: {error}")
 
     def clip(self, original, parameters, *args, **options):
         """Around clipping: it hides a factor, so what is clipped is kept."""

@@ -17,15 +17,16 @@ def evaluated_twice(seen):
     by = {call["by"] for call in calls}
     if "gather_for_metrics" in by:  # accelerate's: it drops those that came twice
         return
-    # what says of which sample it is may be put in order, and counted once
-    objects = {"all_gather_object", "gather_object"} & {call["name"] for call in calls}
+    # samples that are gathered may be counted once, or cut
+    gathers = any("gather" in call["name"] for call in calls)
+    merged = {event["twice"] for event in seen.of("gathered")}  # by their numbers
     for (line, _, _), epochs in evaluations.items():
         if len(epochs) > 1 and line not in told:
             told.add(line)
-            yield from judge_evaluation(line, epochs, bool(objects))
+            yield from judge_evaluation(line, epochs, gathers, merged)
 
 
-def judge_evaluation(line, epochs, may_drop):
+def judge_evaluation(line, epochs, may_drop, merged):
     """Judge which samples the ranks evaluate in one evaluation.
 
     `may_drop` is whether the script may leave out those that a sampler adds, at most
@@ -36,7 +37,7 @@ def judge_evaluation(line, epochs, may_drop):
     twice = sum(len(one) for one in lists) - len(set().union(*lists))
     if all(sorted(one) == sorted(lists[0]) for one in lists):
         yield finding("evaluated", line, size=len(lists[0]))
-    elif twice:
+    elif twice and twice not in merged:
         dealt = epochs[0]["dealt"]
         told = [f"loaded at {line}"] if dealt != line else []
         level = "LOOK" if may_drop and twice < len(epochs) else None
@@ -73,7 +74,9 @@ def evaluated_network(seen):
             if weights:
                 yield weights_evaluated(seen, each, weights)
             elif buffers:
-                yield finding("buffers", first["line"], name=buffers)
+                same = all(one["rows"] == first["rows"] for one in each)
+                level = "LOOK" if same else None  # one rank's may be all that counts
+                yield finding("buffers", first["line"], level=level, name=buffers)
             if weights or buffers:
                 return
 

@@ -19,7 +19,8 @@ from torch.utils._pytree import tree_leaves
 
 OWN = f"{Path(__file__).resolve().parent}{os.sep}"  # begins the paths of this package
 STANDARD = sysconfig.get_path("stdlib")  # of Python: it may be below a home folder
-WRAPPERS = re.compile(r"^(module\.|_orig_mod\.)+")  # of DDP and torch.compile
+# What DDP, torch.compile and checkpointing add to names, wherever they wrap a module.
+WRAPPERS = re.compile(r"(?<![^.])(module|_orig_mod|_checkpoint_wrapped_module)\.")
 
 
 class Log:

@@ -13,7 +13,8 @@ from onecurve.findings import LAST, finding, some
 from onecurve.identities import own_number
 from onecurve.rounding import FACTOR, nearly, relation
 
-THAWED = "wrap the model when each parameter that is to train requires it"
+PARALLEL = 1e-6  # of 1 - cosine
+THAWED = "set requires_grad on all trained parameters before wrapping the model"
 
 
 class OwnGradients:
@@ -91,6 +92,8 @@ def compare(steps):
         if not names_of(ranks):
             return count, None  # FSDP's: it reduces them by itself
         factor, off = best_factor(ranks)
+        if off and are_scaled_alike(ranks, off):
+            continue  # as by clipping each parameter after the exchange
         if off:
             return count, describe(ranks, off)
         if abs(factor / len(ranks) - 1) < FACTOR:
@@ -171,7 +174,7 @@ def describe(ranks, names):
     given = torch.cat([given_to(first, name).flatten() for name in held])
     mean = torch.cat([mean_of(ranks, name).flatten() for name in held])
     factor, cosine = relation(given, mean)
-    details = [which, f"{factor:.6f} times as long as the mean, cosine {cosine:.6f}"]
+    details = [which, f"{factor:.6f} times the mean's length, cosine {cosine:.6f}"]
     alone = all(is_alone(rank, name) for rank in ranks for name in names)
     if alone and are_given_alike(ranks, names):
         return finding("clip", first["since"]["clipped"], details)
@@ -204,6 +207,19 @@ def are_given_alike(ranks, names):
     return all(nearly(one[name], first[name]) for one in others for name in names)
 
 
+def are_scaled_alike(ranks, names):
+    """Return whether equal gradients on all ranks are the means, each with a factor."""
+    if not all(name in rank["given"] for rank in ranks for name in names):
+        return False
+    if not are_given_alike(ranks, names):
+        return False
+    for name in names:
+        factor, cosine = relation(ranks[0]["given"][name], mean_of(ranks, name))
+        if factor <= 0 or 1 - cosine > PARALLEL:
+            return False
+    return True
+
+
 def cause_of(rank, names, alone):
     """Return (line, why gradients are not exchanged, repair), as far as is known.
 
@@ -212,20 +228,20 @@ def cause_of(rank, names, alone):
     since = rank["since"]
     unknown = [name for name in names if name not in rank["wrapped"]]
     if alone and since.get("reduced"):
-        told = "what is exchanged here is not all"
-        return since["reduced"], told, "exchange each gradient"
+        told = "only some gradients are exchanged here"
+        return since["reduced"], told, "exchange every gradient"
     if alone and not rank["wrapped"]:
         return None, "no module is wrapped in DDP", None
     if alone and unknown:
-        told = f"DDP does not know {unknown[0]}: it was frozen when the model was"
-        return since["wrapped"], f"{told} wrapped, or is of another module", THAWED
+        told = f"DDP doesn't manage {unknown[0]}: it was frozen when the model was"
+        return since["wrapped"], f"{told} wrapped, or belongs to another module", THAWED
     if alone and since.get("past"):
-        return since["past"], "the model is called past DDP", "call the wrapper"
+        return since["past"], "the model call bypasses DDP", "call the DDP wrapper"
     if since.get("unsynced"):
         told = "the last backward() of the step is in no_sync()"
         return since["unsynced"], told, LAST
     if alone:
-        told = "DDP wraps the model, and did not exchange them"
-        return None, told, "call the wrapper"
-    told = "some backward passes of the step are exchanged, others are not"
+        told = "DDP wraps the model but did not average them"
+        return None, told, "make sure every forward pass calls the DDP wrapper"
+    told = "only some backward passes of the step are exchanged"
     return since.get("reduced"), told, None

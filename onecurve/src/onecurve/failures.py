@@ -31,7 +31,7 @@ def at(text, line):
     """Return a line of a script in words, given its number or None."""
     lines = text.splitlines()
     if not line or line > len(lines):
-        return "no line of the script: before the first or after the last"
+        return "no line of the script (before its first or after its last)"
     return f"line {line}: {lines[line - 1].strip()}"
 
 
@@ -49,11 +49,11 @@ def syntax_error(text):
 def ending(status):
     """Return an exit status in words; None is one that was not waited for."""
     if not status:
-        return "has come to its end"
+        return "finished"
     if status > 0:
-        return f"ended with exit status {status}"
-    why = ", as the system does when memory runs out" if status == -9 else ""
-    return f"was killed by {signal.Signals(-status).name}{why}"
+        return f"exited with status {status}"
+    why = ", usually because memory ran out" if status == -9 else ""
+    return f"killed by {signal.Signals(-status).name}{why}"
 
 
 def whereabouts(result, text, seen):
@@ -128,4 +128,4 @@ def error(result, text, seen):
     if rank is not None:
         what = ending(statuses[rank])
         return f"rank {rank} {what}{whereabouts(result, text, seen)}"
-    return f"the ranks did not meet.{whereabouts(result, text, seen)}"
+    return f"the ranks did not meet in a collective.{whereabouts(result, text, seen)}"

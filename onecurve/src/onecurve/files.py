@@ -6,6 +6,7 @@ program writes, or a library by code that is not Python's (torch.save apart), is
 seen here.
 """
 
+import errno
 import os
 import shutil
 import sys
@@ -23,15 +24,16 @@ READ += ["os:chmod", "os:utime"]  # which change nothing that is inside
 READ += [f"os:{name}" for name in ("listxattr", "getxattr") if hasattr(os, name)]
 CHANGED = ["os:mkdir", "os:remove", "os:unlink", "os:rmdir", "shutil:rmtree"]
 MOVED = ["os:rename", "os:replace"]
-# Folders of the machine, of which libraries keep files of their own.
-TEMPORARY = f"{tempfile.gettempdir()}/", f"{Path.home()}/.cache/"
+# Where libraries keep their own files: temporary folders, and hidden ones at home.
+TEMPORARY = f"{tempfile.gettempdir()}/", f"{Path.home()}/."
+FROZEN = "<frozen "  # begins the names of modules that Python has built in, such as os
 
 
 def by_library():
     """Return whether a package that is installed asks for a file by itself."""
     frame = sys._getframe(1)
     while frame and "site-packages" not in frame.f_code.co_filename:
-        if not frame.f_code.co_filename.startswith((OWN, STANDARD)):
+        if not frame.f_code.co_filename.startswith((OWN, STANDARD, FROZEN)):
             return False
         frame = frame.f_back
     return True
@@ -156,7 +158,8 @@ class Files:
             return original(path, *args, **options)
         if original.__name__ == "mkdir":
             if os.path.isdir(path) or twin.is_dir():
-                raise FileExistsError(f"{path} exists")
+                why = os.strerror(errno.EEXIST)
+                raise FileExistsError(errno.EEXIST, why, os.fspath(path))
             twin.mkdir(parents=True, exist_ok=True)
         elif os.path.lexists(twin):
             return original(twin, *args, **options)

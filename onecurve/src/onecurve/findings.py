@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SHOWN = 3  # of names
-OTHER_SAMPLES = "it takes its samples without a DataLoader"
-LAST = "no_sync(), or set_requires_gradient_sync(False), but for the last backward()"
-PARTS = "clip_grad_norm_ of the parameters, whose norm is that of all ranks' parts"
+OTHER_SAMPLES = "samples do not come from a DataLoader"
+LAST = "no_sync() or set_requires_gradient_sync(False) for all but the last backward()"
+PARTS = "use clip_grad_norm_ on the parameters: its norm covers all ranks' shards"
 PATH = Path(__file__).parent / "findings.csv"
 
 # What follows from a mistake is none of its own; and what two rules find is one.
@@ -22,8 +22,9 @@ FOLLOWS = {
     "overlap": {"added"},
     "evaluated": {"by_world"},
     "twice": {"by_world"},
-    "buffers": {"by_world"},
+    "buffers": {"by_world", "printed"},
     "samples": {"updates"},
+    "datasets": {"by_world"},
     "evaluated_weights": {"by_world"},
 }
 UNSAID = {"evaluated_weights", "by_world", "updates"}  # the cause says as much
@@ -82,7 +83,7 @@ def name_what_follows(found):
         if causes and one.name in UNSAID:
             continue
         if causes:
-            causes[0].details.append(f"from it follows: {one.what}")
+            causes[0].details.append(f"consequence: {one.what}")
         elif not again or one.name not in SAME:
             kept.append(one)
     return kept

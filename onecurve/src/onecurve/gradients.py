@@ -35,12 +35,16 @@ def exchanged(folders, own_parts, split):
     return *compared, exchange.kept_gradients(steps)
 
 
-def compare(several, one):
+def compare(several, one, by_weights=False):
     """Compare the steps of several ranks and of one, in a folder each.
+
+    With `by_weights`, compare the weights with which each later step begins.
 
     Returns (number of steps that are equal, Finding or None, why the next step cannot
     be compared or None).
     """
+    if by_weights:
+        return compare_weights(several, one)
     equal = 0
     for *ranks, theirs in read_steps([*several, one]):
         ours = ranks[0]
@@ -60,6 +64,22 @@ def compare(several, one):
                 by_hand = "direction" in details[0] and ours["since"].get("reduced")
                 line = clipped or by_hand or ours["line"]
                 return 0, finding("gradient", line, details, ranks=len(ranks)), None
+        equal += 1
+    return equal, None, None if equal else "the script takes no step on one rank"
+
+
+def compare_weights(several, one):
+    """Return what `compare` does, by the weights with which each later step begins."""
+    equal = 0
+    steps = read_steps([*several, one])
+    next(steps, None)  # before the first step they say nothing
+    for *ranks, theirs in steps:
+        ours = {}
+        for rank in ranks:  # an optimizer of shares has its own on each rank
+            ours |= rank["weights"]
+        if differing(ours, theirs["weights"], rounding.measure(ranks[0]["short"])):
+            found = finding("gradient", ranks[0]["line"], ranks=len(ranks))
+            return 0, found, "its weights differ on one rank"
         equal += 1
     return equal, None, None if equal else "on one rank, it takes no step"
 
@@ -90,13 +110,13 @@ def why_not(ranks, theirs, same):
         return OTHER_SAMPLES
     if ours["taken"] != theirs["taken"]:
         numbers = f"{ours['taken']} on several ranks, {theirs['taken']} on one"
-        return f"a step takes another number of batches: {numbers}"
+        return f"the number of batches per step differs: {numbers}"
     if ours["lost"] or theirs["lost"] or (theirs["in_turn"] and not alike):
-        return "it draws random numbers between batch and step"
+        return "random numbers are drawn between batch and step"
     if differing(ours["weights"], theirs["weights"], same):
-        return "its weights depend on the number of ranks"
+        return "weights depend on the number of ranks"
     if not all(one.isfinite().all() for one in theirs["given"].values()):
-        return "on one rank, a gradient is nan or infinite"
+        return "a gradient is nan or infinite on one rank"
     return None
 
 
@@ -116,7 +136,7 @@ def difference(ours, theirs, names, ranks):
     """Return in lines how the gradients of some names differ."""
     both = [name for name in names if name in ours and name in theirs]
     if both != names or any(ours[name].shape != theirs[name].shape for name in names):
-        return [f"a gradient is missing in one of them: {names[0]}"]
+        return [f"one of the two runs has no gradient of the same shape: {names[0]}"]
     a = torch.cat([ours[name] for name in names])
     b = torch.cat([theirs[name] for name in names])
     ratio, cosine = rounding.relation(a, b)

@@ -1,6 +1,8 @@
 """What is written down of a run as it is: the events that the rules read."""
 
 import contextlib
+import linecache
+import re
 import sys
 from collections import Counter
 
@@ -24,7 +26,8 @@ from onecurve.samples import changed, generator_states, rows
 from onecurve.saved import Saved
 from onecurve.sharded import Sharded
 
-CUT = "on one rank neither: the gradients of 1 and more ranks agree"
+SHUFFLES = re.compile(r"shuffl|randperm|permut|sample\(|choice|argsort")
+CUT = "nor on one rank, so gradients of 1 and more ranks agree"
 
 
 class Hooks(Optimizers):
@@ -60,8 +63,8 @@ class Hooks(Optimizers):
         result = original(module, state_dict, *args, **options)
         names = {name for name, _ in module.named_parameters()}
         if names and names <= set(result.missing_keys):
-            found = min(state_dict, default="none at all")
-            self.log.found("loaded", f"such as {found}")
+            found = min(state_dict, default="none")
+            self.log.found("loaded", f"first name in the file: {found}")
         return result
 
     def set_mode(self, original, module, mode=True):
@@ -89,13 +92,13 @@ class Hooks(Optimizers):
 
     def split_model(self, original, *args, **options):
         """Around messages as in a pipeline."""
-        self.cannot_tell("a model that is split among ranks is not looked at")
+        self.cannot_tell("models that are split across ranks are not supported")
         return original(*args, **options)
 
     def message(self, original, operation, op, *args, **options):
         """Around a message of a batch, by PyTorch's own isend or irecv."""
         if "pipelining" in sys._getframe(2).f_code.co_filename:
-            self.cannot_tell("a pipeline's stages are not looked at")
+            self.cannot_tell("pipeline stages are not supported")
         op = getattr(op, "__wrapped__", op)
         return original(operation, op, *args, **options)
 
@@ -103,7 +106,7 @@ class Hooks(Optimizers):
         """In place of what starts processes: torchrun is to start them."""
         name = getattr(fn, "__name__", "main")
         self.cannot_tell(
-            "it starts its ranks by itself. Have torchrun start them: in place of "
+            "it starts its own ranks. Let torchrun start them: instead of "
             f'mp.spawn, call {name}(int(os.environ["RANK"]), ...)'
         )
 
@@ -201,6 +204,9 @@ class Hooks(Optimizers):
         """Before a pass for training: write down with which weights it begins."""
         if not self.networks:
             self.sharded.training_begins()
+            frame = self.log.frame()
+            lines = linecache.getlines(frame.f_code.co_filename) if frame else []
+            self.log.write("source", shuffles=bool(SHUFFLES.search("".join(lines))))
         if not any(network is one for one in self.networks):
             self.networks.append(network)
             self.saved.training_begins(network)
@@ -227,7 +233,7 @@ class Hooks(Optimizers):
         found = {}
         for name, parameter in self.learned.items():
             if own_number(parameter) not in self.names and is_replicated(parameter):
-                found[f"{name}, which no network has"] = digest(parameter)
+                found[f"{name}, in no network"] = digest(parameter)
         return found
 
     def script_ends(self):
@@ -278,6 +284,7 @@ class Hooks(Optimizers):
         dicts = [one for one in gathered if isinstance(one, dict)]
         keys = Counter(key for one in dicts for key in one if type(key) is int)
         twice = sum(count > 1 for count in keys.values())
+        self.log.write("gathered", twice=twice)
         plain = all(isinstance(v, int | float) for one in dicts for v in one.values())
         if twice > max(1, len(keys) / 2) and not plain:  # counts are added up
             self.log.found("collide", twice=twice, count=len(keys))

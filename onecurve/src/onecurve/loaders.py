@@ -1,6 +1,7 @@
 """What is written down of a script's loaders: indices, batches, random generators."""
 
 import dis
+import math
 import sys
 import weakref
 from collections import Counter
@@ -69,6 +70,7 @@ class Loaders(Recorder):
         self.trained = Counter()  # of a loader, by `of_data` -> epochs of training
         self.lengths = []  # of loaders, as the script was told
         self.cuts = True  # evaluations, after some batches
+        self.keeps_lengths = False  # whether unequal epochs go to their ends
         self.open = {}  # of a loader, by `of_data` -> its epoch that is being read
 
     def install(self):
@@ -144,6 +146,12 @@ class Loaders(Recorder):
         reading.begun = self.line()
         reading.key = key
         self.open[key] = reading
+        batches = len(reading.share["sizes"]) if hasattr(reading, "share") else 0
+        if batches:
+            facts = {"batches": batches, "trains": reading.grad}
+            self.log.write("begun", line=loader.line, **facts)
+            if self.keeps_lengths:
+                self.end.note_length(*reading.facts.values(), batches)
 
     def left_early(self, key=None):
         """Write down the epoch of a loader, or of all, that was left before its end."""
@@ -200,7 +208,8 @@ class Loaders(Recorder):
 
     def next_batch(self, original, reading):
         """Around the reading of a batch; ends an epoch after some steps."""
-        if self.enough(reading) and in_loop(self.log.frame()):
+        is_enough = self.enough(reading) and in_loop(self.log.frame())
+        if is_enough and not self.goes_to_its_end(original, reading):
             self.reading_ends(reading)
             raise StopIteration
         self.loader_line = reading.facts["line"]
@@ -213,6 +222,23 @@ class Loaders(Recorder):
             reading.rows.append(rows(batch))
         self.batch_came(reading)
         return batch
+
+    def goes_to_its_end(self, original, reading):
+        """Return whether an epoch goes on: the ranks' numbers of batches differ.
+
+        Then it shows whether they hang. The same number of batches is skipped on each
+        rank, which leaves the difference.
+        """
+        if not (self.keeps_lengths and reading.grad):
+            return False
+        lengths = self.end.lengths(*reading.facts.values())
+        if len(set(lengths)) < 2:
+            return False
+        for _ in range(min(lengths) - reading.batches):
+            original(reading)
+            reading.batches += 1
+        reading.steps = math.inf
+        return True
 
     def batch_came(self, reading):
         """After the reading of a batch."""

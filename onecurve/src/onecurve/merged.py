@@ -7,7 +7,7 @@ import torch
 from onecurve.equal import Steps
 from onecurve.events import digest, tensors_in
 from onecurve.exact import as_read, in_double, like
-from onecurve.kept import batch_name
+from onecurve.kept import batch_name, cut_name
 from onecurve.samples import generator_states
 
 
@@ -27,8 +27,22 @@ class Merged(Steps):
         self.own_rates = []  # of the optimizer that takes a step now
         self.theirs = None  # what the several ranks had in it, if they took it
 
+    def reads_own(self, reading):
+        """Return whether this process reads an evaluation by its own loader.
+
+        So its numbers are one process's, unless the evaluation of a rank was cut.
+        """
+        cuts = [source / cut_name(reading) for source in self.sources]
+        return not reading.grad and not any(one.exists() for one in cuts)
+
+    def enough(self, reading):
+        """Return whether an epoch has gone on for long enough."""
+        return not self.reads_own(reading) and super().enough(reading)
+
     def next_batch(self, original, reading):
         """In place of the reading of a batch: those of all ranks, while they last."""
+        if self.reads_own(reading):
+            return super().next_batch(original, reading)
         reading.batches += 1
         paths = [source / batch_name(reading) for source in self.sources]
         reading.batches -= 1
@@ -129,7 +143,7 @@ def merged(parts, counts):
     with contextlib.suppress(Exception):  # whatever a class makes of ==
         if all(part == first for part in parts):
             return first
-    raise CannotTell(f"a batch holds {type(first).__name__}s that differ by rank")
+    raise CannotTell(f"a batch contains {type(first).__name__}s that differ by rank")
 
 
 def merged_tensors(parts):
@@ -137,11 +151,11 @@ def merged_tensors(parts):
     if parts[0].dim() == 0:
         if all(torch.equal(part, parts[0]) for part in parts):
             return parts[0]
-        raise CannotTell("a batch holds numbers that differ by rank")
+        raise CannotTell("a batch contains numbers that differ by rank")
     shapes = {tuple(part.shape[1:]) for part in parts}
     if len(shapes) > 1:
         told = " and ".join(str(list(shape)) for shape in sorted(shapes))
-        raise CannotTell(f"the ranks' samples have the shapes {told}")
+        raise CannotTell(f"samples have different shapes on the ranks: {told}")
     return torch.cat(parts)
 
 
@@ -156,7 +170,7 @@ def merged_lists(parts, counts):
             samples += part
         return like(first, samples)
     if len(set(lengths)) > 1:
-        raise CannotTell(f"a batch holds lists that are {lengths} long")
+        raise CannotTell(f"a batch contains lists of lengths {lengths}")
     columns = zip(*parts, strict=True)
     return like(first, [merged(list(column), counts) for column in columns])
 

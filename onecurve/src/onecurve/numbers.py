@@ -18,6 +18,7 @@ from itertools import islice
 from pathlib import Path
 
 import torch
+from torch.utils.data import Dataset
 
 from onecurve.branches import DECIDES, OF_ONE, branches
 from onecurve.events import place
@@ -27,7 +28,9 @@ from onecurve.replace import CLOCKS, replace
 TRAINED = torch.nn.Module, torch.optim.Optimizer
 MOST = 200  # times that a line is looked at
 MOST_ITEMS = 50  # of a dict or a list
-TOLD = r"([A-Za-z]\w*\W{0,4}?)(-?\d+\.\d+(?:e[+-]?\d+)?)"  # a word, and its number
+# A word and its number, but for times and sizes: 0.2s, 188.91ms.
+UNIT = r"(?![\w.]|\s*(?:m?s|sec\w*|[GM]i?B|it/s)\b)"
+TOLD = rf"([A-Za-z]\w*)\W{{0,4}}?(-?\d+\.\d+(?:e[+-]?\d+)?){UNIT}"
 
 
 class Clock(float):
@@ -80,13 +83,15 @@ def numbers_in(text, value, depth):
 
 
 def told_in(value):
-    """Return {text before it, in quotes: number} of the numbers in a text, or texts."""
+    """Return {word before it, in quotes: number} of the numbers in a text, or texts."""
     texts = [value] if isinstance(value, str) else value
     found = {}
     for text in texts if isinstance(texts, tuple | list) else []:
         for match in re.finditer(TOLD, text) if isinstance(text, str) else []:
-            before = text[: match.end(1)].rstrip(" :=")
-            found[f'"{re.sub("[0-9.]+", "#", before)}"'] = float(match[2])
+            name = f'"{match[1]}"'
+            while name in found:
+                name += "'"
+            found[name] = float(match[2])
     return found
 
 
@@ -102,7 +107,8 @@ def handlers(logger):
 def number(value):
     """Return a value as a float; None where it is no number, or one of a clock."""
     if isinstance(value, torch.Tensor):
-        if hasattr(value, "placements") or value.numel() != 1:
+        is_weight = isinstance(value, torch.nn.Parameter)
+        if is_weight or hasattr(value, "placements") or value.numel() != 1:
             return None
         value = value.detach().item()
     if isinstance(value, Clock | bool) or not isinstance(value, int | float):
@@ -182,8 +188,9 @@ class Numbers:
         variables = frame.f_globals, frame.f_locals
         if condition == DECIDES:
             taken = False
-            if frame.f_code.co_flags & inspect.CO_GENERATOR:
-                return  # of batches, say, which are each rank's own
+            is_of_data = isinstance(frame.f_locals.get("self"), Dataset)
+            if is_of_data or frame.f_code.co_flags & inspect.CO_GENERATOR:
+                return  # of samples or batches, which are each rank's own
         elif condition == OF_ONE:
             taken = os.environ.get("RANK") == "0"
         else:

@@ -13,6 +13,7 @@ from torch.overrides import TorchFunctionMode
 from onecurve.replace import replace
 
 GPU = torch.device("cuda")
+PYTORCH = os.path.dirname(torch.__file__) + os.sep
 LEFT_OUT = ["torch.cuda:set_device", "torch.cuda:synchronize", "torch.cuda:empty_cache"]
 LEFT_OUT += ["torch.cuda:manual_seed", "torch.cuda:manual_seed_all"]
 LEFT_OUT += ["torch.cuda:reset_peak_memory_stats", "torch.accelerator:synchronize"]
@@ -26,6 +27,8 @@ class OnCpu(TorchFunctionMode):
     """A mode in which "cuda" is a name of the CPU for all of torch's functions."""
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
+        if function is torch.device:  # the script may ask for its type
+            return function(*args, **(kwargs or {}))
         args = [on_cpu(value) for value in args]
         if function is torch.Tensor.to and len(args) > 1 and type(args[1]) is int:
             args[1] = "cpu"  # it was the number of a GPU
@@ -116,7 +119,7 @@ def properties():
 def to_script(answer, original, *args, **options):
     """In place of a function that answers the script so; PyTorch gets the truth."""
     asker = sys._getframe(2).f_code.co_filename
-    return original(*args, **options) if "site-packages" in asker else answer()
+    return original(*args, **options) if asker.startswith(PYTORCH) else answer()
 
 
 def local_rank():
@@ -130,15 +133,23 @@ def local_world_size():
 
 
 TO_SCRIPT = {  # answers of torch's functions: each rank has a GPU
+    "cuda:is_available": lambda: True,
+    "cuda:device_count": local_world_size,
     "accelerator:is_available": lambda: True,
     "accelerator:device_count": local_world_size,
     "accelerator:current_accelerator": lambda: GPU,
 }
 TO_ALL = {
+    "cuda:get_device_name": lambda: "CPU",
+    "cuda:get_device_capability": lambda: (8, 0),
+    "cuda:is_bf16_supported": lambda: True,
+    "cuda:memory_allocated": lambda: 0,
+    "cuda:max_memory_allocated": lambda: 0,
+    "cuda:memory_reserved": lambda: 0,
+    "cuda:max_memory_reserved": lambda: 0,
     "cuda:current_stream": Done,
     "cuda:default_stream": Done,
     "cuda:current_device": local_rank,
-    "cuda:device_count": local_world_size,
     "cuda:get_device_properties": properties,
     "cuda:memory_stats": lambda: defaultdict(int),
     "cuda:memory_summary": str,

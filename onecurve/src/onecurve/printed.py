@@ -98,18 +98,52 @@ def numbers_by_world(several, others, steps):
                 told.add(text)
                 line = first["lines"][text]
                 details = [f"{len(ranks)} ranks: {number:.6f}"]
-                details += [f"one: {of_one[0]:.6f}"]
+                details += [f"1 process: {of_one[0]:.6f}"]
                 details += told_of_factor(number, of_one[0], len(ranks))
                 details += told_of_samples(ours, theirs[0], first["steps"])
                 yield finding("by_world", line, details, text=text)
 
 
+def pairs_of_numbers(several, one):
+    """Yield (steps, text, number on rank 0, one process's) of the printed numbers."""
+    theirs = numbers_of(one, 0)
+    for place, ours in numbers_of(several, 0).items():
+        other = theirs.get(place)
+        if other is None or not ours["taken"] or ours["steps"] != other["steps"]:
+            continue
+        for text, number in ours["numbers"].items():
+            words = set(re.findall("[a-z]+", text.lower()))
+            if text in other["numbers"] and words and not words & DIFFER:
+                yield ours["steps"], text, number, other["numbers"][text]
+
+
+def evaluations_agree(several, one):
+    """Return whether each number that follows an evaluation is one process's.
+
+    At least one of them is neither 0 nor 1, which others could be by chance.
+    """
+    evaluated = evaluations(several.events[0])
+    known = False
+    for steps, _, ours, theirs in pairs_of_numbers(several, one):
+        if steps in evaluated:
+            if not close(ours, theirs):
+                return False
+            known = known or ours not in (0, 1)
+    return known
+
+
+def agrees(text, several, one):
+    """Return whether an expression that rank 0 prints always is one process's."""
+    pairs = [pair[2:] for pair in pairs_of_numbers(several, one) if pair[1] == text]
+    return bool(pairs) and all(close(ours, theirs) for ours, theirs in pairs)
+
+
 def told_of_factor(ours, theirs, count):
     """Return in a line that a number of ranks is missing in another, or too much."""
     if close(ours, count * theirs):
-        return ["that of one process, times the number of ranks"]
+        return ["1 process's value times the number of ranks"]
     if close(count * ours, theirs):
-        return ["that of one process, divided by the number of ranks"]
+        return ["1 process's value divided by the number of ranks"]
     return []
 
 
@@ -123,10 +157,10 @@ def told_of_samples(ours, theirs, steps):
     again = (of_ranks - of_one).total()
     never = (of_one - of_ranks).total()
     if again and not never:
-        return [f"samples evaluated more often than by one process: {again}"]
+        return [f"samples evaluated more often than by 1 process: {again}"]
     if never and not again:
         total = of_one.total()
-        return [f"of {total} samples of one process, no rank evaluates {never}"]
+        return [f"of 1 process's {total} samples, no rank evaluates {never}"]
     return []
 
 

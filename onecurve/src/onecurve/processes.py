@@ -1,6 +1,7 @@
-"""Processes that end with those who started them. Linux only: elsewhere these do less.
+"""Start-up and end of processes: what a run starts ends with it, whatever happens.
 
-Without a package, since this is all that the ranks need of one.
+psutil is imported when a process is looked up, so that `onecurve --help` needs no
+package. Linux tells a process that its parent has died; other systems do not.
 """
 
 import ctypes
@@ -8,11 +9,10 @@ import os
 import signal
 import sys
 from contextlib import suppress
-from pathlib import Path
 
 
 def prctl(option, value):
-    """Ask Linux for something about this process; elsewhere do nothing."""
+    """Ask Linux for something about this process; do nothing on other systems."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(option, value)
 
@@ -28,42 +28,44 @@ def end_with_parent(by=signal.SIGTERM):
 
 
 def children():
-    """Return the ids of this process's children; none where there is no /proc."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):  # it has ended meanwhile
-            _, _, facts = path.read_text().rpartition(") ")  # after its name
-            if int(facts.split()[1]) == os.getpid():
-                found.append(int(path.parent.name))
-    return found
+    """Return this process's children as a set of psutil.Process."""
+    import psutil
+
+    return set(psutil.Process().children())
 
 
 def seconds_of(pid):
-    """Return for how many seconds a process has computed; 0 where it cannot be told."""
-    with suppress(OSError):
-        _, _, facts = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")
-        ticks = sum(map(int, facts.split()[11:13]))
-        return ticks / os.sysconf("SC_CLK_TCK")
+    """Return the CPU seconds that a process has used; 0 if it has ended."""
+    import psutil
+
+    with suppress(psutil.Error):
+        times = psutil.Process(pid).cpu_times()
+        return times.user + times.system
     return 0
 
 
-def end_children():
-    """Kill what this process has started, and then the orphans that it has adopted."""
-    while found := children():
-        for pid in found:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        for pid in found:
-            with suppress(ChildProcessError):
-                os.waitpid(pid, 0)
+def end_children(spared=()):
+    """Kill this process's descendants, except for the children in `spared`.
+
+    Orphans become this process's children, so it looks again until none is left.
+    """
+    import psutil
+
+    while started := children() - set(spared):
+        for child in started:
+            with suppress(psutil.NoSuchProcess):
+                for one in [child, *child.children(recursive=True)]:
+                    with suppress(psutil.NoSuchProcess):
+                        one.kill()
+        psutil.wait_procs(started)
 
 
 def pause(*_):
-    """Stop this process, and the groups that its children lead, until it continues.
+    """Stop this process and its children's process groups until it continues.
 
-    They are in sessions of their own, which a terminal's Ctrl-Z and fg do not reach.
+    They run in sessions of their own, which a terminal's Ctrl-Z and fg do not reach.
     """
-    started = children()
+    started = [child.pid for child in children()]
     for pid in started:
         with suppress(ProcessLookupError):
             os.killpg(pid, signal.SIGSTOP)

@@ -7,6 +7,7 @@ import time
 
 from onecurve import equal, exact, files, hooks, merged, numbers, plain, pretend, replay
 from onecurve.events import Log
+from onecurve.kept import in_name
 
 TOGETHER = 10  # seconds that a rank waits for the others to have seen enough
 
@@ -26,6 +27,7 @@ def prepare(rank, task):
     end = Ending(folder, rank, command.ranks)
     if kind == "watch":
         recorder = hooks.Hooks(log, end)
+        recorder.keeps_lengths = command.lengths
         recorder.install()
     else:
         own = folder / f"steps{rank}"
@@ -59,6 +61,17 @@ class Ending:
         self.folder = folder
         self.rank = rank
         self.ranks = ranks
+
+    def note_length(self, line, number, batches):
+        """Let all ranks know how many batches this one has in an epoch of a loader."""
+        name = f"length-{in_name(line)}-{number}-{self.rank}"
+        (self.folder / name).write_text(str(batches))
+
+    def lengths(self, line, number):
+        """Return the ranks' numbers of batches in an epoch; [] if one is not known."""
+        paths = list(self.folder.glob(f"length-{in_name(line)}-{number}-*"))
+        known = [int(path.read_text() or 0) for path in paths]
+        return known if len(known) == self.ranks and all(known) else []
 
     def note_evaluation(self, steps):
         """Let all ranks know that one evaluates after so many steps: rank 0, mostly."""

@@ -2,9 +2,8 @@
 
 import torch
 
-from onecurve.equal import Steps
 from onecurve.events import bare
-from onecurve.kept import BEGIN, cut_name, restored, thinned
+from onecurve.kept import BEGIN, restored, thinned
 from onecurve.merged import Merged
 from onecurve.samples import set_generators
 
@@ -72,19 +71,6 @@ class Alone(Merged):
         if (self.sources[0] / name).exists():
             self.latest = name
         self.go_on_from(self.latest)
-
-    def next_batch(self, original, reading):
-        """Around the reading of a batch: the rank's, or in an evaluation one's own.
-
-        Then its numbers are those of one process; but not where the rank's was cut.
-        """
-        own = not reading.grad and not (self.sources[0] / cut_name(reading)).exists()
-        read = Steps.next_batch if own else Merged.next_batch
-        return read(self, original, reading)
-
-    def enough(self, reading):
-        """Return whether an epoch has gone on for long enough; no evaluation has."""
-        return reading.grad and super().enough(reading)
 
     def together(self, kept, reading):
         """Return the rank's batch; its generators go on from there."""

@@ -7,12 +7,12 @@ from textwrap import wrap
 LEVELS = "ERROR", "SLOW", "LOOK"
 NOT_COMPARED = "GRADIENTS NOT COMPARED"
 NOT_CHECKED = (
-    "resuming, the end of an epoch, GPUs and NCCL, numbers that all ranks print, "
-    "or that one prints after the steps whose gradients are compared"
+    "resuming, the end of an epoch, GPUs and NCCL, values that all ranks print, and "
+    "values that one rank prints after the steps with compared gradients"
 )
 MADE_OF = {
-    False: "the mean of what each rank computes alone",
-    True: "the mean of what each rank computes with a whole model",
+    False: "the mean of gradients recomputed on each rank",
+    True: "the mean of gradients recomputed on each rank with a whole model",
 }
 
 
@@ -20,7 +20,7 @@ def but_for(gradients):
     """Return what gradients are compared without, as the end of a line."""
     several = gradients.runs.get("several")  # who take the steps that are compared
     held = several and several.of("batch_norm")
-    return ", but for BatchNorm's statistics" if held else ""
+    return ", except for BatchNorm statistics" if held else ""
 
 
 def counted(number, word):
@@ -35,19 +35,19 @@ def verdict(name, inspection):
     if errors:
         return told
     if inspection.stopped:
-        return f"{name} COULD NOT BE LOOKED AT: {inspection.stopped}"
+        return f"{name} COULD NOT BE INSPECTED: {inspection.stopped}"
     told = f"no errors found in {name}"
     gradients = inspection.gradients
     if any(finding.name == "zero" for finding in inspection.findings):
-        return f"{told}; {NOT_COMPARED}, since they are all 0"
+        return f"{told}; {NOT_COMPARED} because they are all 0"
     if gradients.equal:
-        made_of = "those of one process"
+        made_of = "one process"
     elif gradients.alone:
         made_of = MADE_OF[gradients.of_whole]
     else:
-        why = gradients.why or "they were not asked for"
-        return f"{told}; {NOT_COMPARED} with one process, since {why}"
-    return f"{told}, whose gradients are {made_of}{but_for(gradients)}"
+        why = gradients.why or "they were not requested"
+        return f"{told}; {NOT_COMPARED} with one process because {why}"
+    return f"{told}; gradients match {made_of}{but_for(gradients)}"
 
 
 def headline(seen, seconds):
@@ -58,7 +58,7 @@ def headline(seen, seconds):
         "evaluation": len(seen.readings(0, False)),
     }
     told = [counted(count, word) for word, count in counts.items() if count]
-    what = ", ".join(told) or "no step"
+    what = ", ".join(told) or "no steps"
     return f"{len(seen.ranks)} CPU ranks: {what}   {seconds:.1f} s"
 
 
@@ -99,26 +99,24 @@ def fine(inspection):
     learns = not names & {"no_gradient", "zero", "other_type", "parts"}
     if learns and gradients.exchanged and "exchange" not in names:
         steps = counted(gradients.exchanged, "step")
-        lines.append(f"in {steps} the optimizer got the mean of the ranks' gradients")
+        lines.append(f"gradients are averaged across ranks in {steps}")
     if learns and gradients.equal and "gradient" not in names:
         steps = counted(gradients.equal, "step")
-        lines.append(
-            f"the gradients of {steps} are those of one process{but_for(gradients)}"
-        )
+        lines.append(f"gradients of {steps} match one process{but_for(gradients)}")
     if learns and gradients.alone and not names & {"gradient", "divided"}:
         steps = counted(gradients.alone, "step")
         made_of = MADE_OF[gradients.of_whole]
-        lines.append(f"the gradients of {steps} are {made_of}{but_for(gradients)}")
+        lines.append(f"gradients of {steps} match {made_of}{but_for(gradients)}")
     whole = [event for event in seen.of("weights") if event["weights"]]
     if whole and learns and not names & {"weights", "exchange", "other_batches"}:
         count = len(set(whole[0]["weights"]) - own)
         verb = "is" if count == 1 else "are"
-        tensors = f"{counted(count, 'tensor')} of weights {verb}"
+        tensors = f"{counted(count, 'weight tensor')} {verb}"
         steps = counted(len(seen.of("step")), "step")
-        lines.append(f"{tensors} equal on all ranks, in {steps}")
+        lines.append(f"{tensors} equal on all ranks in {steps}")
     if own:
-        tensors = counted(len(own), "tensor")
-        lines.append(f"{tensors} of weights are not copies: an all-to-all serves them")
+        tensors = counted(len(own), "weight tensor")
+        lines.append(f"{tensors} may differ by rank: an all-to-all sends them samples")
     lines += samples(seen, names)
     calls = len(seen.collective_calls()[0])
     if calls and "parted" not in names:
@@ -137,7 +135,7 @@ def samples(seen, names):
         twice = taken - count or "none"
         size = epochs[0]["size"]
         some = f"{count} of {size}" if count < size else count
-        lines.append(f"{some} samples an epoch, {twice} of them twice")
+        lines.append(f"{some} samples per epoch, {twice} used twice")
     orders = {}
     for epoch in seen.readings(0, True):
         if epoch["indices"]:
@@ -145,7 +143,7 @@ def samples(seen, names):
     several = [each for each in orders.values() if len(each) > 1]
     anew = all(len({tuple(one) for one in each}) == len(each) for each in several)
     if epochs and several and anew and not names & {"order", "again"}:
-        lines.append("a new order in each epoch")
+        lines.append("each epoch uses a new sample order")
     return lines
 
 
@@ -154,16 +152,16 @@ def unsure(inspection):
     told = [NOT_CHECKED]
     gradients = inspection.gradients
     if gradients.rough:
-        told.append(f"gradients to more than 4 digits, since {gradients.rough}")
+        told.append(f"gradients to more than 4 digits because {gradients.rough}")
     compared = gradients.exchanged or gradients.equal or gradients.alone
     if not compared and not inspection.findings:
-        told.append("whether gradients are exchanged")
+        told.append("whether gradients are averaged across ranks")
     if gradients.alone:
-        told.append(f"a batch of all ranks in one process, since {gradients.why}")
+        told.append(f"merged batches in one process because {gradients.why}")
     elif gradients.equal and gradients.why:
-        told.append(f"gradients of later steps, since {gradients.why}")
+        told.append(f"gradients of later steps because {gradients.why}")
     elif gradients.why and "ERROR" in [one.level for one in inspection.findings]:
-        told.append(f"gradients of one process, since {gradients.why}")
+        told.append(f"gradients against one process because {gradients.why}")
     return told
 
 
@@ -177,8 +175,8 @@ def batch(inspection):
     factors = {"ranks": len(epochs), "batches": seen.batches_of_step(), "": size}
     parts = [f"{one} {word}".strip() for word, one in factors.items() if one > 1]
     whole = math.prod(factors.values())
-    told = f"a step takes {counted(whole, 'sample')}, {' x '.join(parts)}"
-    return [f"{told}: compare with your one-GPU batch and learning rate"]
+    told = f"each step uses {counted(whole, 'sample')}, {' x '.join(parts)}"
+    return [f"{told}: compare with your single-GPU batch size and learning rate"]
 
 
 def facts(name, inspection, seconds, folder, pages=None):
@@ -223,5 +221,5 @@ def text(name, inspection, seconds, folder, pages=None):
         told += [f"info   {what}" for what in batch(inspection)]
         for line in told:
             lines += wrap(line, 80, subsequent_indent="  ")
-    lines.append(f"whole log: {folder}/")
+    lines.append(f"full log: {folder}/")
     return "\n".join(lines)

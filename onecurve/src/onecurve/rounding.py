@@ -42,9 +42,9 @@ def told(factor, count):
 
     `factor` is how often the right one it is, `count` the number of ranks.
     """
-    text = f"direction equal, length {factor:.6f}"
+    text = f"same direction, length {factor:.6f}"
     if abs(factor * count - 1) < 1e-3:
-        text += f": a factor of {count}, the world size, is missing"
+        text += f": a factor of {count} (the world size) is missing"
     elif abs(factor / count - 1) < 1e-3:
-        text += ": they are added up, not averaged"
+        text += ": summed, not averaged"
     return text

@@ -7,7 +7,7 @@ from onecurve import computed, evaluation, printed, shares, steps, streams
 from onecurve.findings import finding
 from onecurve.seen import Seen
 
-NO_MORE = "no more"  # of the collectives that others call
+NO_MORE = "no further call"  # of the collectives that others call
 
 
 def collectives_differ(seen):
@@ -42,7 +42,7 @@ def one_file(seen):
         if len(events) > 1:
             ranks = sorted(events)
             first = events[ranks[0]]
-            told = [f"by the call at {first['by']}"] if first["by"] else []
+            told = [f"called at {first['by']}"] if first["by"] else []
             yield finding("file", first["line"], told, ranks=ranks, path=path)
 
 
@@ -89,7 +89,7 @@ def same_inputs(seen):
         if len(rows) > 1 and () not in rows and shares.same_rows(of_network):
             alike.append(of_network[0][0]["line"])
     if alike and len(alike) < len(passes):
-        what = "inputs of a network"
+        what = "network inputs"
         yield finding("random", alike[0], level="LOOK", what=what)
 
 
@@ -133,7 +133,6 @@ RULES = {
     streams.other_samples_shared: TAKERS,
     shares.never_taken: TAKERS,
     other_batches: EACH,
-    shares.numbers_of_batches: TAKERS,
     shares.same_order: ONE,
     streams.same_stream: ONE,
     streams.same_order_by_hand: ONE,

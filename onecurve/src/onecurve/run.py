@@ -10,6 +10,7 @@ from onecurve import ranks
 from onecurve.failures import ended_silently, ending, own_error
 from onecurve.findings import finding, of_each_rank
 from onecurve.seen import Seen, read_ranks
+from onecurve.supervisor import OWN_FAULT
 
 MOST_SECONDS = 240  # that a rank may compute
 PATIENCE = 60  # seconds that a collective waits for the other ranks
@@ -26,6 +27,7 @@ class Command(NamedTuple):
     module: str | None = None  # its name, where it is to run as by `python -m`
     double: bool = True  # whether gradients are compared in float64, or as they are
     cuts: bool = True  # whether an evaluation ends after some batches
+    lengths: bool = True  # whether an epoch goes on if ranks have unequal numbers
 
 
 class Task(NamedTuple):
@@ -59,7 +61,7 @@ def run_kind(command, kind, folder):
 
 def run_in(place, command, kind):
     """Run the script in a new folder, where its ranks write; return the Result."""
-    path, flags, count, module, double, _ = command
+    path, flags, count, module, double, *_ = command
     place.mkdir()
     here = Path.cwd()
     working = here if module or path.is_relative_to(here) else path.parent
@@ -73,6 +75,14 @@ def run_in(place, command, kind):
     (place / "stdout").write_text(result.stdout, encoding="utf-8")
     (place / "stderr").write_text(result.stderr, encoding="utf-8")
     return result
+
+
+def own_fault(result):
+    """Return an error that was raised inside onecurve, or None."""
+    for told, _ in result.errors.values():
+        if told.startswith(OWN_FAULT):
+            return told
+    return None
 
 
 def failure(result, name):
@@ -94,7 +104,7 @@ def failure(result, name):
     places = []
     for rank, status in enumerate(result.statuses):
         _, line = result.errors.get(rank, (None, result.places.get(rank)))
-        ended = "at its end" if status == 0 else "in a library"
+        ended = "finished" if status == 0 else "in library code"
         places.append(f"at {name}:{line}" if line else ended)
     return finding("hang", None, of_each_rank(places))
 

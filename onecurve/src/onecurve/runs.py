@@ -3,7 +3,17 @@
 import shutil
 from dataclasses import dataclass, field
 
-from onecurve import printed, ranks, rules, run, sources, steps, streams
+from onecurve import (
+    consequences,
+    printed,
+    ranks,
+    rules,
+    run,
+    shares,
+    sources,
+    steps,
+    streams,
+)
 from onecurve.findings import OTHER_SAMPLES, name_what_follows
 from onecurve.seen import Seen
 from onecurve.supervisor import HANGS
@@ -61,6 +71,8 @@ def run_exactly(command, kind, folder, told):
     for event in seen.of("cannot_tell"):
         if kind not in MERGED or not seen.of("step"):
             return event["why"]
+    if run.own_fault(result):
+        return run.own_fault(result)
     errors = [error for error, _ in result.errors.values()]
     # it counts batches by len(loader), and one process is given fewer, larger ones
     over = kind != "several" and seen.of("step") and errors == ["StopIteration"]
@@ -71,11 +83,12 @@ def run_exactly(command, kind, folder, told):
     return None
 
 
-def compare_gradients(command, folder, seen):
+def compare_gradients(command, folder, seen, agree):
     """Return a Comparison of several ranks' gradients with their mean, and with one's.
 
-    Where they are not exchanged, what one rank would compute tells nothing more.
-    `seen` is the Seen of the run as it is.
+    If they are not exchanged, one process is only asked if the ranks' weights `agree`
+    nevertheless: an optimizer may exchange them in its step. `seen` is the Seen of the
+    run as it is.
     """
     told = Comparison()
     told.why = run_exactly(command, "several", folder, told)
@@ -92,8 +105,11 @@ def compare_gradients(command, folder, seen):
     told.exchanged, found, kept = ranks.call(EXCHANGED, own, *facts)
     told.findings += [kept] if kept else []
     if found and found.level == "ERROR":
-        told.findings.append(found)
-        told.why = "they are not exchanged"
+        if agree and not compare_one(command, folder, own, told, by_weights=True):
+            found.level = "LOOK"  # one process may do the same
+        if not told.equal:
+            told.findings.append(found)
+            told.why = "they are not averaged across ranks"
         return told
     told.findings += compare_with_one(command, folder, own, told, found)
     averaged = told.exchanged or (seen.of("shard") and not seen.of("scale"))
@@ -120,8 +136,10 @@ def compare_with_one(command, folder, several, told, added):
     return [one for one in (differ, added if not known else None) if one]
 
 
-def compare_one(command, folder, several, told):
+def compare_one(command, folder, several, told, by_weights=False):
     """Have one process do the work of all; add to a Comparison what that tells.
+
+    With `by_weights`, the weights after each step are compared, not the gradients.
 
     Where it takes other samples, random numbers may belong to every W-th of them. For
     the rest as `compare_alone`.
@@ -133,7 +151,7 @@ def compare_one(command, folder, several, told):
             told.why = told.why or other
             break
         paths = several, folder / kind / "steps0"
-        told.equal, differ, told.why = ranks.call(COMPARE, *paths)
+        told.equal, differ, told.why = ranks.call(COMPARE, *paths, by_weights)
         for event in told.runs[kind].of("cannot_tell"):  # a later batch
             told.why = told.why or event["why"]
         drawn = any(several[0].glob("drawn*"))
@@ -201,22 +219,34 @@ def inspect(command, folder):
         problem = run.failure(result, command.path.name)
     if seen.of("cannot_tell"):
         return Inspection(seen, [], stopped=seen.of("cannot_tell")[0]["why"])
-    found = rules.findings(seen)
+    if run.own_fault(result):
+        return Inspection(seen, [], stopped=run.own_fault(result))
+    unequal = []
+    if problem and problem.name == "hang":
+        unequal = list(shares.numbers_of_batches(seen.takers(), problem))
+    if unequal:  # the rest is to be seen as well
+        shutil.rmtree(folder / "watch")
+        command = command._replace(lengths=False)
+        result, seen = run.run_kind(command, "watch", folder)
+        problem = run.failure(result, command.path.name)
+    found = rules.findings(seen) + unequal
     if problem:
         if problem.name == "fails":  # the other ranks were ended before their time
             found = [one for one in found if rules.NO_MORE not in str(one.details)]
-        return Inspection(seen, [problem, *found], stopped="it does not come to an end")
+        return Inspection(seen, [problem, *found], stopped="the run did not finish")
     if result.late:
         count = len(seen.of("step"))
-        told = f"{count} steps took {run.MOST_SECONDS} s: give it smaller sizes"
+        told = f"{count} steps took {run.MOST_SECONDS} s: use smaller sizes"
         if result.late == HANGS:
-            told = f"after {count} steps no rank computed for {run.IDLE} s"
+            told = f"all ranks were idle for {run.IDLE} s after {count} steps"
         return Inspection(seen, found, stopped=told)
     if command.ranks == 1:
         return Inspection(seen, found)
-    told = compare_gradients(command, folder, seen)
+    agree = consequences.weights_agree(found, seen)
+    told = compare_gradients(command, folder, seen, agree)
     found += differ_by_world(told)
-    found = name_what_follows(told.findings + found)
+    found = consequences.with_consequence(told.findings + found, seen, told)
+    found = name_what_follows(found)
     for one in found:
         sources.point(one, command.path.parent)
     return Inspection(seen, found, told)

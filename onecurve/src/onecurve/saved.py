@@ -155,9 +155,20 @@ def parameters_lacking(trained, saved):
     """
     if any(hasattr(one, "placements") for one in trained.values()):
         return []
-    held = {digest(one) for one in tensors_in(saved)}
+    held = {digest(one) for one in tensors_in(without_states(saved))}
     lacks = [name for name, one in trained.items() if digest(one) not in held]
     return lacks if len(lacks) < len(trained) else []
+
+
+def without_states(value):
+    """Return dicts and lists without the states of optimizers in them."""
+    if isinstance(value, dict):
+        if "param_groups" in value:
+            return {}
+        return {name: without_states(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_states(one) for one in value]
+    return value
 
 
 def buffers_of(network):

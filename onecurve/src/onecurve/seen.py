@@ -64,7 +64,7 @@ class Seen:
                 ranks = sorted(takers[event["branch"]])
                 if line and 0 < len(ranks) < len(self.events):
                     place, _, _ = event["branch"].partition(" ")
-                    return line, [f"on ranks {ranks} alone, by {place}"]
+                    return line, [f"only on ranks {ranks}, by the condition at {place}"]
         return None, []
 
     def collective_calls(self):

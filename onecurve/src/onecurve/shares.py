@@ -6,8 +6,8 @@ from onecurve.findings import finding
 
 MOSTLY = 0.75  # of what an epoch leaves over
 SPARE = 64  # samples that dealing leaves over, or adds
-ONCE = "a sampler for all of the data, or a part of it for each rank, not both"
-ALIKE = "order the data set alike on all ranks, by a generator with one seed"
+ONCE = "use a sampler over all of the data or one part per rank, not both"
+ALIKE = "use the same dataset order on all ranks: a generator with the same seed"
 
 
 def sliced(seen, size):
@@ -63,19 +63,19 @@ def own_data(epochs):
     for epoch in epochs:
         counts.update(set(epoch["contents"]))
     twice = sum(count > 1 for count in counts.values())
-    looked = f"{len(counts)} different samples were looked at"
+    looked = f"{len(counts)} different samples were compared"
     if twice >= len(epochs):
-        told = f"the data set has another order on each rank: of {len(counts)} samples"
-        details = [f"{told}, {twice} are taken by several ranks"]
+        told = f"each rank orders the dataset differently: of {len(counts)} samples"
+        details = [f"{told}, {twice} are used by more than one"]
         yield finding("overlap", line, details, repair=ALIKE)
         return
     sizes = [epoch["size"] for epoch in epochs]
     taken = [len(epoch["indices"]) for epoch in epochs]
-    details = [f"{looked}, none of them on several ranks"]
-    details.append(f"of {sizes} samples the ranks take {taken}")
+    details = [f"{looked}, none is on more than one rank"]
+    details.append(f"of {sizes} samples, the ranks use {taken}")
     pairs = zip(taken, sizes, strict=True)
     if all(abs(one * len(epochs) - size) <= SPARE for one, size in pairs):
-        details.append("each deals its own to the ranks, as if all had the same")
+        details.append("each rank shards its own dataset as if all ranks shared it")
         yield finding("datasets", line, details, level="ERROR", repair=ONCE)
     else:
         yield finding("datasets", line, details)
@@ -88,7 +88,7 @@ def judge_shares(epochs, are_sliced):
     twice = sum(count > 1 for count in counts.values())
     line = epochs[0]["dealt"]
     size = epochs[0]["size"]
-    details = [f"{size} samples, {[len(one) for one in lists]} taken by the ranks"]
+    details = [f"{size} samples, used per rank: {[len(one) for one in lists]}"]
     drawn_again = any(len(set(one)) < len(one) for one in lists)
     if all(one == lists[0] for one in lists):
         if not are_sliced:
@@ -97,16 +97,22 @@ def judge_shares(epochs, are_sliced):
         yield finding("whole", line, details)
     elif twice >= len(lists) and not drawn_again:
         never = size - len(counts)
-        details.append(f"{twice} are taken by several ranks, {never} by none")
+        details.append(f"{twice} are used by more than one rank, {never} by none")
         yield finding("overlap", line, details)
 
 
-def numbers_of_batches(seen):
-    """Ranks that have more batches in an epoch than others."""
-    epochs = seen.first_epochs()
-    counts = [len(epoch["sizes"]) for epoch in epochs]
-    if len(set(counts)) > 1 and not seen.of("join"):
-        yield finding("batches", epochs[0]["line"], counts=counts)
+def numbers_of_batches(seen, hang):
+    """Ranks that have more batches in an epoch than others, and so hang.
+
+    `hang` is the Finding that says at which lines they wait.
+    """
+    lengths = []
+    for rank in seen.ranks:
+        begun = [one for one in seen.of("begun", rank) if one["trains"]]
+        lengths += begun[:1]
+    counts = [one["batches"] for one in lengths]
+    if len(counts) == len(seen.ranks) and len(set(counts)) > 1:
+        yield finding("batches", lengths[0]["line"], hang.details, counts=counts)
 
 
 def same_order(seen):
@@ -119,7 +125,7 @@ def same_order(seen):
         lists = [epoch["indices"] for epoch in epochs]
         if len(lists) > 1 and lists[0] == lists[1]:
             level = "LOOK" if lists[0] == sorted(lists[0]) else None
-            told = [f"an epoch begins at {epochs[0]['begun']}"]
+            told = [f"epochs start at {epochs[0]['begun']}"]
             yield finding("order", epochs[0]["dealt"], told, level=level)
         else:
             yield from same_order_later(epochs, lists)
@@ -133,7 +139,7 @@ def same_order_later(epochs, lists):
     for later, one in enumerate(lists):
         if one in lists[:later] and one != sorted(one):
             numbers = {"later": later + 1, "earlier": lists.index(one) + 1}
-            told = [f"it begins at {epochs[later]['begun']}"]
+            told = [f"it starts at {epochs[later]['begun']}"]
             yield finding("again", epochs[later]["dealt"], told, **numbers)
             return
 
@@ -154,7 +160,7 @@ def same_random_numbers(seen):
     if loads or others:  # else it is those samples that are drawn
         what = "random numbers for different samples"
         yield from alike(passes, "before", what, seeded, None if loads else "LOOK")
-    yield from alike(passes, "drawn", "dropout, or what else the network draws", seeded)
+    yield from alike(passes, "drawn", "dropout or other noise in the network", seeded)
 
 
 def seeds_set_alike(seen):
@@ -196,7 +202,7 @@ def alike(events, name, what, seeded, level=None):
     `seeded` has the lines that gave generators the same seed on all ranks.
     """
     same = Counter()
-    first = []
+    lead = Counter()  # of a generator: how often it was alike from the first time on
     times = 0
     line = None
     for each in events:
@@ -206,13 +212,14 @@ def alike(events, name, what, seeded, level=None):
         for generator, state in each[0][name].items():
             alike = all(one[name].get(generator) == state for one in each)
             same[generator] += alike
-            if alike and times == 1:
-                first.append(generator)
-    often = [name for name, count in same.items() if count * 3 > times]
-    details = [f"generator {one}: {same[one]} of {times} times" for one in often]
+            lead[generator] += alike and lead[generator] == times - 1
+    often = [name for name, count in same.items() if count > max(2, times / 3)]
+    often += [name for name, count in same.items() if count == times <= 2]
+    first = [name for name, count in lead.items() if count > 2]
+    details = [f"generator {one}: equal {same[one]} of {times} times" for one in often]
     if first and not often:
-        told = f"at first, generator {', '.join(first)}; then they draw unlike often"
-        details = [told]
+        told = f"generator {', '.join(first)}: equal at first"
+        details = [f"{told}, then ranks draw different amounts"]
         level = "LOOK"
     if details:
         cause = seeded.get((often or first)[0])

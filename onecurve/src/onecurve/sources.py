@@ -216,7 +216,7 @@ def point(finding, folder):
         said = finding.name == "overlap" and first is start
         if first and rest and not said:
             told = ", ".join(f"{file}:{one.lineno}" for one in rest[:SHOWN])
-            finding.details.append(f"made of what is set at {told}")
+            finding.details.append(f"depends on values set at {told}")
     if first and first.lineno != int(number):
         finding.line = f"{file}:{first.lineno}"
         finding.details.append(f"seen at {file}:{number}")

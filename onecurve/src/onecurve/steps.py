@@ -5,11 +5,11 @@ from collections import defaultdict
 from onecurve.findings import SHOWN, finding, of_each_rank
 from onecurve.seen import first_split
 
-RATES = "set the same learning rate on every rank, in each step"
+RATES = "set the same learning rate on every rank in every step"
 BY_HAND = "the script itself"
-ALIKE = "change weights, and what an optimizer has, on every rank alike"
-PLANNED = "leave no layer out of the plan, or begin with one seed on all ranks"
-UNCHANGED = "change no weights between the wrapper and the first step"
+ALIKE = "change weights and optimizer state in the same way on every rank"
+PLANNED = "include every layer in the plan, or use the same seed on all ranks"
+UNCHANGED = "don't change weights between wrapping and the first step"
 
 
 def weights_differ(seen):
@@ -20,7 +20,7 @@ def weights_differ(seen):
         number = max(event["steps"] for event in by_rank.values())
         name = first_split([event["weights"] for event in by_rank.values()], own)
         if name and number:  # before the first step, others may come yet
-            details = [f"the first: {name}"]
+            details = [f"first difference: {name}"]
             line, told, repair = why_weights_differ(seen, by_rank, begun)
             details += told
             yield finding("weights", line, details, repair=repair, number=number)
@@ -35,11 +35,11 @@ def why_weights_differ(seen, by_rank, begun):
     before the first step, or None.
     """
     if begun:
-        told = ["they differ before the first step"]
+        told = ["they already differ before the first step"]
         wrappers = seen.lines_of("ddp")
         plans = seen.lines_of("split")
         if wrappers:
-            return wrappers[0], [*told, "DDP has made them equal here"], UNCHANGED
+            return wrappers[0], [*told, "DDP made them equal here"], UNCHANGED
         if plans:
             return plans[-1], told, PLANNED
         return begun[0]["made"], told, None
@@ -51,7 +51,7 @@ def why_weights_differ(seen, by_rank, begun):
     rates = [step["rates"] for step in latest.values()]
     line = latest[min(latest)]["line"]
     if idle:
-        return line, [f"ranks {idle} have taken no step"], None
+        return line, [f"ranks {idle} took no step"], None
     if all(one == rates[0] for one in rates):
         for events in by_rank, latest:  # of networks, and of optimizers
             ids = {rank: event["id"] for rank, event in events.items()}
@@ -59,9 +59,9 @@ def why_weights_differ(seen, by_rank, begun):
             if alone:
                 return alone, where, ALIKE
         return line, [], None
-    told = [f"the learning rates differ: {rates}"]
+    told = [f"learning rates differ: {rates}"]
     if not seen.of("schedule"):
-        told[0] += f", by {BY_HAND}"
+        told[0] += f", set by {BY_HAND}"
     alone, where = seen.done_by_some({rank: one["id"] for rank, one in latest.items()})
     return alone or line, told + where, RATES
 
@@ -93,7 +93,7 @@ def rates_by_world(several, one):
         if ours["rates"] != theirs["rates"]:
             of_schedule = ours["bases"] == theirs["bases"]
             what = "the schedule" if of_schedule else set_by(several)
-            told = f"step {number}: {on_each(several, ours, theirs)}, by {what}"
+            told = f"step {number}: {on_each(several, ours, theirs)}, set by {what}"
             made = several.lines_of("made", schedules=of_schedule)
             if ours["scheduled"] != theirs["scheduled"]:
                 made = several.lines_of("schedule")  # more often for a step
@@ -104,7 +104,7 @@ def rates_by_world(several, one):
     if varies and alike and not several.readings(0, True):
         line = [pairs[0][0]["line"], *several.lines_of("made", schedules=True)][-1]
         by_hand = set_by(several) == BY_HAND
-        told = [f"the learning rate goes by their number, set by {BY_HAND}"]
+        told = [f"the learning rate depends on the step number, set by {BY_HAND}"]
         facts = {"ranks": len(several.ranks)}
         yield finding("updates", line, told if by_hand else [], **facts)
 
@@ -115,8 +115,8 @@ def first_rates_by_world(several, others):
         pairs = zip(several.of("made"), other.of("made"), strict=False)
         for ours, theirs in pairs:
             if ours.get("rates") != theirs.get("rates"):
-                told = f"at first: {on_each(several, ours, theirs)}, by the optimizer"
-                yield finding("rates", ours["line"], [told])
+                told = f"initially: {on_each(several, ours, theirs)}"
+                yield finding("rates", ours["line"], [f"{told}, set by the optimizer"])
                 return
 
 
@@ -150,8 +150,8 @@ def length_by_world(several, others):
         return
     taken, length, line = ours
     alone, of_one, _ = theirs
-    details = [f"{len(several.ranks)} ranks: {taken:.0f} of {length} in an epoch"]
-    details.append(f"one: {alone:.0f} of {of_one}")
+    details = [f"{len(several.ranks)} ranks: {taken:.0f} of {length} steps per epoch"]
+    details.append(f"1 process: {alone:.0f} of {of_one}")
     yield finding("length", line, details)
 
 
@@ -175,7 +175,7 @@ def saved_without(seen):
     """A checkpoint to go on from that lacks what the run would need."""
     for rank in seen.ranks:
         for event in seen.of("saved", rank)[-1:]:
-            yield finding("saved", event["line"], what=" and no ".join(event["lacks"]))
+            yield finding("saved", event["line"], what=" and ".join(event["lacks"]))
             return
 
 

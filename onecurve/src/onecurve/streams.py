@@ -9,11 +9,11 @@ from onecurve.shares import ALIKE, rows_known, same_rows, seeds_set_alike, slice
 EPOCH = 3  # batches, or steps, at least: it has an order
 FEW = 6  # samples that may be equal by chance
 SHARED = 0.1  # of a stream
-OWN_ORDERS = "each rank draws an order of its own, of as many as one process"
-SEEDED = "a generator seeded with seed + rank draws them"
+OWN_ORDERS = "each rank draws its own order of as many samples as 1 process"
+SEEDED = "draw them from a generator seeded with seed + rank"
 DRAWN = "random numbers for different samples"
-ANEW = "draw the order anew in each epoch: by a seed with its number"
-WORKERS = "in each worker, its share: get_worker_info() of torch.utils.data"
+ANEW = "draw a new order in each epoch: add the epoch to the seed"
+WORKERS = "read a share in each worker: torch.utils.data.get_worker_info()"
 
 
 def other_samples_shared(seen):
@@ -57,7 +57,7 @@ def samples_by_hand(seen, passes):
             lists.append(one)
     once, twice = shared_once(lists)
     if twice > max(SHARED * once, FEW):
-        told = f"of the first {once} samples of each rank, {twice} are on several"
+        told = f"of each rank's first {once} samples, {twice} are on more than one rank"
         line, seeded = drawn_at(seen)
         repair = SEEDED if seeded else ALIKE
         yield finding("overlap", line, [told, *seeded], level="LOOK", repair=repair)
@@ -86,12 +86,12 @@ def judge_streams(seen, epochs):
     batches = epochs[0]["rows"]
     again = sum(one == other for one, other in pairwise(batches))
     if SHARED * len(batches) < again < len(batches) - 1 and seen.workers(0) > 1:
-        told = f"{again} of {len(batches)} batches of rank 0 come again at once"
+        told = f"{again} of {len(batches)} batches on rank 0 repeat the previous one"
         yield finding("overlap", line, [told], repair=WORKERS)
         return
     once, twice = shared_once(lists)
     if twice > max(SHARED * once, FEW):
-        told = f"of the first {once} samples of each rank, {twice} are on several"
+        told = f"of each rank's first {once} samples, {twice} are on more than one rank"
         yield finding("overlap", line, [told], repair=ALIKE)
 
 
@@ -127,12 +127,13 @@ def same_stream(seen):
 
 def same_order_by_hand(seen):
     """Epochs without a DataLoader of the same batches, in the same order."""
-    if seen.readings(0, True):
+    shuffles = any(event["shuffles"] for event in seen.of("source"))
+    if seen.readings(0, True) or not shuffles:
         return
     passes = [event for event in seen.of("pass") if event["grad"]]
     length = period([event["rows"] for event in passes])
     if length >= EPOCH:
-        told = [f"{length} batches come again"]
+        told = [f"the same {length} batches repeat"]
         yield finding("order", passes[0]["line"], told, level="LOOK", repair=ANEW)
 
 
@@ -198,7 +199,7 @@ def drawn_alike(seen):
             continue
         number, line, _ = place
         if line not in times and begin_alike(each):
-            told = "drawn alike at first; then they draw unlike often"
+            told = "equal at first, then ranks draw different amounts"
             yield finding("random", line, [told], "LOOK", what=DRAWN)
             return
         times[line].add(number)
@@ -206,7 +207,7 @@ def drawn_alike(seen):
             found[line].add(number)
     for line, passes in found.items():
         if len(passes) > 2 and passes == times[line]:
-            told = f"drawn alike for {len(passes)} of {len(passes)} passes"
+            told = f"equal in {len(passes)} of {len(passes)} passes"
             yield finding("random", line, [told], "LOOK", what=DRAWN)
             return
 

@@ -8,6 +8,7 @@ import gc
 import json
 import multiprocessing
 import os
+import re
 import runpy
 import signal
 import socket
@@ -34,6 +35,11 @@ from onecurve.processes import (
 # https://github.com/Lightning-AI/pytorch-lightning/issues/21345
 FORKS = sys.platform != "darwin"
 RANKS = multiprocessing.get_context("fork" if FORKS else "spawn")
+HERE = f"{Path(__file__).resolve().parent}{os.sep}"
+CALLS = re.compile(
+    r"\b(original|function|func)\("
+)  # a line that calls what it replaces
+OWN_FAULT = "error in onecurve itself"
 HANGS = "hangs"  # no rank gets on any more
 STOPPED = "stopped"  # one computes for too long
 ANSWER = 3  # seconds in which a rank says where it is, or is about to end
@@ -104,6 +110,19 @@ def run_rank(job, environment):
         raise
 
 
+def is_of_onecurve(error, frames):
+    """Return whether an error was raised by this package, not by what it calls.
+
+    The file layer raises errors of the system in its place, with their number.
+    """
+    if isinstance(error, SystemExit | KeyboardInterrupt | StopIteration):
+        return False
+    last = frames[-1] if frames else None
+    if last is None or not last.filename.startswith(HERE) or getattr(error, "errno", 0):
+        return False
+    return not CALLS.search(last.line or "")
+
+
 def described(error, name):
     """Return an error as (text, line of the script `name` or None).
 
@@ -117,6 +136,9 @@ def described(error, name):
     lines = [frame.lineno for frame in frames if frame.filename == name]
     if isinstance(error, SyntaxError) and error.filename == name:
         lines.append(error.lineno)
+    if is_of_onecurve(error, frames):
+        place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}"
+        text = f"{OWN_FAULT}, {place}: {text}"
     return text, lines[-1] if lines else None
 
 
@@ -143,6 +165,7 @@ def torchrun_variables(processes, port):
     """Return the variables that torchrun sets, a dict for each rank."""
     shared = {
         "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "TORCHELASTIC_RUN_ID": "none",  # as torchrun --standalone
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
         "GROUP_RANK": "0",

@@ -1,13 +1,13 @@
 "use strict";
 // The front page's curve: the loss of each step, how far each epoch is off, and the
-// digits. What changes goes from where it was to where it is.
+// digits. Changes are animated.
 
 const MOTION = 500;  // milliseconds
-const LAST = 3, MOST = 2.5;  // the last epoch, and the highest loss that is drawn
-const isWide = matchMedia("(min-width: 1100px)");
+const LAST = 3;  // epochs
+const isWide = matchMedia("(min-width: 1280px)");
 const isStill = matchMedia("(prefers-reduced-motion: reduce)");
 
-// The runs of a switch on each number of ranks, or of the script as it is.
+// The runs of a switch on each number of ranks, or of the unchanged script.
 function runsOf(one) {
   if (one) return one.outcome;
   const right = Object.entries(DIFFS.right["04_ddp"]);
@@ -23,7 +23,7 @@ function pointsOf({ kind, curve, steps }) {
   return steps.map((loss, n) => [(n + 1) / length, loss]);
 }
 
-// How far each epoch of a run is off. One that never came is where it should be.
+// How far each epoch of a run is off. A missing epoch counts as a right one.
 function offsOf({ curve }) {
   const right = DIFFS.right["01_cpu"]["1"];
   const normal = DIFFS.right["04_ddp"]["2"];
@@ -39,46 +39,35 @@ function mixed(from, to, share) {
   return from + (to - from) * share;
 }
 
-// ---- drawing. A box is { width, height, left, isSmall }, in pixels.
+// ---- drawing
 
-function lossChart(box, run, points) {
-  const x = at => box.left + (box.width - box.left) * at / LAST;
-  const y = loss => 6 + (box.height - 12) * (1 - Math.min(loss, MOST) / MOST);
-  const path = all => all.map(([at, loss]) => `${x(at).toFixed(1)},${
-    y(loss).toFixed(1)}`).join(" ");
+function heroLoss(box, run, points) {
+  const x = across(box, LAST), y = lossAt(box, EPOCHS);
   const ghost = pointsOf(runsOf()["2"]);
   const kind = run.kind === "nothing" ? "same" : "wrong";
-  const parts = [];
-  const ticks = box.isSmall ? [0] : [0, .5, 1, 1.5, 2];
-  for (const tick of ticks) {
-    parts.push(`<path class="grid" d="M${box.left} ${y(tick)}H${box.width}"/>`);
-    if (box.left) parts.push(text("scale", box.left - 8, y(tick) + 4, tick));
-  }
-  if (box.left) parts.push(text("title", 0, y(2) + 4, "loss"));
-  parts.push(`<g class="ghost"><polyline points="${path(ghost)}"/></g>`,
-    `<g class="${kind}"><polyline points="${path(points)}"/></g>`);
+  const more = [];
   if (run.kind === "crashes" || run.kind === "hangs") {
     const [at, loss] = points.at(-1) || [0, ghost[0][1]];
-    parts.push(`<g class="end" transform="translate(${x(at)} ${y(loss)}) scale(${
-      box.isSmall ? .6 : 1})"><circle r="10"/><path d="${run.kind === "crashes" ? "M-4-4L4 4M4-4L-4 4"
-      : "M-3-5V5M3-5V5"}"/></g>`);
+    const sign = run.kind === "crashes" ? "M-4-4L4 4M4-4L-4 4" : "M-3-5V5M3-5V5";
+    more.push(`<g class="end" transform="translate(${x(at)} ${y(loss)}) scale(${
+      box.isSmall ? .6 : 1})"><circle r="10"/><path d="${sign}"/></g>`);
   }
-  if (!box.isSmall) parts.push(...legend(box, run), ...lens(box, ghost, points, kind));
-  const says = box.isSmall ? text("soft", box.width, 12, "loss of each step") : "";
-  return drawn(box, "the loss of each step", parts.join("") + says);
+  if (!box.isSmall) more.push(...legend(box, run), ...lens(box, ghost, points, kind));
+  return lossChart(box, EPOCHS, LAST,
+    [{ kind: "ghost", points: ghost }, { kind, points }], more);
 }
 
 function legend(box, run) {
   const left = box.width - 330;
-  const name = run.kind === "nothing" ? "this script" : "with the mistake";
-  const line = (kind, top) => `<g class="${kind}"><polyline points="${left},${top} ${
-    left + 30},${top}"/></g>`;
-  return [line("ghost", 14), text("", left + 38, 18, "as it should be: each step’s loss"),
-    line(run.kind === "nothing" ? "same" : "wrong", 32),
+  const [kind, name] = run.kind === "nothing" ? ["same", "this script"]
+    : ["wrong", "with the mistake"];
+  return [path("ghost", [[left, 14], [left + 30, 14]]),
+    text("", left + 38, 18, "the right loss of each step"),
+    path(kind, [[left, 32], [left + 30, 32]]),
     text("", left + 38, 36, `${name}, on 2 ranks`)];
 }
 
-// The first third of the last epoch, larger.
+// The first third of the last epoch, enlarged.
 function lens(box, ghost, points, kind) {
   const from = LAST - 1, to = from + 1 / 3;
   const [width, height, top] = [200, 62, 46];
@@ -86,61 +75,14 @@ function lens(box, ghost, points, kind) {
   const near = all => all.filter(([at]) => at > from && at <= to);
   const losses = near([...ghost, ...points]).map(([, loss]) => loss);
   const low = Math.min(...losses), high = Math.max(...losses);
-  const part = all => near(all).map(([at, loss]) =>
-    `${left + 6 + (width - 12) * (at - from) / (to - from)},${
-      top + 5 + (height - 10) * (high - loss) / (high - low)}`).join(" ");
+  const part = all => near(all).map(([at, loss]) => [
+    left + 6 + (width - 12) * (at - from) / (to - from),
+    top + 5 + (height - 10) * (high - loss) / (high - low)]);
   return [`<rect class="lens" x="${left}" y="${top}" width="${width}"
     height="${height}" rx="5"/>`,
-    text("soft scale", left - 8, top + 26, "epoch 3,"),
-    text("soft scale", left - 8, top + 42, "its first third"),
-    `<g class="ghost"><polyline points="${part(ghost)}"/></g>
-    <g class="${kind}"><polyline points="${part(points)}"/></g>`];
-}
-
-function distanceChart(box, run, offs) {
-  const x = at => box.left + (box.width - box.left) * at / LAST;
-  const range = Math.log(TOP / FLOOR);
-  const y = off => box.height * Math.log(TOP / Math.max(off, FLOOR)) / range;
-  const edge = [0, 1, 2].map(n => `H${x(n)}V${y(allowed(n + 1))}H${x(n + 1)}`).join("");
-  const start = `M${x(0)} ${y(allowed(1))}`;
-  const parts = [
-    `<path class="bug" d="${start}${edge}V0H${x(0)}Z"/>`,
-    `<path class="rounding" d="${start}${edge}V${box.height}H${x(0)}Z"/>`,
-    text("bad", box.isSmall ? x(.5) + 5 : x(0) + 8, 15, box.isSmall ? "bug" : "a bug"),
-    text("good", x(0) + 8, box.height - 6, box.isSmall ? "" : "rounding")];
-  if (box.left) {
-    parts.push(text("title", 0, 12, "distance"), text("soft", 0, 27, "from the"),
-      text("soft", 0, 41, "right loss"));
-    for (const tick of DISTANCES) parts.push(text("scale", box.left - 8, y(tick) + 4,
-      tick < .1 ? tick.toExponential() : tick));
-  }
-  const normal = offsOf(runsOf()["2"]);
-  for (const [n, off] of offs.entries()) {
-    const isIn = n < run.curve.length, isFar = isIn && off > allowed(n + 1);
-    const at = x(n + .5);
-    if (isFar) parts.push(`<path class="way" d="M${at} ${y(normal[n])}V${y(off)}"/>`);
-    if (isFar || !isIn) parts.push(dot("hollow", at, y(normal[n])));
-    if (!isIn) continue;
-    parts.push(dot(isFar ? "far" : "near", at, y(off)));
-    const times = Math.round(distance(run.curve[n][0],
-      DIFFS.right["01_cpu"]["1"][n][0]) / allowed(n + 1));
-    if (isFar && !box.isSmall) parts.push(text("bad", at + 9, y(off) + 4,
-      `${times.toLocaleString("en")} ×${n < LAST - 1 ? " too far" : ""}`));
-  }
-  return drawn(box, "how far each epoch is from the right loss", parts.join("") );
-}
-
-function text(kind, left, top, words) {
-  return `<text class="${kind}" x="${left}" y="${top}">${words}</text>`;
-}
-
-function dot(kind, left, top) {
-  return `<circle class="${kind}" cx="${left}" cy="${top}" r="4.5"/>`;
-}
-
-function drawn({ width, height }, says, parts) {
-  return `<svg viewBox="0 0 ${width} ${height}" width="${width}" height="${height}"
-    role="img" aria-label="A chart of ${says}: the table has the numbers">${parts}</svg>`;
+    text("scale", left - 8, top + 26, "epoch 3,"),
+    text("scale", left - 8, top + 42, "its first third"),
+    path("ghost", part(ghost)), path(kind, part(points))];
 }
 
 function digitTable(runs) {
@@ -157,9 +99,9 @@ function digitTable(runs) {
     <tbody>${body.join("")}</tbody>`);
 }
 
-// ---- what shows, and how it comes there
+// ---- what is shown, and its animation
 
-const shown = { points: [], offs: [], frame: 0, one: null };
+const shown = { points: [], offs: [], frame: 0, one: null, isPrinted: false };
 
 function fillHero(hero, one) {
   const runs = runsOf(one), run = runs["2"];
@@ -191,11 +133,20 @@ function fillHero(hero, one) {
 }
 
 function drawHero(place, run) {
-  const all = place.clientWidth;
-  const boxes = isWide.matches
-    ? [{ width: all, height: 174, left: 100 }, { width: all, height: 90, left: 100 }]
+  const isLarge = isWide.matches || shown.isPrinted;
+  const all = shown.isPrinted ? 596 : place.clientWidth;
+  const boxes = isLarge
+    ? [{ width: all, height: 174, left: 72 }, { width: all, height: 90, left: 72 }]
     : [.62, .34].map(share => ({ width: Math.round(all * share), height: 74, left: 0,
       isSmall: true }));
-  place.innerHTML = lossChart(boxes[0], run, shown.points) +
-    distanceChart(boxes[1], run, shown.offs);
+  const normal = offsOf(runsOf()["2"]);
+  const marks = shown.offs.map((off, n) => ({ row: n + 1, normal: normal[n],
+    off: n < run.curve.length ? off : null }));
+  place.innerHTML = heroLoss(boxes[0], run, shown.points) +
+    distanceChart(boxes[1], EPOCHS, LAST, marks);
+}
+
+// In print the charts are large, no matter how narrow the window is.
+for (const [name, isPrinted] of [["beforeprint", true], ["afterprint", false]]) {
+  addEventListener(name, () => { shown.isPrinted = isPrinted; update(); });
 }

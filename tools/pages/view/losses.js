@@ -1,10 +1,9 @@
 "use strict";
-// Losses as elements of a page: a chart and a table, of the diffs and the playground.
-// A curve is a list of [loss, correct, total], one for each epoch.
+// Charts and tables of losses, for the diffs and the playground. A curve is a list of
+// [loss, correct, total], one for each epoch.
 
-const FLOOR = 1e-9, TOP = 10;  // of the distances that are drawn
-const LEFT = 34, RIGHT = 10, ABOVE = 20, HEIGHT = 100;  // of a chart, in pixels
-const LOSSES = [0, .5, 1, 1.5, 2, 2.5], DISTANCES = [1, 1e-2, 1e-4, 1e-6, 1e-8];
+const FLOOR = 1e-9, TOP = 10;  // range of the distances drawn
+const DISTANCES = [1, 1e-2, 1e-4, 1e-6, 1e-8];
 
 function element(tag, className = "", html = "") {
   const made = document.createElement(tag);
@@ -13,88 +12,100 @@ function element(tag, className = "", html = "") {
   return made;
 }
 
-// The relative error that rounding may cause in an epoch (from 1), as `make compare`
-// has it in tools/run/compare.py.
+// The relative error that rounding may cause in an epoch (from 1), the limit of
+// `make compare` in tools/run/compare.py.
 function allowed(epoch) {
   return Math.min(1e-5 * 20 ** (epoch - 1), 5e-3);
 }
 
-// What the rows of a curve are: epochs, or 30 steps each of the second curve, in float64.
-const EPOCHS = { name: "epoch", label: n => n, allowed };
+// The rows of a curve: epochs, or 30 steps each of the second curve, in float64. `most`
+// is the highest loss drawn.
+const EPOCHS = { name: "epoch", label: n => n, allowed, most: 2.5 };
 const STEPS = { name: "steps", label: n => `${30 * n - 29}–${30 * n}`,
-  allowed: () => FLOOR };
+  allowed: () => FLOOR, most: 3 };
 
-// How far a loss is from the right one, relative to it.
+// The relative distance of a loss from the right one.
 function distance(loss, right) {
   return Math.abs(loss - right) / (Math.abs(right) || 1);
 }
 
-// A line of the chart: [the middle of each epoch, its loss, its distance].
-function epochLine(kind, curve, right) {
-  const points = curve.slice(0, right.length).map(([loss], n) =>
-    [n + .5, loss, distance(loss, right[n][0])]);
-  return { kind, points };
+// ---- charts. A box is { width, height, left, isSmall }, in pixels; `left` is the width
+// of the labels. The horizontal axis has `last` rows of a curve.
+
+function across(box, last) {
+  return at => box.left + (box.width - box.left) * at / last;
 }
 
-// One drawing: `down` says how far down a value stands, from 0 to 1, and
-// `place` which value of a point is drawn.
-function drawing({ title, lines, ends, width, place, down, ticks, bands, rows }) {
-  const [from, to] = ends;
-  const x = at => LEFT + (width - LEFT - RIGHT) * (at - from) / (to - from || 1);
-  const y = value => ABOVE + HEIGHT * Math.min(Math.max(down(value), 0), 1);
-  const epochs = Array.from({ length: Math.ceil(to) }, (_, n) => n + .5);
-  const text = (kind, left, top, words) =>
-    `<text class="${kind}" x="${left}" y="${top}">${words}</text>`;
-  const edge = [from, ...epochs, to].map(at => [x(at), y(rows.allowed(at + .5))]);
-  const band = (kind, end) =>
-    `<polygon class="${kind}" points="${edge.join(" ")} ${
-      x(to)},${end} ${x(from)},${end}"/>`;
-  const parts = [text("title", LEFT, ABOVE - 8, title)];
-  if (bands) {
-    const bottom = ABOVE + HEIGHT;
-    parts.push(band("bug", ABOVE), band("rounding", bottom));
-    parts.push(text("", LEFT + 6, ABOVE + 14, "a bug"));
-    parts.push(text("", LEFT + 6, bottom - 24, "rounding"));
+function text(kind, left, top, words) {
+  return `<text class="${kind}" x="${left}" y="${top}">${words}</text>`;
+}
+
+function dot(kind, left, top) {
+  return `<circle class="${kind}" cx="${left}" cy="${top}" r="4.5"/>`;
+}
+
+function path(kind, points) {
+  const places = points.map(([left, top]) => `${left.toFixed(1)},${top.toFixed(1)}`);
+  return `<g class="${kind}"><polyline points="${places.join(" ")}"/></g>`;
+}
+
+function drawn({ width, height }, says, parts) {
+  return `<svg viewBox="0 0 ${width} ${height}" width="${width}" height="${height}" role="img"
+    aria-label="A chart of ${says}; the table contains the numbers">${parts.join("")}</svg>`;
+}
+
+function lossAt(box, rows) {
+  return loss => 6 + (box.height - 12) * (1 - Math.min(loss, rows.most) / rows.most);
+}
+
+// `lines` are { kind, points: [[rows passed, loss], …] }; `more` is drawn over them.
+function lossChart(box, rows, last, lines, more = []) {
+  const x = across(box, last), y = lossAt(box, rows);
+  const parts = [];
+  for (let tick = 0; tick < rows.most; tick += box.isSmall ? rows.most : .5) {
+    parts.push(`<path class="grid" d="M${box.left} ${y(tick)}H${box.width}"/>`);
+    if (box.left) parts.push(text("scale", box.left - 8, y(tick) + 4, tick));
   }
-  for (const n of epochs) {
-    const label = rows.label(n + .5);
-    parts.push(text("tick", x(n), ABOVE + HEIGHT + 14,
-      n < 1 ? `${rows.name} ${label}` : label));
-  }
-  for (const tick of ticks) {
-    const words = tick && tick < .1 ? tick.toExponential() : tick;
-    parts.push(text("scale", LEFT - 5, y(tick) + 4, words));
-  }
+  parts.push(box.isSmall ? text("title end", box.width, 10, "loss")
+    : text("title", 0, y(2) + 4, "loss"));
   for (const { kind, points } of lines) {
-    const known = points.filter(point => Number.isFinite(point[place]));
-    const places = known.map(point => [x(point[0]), y(point[place])]);
-    const dots = (kind.endsWith("steps") ? [] : places).map(([left, top]) =>
-      `<circle cx="${left}" cy="${top}" r="2.5"/>`);
-    parts.push(`<g class="${kind}"><polyline points="${places.join(" ")}"/>${
-      dots.join("")}</g>`);
+    const known = points.filter(([, loss]) => Number.isFinite(loss));
+    parts.push(path(kind, known.map(([at, loss]) => [x(at), y(loss)])));
   }
-  return `<svg viewBox="0 0 ${width} ${ABOVE + HEIGHT + 18}" role="img" aria-label="A
-    chart of ${title}: the table has the numbers">${parts.join("")}</svg>`;
+  return drawn(box, "the loss", [...parts, ...more]);
 }
 
-// The losses of some lines, and their distances on a log scale. A line is
-// { kind, points: [[epochs passed, loss, distance; or none], …] }; `ends` are the
-// first and the last number of epochs that is drawn, `width` each chart's in pixels.
-function chart(lines, ends, width = 300, rows = EPOCHS) {
-  const losses = lines.flatMap(line => line.points.map(point => point[1]));
-  const highest = Math.max(...losses.filter(Number.isFinite), .1);
-  const most = 1.08 * Math.min(highest, LOSSES.at(-1));  // what is higher is cut off
-  const shared = { lines, ends, width, rows };
-  const above = drawing({ ...shared, title: "the loss", place: 1,
-    down: loss => 1 - loss / most, ticks: LOSSES.filter(loss => loss < most) });
-  const range = Math.log(TOP / FLOOR);
-  const below = drawing({ ...shared, title: "its distance", place: 2,
-    down: off => Math.log(TOP / Math.max(off, FLOOR)) / range, ticks: DISTANCES,
-    bands: true });
-  return element("div", "chart", above + below);
+// `marks` are { row, off, normal }: the row of a curve, from 1, how far its loss is off,
+// or null if the row is missing, and how far a right run's loss is off.
+function distanceChart(box, rows, last, marks) {
+  const x = across(box, last), range = Math.log(TOP / FLOOR);
+  const y = off => box.height * Math.log(TOP / Math.max(off, FLOOR)) / range;
+  const edge = Array.from({ length: last }, (_, n) =>
+    `V${y(rows.allowed(n + 1))}H${x(n + 1)}`).join("");
+  const parts = [
+    `<path class="bug" d="M${x(0)} 0${edge}V0Z"/>`,
+    `<path class="rounding" d="M${x(0)} ${box.height}${edge}V${box.height}Z"/>`,
+    text("bad", x(0) + 5, 14, "bug"),
+    text("title", 0, box.isSmall ? -4 : 12, "distance")];
+  if (rows.allowed(1) > FLOOR) parts.push(box.isSmall
+    ? text("good end", box.width - 3, .62 * box.height, "rounding")
+    : text("good", x(0) + 5, box.height - 6, "rounding"));
+  if (box.left) for (const tick of DISTANCES) parts.push(text("scale", box.left - 8,
+    y(tick) + 4, tick < .1 ? tick.toExponential() : tick));
+  for (const { row, off, normal } of marks) {
+    const isIn = off !== null, isFar = isIn && off > rows.allowed(row);
+    const at = x(row - .5);
+    if (isFar) parts.push(`<path class="way" d="M${at} ${y(normal)}V${y(off)}"/>`);
+    if (isFar || !isIn) parts.push(dot("hollow", at, y(normal)));
+    if (isIn) parts.push(dot(isFar ? "far" : "near", at, y(off)));
+    const times = Math.round(off / rows.allowed(row));
+    if (isFar && !box.isSmall && rows === EPOCHS) parts.push(text("bad", at + 9, y(off) + 4,
+      `${times.toLocaleString("en")} ×`));
+  }
+  return drawn(box, "how far each loss is from the right one", parts);
 }
 
-// A loss, from the first wrong digit on marked where rounding does not explain it.
+// A loss, marked from its first wrong digit on if rounding doesn't explain it.
 function digits(loss, right, epoch, rows = EPOCHS) {
   const found = loss.toFixed(6);
   const expected = right.toFixed(6);
@@ -106,12 +117,12 @@ function digits(loss, right, epoch, rows = EPOCHS) {
 }
 
 function count([, correct, total], [, rightCorrect, rightTotal]) {
-  const text = `${correct}/${total}`;
+  const shown = `${correct}/${total}`;
   const isRight = correct === rightCorrect && total === rightTotal;
-  return `<small>${isRight ? text : `<mark>${text}</mark>`}</small>`;
+  return `<small>${isRight ? shown : `<mark>${shown}</mark>`}</small>`;
 }
 
-// A row for each row of the curves, a column for the right curve and for each of {name: curve}.
+// A row for each row of the curves, a column for the right curve and each {name: curve}.
 function lossTable(name, right, curves, rows = EPOCHS) {
   const all = [right, ...Object.values(curves)];
   const heads = [rows.name, name, ...Object.keys(curves)].map(

@@ -1,5 +1,5 @@
 "use strict";
-// What happened in a real run with a mistake, as elements of a page.
+// The outcomes of real runs with a mistake, as elements of a page.
 
 const GUESSES = { moves: "the curve moves", crashes: "it crashes", hangs: "it hangs",
   nothing: "nothing" };
@@ -10,13 +10,13 @@ function escaped(text) {
   return text.replace(/[&<>"]/g, sign => `&#${sign.charCodeAt(0)};`);
 }
 
-// A lane for each rank: the epochs that it finished, then the line at which it waits.
+// A lane for each rank: the epochs that it finished, then the line where it waits.
 function lanes(all) {
   const made = element("ol", "lanes");
   for (const { rank, epochs, line, code } of all) {
     const done = Array.from({ length: epochs },
       (_, n) => `<span>epoch ${n + 1}</span>`);
-    const waits = code ? `line ${line}: <code>${escaped(code)}</code>` : "has ended";
+    const waits = code ? `line ${line}: <code>${escaped(code)}</code>` : "finished";
     made.append(element("li", "", `<b>rank ${rank}</b>${done.join("")}<span class="${
       code ? "waits" : "ended"}">${waits}</span>`));
   }
@@ -43,18 +43,26 @@ function verdictOf(one, kind) {
   return noGpu ? "No effect on CPUs; not run on GPUs" : VERDICTS[kind];
 }
 
-// The charts of some curves, and the table of their losses.
-function numbers(name, right, curves, kind, rows = EPOCHS) {
-  const base = right.map(([loss], n) => [n + .5, loss]);
-  const lines = Object.values(curves).map(curve => epochLine(kind, curve, right));
-  const made = element("div", "numbers");
-  made.append(chart([{ kind: "right", points: base }, ...lines],
-    [.5, right.length - .5], 300, rows), lossTable(name, right, curves, rows));
+// The charts of a switch's runs whose curves move, and the table of their losses.
+function numbers(one, right, curves, rows) {
+  const last = right.length, box = { width: 460, height: 130, left: 72 };
+  const runs = Object.values(one.outcome).filter(({ kind }) => kind === "moves");
+  const hasSteps = runs.every(({ steps }) => steps);
+  const middles = curve => curve.map(([loss], n) => [n + .5, loss]);
+  const ghost = hasSteps ? pointsOf(runsOf()["2"]) : middles(right);
+  const lines = runs.map(run => ({ kind: "wrong",
+    points: hasSteps ? pointsOf(run) : middles(run.curve) }));
+  const marks = runs.flatMap(({ curve }) => curve.slice(0, last).map(([loss], n) =>
+    ({ row: n + 1, off: distance(loss, right[n][0]), normal: FLOOR })));
+  const made = element("div", "numbers", `<div class="charts">${
+    lossChart(box, rows, last, [{ kind: "ghost", points: ghost }, ...lines])}${
+    distanceChart({ ...box, height: 90 }, rows, last, marks)}</div>`);
+  made.append(lossTable("right", right, curves, rows));
   return made;
 }
 
-// What happened with a switch, in words. Outcomes that are alike on other numbers of
-// ranks, but for numbers, are told once.
+// A switch's outcomes in words. Outcomes on several numbers of ranks that differ only in
+// numbers are shown once.
 function outcomeInWords(one, answer) {
   const made = element("div", "outcome");
   const groups = new Map();
@@ -74,7 +82,7 @@ function outcomeInWords(one, answer) {
     made.append(element("p", `verdict ${kind}`, `${verdict} ${where}`));
     if (kind === "crashes") {
       made.append(element("pre", "", escaped(error)), element("p", "soft",
-        `Epochs that it finished: ${curve?.length || 0}. Exit status: ${exit}.`));
+        `Epochs finished: ${curve?.length || 0}. Exit status: ${exit}.`));
     }
     if (kind === "hangs") made.append(lanes(all));
   }
@@ -87,8 +95,7 @@ function outcome(one, answer) {
   const curves = curvesOf(one);
   if (Object.keys(curves).length) {
     const rows = one.second ? STEPS : EPOCHS;
-    const drawn = numbers("right", rightCurve(one), curves, "wrong", rows);
-    made.querySelector(".says").before(drawn);
+    made.querySelector(".says").before(numbers(one, rightCurve(one), curves, rows));
   }
   return made;
 }

@@ -1,12 +1,12 @@
 "use strict";
-// The diffs of a page, which Python has drawn: the address, the switches and the keys.
+// The address, the switches and the keys of a page's diffs, which Python has drawn.
 // The address is #04_ddp.7, a stage and a hunk of its diff, or #02_single_gpu-04_ddp.3.
-// &off=set_epoch switches a mistake on.
+// &off=set_epoch turns a mistake on.
 
 const cards = [...document.querySelectorAll(".idea")];
-const pairs = [...document.querySelectorAll(".full .body")];  // one of them shows
+const pairs = [...document.querySelectorAll(".full .body")];  // one of them is visible
 const hero = document.querySelector(".hero");
-const guesses = new Map();  // a switch -> what was guessed; null: nothing yet
+const guesses = new Map();  // a switch -> the guess; null: none yet
 let place = null, lastHash = null;
 
 // ---- the address
@@ -17,7 +17,7 @@ function address(pair, idea, off) {
 }
 
 function decoded(name) {
-  try { return decodeURIComponent(name); } catch { return name; }  // a cut address
+  try { return decodeURIComponent(name); } catch { return name; }  // a truncated address
 }
 
 function parseAddress() {
@@ -38,7 +38,7 @@ function current() {
 
 function go(hash, isScrolling = true) {
   location.hash = hash;
-  read(isScrolling);  // now: the event of the new hash comes later than the next key
+  read(isScrolling);  // now, because the hashchange event can come after the next key
 }
 
 function read(isScrolling = true) {
@@ -50,7 +50,7 @@ function read(isScrolling = true) {
   for (const pair of pairs) pair.hidden = pair.dataset.pair !== place.pair;
   update();
   for (const one of document.querySelectorAll(".rail .to")) {
-    const rail = one.closest(".rail");  // shows it, and the one before if both fit
+    const rail = one.closest(".rail");  // scrolls to it, and the one before if both fit
     const before = rail.querySelector(".from")?.offsetLeft || 0;
     const room = rail.clientWidth - one.offsetWidth - 12;
     rail.scrollLeft = Math.max(before - 3, one.offsetLeft - room);
@@ -62,7 +62,7 @@ function read(isScrolling = true) {
   target.scrollIntoView({ block: "start", behavior: "instant" });
 }
 
-// ---- switches: each turns a mistake on, what is left out or common instead
+// ---- switches: each turns on a mistake, a line that is missing or wrong
 
 function flip(card, box) {
   const one = DIFFS.switches[box.value];
@@ -70,7 +70,7 @@ function flip(card, box) {
   const off = new Set(place.pair === pair ? place.off : []);
   guesses.set(one, null);
   const isOff = off.delete(one.name);
-  if (hero?.contains(card)) off.clear();  // its curve is that of one mistake
+  if (hero?.contains(card)) off.clear();  // its curve shows a single mistake
   if (!isOff) off.add(one.name);
   go(address(pair, numbersOf(card)[0], off), false);
 }
@@ -91,8 +91,8 @@ function askFirst(one) {
   return made;
 }
 
-// Strike what is off through, and say what stands there instead: on the front page in
-// its place, so that nothing jumps.
+// Strike through the lines that are off, and show their replacement: on the front page in
+// place, so that nothing jumps.
 function strike(card, one) {
   const lines = [];
   for (const line of one.struck) {
@@ -105,13 +105,13 @@ function strike(card, one) {
       one.instead && `instead: <pre>${escaped(one.instead)}</pre>`);
   }
   if (one.instead) {
-    const text = lines[0].lastElementChild;  // of the first line that is gone
+    const text = lines[0].lastElementChild;  // of the first removed line
     text.dataset.instead = one.instead.trim().replace(/:\s+/, ": ");
   }
   return "";
 }
 
-// Show what is off on a card. Returns the switches whose outcomes show.
+// Show which lines of a card are off. Return the switches whose outcomes are visible.
 function updateCard(card) {
   const shown = [];
   for (const line of card.querySelectorAll(".off")) {
@@ -125,7 +125,7 @@ function updateCard(card) {
     const one = DIFFS.switches[box.value];
     box.checked = card.dataset.pair === place.pair && place.off.has(one.name);
     if (!box.checked) continue;
-    const isAsked = guesses.get(one) === null;  // not by a link
+    const isAsked = guesses.get(one) === null;  // not if set by a link
     const tell = inHero ? outcomeInWords : outcome;
     const says = isAsked ? askFirst(one) : tell(one, guesses.get(one));
     told.append(strike(card, one), says);
@@ -138,7 +138,7 @@ function updateCard(card) {
 function update() {
   hero?.querySelector(".told").replaceChildren();
   const shown = new Map(cards.flatMap(updateCard).map(one => [one.name, one]));
-  const last = [...place.off].findLast(name => shown.has(name));  // as it was flipped
+  const last = [...place.off].findLast(name => shown.has(name));  // the last one flipped
   if (hero) fillHero(hero, shown.get(last));
 }
 if (hero) {
@@ -151,7 +151,7 @@ if (hero) {
 
 // ---- keys
 
-// To the next idea or the one before.
+// Go to the next idea or the one before.
 function goToIdea(by) {
   const shown = cards.filter(card => !card.closest("[hidden]"));
   const now = shown.indexOf(current());
@@ -164,7 +164,7 @@ addEventListener("keydown", event => {
   const isTaken = event.target.closest?.(
     "input:not([role=switch]), select, textarea, pre");
   const isCommand = event.ctrlKey || event.metaKey || event.altKey;
-  if (isTaken || isCommand || !cards.length) return;
+  if (isTaken || isCommand || !cards.length || hero) return;
   const by = { n: 1, p: -1 }[event.key];
   if (!by) return;
   event.preventDefault();

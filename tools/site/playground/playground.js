@@ -2,57 +2,50 @@
 // The page around training.js: it starts runs in a worker, draws them and judges them.
 const by = (id) => document.getElementById(id);
 const data = JSON.parse(by("data").textContent);
-const controls = by("settings").elements;
 const switches = [...document.querySelectorAll(".play [role=switch]")];
-const FLAGS = { ranks: 2, batch_size: 64, lr: 0.1, hidden: 128, epochs: 3 };
+const FLAGS = { batch_size: 64, lr: 0.1, hidden: 128, epochs: 3 };  // the script's own
 const TESTED = 1000;
-const references = {};  // flags -> the run of stage 1 with them
-
 let dataset;  // { train, test }, each { images: rows in [0, 1], labels }
 let settings;
-let reference;  // stage 1's run, and stage 4's: { steps, rows }, what main() has posted
+let reference;  // stage 1's run, and stage 4's: { steps, rows }, which the worker posts
 let run;
 let figure;  // one step, slowed down
 
-// The address has what differs from stage 4: #ranks=4&off=set_epoch,all_reduce
+// The address lists differences from stage 4: #ranks=4&off=set_epoch,all_reduce
 function readAddress() {
   const given = new URLSearchParams(location.hash.slice(1));
   const off = (given.get("off") || "").split(",");
   for (const one of switches) one.checked = off.includes(one.id);
-  for (const name of Object.keys(FLAGS)) {
-    controls[name].value = given.get(name) || FLAGS[name];
-    if (!controls[name].value) controls[name].value = FLAGS[name];  // no such choice
-  }
+  by("ranks").value = given.get("ranks") || 2;
+  if (!by("ranks").value) by("ranks").value = 2;  // no such choice
 }
 
 function readControls() {
   const off = switches.filter((one) => one.checked).map((one) => one.id);
-  settings = { off };
+  settings = { ...FLAGS, off, ranks: Number(by("ranks").value) };
   const parts = off.length ? [`off=${off}`] : [];
-  for (const name of Object.keys(FLAGS)) {
-    settings[name] = Number(controls[name].value);
-    if (settings[name] !== FLAGS[name]) parts.push(`${name}=${settings[name]}`);
-  }
+  if (settings.ranks !== 2) parts.push(`ranks=${settings.ranks}`);
   history.replaceState(null, "", `#${parts.join("&")}`);
   by("init_sync").disabled = off.includes("ddp");
 }
 
-// Stage 1 trains first, unless it has before with these flags; then stage 4.
+// Train stage 1, unless it has been trained, then stage 4.
 async function start() {
   figure.stop();
   readControls();
-  const key = JSON.stringify({ ...settings, ranks: 1, off: [] });
-  reference = references[key] || { steps: [], rows: [] };
   run = { steps: [], rows: [] };
   by("curve").dataset.done = false;
+  if (reference?.rows.length !== FLAGS.epochs) {
+    reference = { steps: [], rows: [] };
+    drawSoon();
+    await train({ ...FLAGS, ranks: 1, off: [] }, reference);
+  }
   drawSoon();
-  if (!references[key]) await train(JSON.parse(key), reference);
-  references[key] = reference;
   await train(settings, run);
-  figure.load(run.steps, tellingStep(settings.off, run.steps));
+  figure.load(run.steps, ...tellingMoment(settings.off, run.steps));
 }
 
-function train(flags, into) {  // a promise, never kept if another run begins before
+function train(flags, into) {  // a promise, never resolved if another run begins first
   return new Promise((resolve) => {
     trainInWorker(flags, dataset, (posted) => {
       (posted.row ? into.rows : into.steps).push(posted.row || posted);
@@ -62,13 +55,13 @@ function train(flags, into) {  // a promise, never kept if another run begins be
   });
 }
 
-// The mean of all ranks, as the script prints it; rank 0's without the all-reduce.
+// The mean over all ranks, as the script prints it, or rank 0's without the all-reduce.
 function lossOf(step) {
   if (settings.off.includes("all_reduce")) return step.losses[0];
   return step.losses.reduce((sum, loss) => sum + loss) / step.losses.length;
 }
 
-// As `make compare` judges, in its words.
+// The verdict of `make compare`, in its words.
 function judge(rows, others) {
   const number = (value, places) =>
     value.toExponential(places).replace(/-(\d)$/, "-0$1").replace(/\+(\d)$/, "+0$1");
@@ -84,24 +77,25 @@ function judge(rows, others) {
       return `DIFFERENT: a loss is off by ${number(error, 1)}` +
         (error < data.small ? `; ${data.causes}` : "");
     if (images[n] > data.counts * TESTED)
-      return `DIFFERENT: ${many} more or fewer test images are right`;
+      return `DIFFERENT: ${many} more or fewer test images correct`;
   }
   return `equal to rounding (${number(error, 0)})`;
 }
 
 let asked;
 function drawSoon() {
-  asked ||= setTimeout(draw, 100);  // and what comes meanwhile is drawn with it
+  asked ||= setTimeout(draw, 100);  // later messages are drawn with it
 }
 
 function draw() {
   asked = 0;
   const verdict = run.rows.length ? judge(run.rows, reference.rows) : "";
-  const done = run.rows.length === settings.epochs;
+  const done = run.rows.length === FLAGS.epochs;
   by("curve").dataset.done = done;
   const [name, rows] = run.steps.length
     ? [`stage 4 on ${settings.ranks} ranks`, run.rows] : ["stage 1", reference.rows];
-  by("progress").textContent = done ? "" : `${name}, epoch ${rows.length + 1}`;
+  const epoch = Math.min(rows.length + 1, FLAGS.epochs);
+  by("progress").textContent = done ? "" : `${name}, epoch ${epoch}`;
   by("verdict").textContent = verdict || "…";
   by("verdict").className = verdict.startsWith("DIFFERENT") ? "different" : "";
   drawLosses();
@@ -111,17 +105,16 @@ function draw() {
 function drawLosses() {
   const kind = by("verdict").className ? "wrong" : "same";
   const right = reference.rows;
-  const steps = ({ steps }, loss) => steps.map((step) => [step.at, loss(step)]);
-  const means = right.map(([loss], n) => [n + 0.5, loss]);
+  const points = ({ steps }, loss) => steps.map((step) => [step.at, loss(step)]);
   const lines = [
-    { kind: "right steps", points: steps(reference, (step) => step.losses[0]) },
-    { kind: "right", points: means },
-    { kind: `${kind} steps`, points: steps(run, lossOf) },
-    epochLine(kind, run.rows, right),
+    { kind: "ghost", points: points(reference, (step) => step.losses[0]) },
+    { kind, points: points(run, lossOf) },
   ];
-  const isNarrow = matchMedia("(max-width: 60rem)").matches;
-  const width = isNarrow ? by("settings").clientWidth : by("charts").clientWidth / 2;
-  by("charts").replaceChildren(chart(lines, [0, settings.epochs], width));
+  const marks = run.rows.map(([loss], n) =>
+    ({ row: n + 1, off: distance(loss, right[n][0]), normal: FLOOR }));
+  const box = { width: by("charts").clientWidth, height: 170, left: 72 };
+  by("charts").innerHTML = lossChart(box, EPOCHS, FLAGS.epochs, lines) +
+    distanceChart({ ...box, height: 90 }, EPOCHS, FLAGS.epochs, marks);
   const ours = { [`stage 4, ${settings.ranks} ranks`]: run.rows };
   by("table").replaceChildren(lossTable("stage 1", right, ours));
 }
@@ -129,7 +122,6 @@ function drawLosses() {
 async function begin() {
   dataset = await unpackDigits(DIGITS);  // before anything can start a run
   figure = new StepFigure(by("figure"), dataset.train);
-  by("settings").onchange = start;
   by("lines").onchange = start;
   addEventListener("hashchange", () => {
     readAddress();
@@ -138,6 +130,6 @@ async function begin() {
   });
   readAddress();
   start();
-  new ResizeObserver(drawSoon).observe(by("settings"));
+  new ResizeObserver(drawSoon).observe(by("lines"));
 }
 begin();

@@ -1,20 +1,20 @@
 "use strict";
-// One step of all ranks as a figure that moves: digits are dealt from one deck, bars of
-// gradients grow, meet in the middle and come back, and the weights are equal or not.
-// It shows what training.js posts. The style moves what this places: see step.css.
+// An animated figure of one step on all ranks: digits are dealt from one deck, bars of
+// gradients grow, meet in the middle and return, and the weights are equal or not.
+// It shows the messages of training.js. step.css animates the elements placed here.
 
 const PHASES = [  // what each moment shows; the first is the deck
-  ["", "The sampler has shuffled the digits: one deck for all ranks."],
-  ["Deal", "The ranks take their cards in turn, and none is dealt twice."],
-  ["Backward", "Each rank's digits give it gradients of its own."],
-  ["Average", "In the middle of backward() the bars meet, and become their mean."],
-  ["Return", "Every rank gets the mean, in the place of its own."],
+  ["", "The sampler shuffles the digits into one deck for all ranks."],
+  ["Deal", "The ranks take cards in turn. No card is dealt twice."],
+  ["Backward", "Each rank computes gradients from its own digits."],
+  ["Average", "During backward(), the bars meet and become their mean."],
+  ["Return", "Every rank gets the mean in place of its own gradients."],
   ["Step", "Equal weights minus equal gradients: the ranks stay equal."],
 ];
 const PAUSE = 1700;  // milliseconds between two moments
 const isCalm = matchMedia("(prefers-reduced-motion: reduce)");
-const SHOWN = 64;  // digits that are drawn, at most
-const HEAD = 24, BARS = 54, GAP = 12;  // pixels
+const SHOWN = 64;  // the most digits drawn
+const HEAD = 24, BARS = 54, AXIS = 14, GAP = 12;  // pixels
 
 // The digits of data/sample, from base64: { train, test }, each { images, labels }.
 async function unpackDigits(text) {
@@ -32,7 +32,7 @@ async function unpackDigits(text) {
   return { train: part(0, 4000), test: part(4000 * 785, 1000) };
 }
 
-// Have a worker train, and give each thing that it posts to `take`, until another begins.
+// Train in a worker and pass each of its messages to `take`, until another one begins.
 let worker;
 function trainInWorker(settings, digits, take) {
   const source = document.getElementById("training").textContent;
@@ -65,11 +65,11 @@ class StepFigure {
     new ResizeObserver(() => this.draw()).observe(this.table);
   }
 
-  // Show a step of these, which may still grow.
-  load(steps, number) {
+  // Show a moment of these steps, which may still grow.
+  load(steps, number, phase) {
     this.steps = steps;
     this.slider.max = steps.length;
-    if (!this.playing) this.go(number);
+    if (!this.playing) this.go(number, phase);
   }
 
   go(number, phase = PHASES.length - 1) {
@@ -83,7 +83,7 @@ class StepFigure {
     else this.go(this.number % this.steps.length + 1, 0);
   }
 
-  // From the deck to the weights; if it is there already, the next step.
+  // Play this step, from the deck to the weights.
   play() {
     this.button.textContent = "◼ Stop";
     this.playing = setInterval(() => {
@@ -99,7 +99,7 @@ class StepFigure {
     this.button.textContent = "▶ Play";
   }
 
-  // What is so in this step, from its numbers alone.
+  // The facts of this step, from its numbers alone.
   facts() {
     const step = this.steps[this.number - 1];
     const ranks = step.indices.length;
@@ -119,14 +119,14 @@ class StepFigure {
 
   sentence({ ranks, isTwice, isAgain, isKept, step, epoch }) {
     if (this.phase === 0 && isAgain)
-      return `Epoch ${epoch} begins with the deck of epoch ${epoch - 1}: nothing has
-        shuffled it again.`;
+      return `Epoch ${epoch} begins with the deck of epoch ${epoch - 1}: it was not
+        shuffled again.`;
     if (this.phase === 1 && isTwice) return "Every rank takes the same cards.";
     if (this.phase > 2 && ranks === 1) return "One process has nothing to exchange.";
     if ((this.phase === 3 || this.phase === 4) && isKept)
-      return "Nothing averages: each rank keeps its own bars.";
+      return "Nothing is averaged: each rank keeps its own bars.";
     if (this.phase === 3 && isTwice)
-      return "The bars were equal before: the mean of the same thing, computed twice.";
+      return "The bars were already equal: every rank computed the same gradients.";
     if (this.phase === 5 && step.apart)
       return "Each rank has subtracted something different: two models, and both train.";
     return PHASES[this.phase][1];
@@ -149,7 +149,7 @@ class StepFigure {
     this.move(facts);
   }
 
-  // ---- what there is: placed anew for each step
+  // ---- the elements, laid out again for each step
 
   lay(facts) {
     const { step, ranks, earlier } = facts;
@@ -161,7 +161,7 @@ class StepFigure {
     const inDeck = Math.min(32, Math.floor(width / size));
     const left = (width - ranks * lane - (ranks - 1) * GAP) / 2;
     const dealt = step.indices.map(all => all.slice(0, many));
-    const deck = [];  // in the order in which it is dealt
+    const deck = [];  // in the order of dealing
     for (let n = 0; n < many; n++)
       for (const hand of dealt) if (!deck.includes(hand[n])) deck.push(hand[n]);
     const deckHeight = Math.ceil(deck.length / inDeck) * size;
@@ -169,7 +169,7 @@ class StepFigure {
     const top = before ? deckHeight + 2 * HEAD : HEAD;  // of this step's deck
     const lanes = top + deckHeight + 18;
     const barsTop = lanes + HEAD + Math.ceil(many / columns) * size + 6;
-    const middle = barsTop + BARS + 34;
+    const middle = barsTop + BARS + AXIS + 34;
     this.at = { left, lane, size, columns, barsTop, middle, top, lanes, inDeck, width };
     this.table.replaceChildren();
     this.table.style.height = `${middle + BARS + 12}px`;
@@ -193,9 +193,18 @@ class StepFigure {
         lanes + HEAD + Math.floor(n / columns) * size];
       return { made, home, hands };
     }));
-    const wide = Math.min(width, Math.max(lane, 280));  // the verdict has room
+    const wide = Math.min(width, Math.max(lane, 280));  // room for the verdict
     this.mean = this.add("div", "mean", (width - wide) / 2, middle - 20, "<b>the mean</b>");
     Object.assign(this.mean.style, { width: `${wide}px`, height: `${BARS + 26}px` });
+    const across = lane - 14, zero = `<i style="width: ${across}px"></i>`;
+    const slot = across / 10, inMiddle = (width - lane) / 2 + 7;
+    const largest = Math.max(...step.before.flatMap(own => Array.from(own, Math.abs)));
+    this.stays = Array.from(step.after[0], (grad, n) => {  // the mean, once it is there
+      const made = this.add("i", "bar stays", 0, 0, "");
+      stand(made, inMiddle + (n + .15) * slot, middle, slot * .7, grad / largest);
+      return made;
+    });
+    this.zero = this.add("div", "axis", inMiddle, middle + BARS / 2, zero);
     this.bars = step.before.map((own, rank) => this.layBars(own, rank));
     this.badge = this.add("p", "badge", 0, middle + 8, "");
   }
@@ -206,19 +215,23 @@ class StepFigure {
     const more = all.length > hand.length ? `, ${hand.length} shown` : "";
     const made = this.add("div", "lane", left + rank * (lane + GAP), lanes - 4,
       `<b>${lane < 60 ? "" : "rank "}${rank}</b> <span>${all.length} digits${more}${
-        isTwice ? ", the same" : ""}</span>`);
+        isTwice ? ", the same" : ""}</span><em></em>`);
     made.style.setProperty("--rank", `var(--${color(rank)})`);
     Object.assign(made.style,
-      { width: `${lane}px`, height: `${barsTop + BARS + 8 - lanes}px` });
+      { width: `${lane}px`, height: `${barsTop + BARS + AXIS + 8 - lanes}px` });
+    const labels = lane < 120 ? "" : Array.from({ length: 10 }, (_, n) =>
+      `<b style="left: ${(n + .4) * (lane - 14) / 10}px">${n}</b>`).join("");
+    this.add("div", "axis", left + rank * (lane + GAP) + 7, barsTop + BARS / 2,
+      `<i style="width: ${lane - 14}px"></i>${labels}`);
     const read = grads => Array.from(grads, grad => grad.toFixed(3)).join(" ");
-    const labels = all.map(index => this.digits.labels[index]).join(" ");
+    const digits = all.map(index => this.digits.labels[index]).join(" ");
     made.setAttribute("role", "img");
-    made.setAttribute("aria-label", `Rank ${rank}. The digits ${labels}. Its own ` +
+    made.setAttribute("aria-label", `Rank ${rank}. The digits ${digits}. Its own ` +
       `gradients: ${read(step.before[rank])}; then: ${read(step.after[rank])}`);
     return made;
   }
 
-  // Ten bars that move, and the outlines that stay where they grew.
+  // Ten bars that move, and outlines that stay in place.
   layBars(own, rank) {
     return Array.from(own, () => ["outline", "bar"].map(kind => {
       const made = this.add("i", kind, 0, 0, "");
@@ -236,7 +249,7 @@ class StepFigure {
     return made;
   }
 
-  // A picture of some digits, black on nothing: the mask of each card.
+  // A picture of some digits, black on transparent: the mask of each card.
   paint(indices) {
     this.sprite = document.createElement("canvas");
     this.painted = indices;
@@ -255,12 +268,14 @@ class StepFigure {
     const { size } = this.at;
     const made = this.add("i", "card", 0, 0, "<i></i>");
     made.style.setProperty("--size", `${size}px`);
-    made.firstChild.style.maskSize = `${this.painted.length * size}px ${size}px`;
-    made.firstChild.style.maskPosition = `${-this.painted.indexOf(index) * size}px 0`;
+    const inner = size - 4;  // within border and padding
+    const left = this.painted.indexOf(index) * inner;
+    made.firstChild.style.maskSize = `${this.painted.length * inner}px ${inner}px`;
+    made.firstChild.style.maskPosition = `${-left}px 0`;
     return made;
   }
 
-  // ---- where it is in this moment
+  // ---- where the elements are in this phase
 
   move({ step, ranks, drift, isKept, isTwice, isAgain, epoch, earlier }) {
     const { phase, at } = this;
@@ -272,13 +287,20 @@ class StepFigure {
     this.deckName.textContent = isAgain ? `epoch ${epoch}: the same deck again`
       : earlier ? `epoch ${epoch}` : "one deck";
     this.deckName.classList.toggle("wrong", isAgain);
-    for (const one of this.lanes) one.classList.toggle("wrong", isTwice && phase > 0);
+    for (const [rank, one] of this.lanes.entries()) {
+      one.classList.toggle("wrong", isTwice && phase > 0);
+      one.lastElementChild.textContent = phase === 5
+        ? `b₁ = ${step.biases[rank][1].toFixed(6)}`
+        : phase > 1 ? `loss ${step.losses[rank].toFixed(6)}` : "";
+    }
     const isMet = phase === 3 && ranks > 1 && !isKept;
+    const stays = (phase === 3 || phase === 4) && ranks > 1 && !isKept;
+    for (const one of [...this.stays, this.zero]) one.classList.toggle("gone", !stays);
     this.table.classList.toggle("met", isMet);
     this.mean.classList.toggle("last", phase === 5);
     this.mean.classList.toggle("kept", isKept && phase > 2);
     this.mean.firstChild.textContent = phase === 5 ? "the weights"
-      : isKept && phase > 2 ? "nothing averages" : "the mean";
+      : isKept && phase > 2 ? "not averaged" : "the mean";
     const largest = Math.max(...step.before.flatMap(own => Array.from(own, Math.abs)));
     const heaviest = Math.max(...step.biases.flatMap(own => Array.from(own, Math.abs)));
     const slot = (at.lane - 14) / 10;
@@ -301,7 +323,7 @@ class StepFigure {
   }
 }
 
-// A bar around the middle of its place, from -1 to 1.
+// Draw a bar from the middle of its place; `value` is from -1 to 1.
 function stand(bar, x, y, width, value) {
   const height = Math.abs(value) * BARS / 2;
   bar.style.transform = moved(x, y + BARS / 2 - (value > 0 ? height : 0));
@@ -317,7 +339,7 @@ function color(rank) {
   return `rank${rank % 4}`;
 }
 
-// How far the ranks have drifted apart until now.
+// How far the ranks have drifted apart so far.
 function spark(drift) {
   const most = Math.max(...drift);
   const points = drift.map((one, n) =>
@@ -326,14 +348,17 @@ function spark(drift) {
     ><polyline points="0,27 ${points}"/></svg>`;
 }
 
-// The number of the step in which one sees a mistake.
-function tellingStep(off, steps) {
-  if (off.includes("ddp")) return Math.max(steps.length - 1, 1);  // the last is small
+// The step and phase that show a mistake: the repeated deck, the cards that all ranks
+// have, the weights that differ.
+function tellingMoment(off, steps) {
   const again = Math.ceil(1 / steps[0].at - 1e-9) + 1;
-  return off.includes("set_epoch") && again <= steps.length ? again : 1;
+  if (off.includes("set_epoch") && again <= steps.length) return [again, 0];
+  if (off.includes("sampler")) return [1, 1];
+  if (off.includes("ddp")) return [Math.max(steps.length - 1, 1), 5];  // the last is small
+  return [1, 5];
 }
 
-// ---- in a lesson: the still picture gives its place to the figure
+// ---- in a lesson: the figure replaces the still picture
 
 function beginLesson(place) {
   const form = place.querySelector("form");
@@ -348,13 +373,14 @@ function beginLesson(place) {
     place.classList.add("begun");
     made.stop();
     const steps = [];
-    const told = { set_epoch: 64, ddp: 188 }[off] || 1;  // where one sees a mistake
+    const told = { set_epoch: 64, ddp: 188 }[off] || 1;  // the step that shows a mistake
     trainInWorker(settings, digits, posted => {
       if (posted.row) return;
       steps.push(posted);
       made.slider.max = steps.length;
-      if (steps.length === told) made.load(steps, told);
-      if (steps.length === told && !isCalm.matches) made.play();
+      if (steps.length !== told) return;
+      made.load(steps, ...tellingMoment(settings.off, steps));
+      if (!off && !isCalm.matches) made.play();
     });
   };
   form.onchange = start;
@@ -363,15 +389,14 @@ function beginLesson(place) {
 
 let lessonDigits;
 for (const place of document.querySelectorAll(".lesson")) {
-  const watch = new IntersectionObserver(([seen]) => {
-    if (!seen.isIntersecting) return;
-    watch.disconnect();
+  const button = place.querySelector("button");
+  button.onclick = () => {
+    button.remove();
     const script = document.createElement("script");
     script.src = place.dataset.digits;
     lessonDigits = new Promise(resolve => { script.onload = resolve; })
       .then(() => unpackDigits(DIGITS));
     document.head.append(script);
     beginLesson(place);
-  }, { rootMargin: "300px" });
-  watch.observe(place);
+  };
 }

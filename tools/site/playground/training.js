@@ -1,5 +1,5 @@
-// Stage 4 in plain JavaScript, for a Web Worker. What has a name in PyTorch has it
-// here, draws the same random numbers in the same order, and stores float32.
+// Stage 4 in plain JavaScript, for a Web Worker. It uses PyTorch's names, draws the same
+// random numbers in the same order, and stores float32.
 
 class Generator {  // mt19937, the Mersenne Twister
   manual_seed(seed) {
@@ -13,7 +13,7 @@ class Generator {  // mt19937, the Mersenne Twister
     return this;
   }
 
-  random() {  // an integer of 32 bits
+  random() {  // a 32-bit integer
     const s = this.state;
     for (let i = 0; this.used === 624 && i < 624; i++) {
       const mixed = (s[i] & 0x80000000) | (s[(i + 1) % 624] & 0x7fffffff);
@@ -46,7 +46,7 @@ function randperm(n, generator) {
   return order;
 }
 
-// What a rank takes in an epoch: no padding, as W divides the 4,000 images.
+// A rank's images in an epoch, without padding, because W divides the 4,000 images.
 function DistributedSampler(size, num_replicas, rank, seed) {
   const order = randperm(size, new Generator().manual_seed(seed));
   return order.filter((_, i) => i % num_replicas === rank);
@@ -57,7 +57,7 @@ class Linear {  // a batch is a list of rows
     const bound = 1 / Math.sqrt(inputs);  // kaiming_uniform_ with a = sqrt(5)
     const drawn = new Float32Array(inputs * outputs);
     uniform_(drawn, -bound, bound, generator);
-    // inputs x outputs, PyTorch's transposed: the inner loops run along it
+    // inputs x outputs, transposed from PyTorch: the inner loops run along rows
     this.weight = new Float32Array(inputs * outputs);
     for (let o = 0; o < outputs; o++)
       for (let i = 0; i < inputs; i++)
@@ -72,7 +72,7 @@ class Linear {  // a batch is a list of rows
       const output = bias.slice();
       for (let i = 0; i < input.length; i++) {
         const x = input[i];
-        if (x === 0) continue;  // four of five pixels, and what ReLU has cut off
+        if (x === 0) continue;  // four of five pixels, and ReLU's zeros
         const at = i * output.length;
         for (let o = 0; o < output.length; o++) output[o] += x * weight[at + o];
       }
@@ -80,7 +80,7 @@ class Linear {  // a batch is a list of rows
     });
   }
 
-  backward(batch, output_grads) {  // adds to the gradients; returns the batch's
+  backward(batch, output_grads) {  // adds to the gradients, returns the batch's
     const { weight, bias } = this;
     const weight_grad = weight.grad;
     return batch.map((input, n) => {
@@ -89,7 +89,7 @@ class Linear {  // a batch is a list of rows
       for (let o = 0; o < output_grad.length; o++) bias.grad[o] += output_grad[o];
       for (let i = 0; i < input.length; i++) {
         const x = input[i];
-        if (x === 0) continue;  // nothing flows back through a ReLU that gave 0
+        if (x === 0) continue;  // no gradient passes a ReLU that returned 0
         const at = i * output_grad.length;
         let sum = 0;
         for (let o = 0; o < output_grad.length; o++) {
@@ -141,7 +141,7 @@ function SGD_step(model, lr) {
     for (let i = 0; i < parameter.length; i++) parameter[i] -= lr * parameter.grad[i];
 }
 
-function all_reduce(tensors, divisor) {  // each rank's becomes their sum / divisor
+function all_reduce(tensors, divisor) {  // every tensor becomes the sum / divisor
   const sum = tensors[0].slice();
   for (const tensor of tensors.slice(1))
     for (let i = 0; i < sum.length; i++) sum[i] += tensor[i];
@@ -149,7 +149,7 @@ function all_reduce(tensors, divisor) {  // each rank's becomes their sum / divi
   for (const tensor of tensors) tensor.set(sum);
 }
 
-function train_step(model, { images, labels }, indices) {  // up to the optimizer's
+function train_step(model, { images, labels }, indices) {  // without the optimizer's
   const logits = model.forward(indices.map((index) => images[index]));
   const [loss, grads] = cross_entropy(logits, indices.map((index) => labels[index]));
   for (const parameter of model.parameters) parameter.grad.fill(0);
@@ -157,7 +157,7 @@ function train_step(model, { images, labels }, indices) {  // up to the optimize
   return loss;
 }
 
-function distance([first, ...others]) {  // the largest, of two ranks' same weight
+function distance([first, ...others]) {  // the largest between two ranks' weights
   let most = 0;
   for (const other of others)
     for (const [k, tensor] of other.parameters.entries())
@@ -166,12 +166,12 @@ function distance([first, ...others]) {  // the largest, of two ranks' same weig
   return most;
 }
 
-function evaluate(model, { images, labels }) {  // how many are right, and of how many
+function evaluate(model, { images, labels }) {  // correct and total
   const is_right = (logits, n) => logits.indexOf(Math.max(...logits)) === labels[n];
   return [model.forward(images).filter(is_right).length, labels.length];
 }
 
-// Posts what each step of all ranks did, and each epoch; `off`: the lines left out.
+// Posts the results of each step and each epoch. `off` are the mistakes turned on.
 function main({ ranks, batch_size, lr, hidden, epochs, off }, train, test) {
   const every = [...Array(ranks).keys()];
   const models = every.map((rank) => new Net(hidden, off.includes("seed") ? rank : 0));

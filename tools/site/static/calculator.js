@@ -1,28 +1,43 @@
 "use strict";
-// SCALING's calculator: Python has computed each choice, this shows what is chosen.
+// SCALING's calculator: Python has computed all choices, and this shows the current one.
 const calculator = document.querySelector(".calculator");
 const { memory, plans } = JSON.parse(calculator.querySelector("script").textContent);
 
-function planRow(cut, [state, best, worst], { computing, kept: [all, some] }) {
-  const fits = state + all < memory ? "yes"
-    : state + some < memory ? "with checkpointing" : "no";
+function fitsOf(state, [all, some]) {
+  return state + all < memory ? "yes" : state + some < memory ? "with checkpointing" : "no";
+}
+
+function planRow(cut, [state, best, worst], { computing, kept }) {
+  const [all, some] = kept, fits = fitsOf(state, kept);
   const part = (kind, share) => `<i class="${kind}" style="width: ${100 * share}%"></i>`;
-  const filled = (kind, bytes) => part(kind, bytes / memory / 2);  // its half is full
+  const filled = (kind, bytes) => part(kind, bytes / memory / 2);  // half a bar is a full GPU
   const percent = seconds => Math.round(100 * computing / seconds);
+  const times = fits === "no" ? ["–", "–"] : [`${best.toPrecision(3)} to ${
+    worst.toPrecision(3)}`, `<div class="bar">${part("state", computing / worst)}${
+    part("may", (worst - best) / worst)}${part("waits", (best - computing) / worst)}</div>
+    ${percent(worst)} to ${percent(best)} %`];
   return `<tr class="fits-${fits}"><th scope="row">${cut}</th>
-    <td>${best.toPrecision(3)} to ${worst.toPrecision(3)}</td>
-    <td><div class="bar">${part("state", computing / worst)}${
-      part("may", (worst - best) / worst)}${part("waits", (best - computing) / worst)}</div>
-      ${percent(worst)} to ${percent(best)} %</td>
-    <td><div class="bar full">${filled("state", state)}${filled("some", some)}${
+    <td data-label="a step, s">${times[0]}</td><td data-label="busy">${times[1]}</td>
+    <td data-label="GB"><div class="bar full">${filled("state", state)}${filled("some", some)}${
       filled("all", all - some)}</div>${[0, some, all].map(one =>
-      Math.round((state + one) / 1e9)).join(", ")}</td><td>${fits}</td></tr>`;
+      Math.round((state + one) / 1e9)).join(", ")}</td>
+    <td data-label="fits?">${fits}</td></tr>`;
+}
+
+// Of the cuts that fit, the one whose GPUs compute most of the time.
+function headline({ cuts, computing, kept }) {
+  const fitting = Object.entries(cuts).filter(([, [state]]) => fitsOf(state, kept) !== "no");
+  if (!fitting.length) return "Nothing fits. Choose more machines or a smaller model.";
+  const [cut, [, best, worst]] = fitting.reduce((a, b) => b[1][2] < a[1][2] ? b : a);
+  const [least, most] = [worst, best].map(one => Math.round(100 * computing / one));
+  return `${cut} fits. Its GPUs compute ${least} to ${most} % of the time.`;
 }
 
 function showPlan() {
   const plan = plans[[...new FormData(calculator).values()].join(" | ")];
   const rows = Object.entries(plan.cuts).map(([cut, numbers]) => planRow(cut, numbers, plan));
   calculator.querySelector("tbody").innerHTML = rows.join("");
+  calculator.querySelector("output").textContent = headline(plan);
 }
 calculator.oninput = showPlan;
 showPlan();

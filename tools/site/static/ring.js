@@ -1,6 +1,6 @@
 "use strict";
 // SCALING's ring, an all-reduce of 2 to 8 ranks, round by round. The gradients of each
-// rank are in as many parts as there are ranks; a part has the colors of its summands.
+// rank are split into one part per rank; a part has the colors of its summands.
 {
 const ring = document.querySelector(".ring");
 const [choice, button, slider, says, table] = ring.querySelectorAll(
@@ -31,15 +31,15 @@ function around(number) {
   return (number + 2 * ranks) % ranks;
 }
 
-// How many ranks have added to what a rank has of a part: it, and those before it.
-// A part begins at the rank of its number, goes round, and comes back complete.
+// How many ranks are summed in a rank's copy of a part: itself and those before it.
+// A part starts on the rank with its number, goes around the ring and returns complete.
 function summands(rank, part, round) {
   const way = around(rank - part);
   if (round >= ranks + way) return ranks;
   return way <= round ? way + 1 : 1;
 }
 
-// What a rank has of a part, each summand at a height of its own.
+// A rank's copy of a part, each summand at its own height.
 function drawPart(kind, rank, part, round) {
   const bands = Array.from({ length: ranks }, (_, one) => {
     const isIn = around(rank - one) < summands(rank, part, round);
@@ -69,9 +69,9 @@ function draw() {
     const angle = Math.PI * ((2 * rank - 1) / ranks - .5);
     return [across * (1 + Math.cos(angle)), down * (1 + Math.sin(angle))];
   });
-  const what = round === 0 ? "each rank has cut its gradients into parts"
-    : round < ranks ? "a reduce-scatter: the next rank adds what it gets"
-    : "an all-gather: complete parts go round";
+  const what = round === 0 ? "each rank has split its gradients into parts"
+    : round < ranks ? "reduce-scatter: each rank adds the part it receives"
+    : "all-gather: complete parts travel around";
   says.textContent = `Round ${round} of ${slider.max}, ${what}`;
   table.style.cssText = `height: ${2 * down + 72}px; --box: ${box}px`;
   table.innerHTML = `<p><b>${(ring.dataset.bytes * sent / 1e9).toFixed(1)} GB</b>sent by each

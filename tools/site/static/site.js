@@ -1,9 +1,14 @@
 "use strict";
-// What scrolls sideways does so by keys, too.
+// What scrolls sideways can be scrolled with the keyboard, too.
 const wide = document.querySelectorAll("article :is(table, .table-wrapper)");
 for (const one of wide) if (one.scrollWidth > one.clientWidth) one.tabIndex = 0;
 
 document.querySelector(".menu")?.addEventListener("click", () => {
   document.getElementById("__navigation").click();
   document.querySelector(".sidebar-drawer a").focus();
+});
+addEventListener("keydown", event => {  // Escape closes the drawers
+  for (const box of document.querySelectorAll("#__navigation:checked, #__toc:checked")) {
+    if (event.key === "Escape") box.click();
+  }
 });
