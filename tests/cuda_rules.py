@@ -19,7 +19,7 @@ from tools.lab import fake_cuda
 
 MIXED = "Expected all tensors to be on the same device"
 NOT_READY = "Both events must be completed before calculating elapsed time."
-LIMIT = "The lab's fake GPU does not have this"
+LIMIT = "The lab's fake GPU does not support this"
 # An expression and its result: a device, a value or part of an error message. g0 and g1
 # are vectors on GPUs, c is one on the CPU; n0 and nc are scalars, i0 and ic indices.
 RULES = [

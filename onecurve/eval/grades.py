@@ -1,16 +1,15 @@
-"""The table of grades: what was found of each version, and what that was worth.
+"""The table of grades: the findings for each version, and how good they are.
 
-`grades.csv` has a row for each version of each script:
+`grades.csv` contains a row for each version of each script:
 
 set, case, version: a group of cases, a kind of script or a public one, a version's name
-held_back: whether the version was kept from whoever changed the rules
-first_grade, first_at_line, first_found: by the rules before anyone had read a report
-grade, at_line, found: by the rules as they are
-exchange: of a public script, whether the exchange of gradients could be checked
+held_back: whether the version was hidden while the rules were changed
+first_grade, first_at_line, first_found: with the rules before any report was read
+grade, at_line, found: with the current rules
+exchange: for a public script, whether the gradient exchange could be checked
 
-A finding is a rule's name, its level and its line, which is the script's unless another
-file is named. `at_line` says whether a finding has a line of the key, or `gone` if the
-key's lines were deleted.
+A finding is a rule's name, its level and its line, in the script unless it says where.
+`at_line` says whether a finding has one of the key's lines, `gone` if all were deleted.
 """
 
 import csv
@@ -22,7 +21,7 @@ EXCHANGED = "gradients are averaged across ranks"
 
 
 def read():
-    """Return {(whether public, case, version): row} of the table."""
+    """Return the table as {(whether public, case, version): row}."""
     with PATH.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     return {(row["set"] == PUBLIC, row["case"], row["version"]): row for row in rows}
@@ -38,9 +37,9 @@ def write(table):
 
 
 def note(row, report, script, lines):
-    """Note in a row what a report found. Returns whether it was something else before.
+    """Write a report's findings to a row; return whether they changed.
 
-    `lines` are the key's. Then the grade goes: someone reads the report, and grades it.
+    `lines` are the key's. A change clears the grade, which takes a reader.
     """
     findings = report["findings"]
     found = []

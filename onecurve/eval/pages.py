@@ -2,10 +2,9 @@
 
     python eval/pages.py [--check] [--run]
 
-A generated part stands between `<!-- generated: NAME -->` and `<!-- end -->`. NAME is a
-key of PARTS, or of RUNS, whose parts are reports of a run and are only written with
-`--run`. `--check` writes nothing, names each stale part and exits with 1 if there is
-one.
+A part is between `<!-- generated: NAME -->` and `<!-- end -->`. NAME is a key of PARTS,
+or of RUNS, which are reports that only `--run` writes. `--check` writes nothing, names
+each stale part and exits with 1 if there is one.
 """
 
 import argparse
@@ -27,12 +26,12 @@ HOUSE = Path(__file__).resolve().parents[1]
 PAGES = "README.md", "RULES.md", "PUBLIC.md"
 PART = re.compile(r"<!-- generated: (\w+) -->\n(.*?)<!-- end -->", re.DOTALL)
 VARIES = re.compile(r"\d+\.\d s$|\d\.\d{4,}", re.MULTILINE)  # from run to run
-SHOWN = "evaluation", "printed", "saved"  # what a bug affects apart from training
+SHOWN = "evaluation", "printed", "saved"  # what a bug may affect besides training
 WRONG = "return ddp_model(inputs)", "return model(inputs)"  # an edit of right.py
 
 
 def rules():
-    """Return an item for each rule: what it says, what it means, how to fix it."""
+    """Return a list item for each rule: its text, meaning and fix."""
     lines = []
     with (SOURCE / "onecurve/findings.csv").open(encoding="utf-8") as file:
         for row in csv.DictReader(file):
@@ -46,13 +45,13 @@ def rules():
 
 
 def wrapped(text):
-    """Return an item of a list in lines; links stay whole."""
+    """Return a list item with its lines wrapped, except inside links."""
     whole = {"break_long_words": False, "break_on_hyphens": False}
     return textwrap.fill(text, 120, subsequent_indent="  ", **whole)
 
 
 def scripts():
-    """Return the table of the public scripts: which, and what is found in them."""
+    """Return the table of the public scripts and the findings in them."""
     table = grades.read()
     rows = []
     for name, case in public_cases().items():
@@ -67,19 +66,19 @@ def scripts():
 
 
 def linked(found):
-    """Return findings of grades.csv as links to their rules, one on each line."""
+    """Return findings of grades.csv as links to their rules, one per line."""
     link = re.compile(r"(?:^|; )(\w+) (ERROR|SLOW|LOOK)")
     return link.sub(r"<br>\2 [\1](RULES.md#\1)", found).removeprefix("<br>")
 
 
 def public_cases():
-    """Return {name: what its file says} of the public scripts."""
+    """Return {name: content of its file} for the public scripts."""
     names = sorted(path.stem for path in public.FOLDER.glob("*.toml"))
     return {name: public.read(name)[0] for name in names}
 
 
 def known():
-    """Return the table of the bugs that the public scripts have."""
+    """Return the table of the public scripts' bugs."""
     rows = []
     for name, case in public_cases().items():
         for fact in case.get("known", []):
@@ -91,7 +90,7 @@ def known():
 
 
 def count():
-    """Return a sentence: how many of the public scripts have a bug."""
+    """Return a sentence on how many public scripts have a bug."""
     affected = []
     for case in public_cases().values():
         affected.append({fact["affects"] for fact in case.get("known", [])})
@@ -104,7 +103,7 @@ def count():
 
 
 def report(text):
-    """Return what the inspector prints of a script, as a Markdown block."""
+    """Return the inspector's output for a script as a Markdown block."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "train.py").write_text(text)
         words = [sys.executable, "-m", "onecurve", "train.py"]
@@ -115,12 +114,12 @@ def report(text):
 
 
 def right():
-    """Return the report on a right script."""
+    """Return the report on a correct script."""
     return report((HOUSE / "tests/right.py").read_text())
 
 
 def wrong():
-    """Return an edit of that script, and the report on it."""
+    """Return an edit of that script and the report on the result."""
     old, new = WRONG
     text = (HOUSE / "tests/right.py").read_text()
     diff = f"```diff\n-    {old}\n+    {new}\n```"
@@ -140,13 +139,13 @@ RUNS = {"right": right, "wrong": wrong}
 
 
 def update(page, parts, check):
-    """Write a page's parts anew, unless it is a check. Returns names of stale ones."""
+    """Rewrite a page's stale parts, except in a check. Returns their names."""
     text = (HOUSE / page).read_text()
     stale = []
     for part in PART.finditer(text):
         name, old = part.groups()
         if name not in {**PARTS, **RUNS}:
-            sys.exit(f"{page}: there is no part {name!r}")
+            sys.exit(f"{page}: unknown part {name!r}")
         if name in parts:
             new = f"{parts[name]()}\n"
             if VARIES.sub("#", old) != VARIES.sub("#", new):

@@ -1,10 +1,10 @@
-"""Inspect public scripts, as they are and with one bug each, and compare with grades.
+"""Inspect public scripts, unchanged and with one bug each, and compare with grades.
 
     python eval/public.py CLONES [NAME...] [--write] [--reports FOLDER]
 
-`public/NAME.toml` says which script in CLONES/OWNER/REPOSITORY, `run` what it needs to
-run without GPUs and on little data, and `repair` what fixes its own bugs, so that each
-version has one. The rest is as in rate.py.
+`public/NAME.toml` names a script in CLONES/OWNER/REPOSITORY. Its edits `run` make the
+script run without GPUs and on little data, and `repair` fixes the script's own bugs, so
+that each version has one bug. Otherwise like rate.py.
 """
 
 import sys
@@ -20,7 +20,7 @@ AS_IT_IS = "as it is"
 
 
 def read(name):
-    """Return a public script and its versions, with all edits that each needs."""
+    """Return a public script's case and its versions, each with all edits it needs."""
     case, found = versions.read(FOLDER / f"{name}.toml")
     repair = case.get("repair", {})
     if repair:
@@ -33,12 +33,12 @@ def read(name):
 
 
 def script_in(clones, case):
-    """Return a public script's path. Ends the program if it is not there."""
+    """Return a public script's path, or exit if it is missing."""
     clone = clones / case["repository"]
     script = clone / case["path"]
     if not script.exists():
         link = f"https://github.com/{case['repository']}"
-        sys.exit(f"{script} is missing: git clone {link} {clone}")
+        sys.exit(f"{script} is missing. Try: git clone {link} {clone}")
     return script
 
 

@@ -1,9 +1,9 @@
-"""Inspect the scripts with known bugs, and compare what is found with the grades.
+"""Inspect the scripts with known bugs, and compare the findings with the grades.
 
     python eval/rate.py [NAME...] [--write] [--check] [--reports FOLDER]
 
-The exit status is 1 if something else is found than was graded. `--check` runs nothing:
-it only checks that each edit applies to its script, and that the result compiles.
+Exits with 1 if findings differ from the graded ones. `--check` runs no script; it only
+checks that each edit applies to its script and the result compiles.
 """
 
 import tempfile
@@ -16,9 +16,9 @@ CASES = Path(__file__).parent / "cases"
 
 
 def read(name):
-    """Return a case, its versions, the right one first, and its script.
+    """Return a case, its versions, the correct one first, and its script.
 
-    Raises an error if a version can't be written or compiled, or has no such lines.
+    Raises an error if a version can't be compiled or its key's lines don't exist.
     """
     script = CASES / name / "train.py"
     case, found = versions.read(script.with_name("versions.toml"))

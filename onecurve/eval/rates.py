@@ -1,9 +1,9 @@
-"""Count the grades: how many bugs the inspector names, in tables for the pages."""
+"""Count how many bugs the inspector names, and make tables for the pages."""
 
 import grades
 
-# Which rows of grades.csv a line of the table is about: a set, and whether those that
-# were held back (None: all of it).
+# Which rows of grades.csv a line of the table counts: a set, and whether its versions
+# were held back (None: either).
 CASES = {
     ("first", "no"): "six kinds of script, the mistakes by which rules were made",
     ("first", "yes"): "the same six, mistakes that were looked at last",
@@ -17,7 +17,7 @@ CASES = {
     ("newest", "yes"): "the same six, mistakes that were looked at last, graded once",
 }
 AGAIN = "the same, by the rules as they are"
-FIRST = "first_"  # what the columns of a first grade begin with
+FIRST = "first_"  # the prefix of a first grade's columns
 PUBLIC = {  # title: whether held back, which grade
     "open: rules were changed by them": ("no", ""),
     "held back, graded by the rules before anybody opened them": ("yes", FIRST),
@@ -25,11 +25,11 @@ PUBLIC = {  # title: whether held back, which grade
 }
 RIGHT = ["versions", "right cause", "at a line of the key"]
 GONE = "its line is gone"
-OTHERS = ["vague", "missed", "false ok"]  # grades, beside right
+OTHERS = ["vague", "missed", "false ok"]  # grades other than right
 
 
 def table(alignment, headings, rows):
-    """Return a Markdown table; `alignment` has an l or r for each column."""
+    """Return a Markdown table; `alignment` contains an l or r for each column."""
     marks = {"l": "---", "r": "---:"}
     lines = [headings, [marks[one] for one in alignment], *rows]
     return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
@@ -43,10 +43,7 @@ def versions_of(group, held_back=None):
 
 
 def count(rows, which):
-    """Return how many rows there are, and how many of each grade, by the columns.
-
-    `which` is FIRST, or "" for the grades by the rules as they are.
-    """
+    """Return {column: number of rows}; `which` is FIRST or "" for the current rules."""
     marks = [row[f"{which}grade"] for row in rows]
     right = [row[f"{which}at_line"] for row in rows if row[f"{which}grade"] == "right"]
     counted = {"versions": len(rows), "right cause": len(right)}
@@ -82,7 +79,7 @@ def public():
 
 
 def by_script():
-    """Return the table of how many bugs of each public script have a right cause."""
+    """Return the table of how many bugs in each public script were explained."""
     rows = versions_of(grades.PUBLIC)
     found = []
     for name in sorted({row["case"] for row in rows}):

@@ -1,4 +1,4 @@
-"""Inspect versions of a script, and compare what is found with their grades."""
+"""Inspect versions of a script and compare the findings with their grades."""
 
 import argparse
 import json
@@ -16,7 +16,7 @@ SOURCE = Path(__file__).resolve().parents[1] / "src"
 
 
 def command_line(description, *paths):
-    """Return a parser of what both commands take, after arguments that are paths."""
+    """Return both commands' parser; `paths` are names of required paths."""
     parser = argparse.ArgumentParser(description=description.split("\n")[0])
     for path in paths:
         parser.add_argument(path, type=Path)
@@ -29,7 +29,7 @@ def command_line(description, *paths):
 def inspected(script, case):
     """Return the inspector's report on a script, a dict.
 
-    Raises RuntimeError, with what was printed, if there is none.
+    Raises RuntimeError with the command's stderr if there is none.
     """
     own = {"PYTHONPATH": str(SOURCE), "CUDA_VISIBLE_DEVICES": ""}
     env = {**os.environ, **own, **case.get("environment", {})}
@@ -44,7 +44,7 @@ def inspected(script, case):
 
 
 def try_version(case, version, script):
-    """Return the report on a version, and the lines of its key."""
+    """Return the report on a version and the lines of its key."""
     with tempfile.TemporaryDirectory() as folder:
         digests, edits = case["digests"], version.edits
         copy, places = versions.write(script, digests, edits, Path(folder))
@@ -58,8 +58,8 @@ def try_version(case, version, script):
 def try_all(cases, args, public):
     """Try all versions of cases, {name: (case, versions, script)}.
 
-    Keeps each report beside its key. Exits with 1 if something else is found than in
-    grades.csv, which is changed if `args` say so.
+    Saves each report with its key. Exits with 1 if findings differ from grades.csv,
+    which `--write` updates.
     """
     table = grades.read()
     new = dict.fromkeys(next(iter(table.values())), "")
@@ -79,7 +79,7 @@ def try_all(cases, args, public):
             print(f"{name} {version.name}: {row['found'] or 'nothing'}", flush=True)
             if changed:
                 status = 1
-                print(f"  it was: {before or 'nothing'}; see {path}", flush=True)
+                print(f"  before: {before or 'nothing'}; see {path}", flush=True)
             if args.write:
                 grades.write(table)
     sys.exit(status)

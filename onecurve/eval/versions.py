@@ -1,9 +1,9 @@
 """Read the versions of a script, each with one bug, and write them.
 
-An edit is a place and our text, which gets the place's indentation. `"7"` or `"7-9"` is
-replaced (or deleted, if the text is empty). `"7+"` inserts after line 7, `"-7"` before
-it. `"model.py:7"` is a line of that file. Line numbers are the original's, whose files
-must match `digests`. So no line of somebody else's script has to be stored.
+An edit is {place: text}, and the text gets the place's indentation. `"7"` or `"7-9"` is
+replaced (or deleted if the text is empty). `"7+"` inserts after line 7, `"-7"` before
+it. `"model.py:7"` is a line of that file. Line numbers refer to the original, whose
+files must match `digests`. So this repository stores no line of another's script.
 """
 
 import ast
@@ -20,10 +20,10 @@ except ModuleNotFoundError:  # before Python 3.11
 
 @dataclass
 class Version:
-    """A script with one bug, and the key to it; by default without a bug."""
+    """A script with one bug and its key; by default without a bug."""
 
     name: str
-    mistake: str = ""  # what was done
+    mistake: str = ""  # the change
     lines: list = field(default_factory=list)  # a report should point to one of them
     cause: str = ""  # what goes wrong
     accept: str = ""  # causes that a report may state, separated by " | "
@@ -32,7 +32,7 @@ class Version:
 
 
 def read(path):
-    """Return what a TOML file says of a script, a dict, and its Versions.
+    """Return a TOML file's facts about a script, a dict, and its Versions.
 
     Raises TypeError if a key has an unknown field, and ValueError if one is empty.
     """
@@ -47,8 +47,8 @@ def read(path):
 def write(script, digests, edits, folder):
     """Copy a script's folder into `folder` and edit its files.
 
-    Returns the script's new path, and {line of the original: where it is now, a list of
-    "FILE:LINE"}. Raises ValueError if a file is not the one that was edited.
+    Returns the script's new path and {original line: its new places, a list of
+    "FILE:LINE"}. Raises ValueError if a file differs from the original.
     """
     copy = folder / script.parent.name
     shutil.copytree(script.parent, copy, symlinks=True, ignore_dangling_symlinks=True)
@@ -72,12 +72,12 @@ def write(script, digests, edits, folder):
 
 
 def edited(lines, edits):
-    """Return the edited lines, and {number of an old line: its numbers now}.
+    """Return the edited lines and {old line number: its new numbers}.
 
-    Several lines that were replaced are all where the new ones are.
+    Each line of a replaced range maps to all of the new lines.
     """
     pieces = {number: [line] for number, line in enumerate(lines, 1)}
-    first_of = {number: number for number in pieces}  # of those replaced with it
+    first_of = {number: number for number in pieces}  # of its replaced range
     for where, new in edits.items():
         first, _, last = where.strip("+").removeprefix("-").partition("-")
         first, last = int(first), int(last or first)
@@ -103,7 +103,7 @@ def edited(lines, edits):
 def key_lines(version, places, folder):
     """Return the lines that a finding may name, {"FILE:LINE"}; none if all are gone.
 
-    A finding names the first line of a statement, and a key any of them, so these are
+    A finding names a statement's first line, and a key any of its lines, so these are
     all lines of each simple statement. FILE has no folder, as in a finding. Raises
     KeyError if the original has no such line.
     """

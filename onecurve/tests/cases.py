@@ -1,8 +1,8 @@
-"""The cases of mistakes.diff and ordinary.diff: edits of right.py, and their scripts.
+"""The cases in mistakes.diff and ordinary.diff: edits of right.py, and their scripts.
 
-A case begins with `=== NAME`. Lines with `-` are a text that right.py has exactly once.
-The lines with `+` below them take its place. A case without `-` is a whole script. The
-expected findings follow an empty line.
+A case begins with `=== NAME`. Lines with `-` occur exactly once in right.py, and the
+lines with `+` below replace them. A case without `-` is a whole script. The expected
+findings follow an empty line.
 """
 
 import re
@@ -14,7 +14,7 @@ HUNK = re.compile(r"((?:^-.*\n)*)((?:^\+.*\n)+)", re.MULTILINE)
 
 
 def read_cases(path=MISTAKES):
-    """Return {name: (edits, expected lines)} of a file of cases."""
+    """Return {name: (edits, expected lines)} for a file of cases."""
     cases = {}
     _, *parts = path.read_text().split("\n=== ")
     for part in parts:
@@ -25,14 +25,14 @@ def read_cases(path=MISTAKES):
 
 
 def unmarked(lines):
-    """Return lines as one text, without the mark before each."""
+    """Return lines as one text, without the mark at the start of each."""
     return re.sub("(?m)^.", "", lines).rstrip("\n")
 
 
 def script_of(edits):
     """Return the text of a case's script.
 
-    Raises ValueError if right.py does not have a text exactly once.
+    Raises ValueError unless each text to replace occurs exactly once in right.py.
     """
     script = RIGHT.read_text()
     for old, new in HUNK.findall(edits + "\n"):
@@ -40,6 +40,6 @@ def script_of(edits):
             return unmarked(new)
         count = script.count(unmarked(old))
         if count != 1:
-            raise ValueError(f"right.py has this {count} times: {unmarked(old)!r}")
+            raise ValueError(f"{count} times in right.py: {unmarked(old)!r}")
         script = script.replace(unmarked(old), unmarked(new))
     return script

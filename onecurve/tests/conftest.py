@@ -1,4 +1,4 @@
-"""What the tests share: how a command is run, and which tests are slow."""
+"""Shared by the tests: how to run a command, and which tests are slow."""
 
 import os
 import subprocess
@@ -8,7 +8,7 @@ import pytest
 import torch
 
 PROJECT = Path(__file__).resolve().parents[1]
-# Several processes on two cores with PyTorch's default threads get in each other's way.
+# With PyTorch's default threads, several processes on two cores slow each other down.
 ENV = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
 ENV.pop("RANK", None)
 os.environ.update(ENV)
@@ -25,14 +25,14 @@ def pytest_collection_modifyitems(config, items):
 
 
 def call(words, timeout=300, **options):
-    """Run a command and return what came of it."""
+    """Run a command and return a CompletedProcess."""
     options = {"env": ENV, "capture_output": True, "text": True, **options}
     return subprocess.run([str(word) for word in words], timeout=timeout, **options)
 
 
 @pytest.fixture
 def script(tmp_path):
-    """Return a function that writes a script's text, and returns its path."""
+    """Return a function that writes a script's text and returns its path."""
 
     def write(text, name="train.py"):
         path = tmp_path / name

@@ -1,13 +1,13 @@
-"""Compare what the inspector finds with golden.csv.
+"""Compare the inspector's findings with golden.csv.
 
     python tests/golden.py              every script: about half an hour on two cores
     python tests/golden.py NAME ...     those whose names contain one of the words
-    python tests/golden.py --update     write golden.csv anew
+    python tests/golden.py --update     rewrite golden.csv
 
-The scripts are the edits of right.py in mistakes.diff and ordinary.diff. Of each, a row
-of golden.csv has a finding's name, its level and the line of code that it points to: no
-text that a person reads. A script without a finding has a row without one. The command
-`onecurve --json` runs each script, so nothing here depends on how it works inside.
+The scripts are the edits of right.py in mistakes.diff and ordinary.diff. A row contains
+a script's name and a finding's name, level and line of code, but none of its wording.
+A script without findings has one row with empty fields. `onecurve --json` inspects each
+script, so nothing here depends on the inspector's internals.
 """
 
 import argparse
@@ -30,7 +30,7 @@ FIELDS = ["script", "finding", "level", "line"]
 
 
 def scripts():
-    """Return {name: text} of every script."""
+    """Return {name: text} for every script."""
     found = {}
     for file in FILES:
         for name, (edits, _) in read_cases(FOLDER / file).items():
@@ -39,7 +39,7 @@ def scripts():
 
 
 def findings(name, text):
-    """Return the rows of a script: [name, finding, level, line of code].
+    """Return a script's rows: [name, finding, level, line of code].
 
     Raises RuntimeError if the command prints no report.
     """
@@ -63,7 +63,7 @@ def findings(name, text):
 
 
 def read_golden():
-    """Return {script: rows} of golden.csv."""
+    """Return golden.csv as {script: rows}."""
     found = {}
     with open(GOLDEN, newline="", encoding="utf-8") as file:
         for row in list(csv.reader(file))[1:]:
@@ -80,11 +80,11 @@ def write_golden(rows):
 
 
 def differences(name, expected, rows):
-    """Return lines that say how the rows of a script differ from those expected."""
+    """Return lines that show how a script's rows differ from the expected ones."""
     lines = [f"- {', '.join(row[1:])}" for row in expected if row not in rows]
     lines += [f"+ {', '.join(row[1:])}" for row in rows if row not in expected]
     if not lines and rows != expected:
-        lines = ["the findings have another order"]
+        lines = ["the findings are in a different order"]
     return [name, *lines] if lines else []
 
 
@@ -110,7 +110,7 @@ def main():
         lines = differences(name, golden.get(name, []), rows)
         print("\n".join(lines), end="\n" if lines else "")
         wrong += bool(lines)
-    print(f"{len(chosen) - wrong} of {len(chosen)} scripts as in {GOLDEN.name}")
+    print(f"{len(chosen) - wrong} of {len(chosen)} scripts match {GOLDEN.name}")
     sys.exit(wrong > 0)
 
 

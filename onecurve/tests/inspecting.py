@@ -1,6 +1,6 @@
-"""The command from outside, for the tests: a script in, what is printed of it out.
+"""Run the command on a script and read its report, for the tests.
 
-Who changes how a script is inspected changes `inspect` alone.
+Only `inspect` depends on how the command is run.
 """
 
 import contextlib
@@ -16,21 +16,21 @@ from onecurve import __main__ as command
 
 @dataclass
 class Report:
-    """What is printed of a script, with its lines in place of their numbers."""
+    """A printed report, with lines of code in place of their numbers."""
 
     text: str
     status: int  # the command's exit status
-    findings: list  # lines: of each finding, and its details, without the repair
-    ok: list  # lines: what is right
-    unchecked: list  # lines: what is not checked, the one that is always there first
-    verdict: str  # line: the first
+    findings: list  # lines: each finding and its details, without the fix
+    ok: list  # lines: what was checked and is correct
+    unchecked: list  # lines: what was not checked; the first one is always there
+    verdict: str  # the first line
 
 
 def inspect(path, *flags, folder, ranks=2, patience=60):
-    """Return a Report on a script; `folder` is for what its ranks write.
+    """Return a Report on a script; `folder` is for its ranks' logs.
 
-    `patience` is how long a rank waits for the others, in seconds. The command runs in
-    the root of all files: so none is left out since it is elsewhere.
+    `patience` is how many seconds a rank waits for other ranks. The command runs in /,
+    so that no file is outside its folder.
     """
     printed = io.StringIO()
     options = ["--ranks", ranks, "--logs", folder / "logs"]
@@ -45,7 +45,7 @@ def inspect(path, *flags, folder, ranks=2, patience=60):
 
 
 def read(printed, path, status):
-    """Return a Report of what is printed of a script."""
+    """Return the Report that was printed for a script."""
     code = path.read_text().splitlines()
 
     def line(found):

@@ -1,4 +1,4 @@
-"""A right script with all that make inspect looks at; mistakes.diff has edits of it."""
+"""A correct script with all that onecurve checks; mistakes.diff contains its edits."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ OUT = Path(__file__).with_name("model.pt")
 
 
 class Rows(Dataset):
-    """Takes one index; returns 4 numbers, with noise, and their sum."""
+    """Returns 4 numbers with noise, and their sum without."""
 
     def __init__(self, count, noise):
         self.rows = torch.randn(count, 4)

@@ -1,4 +1,4 @@
-"""Promise: onecurve is a command, from any folder, and a function for one's tests."""
+"""Promise: onecurve is a command for any folder and a function for your own tests."""
 
 import json
 import re
@@ -33,7 +33,7 @@ PAGE = (PROJECT / "README.md").read_text()
 
 
 def python_in(folder, *words):
-    """Run `python -m WORDS...` in a folder; return what subprocess.run does."""
+    """Run `python -m WORDS...` in a folder; return a CompletedProcess."""
     return call([sys.executable, "-m", *words], cwd=folder)
 
 
@@ -97,8 +97,8 @@ with open(os.fsencode(f"logs/{dist.get_rank()}"), "wb") as file:
 """
 
 
-@pytest.mark.filterwarnings("ignore")  # that it has no batches to merge
-def test_ranks_without_a_seed_draw_numbers_of_their_own(tmp_path):
+@pytest.mark.filterwarnings("ignore")  # it has no batches to merge
+def test_ranks_without_a_seed_draw_different_numbers(tmp_path):
     script = tmp_path / "train.py"
     script.write_text(WITHOUT_A_SEED)
     assert onecurve.inspect(script) == []
@@ -140,7 +140,7 @@ assert owner()
 """
 
 
-@pytest.mark.filterwarnings("ignore")  # that it takes no step
+@pytest.mark.filterwarnings("ignore")  # it takes no step
 def test_a_wrapper_that_is_freed_does_not_wait_for_its_groups_thread(tmp_path):
     script = tmp_path / "train.py"
     script.write_text(FREES)

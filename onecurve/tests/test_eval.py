@@ -1,4 +1,4 @@
-"""Promise: every known bug can be put into its script, and a stale table is named."""
+"""Promise: every known bug applies to its script, and stale tables are reported."""
 
 import shutil
 import sys
@@ -7,7 +7,7 @@ from conftest import PROJECT, call
 
 
 def run(folder, *words):
-    """Run a command of eval/ in a folder; return what subprocess.run does."""
+    """Run a command of eval/ in a folder; return a CompletedProcess."""
     return call([sys.executable, *words], cwd=folder)
 
 

@@ -1,4 +1,4 @@
-"""Promise: make inspect finds known mistakes in a script, and none in a right one."""
+"""Promise: onecurve finds known mistakes in a script, and none in a correct one."""
 
 import re
 import signal
@@ -24,8 +24,8 @@ from onecurve.seen import Seen
 
 CASES = read_cases()
 EQUAL = "gradients of 9 steps match one process"
-BUT_FOR = ", except for BatchNorm statistics"  # as RIGHT has one
-OK = [  # what is said of RIGHT
+BUT_FOR = ", except for BatchNorm statistics"  # RIGHT has a BatchNorm layer
+OK = [  # the report on RIGHT
     "gradients are averaged across ranks in 9 steps",
     EQUAL + BUT_FOR,
     "6 weight tensors are equal on all ranks in 9 steps",
@@ -33,7 +33,7 @@ OK = [  # what is said of RIGHT
     "each epoch uses a new sample order",
     "24 collective calls, the same on every rank",
 ]
-NOT_BESIDE = {  # of these words, and what is found where they are not so
+NOT_BESIDE = {  # words, and the findings that contradict them
     "averaged across": "gradients are not averaged|never communicate|no parameter in",
     "tensors are equal": "weights differ|never communicate",
     "samples per epoch": "the same samples|overlap between",
@@ -83,7 +83,7 @@ OF_LIBRARY = {
 
 
 def one_case_per_rule():
-    """Return names of cases that together have every finding at least once."""
+    """Return names of cases that together have every finding."""
     missing = set(TABLE)
     chosen = []
     for name, rows in read_golden().items():
@@ -98,7 +98,7 @@ FAST = one_case_per_rule()
 
 
 def fast_and_slow(names):
-    """Return names as parameters of a test, those that are not in FAST as slow."""
+    """Return names as a test's parameters, slow unless they are in FAST."""
     slow = pytest.mark.slow
     return [pytest.param(one, marks=[] if one in FAST else slow) for one in names]
 
@@ -125,7 +125,7 @@ def test_what_is_said_of_a_mistake(name, tmp_path):
     assert report.verdict.startswith(f"{errors or 'no'} error")
     takes = "each step uses 16 samples, 2 ranks x 8:"
     assert takes in report.text or name[:5] != "right"
-    if "noise after" in name:  # so batches of several ranks cannot be merged
+    if "noise after" in name:  # so the ranks' batches can't be merged
         alone = "recomputed on each rank" in report.verdict
         assert alone == (errors == 0 and "added" not in name)
     if "padding" in name or "turns" in name:
@@ -150,11 +150,11 @@ def test_each_finding_is_produced_with_its_level_by_a_case():
     [
         ([2, 1], [2, 1], False),
         ([2, 1], [2], True),
-        ([2], [1], True),  # two sizes met
-        ([2, "group"], [2], False),  # in which not all take part
+        ([2], [1], True),  # different sizes
+        ([2, "group"], [2], False),  # a group without all ranks
     ],
 )
-def test_ranks_part_where_they_do_not_make_the_same_calls(first, other, parts):
+def test_ranks_diverge_if_they_make_different_calls(first, other, parts):
     events = [[], []]
     for rank, sizes in enumerate([first, other]):
         for size in sizes:
@@ -171,8 +171,8 @@ def test_ranks_part_where_they_do_not_make_the_same_calls(first, other, parts):
     ("collective", "others", "parts"),
     [
         ("all_to_all", {"router": [7, 7]}, {"expert.weight", "expert.bias"}),
-        ("all_reduce", {"router": [7, 7]}, set()),  # nothing is sent to them: a mistake
-        ("all_to_all", {"expert.bias": [0, 1]}, set()),  # no seed in common
+        ("all_reduce", {"router": [7, 7]}, set()),  # nothing is sent to the experts
+        ("all_to_all", {"expert.bias": [0, 1]}, set()),  # the ranks share no seed
     ],
 )
 def test_experts_are_parts_and_no_copies(collective, others, parts):
@@ -212,11 +212,11 @@ assert batch.to("cpu", copy=True) is not batch
 
 
 def pretend_gpus(rank):
-    """Have a script find GPUs, as the inspector does."""
+    """Make a script see GPUs, as the inspector does."""
     pretend.install(patience=60)
 
 
-def test_what_a_script_says_to_its_gpu_does_not_fail_without_one(tmp_path):
+def test_calls_to_a_gpu_do_not_fail_without_one(tmp_path):
     path = tmp_path / "train.py"
     path.write_text(FOR_GPUS)
     result = ranks.run([path], 2, prepare=[pretend_gpus])
@@ -242,7 +242,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_a_rank_that_was_killed_is_told_though_another_ends_before_it(tmp_path):
-    """Its connections close first, and on a busy machine it takes its time to die."""
+    """Its connections close first. On a busy machine, the process dies later."""
     path = tmp_path / "train.py"
     path.write_text(KILLED)
     result = ranks.run([path], 2)
@@ -260,7 +260,7 @@ if os.system(f"mkdir {mark}") == 0 or "always" in str(mark):
 
 
 def test_a_rank_that_crashes_is_run_once_more_and_then_told(tmp_path):
-    """What the others say meanwhile is that their connection is closed."""
+    """Meanwhile, other ranks report that their connection is closed."""
     path = tmp_path / "train.py"
     path.write_text(CRASHES)
     assert "failed" not in inspect(path, folder=tmp_path).text
@@ -275,8 +275,8 @@ def test_a_rank_that_crashes_is_run_once_more_and_then_told(tmp_path):
     assert failure(result, "train.py").what == "rank 1 failed: killed by SIGSEGV"
 
 
-def test_no_data_set_is_known_as_one_that_is_gone():
-    """Python gives its id to another, on some ranks: their epochs ended apart."""
+def test_no_dataset_is_known_as_one_that_is_gone():
+    """Python reuses its id, on some ranks only. Their epochs would end differently."""
     gone = RandomSampler([0])
     place = id(gone)
     number = own_number(gone)
@@ -319,8 +319,8 @@ def test_a_process_with_other_weights_than_the_ranks_is_not_compared():
     [
         (False, False, [2, 0, 1, 1, 0]),
         (True, False, [2, 1, 0, 0, 1]),
-        (False, True, [2, 0, 1, 4, 3]),  # samples 3 and 4 are those of rank 1
-        (True, True, [4, 3, 0, 1, 2]),  # samples 1 and 3 are
+        (False, True, [2, 0, 1, 4, 3]),  # rank 1 has samples 3 and 4
+        (True, True, [4, 3, 0, 1, 2]),  # rank 1 has samples 1 and 3
     ],
 )
 def test_what_ranks_draw_is_put_together_as_their_samples_are(woven, orders, whole):
@@ -386,11 +386,11 @@ def test_what_a_library_writes_and_gathers_is_not_the_scripts(tmp_path):
     path = tmp_path / "train.py"
     path.write_text(text)
     report = inspect(path, folder=tmp_path)
-    Path("/tmp", f"{tmp_path.name}.py").unlink()  # written in its place
+    Path("/tmp", f"{tmp_path.name}.py").unlink()  # not redirected
     assert not any("twice" in one for one in report.findings), report.text
 
 
-def test_nobody_else_on_the_network_reaches_the_ranks():
+def test_other_machines_never_reach_the_ranks():
     store = supervisor.start_store(supervisor.listen())
     found = psutil.Process().net_connections("tcp")
     ours = [one for one in found if one.laddr.port == store.port and not one.raddr]

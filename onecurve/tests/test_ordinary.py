@@ -1,4 +1,4 @@
-"""Promise: what right scripts ordinarily do is neither an error nor worth a look."""
+"""Promise: ordinary code in correct scripts is neither an error nor worth a look."""
 
 from pathlib import Path
 

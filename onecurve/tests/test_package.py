@@ -1,4 +1,4 @@
-"""Promise: onecurve is a package of its own, which needs PyTorch and psutil alone."""
+"""Promise: onecurve is a separate package that needs only PyTorch and psutil."""
 
 import os
 import re
@@ -11,7 +11,7 @@ from conftest import PROJECT, call
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-    """Return a folder into which the wheel was installed, by itself."""
+    """Return a folder with nothing but the installed wheel."""
     folder = tmp_path_factory.mktemp("package")
     leave = shutil.ignore_patterns("__pycache__", "tests", "eval")
     source = shutil.copytree(PROJECT, folder / "onecurve", ignore=leave)
@@ -43,7 +43,7 @@ def test_it_needs_pytorch_and_psutil_alone(installed):
     ],
 )
 def test_what_needs_no_run_is_answered_without_any_package(installed, words, said):
-    # -S: neither PyTorch nor anything else that is installed can be imported
+    # -S: no installed package can be imported, not even PyTorch
     env = {**os.environ, "PYTHONPATH": str(installed)}
     python = [sys.executable, "-S", "-m", "onecurve"]
     result = call([*python, *words], cwd=installed.parent / "installed/bin", env=env)

@@ -1,4 +1,4 @@
-"""Promise: a finding begins with the line where a value is made, not where it shows."""
+"""Promise: a finding points to the line that computes a value, not where it shows."""
 
 import pytest
 
@@ -46,7 +46,7 @@ HAND = f"[0.1] on 2 ranks, [0.2] on 1, set by {BY_HAND}"
 
 
 def line(text):
-    """Return the place of the only line of SCRIPT that has a text."""
+    """Return the place of the only line of SCRIPT that contains a text."""
     (number,) = [n for n, row in enumerate(SCRIPT.splitlines(), 1) if text in row]
     return f"train.py:{number}"
 
@@ -79,7 +79,7 @@ def test_the_line_that_makes_a_value_comes_first(name, seen, made, facts, tmp_pa
     assert (f"seen at {line(seen)}" in found.details) == (seen != made)
 
 
-def test_of_what_makes_a_value_the_ranks_part_is_named_first(tmp_path):
+def test_the_line_that_differs_by_rank_is_named_first(tmp_path):
     (tmp_path / "train.py").write_text(SCRIPT)
     found = finding("printed", line("print(score)"), text="score")
     point(found, tmp_path)

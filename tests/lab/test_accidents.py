@@ -59,9 +59,9 @@ ACCIDENTS = {  # name -> script and expected message; "" if it passes
     "a child": (before(f"subprocess.Popen({SLEEP})"), ""),
     "a daemon": (before(f"subprocess.Popen({SLEEP}, start_new_session=True)"), ""),
     "whole model": (after(SAVE_ALL), "model.pth cannot be read as a state_dict"),
-    "no model": (NOT_SAVED, "There is no model.pth that holds a state_dict"),
+    "no model": (NOT_SAVED, "model.pth is missing or contains no state_dict"),
     "odd metrics": (after(ODD_METRICS), "metrics.csv cannot be read"),
-    "no number": (NAN, "The loss of epoch 1 is nan; that of stage 1 is 2.2"),
+    "no number": (NAN, "The loss of epoch 1 is nan, but in stage 1 it is 2.2"),
     "no weights": (NAN_SAVED, "layers.3.bias in model.pth is off by nan"),
     "no stop": (
         before("def stay():\n    while True: pass\nstay()"),

@@ -77,7 +77,7 @@ def test_the_run_that_a_check_has_judged_is_tried_again(workshop):
     act("exercise", "E=07")
     *_, how, repeat = act("check").stdout.splitlines()
     repeated = act(*shlex.split(repeat.partition("make ")[2])).stdout
-    assert repeated.startswith(how.replace("That was", "Two runs"))
+    assert repeated.startswith(how.replace("This run was", "Two runs"))
     assert "  <- differs" in repeated
     nothing = act("try", "WITH=ranks=3")
     assert nothing.stderr.startswith("WITH has 'ranks=3': expected fields such as")
@@ -97,21 +97,21 @@ def test_a_reset_names_what_it_deletes_and_deletes_nothing_else(workshop):
     act("exercise", "E=07")
     mine = folder / "mine.txt"
     mine.touch()
-    assert act("reset").stderr.startswith("which exercise? E=05, say")
+    assert act("reset").stderr.startswith("which exercise? Pass its number")
     assert (folder / "07_one_half/mnist.py").exists()
-    assert act("reset", "E=07").stdout == "exercise 07 is new again\n"
+    assert act("reset", "E=07").stdout == "exercise 07 was reset\n"
     assert list(folder.iterdir()) == [mine]
     again = act("reset", "E=07")
     assert again.returncode != 0
-    assert again.stderr.startswith("exercise 07 has not begun: nothing is deleted\n")
+    assert again.stderr.startswith("exercise 07 hasn't begun; nothing was deleted\n")
 
 
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["check"], "which exercise? E=05, say"),
-        (["check", "E=99"], "there is no exercise '99': 'make exercises' lists them"),
-        (["hint", "E=1"], "exercise 01 has not begun: 'make exercise E=01'"),
+        (["check"], "which exercise? Pass its number"),
+        (["check", "E=99"], "there is no exercise '99'. To list them: make exercises"),
+        (["hint", "E=1"], "exercise 01 hasn't begun. Try: make exercise E=01"),
     ],
 )
 def test_refusals(workshop, words, line):
@@ -172,4 +172,4 @@ def test_an_edited_stage_is_refused_with_the_command_that_restores_it(copy):
     for words in ["exercise", "E=06"], ["check"], ["try"], ["solution", "E=07"]:
         error, _ = act(*words).stderr.splitlines()  # ours, then make's
         assert error.startswith("04_ddp/mnist.py was edited, but exercise 0")
-        assert error.endswith(": git restore 04_ddp/mnist.py")
+        assert error.endswith("Try: git restore 04_ddp/mnist.py")

@@ -1,4 +1,4 @@
-"""Promise: a check rejects the broken script and wrong fixes but accepts right ones."""
+"""Promise: a check rejects the start and wrong fixes, but accepts correct ones."""
 
 import os
 import re

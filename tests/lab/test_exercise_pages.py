@@ -57,7 +57,7 @@ def quoted():
 
 
 def right_scripts(number):
-    """Return the right scripts whose losses a page quotes, in the page's order."""
+    """Return the correct scripts whose losses a page quotes, in the page's order."""
     exercise = find_exercise(number)
     mended = [exercise.script("start").replace(*HALF)] if number == "28" else []
     return [*mended, exercise.script("solution")]

@@ -20,6 +20,8 @@ HOOK = {"kind": "by_hook"}
 GATHERED = {**BY_HAND, "name": "all_gather"}
 COUNTS = {**BY_HAND, "numbers": 2}
 STEP = {"kind": "step"}
+LONG = {**STEP, "own": 4.0}
+SHORT = {**STEP, "own": 1.0}
 FILE = {"kind": "file", "path": "model.pth"}
 TRAINS = [DDP, PASS, BACKWARD, REDUCED, STEP]
 OTHERS = [{**PASS, "rows": ["c", "d"]}]
@@ -48,6 +50,7 @@ CASES = [  # expectation, a right run, a wrong run and its message
     ("one_writer", [[], [FILE]], [[], []], "no rank"),
     ("each_once", [[PASS], OTHERS], [[PASS], [PASS]], "2 of 4 images"),
     ("few_twice", [[PASS], [*OTHERS]], [[PASS, PASS], OTHERS * 2], "4 are used twice"),
+    ("mean_on_all", [[LONG], [LONG]], [[LONG], [SHORT]], "norms are 2.000000, 1.0"),
     ("gathers", [[GATHERED]], [[BY_HAND]], "gathers nothing"),
     ("passes_on", [[COUNTS]], [[GATHERED]], "no longer passed on"),
 ]
@@ -64,5 +67,5 @@ def test_an_expectation_tells_right_from_wrong(name, right, wrong, said):
 
 def test_a_resumed_run_goes_on():
     expectations.goes_on(record([STEP, STEP], epochs=3, resume=1))
-    with pytest.raises(Wrong, match="takes 3 steps; the 2 epochs that are left have 2"):
+    with pytest.raises(Wrong, match="takes 3 steps, but the 2 remaining epochs have 2"):
         expectations.goes_on(record([STEP] * 3, epochs=3, resume=1))

@@ -1,4 +1,4 @@
-"""Promise: `make try` shows the symptom: your output beside the right one."""
+"""Promise: `make try` shows the symptom: your output next to the correct one."""
 
 import re
 from dataclasses import replace
@@ -67,17 +67,17 @@ def test_only_equal_curves_are_said_to_be_equal(capsys):
     for curve in [*curves, right[:1], [], [*right, right[1]], [*right, (None, row)]]:
         trying.show_curves(curve, right)
         told = capsys.readouterr().out
-        assert "is the right one" not in told
+        assert "The curve is correct" not in told
         assert told.count("<- differs") >= 1
     trying.show_curves(right, right)
-    assert "The curve is the right one." in capsys.readouterr().out
+    assert "The curve is correct." in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("check", "said"),
     [
-        (lambda run: {}["x"], "something that it does not expect (KeyError: 'x')."),
-        (lambda run: run.solution(flags=["--x"]), "A right script cannot run here. T"),
+        (lambda run: {}["x"], "The check itself failed (KeyError: 'x')."),
+        (lambda run: run.solution(flags=["--x"]), "A correct script can't run here. T"),
     ],
 )
 def test_what_is_no_mistake_of_the_learner_is_the_lab_s_limit(check, said):
@@ -85,7 +85,7 @@ def test_what_is_no_mistake_of_the_learner_is_the_lab_s_limit(check, said):
     exercise.load_check = lambda: SimpleNamespace(check=check)
     told = judge.verdict(exercise, "")
     assert said in told
-    assert told.endswith("That is the lab's limit, and need not be your mistake.")
+    assert told.endswith("This is a limit of the lab and may not be your mistake.")
 
 
 def test_a_run_that_shows_a_mistake_is_told_and_kept_as_it_was(tmp_path):
@@ -97,16 +97,16 @@ def test_a_run_that_shows_a_mistake_is_told_and_kept_as_it_was(tmp_path):
     exercise.load_check = lambda: SimpleNamespace(check=check)
     told = judge.verdict(exercise, exercise.script("start"))
     how = "on fake hardware (one gpu): 512 training and 101 test images, 64 images a st"
-    assert told.startswith(f"It writes to out\nThat was in one process, {how}")
+    assert told.startswith(f"It writes to out\nThis run was in one process, {how}")
     assert ", 1 epoch, in float64.\n" in told
     words = re.search(r'make try E=07 WITH="(.+)"', told)[1]
     kept = replace(of_page(exercise.stage), **read_fields(words))
-    assert f"That was {kept.described()}.\n" in told
+    assert f"This run was {kept.described()}.\n" in told
     assert kept.command_lines()[0][2:4] == ["--lr", "0.5"]
 
 
 def test_a_right_script_that_fails_ends_a_try(tmp_path):
     exercise = find_exercise("07")
     exercise.script = lambda name: "1 / 0"
-    with pytest.raises(SystemExit, match="^even a right script does not end well here"):
+    with pytest.raises(SystemExit, match="^even a correct script fails here"):
         trying.run_both(exercise, of_page(exercise.stage, **exercise.tried), tmp_path)

@@ -99,15 +99,15 @@ def test_a_track_leads_to_its_next_exercise(tmp_path, monkeypatch):
     assert told.endswith(f", next: {after.number}\n")  # in the track, not on the path
     assert f"\nNext: make exercise E={after.number}\n" in told
     refused = act("exercise", "TRACK=week")
-    assert refused.stderr.startswith("there is no track 'week': TRACK is one of ")
+    assert refused.stderr.startswith("there is no track 'week'. Try: TRACK=")
     assert act("exercises").stdout == told  # the track is unchanged
 
 
 def test_after_a_track_the_others_remain(tmp_path, monkeypatch):
     monkeypatch.setenv("WORKSHOP", str(tmp_path))
     for track, said in (
-        ("half_day", "All of half_day are solved. Next: make exercise TRACK=all"),
-        ("all", "All are solved."),
+        ("half_day", "Track half_day is solved. Next: make exercise TRACK=all"),
+        ("all", "All exercises are solved."),
     ):
         choose_track(track)
         for exercise in along_the_track(track):

@@ -15,7 +15,6 @@ pytestmark = pytest.mark.slow
 STORED = read_outcomes()
 RIGHT = STORED["right"]["04_ddp"]["2"]
 ROWS = {name: row for name, _, row in playground.SWITCHES}
-EPOCHS = {"set_epoch": 2}  # the second repeats the first's order
 HARMLESS = "seed", "init_sync"  # each alone; together they move the curve
 MOVES = [name for name in ROWS if name not in HARMLESS]
 GO = """hash => new Promise(seen => {
@@ -72,12 +71,11 @@ def agrees(curve, truth):
 
 def check(page, address, truth):
     """Train with an address; assert that the page shows `truth` and its verdict."""
-    visit(page, f"{address}&epochs={len(truth)}")
-    right = RIGHT[: len(truth)]
+    visit(page, address)
     stage_1, stage_4 = table(page)
-    assert agrees(stage_1, right)
+    assert agrees(stage_1, RIGHT)
     assert agrees(stage_4, truth)
-    verdict, is_equal = compare.judge(truth, right)
+    verdict, is_equal = compare.judge(truth, RIGHT)
     assert page.inner_text("#verdict").startswith(verdict)
     assert page.locator("#verdict.different").count() == (not is_equal)
     assert (page.locator(".losses mark").count() > 0) == (not is_equal)
@@ -93,77 +91,45 @@ def test_the_bands_are_those_of_make_compare(page):
 
 @pytest.mark.parametrize("address", ["ranks=1", "ranks=2", "ranks=4"])
 def test_any_number_of_ranks_has_the_curve_of_the_script(page, address):
-    check(page, address, RIGHT[:2])
+    check(page, address, RIGHT)
 
 
 @pytest.mark.parametrize("name", MOVES)
 def test_a_mistake_does_what_it_does_to_the_script(page, name):
     outcome = STORED["switches"][f"04_ddp/{ROWS[name]}"]["2"]
-    check(page, f"off={name}", outcome["curve"][: EPOCHS.get(name, 1)])
+    check(page, f"off={name}", outcome["curve"])
 
 
 def test_two_mistakes_are_harmless_alone_but_not_together(page, tmp_path):
     for name in HARMLESS:
-        check(page, f"off={name}", RIGHT[:1])
+        check(page, f"off={name}", RIGHT)
     seed, init_sync = (playground.LEFT_OUT[name]["edits"] for name in HARMLESS)
     path = edited("04_ddp", tmp_path, *seed, *init_sync)
-    run("04_ddp", "--epochs", 1, "--out", tmp_path, path=path)
+    run("04_ddp", "--out", tmp_path, path=path)
     check(page, "off=seed,init_sync", compare.read(tmp_path / "metrics.csv"))
 
 
-def test_the_flags_that_one_chooses_are_those_of_the_script(page, tmp_path):
-    flags = "--batch-size", 128, "--lr", 0.3, "--hidden", 32, "--epochs", 2
-    run("01_cpu", *flags, "--out", tmp_path)
-    truth = compare.read(tmp_path / "metrics.csv")
-    visit(page, "epochs=1")
-    labels = "Ranks", "Batch size", "Learning rate", "Width", "Epochs"
-    for label, value in zip(labels, ["4", "128", "0.3", "32", "2"], strict=True):
-        page.get_by_role("combobox", name=label).select_option(value)
-    page.wait_for_selector(DONE)
-    assert all(agrees(curve, truth) for curve in table(page))
-    captions = page.locator("#figure .lane").all_inner_texts()
-    assert captions == [f"rank {rank} 32 digits, 16 shown" for rank in range(4)]
-    address = page.url.partition("#")[2]
-    assert address == "ranks=4&batch_size=128&lr=0.3&hidden=32&epochs=2"
-    visit(page, f"{address}&off=all_reduce")  # the address holds all settings
-    assert agrees(table(page)[0], truth)
-    assert page.locator(".losses mark").count() > 0
-
-
-def line(page, kind):
-    """Return the points of a line in the loss chart, [(epochs passed, loss)].
-
-    The chart's ticks give the scale.
-    """
-    svg = page.locator("#charts svg").first
-    places = "all => all.map(one => [one.textContent, one.getAttribute(POS)])"
-    up = svg.locator(".scale").evaluate_all(places.replace("POS", "'y'"))
-    (low, bottom), *_, (high, top) = [(float(text), float(y) - 4) for text, y in up]
-    along = svg.locator(".tick").evaluate_all(places.replace("POS", "'x'"))
-    left, right = (float(x) for _, x in along)  # the midpoints of two epochs
-    drawn = svg.locator(f"[class='{kind}'] polyline").get_attribute("points")
-    points = []
-    for pair in drawn.split():
-        x, y = map(float, pair.split(","))
-        passed = 0.5 + (x - left) / (right - left)
-        points.append((passed, low + (y - bottom) / (top - bottom) * (high - low)))
-    return points
-
-
 def test_the_chart_has_each_step_of_both_runs(page):
-    for off, kind in ("set_epoch,all_reduce", "wrong"), ("", "same"):
-        visit(page, f"off={off}&batch_size=32&epochs=2")  # steps of equal size
-        for curve, name in zip(table(page), ["right", kind], strict=True):
-            steps = line(page, f"{name} steps")
-            passed = [step / 125 for step in range(1, 251)]
-            assert [at for at, _ in steps] == pytest.approx(passed)
-            losses = [loss for _, loss in steps]
-            means = [sum(part) / 125 for part in (losses[:125], losses[125:])]
-            assert means == pytest.approx([row[0] for row in curve], rel=1e-5)
+    """The number of ranks is in the address, and the chart has the losses of a run."""
+    visit(page, "")
+    page.get_by_role("combobox", name="Ranks").select_option("4")
+    page.wait_for_selector(DONE, timeout=120_000)
+    assert page.url.partition("#")[2] == "ranks=4"
+    captions = page.locator("#figure .lane span").all_inner_texts()
+    assert captions == ["16 digits"] * 4
+    visit(page, "off=set_epoch")
+    runs = {"ghost": STORED["steps"]["01_cpu"]["1"]}
+    runs["wrong"] = STORED["switches"]["04_ddp/set_epoch"]["2"]["steps"]
+    for kind, losses in runs.items():
+        line = page.locator(f"#charts svg:first-child [class={kind}] polyline")
+        points = line.get_attribute("points").split()
+        heights = [float(point.split(",")[1]) for point in points]
+        expected = [6 + 158 * (1 - min(loss, 2.5) / 2.5) for loss in losses]
+        assert heights == pytest.approx(expected, abs=0.2)
 
 
 def test_what_is_switched_on_is_struck_through_and_explained(page):
-    visit(page, "off=set_epoch,init_sync,ddp&epochs=1")
+    visit(page, "off=set_epoch,init_sync,ddp")
     assert page.locator("#init_sync").is_disabled()  # there is no DDP to pass it to
     shown = []
     for name, row in ROWS.items():
@@ -192,7 +158,7 @@ def lanes(page):
 
 
 def test_a_step_shows_the_digits_that_pytorch_gives_to_each_rank(page):
-    visit(page, "epochs=1")
+    visit(page, "")
     train = data.tensors(data.SAMPLE)
     sampler = DistributedSampler(train, 2, 1, seed=0)
     sampler.set_epoch(1)
@@ -210,7 +176,7 @@ def test_a_step_shows_the_digits_that_pytorch_gives_to_each_rank(page):
 
 
 def test_a_step_ends_with_equal_weights(page):
-    check(page, "ranks=2", RIGHT[:1])
+    check(page, "ranks=2", RIGHT)
     (digits_0, own_0, after_0), (digits_1, own_1, after_1) = lanes(page)
     assert digits_0 != digits_1 and own_0 != own_1
     means = [(one + other) / 2 for one, other in zip(own_0, own_1, strict=True)]
@@ -220,11 +186,11 @@ def test_a_step_ends_with_equal_weights(page):
 
 
 def test_it_can_be_used_by_keyboard_screen_reader_and_on_a_phone(page):
-    check(page, "ranks=8", RIGHT[:1])
+    check(page, "ranks=8", RIGHT)
     page.focus("#set_epoch")
     page.keyboard.press("Space")
     page.get_by_text("DIFFERENT").wait_for(timeout=120_000)
-    assert page.url.endswith("#off=set_epoch&ranks=8&epochs=1")
+    assert page.url.endswith("#off=set_epoch&ranks=8")
     assert page.evaluate("document.documentElement.scrollWidth") == 390
     for scheme in "light", "dark":
         page.emulate_media(color_scheme=scheme, reduced_motion="reduce")  # no animation

@@ -155,7 +155,6 @@ def test_a_stages_page_has_its_diff_idea_by_idea(site, page):
 
 
 SIZES = [(1440, 900), (1024, 768), (390, 844)]
-THERE = "one => one.scrollIntoView({ behavior: 'instant' })"
 BOX = (
     "one => { const box = one.getBoundingClientRect(); return [box.top, box.bottom]; }"
 )
@@ -170,7 +169,7 @@ def test_the_first_screen_has_lines_switches_and_the_curve(site, page, width, he
     switch = page.locator(".hero [role=switch]").first.evaluate(BOX)
     assert all(0 < end < height for _, end in (curve, line, switch))
     assert page.locator(".hero .block .new").count() == 11
-    assert page.locator(".hero h3").all_inner_texts() == list(essence.STEPS)
+    assert page.locator(".hero .bar h2").all_inner_texts() == list(essence.STEPS)
     top, _ = page.locator("h1").evaluate(BOX)
     _, bottom = page.locator(".hero .block").evaluate(BOX)
     assert bottom - top <= 600 or width == 390
@@ -220,7 +219,8 @@ def test_a_lesson_shows_its_first_step_and_each_mistake_in_it(site, page):
     page.emulate_media(reduced_motion="reduce")
     show(page, site / "04_ddp/README.html")
     picture = page.locator("img[src$='step.svg']")
-    page.locator(".lesson").evaluate(THERE)
+    assert picture.is_visible()  # nothing trains before someone asks
+    page.locator(".lesson button").click()
     figure = page.locator(".lesson .step")
     badge = figure.locator(".badge")
     badge.wait_for()
@@ -245,6 +245,58 @@ LESSON = {  # bug -> the figure's text
     "Without set_epoch": "epoch 2: the same deck again",
     "Without the wrapper": "two models, and both train",
 }
+
+
+SIZE = "one => [one.clientWidth, one.clientHeight]"
+MASK = "one => parseFloat(getComputedStyle(one).maskSize.split(' ')[1])"
+
+
+def test_a_digit_is_shown_whole_and_a_bug_in_its_phase(site, page):
+    show(page, site / "tools/site/playground.html")
+    page.wait_for_selector("#curve[data-done=true]", timeout=120_000)
+    digit = page.locator("#figure .card i").first
+    assert digit.evaluate(MASK) == digit.evaluate(SIZE)[1]
+    for name, phase, words in ("set_epoch", "0", "the deck"), ("sampler", "1", "same"):
+        page.goto("about:blank")
+        page.goto(f"{(site / 'tools/site/playground.html').as_uri()}#off={name}")
+        page.wait_for_selector("#curve[data-done=true]", timeout=120_000)
+        assert page.locator("#figure .table").get_attribute("data-phase") == phase
+        assert words in page.locator("#figure .says.wrong").inner_text()
+
+
+def test_a_phone_has_one_line_of_title_large_switches_and_the_contents(site, page):
+    page.set_viewport_size({"width": 390, "height": 844})
+    show(page, site / "index.html")
+    _, height = page.locator("h1").evaluate(SIZE)
+    assert height < 50
+    for label in page.locator(".hero .bar label").all():
+        assert label.bounding_box()["height"] >= 44
+    captions = page.locator(".hero .charts text").all_text_contents()
+    assert {"loss", "distance", "rounding"} <= set(captions)
+    show(page, site / "04_ddp/README.html")
+    page.locator("label.toc-overlay-icon:visible").first.click()
+    assert page.locator(".toc-drawer a").first.is_visible()
+    page.keyboard.press("Escape")
+    page.locator(".toc-drawer a").first.wait_for(state="hidden")
+
+
+def test_a_guess_is_announced_and_comes_after_its_switch(site, page):
+    show(page, site / "index.html")
+    page.locator(".hero [role=switch]").first.focus()
+    page.keyboard.press("Space")
+    told = page.locator(".hero .told:has(.guess)")
+    assert told.get_attribute("aria-live") == "polite"
+    after = "one => document.activeElement.compareDocumentPosition(one) & 4"
+    assert told.evaluate(after)
+
+
+def test_paper_has_large_charts_and_no_navigation(site, page):
+    show(page, site / "index.html")
+    page.emulate_media(media="print")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.locator(".hero .charts svg").first.bounding_box()["height"] > 150
+    for name in ".skip-to-content", ".top", ".hero .bar label":
+        assert not page.locator(name).first.is_visible()
 
 
 def test_exercises_are_in_order_and_fold_what_they_break(site, page):
@@ -279,6 +331,8 @@ def test_scalings_calculator_says_what_its_page_derives(site, page):
     page.get_by_label("Parameters").select_option("65 billion")
     cut = page.locator(".calculator .fits-no th").all_inner_texts()
     assert cut == ["DDP", "HSDP", "context", "experts"]
+    times = page.locator(".calculator .fits-no td:nth-child(2)").all_inner_texts()
+    assert times == ["–"] * 4
 
 
 def test_scalings_ring_ends_with_what_an_all_reduce_sends(site, page):
@@ -298,11 +352,17 @@ def test_scalings_ring_ends_with_what_an_all_reduce_sends(site, page):
     assert wrong == []
 
 
-def test_a_search_finds_the_lesson_and_quotes_it(served, page):
-    page.goto(f"{served}search.html?q=set_epoch")
+def test_a_search_on_a_phone_finds_the_lesson_and_fetches_no_page(served, page):
+    page.set_viewport_size({"width": 390, "height": 844})
+    fetched = []
+    page.on("request", lambda request: fetched.append(request.url))
+    page.goto(f"{served}search.html")
+    page.get_by_label("Words").fill("set_epoch")
+    page.locator("article").get_by_role("button", name="Search").click()
     page.get_by_text("Search finished").wait_for()
-    found = page.locator("#search-results li", has_text="Stage 4").first
-    assert "set_epoch" in found.locator(".context").inner_text()
+    assert page.locator("#search-results li", has_text="Stage 4").count() > 0
+    assert page.locator("#search-results a[href*='notebooks/']").count() > 0
+    assert not [name for name in fetched if "04_ddp/" in name]
 
 
 def test_an_unknown_address_leads_back(served, page):
@@ -319,7 +379,7 @@ def test_an_unknown_address_leads_back(served, page):
 def test_a_page_says_in_its_head_what_it_is_about(site, page):
     show(page, site / "04_ddp" / "README.html")
     said = page.locator("meta[name=description]").get_attribute("content")
-    assert said.startswith("You have two GPUs, and a training run")
+    assert said.startswith("With two GPUs, a 20-hour training run")
     shared = page.locator("meta[property='og:description']").get_attribute("content")
     assert shared == said
 

@@ -1,7 +1,6 @@
 """The commands of the break-it lab, such as `make check E=04`.
 
-Two checks at once do not disturb each other: each runs in folders of its own, and the
-exercise is solved once one of them says so.
+Concurrent checks don't interfere with each other: each uses its own folders.
 """
 
 import difflib
@@ -18,7 +17,7 @@ from tools.run.stages import refuse
 
 
 def chosen(name):
-    """Return the exercise that a person names, by default the one begun last."""
+    """Return the named exercise, by default the one begun last."""
     if isinstance(name, Exercise):
         return name
     exercise = find_exercise(name) if name else progress.last_begun()
@@ -27,16 +26,16 @@ def chosen(name):
 
 
 def makefile(exercise, folder):
-    """Return a Makefile for a learner's folder: `make check` is for its exercise."""
+    """Return a Makefile for a learner's folder, where E= defaults to its exercise."""
     root = shlex.quote(os.path.relpath(stages.ROOT, folder.resolve()))
     text = (stages.ROOT / "exercises/Makefile").read_text()
-    is_given = "$(filter exercise,$@)$(value E)"  # the next, or E=
+    is_given = "$(filter exercise,$@)$(value E)"  # `make exercise`, or any E=
     target = f"$@ $(if {is_given},,E={exercise.number})"
     return text.replace("-C ..", f"-C {root.replace('$', '$$')}").replace("$@", target)
 
 
 def begin(exercise):
-    """Put the broken script and its page into workshop/, and print the task."""
+    """Copy the broken script and its page to workshop/ and print the task."""
     number = exercise.number
     folder = progress.workshop(exercise)
     path = folder / exercise.file
@@ -57,15 +56,12 @@ def begin(exercise):
 
 
 def forked_verdict(exercise, text):
-    """Return what judge.verdict does, from a process that has imported PyTorch."""
+    """Return judge.verdict's result from a process that has imported PyTorch."""
     return api.call("tools.lab.judge:verdict", exercise, text)
 
 
 def check(name, verdict=forked_verdict):
-    """Judge the learner's script, print the verdict, and remember it in .done.
-
-    Returns the exit status: 0, or 1 for a script that is wrong.
-    """
+    """Judge the learner's script and return the exit status: 0, or 1 if it is wrong."""
     exercise = chosen(name)
     path = progress.own_script(exercise)
     done = path.with_name(".done")
@@ -74,9 +70,9 @@ def check(name, verdict=forked_verdict):
     if why:
         why = f"The run fails: {why}"
     else:
-        print(f"Running {data.shown(path)}, to see what it does …", flush=True)
+        print(f"Running {data.shown(path)} …", flush=True)
         why = verdict(exercise, text)
-    if why:  # one that was solved before stays solved
+    if why:  # a solved exercise stays solved
         print(f"Not yet. {why}")
         return 1
     done.touch()
@@ -87,7 +83,7 @@ def check(name, verdict=forked_verdict):
 
 
 def hint(name):
-    """Print the next hint, and those before it; after the last one, all of them."""
+    """Print the next hint and all earlier ones."""
     exercise = chosen(name)
     counter = progress.own_script(exercise).with_name(".hints")
     hints = exercise.hints()
@@ -108,17 +104,17 @@ def solution(name):
 
 
 def reset(name):
-    """Throw the learner's folder for an exercise away, which has to be named."""
+    """Delete the learner's folder for a named exercise."""
     exercise = find_exercise(name or refuse(progress.WHICH))
     folder = progress.workshop(exercise)
     if not folder.exists():
-        refuse(f"exercise {exercise.number} has not begun: nothing is deleted")
+        refuse(f"exercise {exercise.number} hasn't begun; nothing was deleted")
     shutil.rmtree(folder)
-    print(f"exercise {exercise.number} is new again")
+    print(f"exercise {exercise.number} was reset")
 
 
 def main_exercise(name, track):
-    """Begin an exercise, by default the next one on a track."""
+    """Begin an exercise, by default the next one on the track."""
     if track:
         progress.choose_track(track)
     exercise = find_exercise(name) if name else progress.first_on_track("")

@@ -1,8 +1,7 @@
-"""The exercises of the break-it lab: how one is found, and what its files say.
+"""The exercises of the break-it lab: find one and read its files.
 
-exercises/AUTHORS.md says which files an exercise has. Of its two patches, start.patch
-makes the learner's script from that of the stage, and solution.patch a solution. A
-missing patch changes nothing.
+exercises/AUTHORS.md describes the files. start.patch turns the stage's script into the
+learner's, solution.patch into a solution. A missing patch changes nothing.
 """
 
 import re
@@ -28,13 +27,13 @@ HINT = re.compile(r"(?s)<details><summary>.*?</summary>\n\n(.*?)\n\n</details>")
 
 
 def chapter(text, title):
-    """Return a chapter of a page, without its title."""
+    """Return a chapter of a page without its title."""
     found = re.search(rf"(?ms)^## {re.escape(title)}\n+(.*?)(?=^## |\Z)", text)
     return found[1].strip()
 
 
 class Exercise:
-    """An exercise: its folder, with exercise.toml, and its page."""
+    """An exercise: its page, and its folder with exercise.toml."""
 
     def __init__(self, name):
         self.name = name
@@ -46,30 +45,27 @@ class Exercise:
         self.file = BY_NAME[self.stage].file  # the name of the learner's script
         self.minutes = facts.pop("minutes")
         self.part = facts.pop("part")
-        self.after = facts.pop("after")  # numbers of exercises
-        self.says = facts.pop("says")  # a part of what the check says of start.patch
-        self.tried = facts.pop("try", {})  # fields of the Setting of `make try`
-        self.runs = facts.pop("runs", [])  # of the check, and what they have to equal
-        self.wanted = facts  # in all runs
+        self.after = facts.pop("after")  # numbers of the exercises that it builds on
+        self.says = facts.pop("says")  # part of the check's message for start.patch
+        self.tried = facts.pop("try", {})  # Setting fields of `make try`
+        self.runs = facts.pop("runs", [])  # of the check, with their requirements
+        self.wanted = facts  # requirements of all runs
         self.page = ROOT / "exercises" / f"{name}.md"
         self.text = self.page.read_text()
 
     def chapter(self, title):
-        """Return a chapter of the page."""
         return chapter(self.text, title)
 
     def hints(self):
-        """Return the three hints."""
         return HINT.findall(self.chapter("Hints"))
 
     def without_hints(self):
-        """Return the page up to the hints, for the learner's workshop."""
         return self.text.split("\n## Hints")[0].rstrip() + "\n"
 
     def script(self, name):
         """Return the text of the script `start`, `solution` or `stage`.
 
-        Raises ValueError where its patch does not apply to the stage.
+        Raises ValueError if its patch doesn't apply to the stage.
         """
         original = script(self.stage).read_text()
         patch = self.folder / f"{name}.patch"
@@ -78,47 +74,44 @@ class Exercise:
         return patched(original, patch.read_text())
 
     def answers(self):
-        """Return what learners may hand in: Edits named right or wrong, and why.
+        """Return the Edits of answers.diff, whose names begin with right or wrong.
 
-        `base` is what is edited, start or solution, and `says` a pattern that is found
-        in what the check says of a wrong one.
+        `base` is the script to edit, start or solution, and `says` a pattern that the
+        check's message must match.
         """
         return read_edits(self.folder / "answers.diff")
 
     def answered(self, answer):
-        """Return the script of an answer. Raises ValueError if it does not fit."""
+        """Return an answer's script. Raises ValueError if the edit doesn't apply."""
         return answer.apply(self.script(answer.fields.get("base", "start")))
 
     def load_check(self):
-        """Return the module of check.py, or None where exercise.toml has the runs."""
+        """Return the module check.py, or None if the exercise has none."""
         path = self.folder / "check.py"
         return load_file("check", path) if path.exists() else None
 
 
 def along_the_path():
-    """Return all exercises, in the order of the path through them."""
+    """Return all exercises in the order of the path."""
     return [Exercise(path.parent.name) for path in sorted(FILES.glob("*/*.toml"))]
 
 
 def find_exercise(text):
-    """Return the exercise that a person means by `4`, `04` or `04_name`, or refuse."""
+    """Return the exercise named `4`, `04` or `04_name`, or exit."""
     for one in along_the_path():
         if text in (one.number, one.number.lstrip("0"), one.name):
             return one
-    refuse(f"there is no exercise {text!r}: 'make exercises' lists them")
+    refuse(f"there is no exercise {text!r}. To list them: make exercises")
 
 
 def refuse_edited_stage(exercise):
-    """End the program with one line if git knows another version of a stage's script.
-
-    The exercise's patches are made for that version.
-    """
+    """Exit if git shows that a stage's script was edited: patches may not apply."""
     path = script(exercise.stage).relative_to(ROOT)
     words = ["git", "diff", "--name-only", "HEAD", "--", path]
     try:
         result = subprocess.run(words, cwd=ROOT, capture_output=True)
-    except OSError:  # there is no git
+    except OSError:  # git is not installed
         return
     if result.returncode == 0 and result.stdout:
-        why = f"exercise {exercise.number} starts from it as it came"
-        refuse(f"{path} was edited, but {why}: git restore {path}")
+        why = f"exercise {exercise.number} needs the original"
+        refuse(f"{path} was edited, but {why}. Try: git restore {path}")

@@ -1,7 +1,4 @@
-"""What an exercise may expect of a run besides: `expect` in its exercise.toml.
-
-Each function gets a Record, and raises Wrong.
-"""
+"""Requirements that `expect` in exercise.toml names. Each raises Wrong if unmet."""
 
 import ast
 import math
@@ -11,28 +8,28 @@ from tools.lab.exercise import find_exercise
 from tools.lab.record import Wrong
 
 REDUCES = ["all_reduce", "reduce", "reduce_scatter", "reduce_scatter_tensor"]
-TOKENS = 32  # in a sequence
-FEW = 1000  # numbers, such as counts, losses or predictions
+TOKENS = 32  # per sequence
+FEW = 1000  # numbers; counts, losses and predictions have at most this many
 
 
 def loads_anywhere(record):
-    """What is saved says that it was on the CPU, and nn.DataParallel stays."""
+    """The saved file loads without a GPU, and nn.DataParallel is still used."""
     if set(record.locations) - {"cpu"}:
         raise Wrong(
-            "What is saved with two GPUs cannot be loaded without one: a file says "
-            "where its tensors were, and they have to be on the CPU."
+            "A file saved on two GPUs can't be loaded without a GPU. It records where "
+            "its tensors were, which has to be the CPU."
         )
     steps = len(record.of("step"))
     copied = sum(event["training"] for event in record.of("gpu replicas"))
     if record.setting.fake and copied < steps:
         raise Wrong(
-            f"With two GPUs nn.DataParallel was at work in {copied} of {steps} "
-            "training steps: it has to stay."
+            f"With two GPUs, nn.DataParallel ran in {copied} of {steps} training "
+            "steps. The task is to keep it."
         )
 
 
 def by_ddp(record):
-    """DistributedDataParallel reduces the gradients, once per step, and nobody else."""
+    """Only DistributedDataParallel reduces the gradients, once per step."""
     for rank in record.ranks:
         for number, calls in enumerate(calls_of_steps(record, rank), start=1):
             by_hand = [one for one in calls if one["name"] in REDUCES]
@@ -40,9 +37,9 @@ def by_ddp(record):
             if by_hand:
                 line = api.line_number(by_hand[0]["line"])
                 raise Wrong(
-                    f"The script reduces {by_hand[0]['numbers']} numbers by itself, "
-                    f"with {by_hand[0]['name']}: what the ranks exchange is up to "
-                    f"DistributedDataParallel.\n  at {api.at(record.text, line)}"
+                    f"The script itself reduces {by_hand[0]['numbers']} numbers with "
+                    f"{by_hand[0]['name']}. Leave this to DistributedDataParallel."
+                    f"\n  at {api.at(record.text, line)}"
                 )
             count = sum(one["name"] == "backward" for one in calls)
             if count != 1:
@@ -53,10 +50,9 @@ def by_ddp(record):
 
 
 def calls_of_steps(record, rank):
-    """Yield the calls of collectives from each step of a rank's optimizer to the next.
+    """Yield a rank's collective calls, a list for each optimizer step.
 
-    They begin with the first backward pass. A call "backward" is DDP's, in one; those
-    of DDP's hooks are left out.
+    The first list begins at the first backward pass. Calls by DDP's hooks are skipped.
     """
     calls = []
     begun = by_hook = False
@@ -71,43 +67,43 @@ def calls_of_steps(record, rank):
 
 
 def no_ddp(record):
-    """The gradients are exchanged by hand."""
+    """The script doesn't use DistributedDataParallel."""
     if record.of("ddp"):
         raise Wrong(
-            "The script uses DistributedDataParallel; the task is to do without."
+            "The script uses DistributedDataParallel. The task is to do without it."
         )
 
 
 def stream(record):
-    """The training images come from a stream, which has no size, by its own `read`."""
+    """The training images come from a stream without a size; `read` is unchanged."""
     if any("size" in read for read in record.readings(0, True)):
-        raise Wrong("The training images do not come as a stream any more.")
+        raise Wrong("The training images no longer come as a stream.")
     start = find_exercise("16").script("start")
     if function(record.text, "read") != function(start, "read"):
-        raise Wrong("`read` stands for a server, and is not as it was.")
+        raise Wrong("`read` stands for a server, but it was changed. Restore it.")
 
 
 def function(text, name):
-    """Return the statements of a function of a script, however they are laid out."""
+    """Return a function's statements, regardless of their layout."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef) and node.name == name:
             return [ast.dump(one) for one in node.body[1:]]  # after its docstring
 
 
 def goes_on(record):
-    """A resumed run trains only the epochs that the first one has not."""
+    """A resumed run trains only the remaining epochs."""
     epochs = record.setting.epochs - record.setting.resume
     wanted = epochs * math.ceil(record.setting.train / record.setting.batch)
     steps = len(record.of("step"))
     if steps != wanted:
         raise Wrong(
-            f"The run with --resume takes {steps} steps; the {epochs} epochs that are "
-            f"left have {wanted}."
+            f"The run with --resume takes {steps} steps, but the {epochs} remaining "
+            f"epochs have {wanted}."
         )
 
 
 def one_writer(record):
-    """One process writes files, and no other does."""
+    """Exactly one process writes files."""
     writers = [rank for rank in record.ranks if record.of("file", rank)]
     if len(writers) != 1:
         names = " and ".join(f"rank {rank}" for rank in writers) or "no rank"
@@ -115,19 +111,19 @@ def one_writer(record):
 
 
 def all_trained(record):
-    """All weights of the network change in training."""
+    """Training changes all of the network's weights."""
     first, *_, last = [event["weights"] for event in record.of("weights")]
     stuck = [name for name in first if first[name] == last[name]]
     if stuck:
         raise Wrong(
-            f"{', '.join(stuck)} did not change in training, in "
-            f"{len(record.of('step'))} steps of the optimizer: no step updates what "
-            "the network computes with."
+            f"{', '.join(stuck)} did not change in training. None of the "
+            f"{len(record.of('step'))} optimizer steps updates the weights that the "
+            "network computes with."
         )
 
 
 def sequences_cut(record):
-    """Each rank gets its part of every sequence and no other tokens."""
+    """Each rank gets only its part of every sequence."""
     batch = record.setting.batch
     part = batch * TOKENS // len(record.ranks)
     for rank in record.ranks:
@@ -140,52 +136,72 @@ def sequences_cut(record):
         tokens = max(one["numbers"] for one in record.of("given", rank))
         if tokens > part:
             raise Wrong(
-                f"Rank {rank} gets {tokens} tokens in a step, expected its part of "
-                f"every sequence: {part}."
+                f"Rank {rank} gets {tokens} tokens in a step, expected {part}, its "
+                "part of every sequence."
             )
 
 
 def gathers(record):
     """Keys and values are gathered from all ranks."""
     if not any("gather" in call["name"] for call in record.of("collective_call")):
-        raise Wrong("The script gathers nothing: keys and values are to be gathered.")
+        raise Wrong("The script gathers nothing. Gather the keys and values.")
 
 
 def passes_on(record):
-    """Keys and values are passed on, and not gathered."""
+    """Keys and values are passed on, not gathered."""
     for call in record.of("collective_call"):
         if "gather" in call["name"] and (call["numbers"] or 0) > FEW:
-            raise Wrong("Keys and values are gathered, and no longer passed on.")
+            raise Wrong("Keys and values are gathered and no longer passed on.")
 
 
 def recomputed(record):
-    """Each step computes both blocks, or more, a second time."""
+    """Each backward pass recomputes at least both blocks."""
     blocks = 4  # tensors: the weights and biases of two layers
     for rank in record.ranks:
         steps = len(record.of("step", rank))
         again = sum(event["parameters"] for event in record.of("recomputed", rank))
         if again < blocks * steps:
-            told = f"{2 * again / blocks / steps:.2g} of the 2 blocks again"
+            told = f"recomputes {2 * again / blocks / steps:.2g} of the 2 blocks"
             raise Wrong(
-                f"In a step of rank {rank}, the backward pass computes {told}, "
-                "expected both."
+                f"In a step of rank {rank}, the backward pass {told}, expected both."
             )
 
 
 def sharded(record):
-    """Each rank's optimizer holds a part of the weights."""
+    """Each rank's optimizer holds only part of the weights."""
     whole = sum(tensor.numel() for tensor in record.state_dict().values())
     for rank in record.ranks:
         held = max(step["held"] for step in record.of("step", rank))
         if held >= whole:
             raise Wrong(
-                f"The optimizer of rank {rank} holds {held} numbers, and the whole "
-                f"network has {whole}: it is not sharded any more."
+                f"Rank {rank}'s optimizer holds {held} numbers and the whole network "
+                f"has {whole}: it is no longer sharded."
             )
 
 
+def sharded_by_all(record):
+    """The ranks' optimizers together hold the weights once, up to uneven shards."""
+    sharded(record)
+    whole = sum(tensor.numel() for tensor in record.state_dict().values())
+    held = [max(step["held"] for step in steps) for steps in record.on_all("step")]
+    if sum(held) > 1.5 * whole:
+        raise Wrong(
+            f"The ranks' optimizers together hold {sum(held)} numbers and the network "
+            f"has {whole}: it is no longer sharded by all ranks."
+        )
+
+
+def mean_on_all(record):
+    """In each step, every rank's optimizer gets an equally long gradient."""
+    for number, each in enumerate(record.together("step"), start=1):
+        norms = [math.sqrt(step["own"]) for step in each]
+        if max(norms) - min(norms) > 1e-5 * max(norms):
+            told = ", ".join(f"{norm:.6f}" for norm in norms)
+            raise Wrong(f"In step {number} the ranks' gradient norms are {told}.")
+
+
 def own_experts(record):
-    """Each rank has weights that no other rank has."""
+    """The ranks have different weights."""
     first, *others = [events[0]["weights"] for events in record.on_all("weights")]
     if all(one == first for one in others):
-        raise Wrong("All ranks have the same weights, expected experts of their own.")
+        raise Wrong("All ranks have the same weights, expected different experts.")

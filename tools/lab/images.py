@@ -1,4 +1,4 @@
-"""More of `expect`: which images a run trains on and evaluates."""
+"""More requirements for `expect`: which images a run trains on and evaluates."""
 
 import math
 
@@ -6,19 +6,19 @@ from tools.lab.record import Wrong
 
 
 def full_steps(record):
-    """Each step takes the whole batch on all ranks together, but for the last one."""
+    """The ranks together use a whole batch per step, except in an epoch's last step."""
     batch = record.setting.batch
     for number, passes in enumerate(record.training_passes(), start=1):
         size = sum(len(event["rows"]) for event in passes)
         if size != batch and number <= record.setting.train // batch:
             raise Wrong(
                 f"Step {number} takes {size} images on all ranks together, expected "
-                f"{batch}, as the first line says."
+                f"{batch}, as the first line of its output says."
             )
 
 
 def evaluates_shares(record, least=0):
-    """Each rank evaluates its share of the test images, and no more."""
+    """Each rank evaluates only its shard of the test images."""
     share = math.ceil(record.setting.test / len(record.ranks))
     for rank in record.ranks:
         passes = [one for one in record.of("pass", rank) if not one["grad"]]
@@ -31,27 +31,27 @@ def evaluates_shares(record, least=0):
 
 
 def even_shares(record):
-    """And the shares differ by one image at most."""
+    """Each rank evaluates its shard; shard sizes differ by at most one image."""
     evaluates_shares(record, least=record.setting.test // len(record.ranks))
 
 
 def each_once(record):
-    """Each training image is used by exactly one rank in an epoch."""
+    """Exactly one rank uses each training image in an epoch."""
     expect_images(record, most=0)
 
 
 def few_twice(record):
-    """And fewer are used twice than there are ranks."""
+    """All images are used, fewer twice than there are ranks."""
     expect_images(record, most=len(record.ranks) - 1)
 
 
 def all_used(record):
-    """Each image is used, and no more of them twice than a batch has."""
+    """All images are used, at most as many twice as a batch has."""
     expect_images(record, most=record.setting.batch)
 
 
 def expect_images(record, most):
-    """Raise Wrong unless all images are used in each epoch, at most so many twice."""
+    """Raise Wrong unless each epoch uses all images, at most `most` of them twice."""
     train = record.setting.train
     for epoch, used in enumerate(images_of_epochs(record), start=1):
         if len(set(used)) < train:
@@ -62,13 +62,13 @@ def expect_images(record, most):
         twice = len(used) - train
         if twice > most:
             raise Wrong(
-                f"In epoch {epoch} the ranks together train on {len(used)} images, of "
-                f"which there are {train}: {twice} are used twice, and {most} may be."
+                f"In epoch {epoch} the ranks together train on {len(used)} images, but "
+                f"there are {train}: {twice} are used twice, at most {most} may be."
             )
 
 
 def images_of_epochs(record):
-    """Return digests of the images that all ranks train on, a list for each epoch."""
+    """Return digests of all ranks' training images, a list for each epoch."""
     epochs = [[] for _ in range(record.setting.epochs)]
     for rank in record.ranks:
         passes = [one["rows"] for one in record.of("pass", rank) if one["grad"]]
@@ -81,10 +81,10 @@ def images_of_epochs(record):
 
 def quarters(record):
     """No pass has more images than a quarter of the rank's batch."""
-    share = record.setting.batch // len(record.ranks)  # of a rank
+    share = record.setting.batch // len(record.ranks)  # per rank
     largest = max(len(first["rows"]) for first, *_ in record.training_passes())
     if largest > share // 4:
         raise Wrong(
-            f"A part has {largest} images; {share // 4} fit into memory, a quarter of "
-            f"a rank's {share}."
+            f"A part has {largest} images, but only {share // 4} fit into memory, a "
+            f"quarter of a rank's {share}."
         )

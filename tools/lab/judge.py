@@ -1,19 +1,18 @@
 """Run a learner's script as its exercise asks, and judge it.
 
-What exercise.toml may ask of a run, besides what a Setting has:
+exercise.toml may set the fields of a Setting and these requirements of a run:
 
-equal     the run whose curve it has: "solution", "stage", or "one", which is the
-          solution in one process
-weights   whether model.pth is that run's, too
-gradients  whether each step of the optimizer gets that run's gradient, too
-devices   the fake GPUs on which layers train
-learns    whether it is enough that the loss falls
-slow_is_wrong  whether what only costs time is a mistake, too
-expect    names of functions of expectations.py and images.py, for what nothing else
-          shows
+equal          match the curve of "solution", "stage" or "one", the solution in one
+               process
+weights        also match that run's model.pth
+gradients      also match that run's gradients, step by step
+devices        train layers on these fake GPUs
+learns         only reduce the loss
+slow_is_wrong  also have no finding that only costs time
+expect         functions in expectations.py and images.py, for everything else
 
-What a rule of the inspector finds says why something is wrong. It is no mistake by
-itself where a curve is known: a script that has it may do things in its own way.
+If the curve matches, an inspector's finding is no mistake: the script may do things in
+its own way. If not, the finding may explain why.
 """
 
 import functools
@@ -29,14 +28,14 @@ from tools.lab.setting import Setting, of_check, of_page
 from tools.run.sample import cut
 from tools.run.stages import BY_NAME
 
-LIMIT = 12  # seconds; a run takes one or two, and one that takes more hangs
-PATIENCE = 120  # seconds for a right script, which ends: the machine may be busy
+LIMIT = 12  # seconds until a run counts as hanging; most take one or two
+PATIENCE = 120  # seconds for a correct script, since the machine may be busy
 FIELDS = [field.name for field in fields(Setting)]
-OWN = "That is the lab's limit, and need not be your mistake."
+OWN = "This is a limit of the lab and may not be your mistake."
 
 
 def verdict(exercise, text):
-    """Judge the text of a script: return in words what is wrong, or ''."""
+    """Judge a script's text; return what is wrong, or ''."""
     runs = Runs(exercise, text)
     limit = ""
     try:
@@ -45,15 +44,15 @@ def verdict(exercise, text):
     except Wrong as wrong:
         told = str(wrong)
         limit = f"\n{OWN}" if isinstance(wrong, Limit) else ""
-    except Exception as error:  # noqa: BLE001, a learner cannot help it
+    except Exception as error:  # noqa: BLE001, not the learner's fault
         what = f"{type(error).__name__}: {error}"
-        told = f"The check met something that it does not expect ({what})."
+        told = f"The check itself failed ({what})."
         limit = f"\n{OWN}"
     if not runs.latest:
         return told + limit
     setting = runs.latest.setting
     told = told.replace(f"{runs.latest.out.parent}/", "")  # a temporary folder
-    told += f"\nThat was {setting.described()}.\n"
+    told += f"\nThis run was {setting.described()}.\n"
     fields = setting.beside(of_page(exercise.stage, **exercise.tried))
     command = f"make try E={exercise.number}"
     if fields:
@@ -62,31 +61,31 @@ def verdict(exercise, text):
 
 
 def judge(runs):
-    """Raise Wrong where the script of Runs is wrong; Limit where the lab is."""
+    """Raise Wrong if the learner's script is wrong, and Limit if the lab can't tell."""
     try:
         judge_by_behavior(runs)
     except Limit:
         raise
     except Wrong:
         if runs.latest.ended_well:
-            runs.latest.expect_no_finding()  # which may say why
+            runs.latest.expect_no_finding()  # may explain why
         raise
 
 
 def judge_by_behavior(runs):
-    """Raise Wrong where a run is not what the exercise asks for."""
+    """Raise Wrong unless each run meets the exercise's requirements."""
     exercise = runs.exercise
-    check = exercise.load_check()
-    if check:
-        check.check(runs)
     for plan in exercise.runs:
         wanted = exercise.wanted | plan
         options = {name: wanted.pop(name) for name in plan if name in FIELDS}
         expect(runs(**options), runs, wanted, options)
+    check = exercise.load_check()
+    if check:
+        check.check(runs)
 
 
 def expect(record, runs, wanted, options):
-    """Raise Wrong unless a record is what is wanted, of a run with these options."""
+    """Raise Wrong unless a record, of a run with these options, is as wanted."""
     for name in wanted.get("expect", "").split():
         module = images if hasattr(images, name) else expectations
         getattr(module, name)(record)
@@ -107,10 +106,9 @@ def expect(record, runs, wanted, options):
 
 
 class Runs:
-    """What a check gets: it runs the learner's script, and those to compare it with.
+    """Runs the learner's script and those to compare it with, and returns Records.
 
-    Each method takes fields of a Setting, and returns a Record. `latest` is the one of
-    the learner's latest run, or None.
+    Options are fields of a Setting. `latest` records the learner's last run, or None.
     """
 
     def __init__(self, exercise, text):
@@ -119,61 +117,55 @@ class Runs:
         self.latest = None
 
     def __call__(self, **options):
-        """Run the learner's script.
-
-        Raises Wrong where it fails.
-        """
+        """Run the learner's script. Raises Wrong if it fails."""
         self.latest = run_script(self.text, self.exercise.stage, **options)
         self.latest.expect_end()
         return self.latest
 
     def solution(self, **options):
-        """Run the solution of the exercise. Raises Limit where it fails here."""
+        """Run the solution. Raises Limit if it fails here."""
         return self.right("solution", **options)
 
     def original(self, **options):
-        """Run the script of the stage. Raises Limit where it fails here."""
+        """Run the stage's script. Raises Limit if it fails here."""
         return self.right("stage", **options)
 
     def equal(self, name, options):
-        """Return the run that exercise.toml calls so, and what it is called in words.
-
-        `options` are those of the learner's run.
-        """
+        """Return the run for `equal`, given the learner's options, and its title."""
         if name == "one":
             alone = options | {"processes": 1, "resume": 0, "fake": ""}
             return self.solution(**alone), "one process"
         stage = f"stage {int(self.exercise.stage[:2])}"
-        words = {"stage": stage, "solution": "a right script"}
+        words = {"stage": stage, "solution": "a correct script"}
         return self.right(name, **options), words[name]
 
     def right(self, name, **options):
-        """Run a script of the exercise that is right."""
+        """Run one of the exercise's correct scripts."""
         options["flags"] = tuple(options.get("flags", ()))
         text = self.exercise.script(name)
         record = run_once(text, self.exercise.stage, **options)
         try:
             record.expect_end()
         except Wrong as why:
-            raise Limit(f"A right script cannot run here. {why}") from why
+            raise Limit(f"A correct script can't run here. {why}") from why
         return record
 
 
 def run_script(text, stage, **options):
-    """Run the text of a script as a check does, but for options of Setting."""
+    """Run a script's text as a check does, except for these Setting fields."""
     return record_run(text, stage, of_check(stage, **options), LIMIT)
 
 
 @functools.cache
 def run_once(text, stage, **options):
-    """Run a right script as `run_script` does; many answers are compared with it."""
+    """Run a correct script as `run_script` does; cached, to judge many answers."""
     return record_run(text, stage, of_check(stage, **options), PATIENCE)
 
 
 def record_run(text, stage, setting, limit):
-    """Run the text of a script, and return a Record; it hangs after `limit` seconds.
+    """Run a script's text and return a Record; it hangs after `limit` seconds.
 
-    With `resume`, the record is that of the second run, unless the first one fails.
+    With `resume`, the Record is the second run's, unless the first one fails.
     """
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder).resolve()

@@ -1,7 +1,7 @@
-"""How far a learner is, on the whole path or on the track of a workshop.
+"""A learner's progress on the whole path or on a workshop's track.
 
-exercises/tracks.csv has the tracks, each with its spare exercises last. The learner's
-workshop keeps the name of the one chosen last, so that every later command follows it.
+exercises/tracks.csv contains the tracks, each with its spare exercises last. The
+learner's workshop folder stores the chosen track for later commands.
 """
 
 import csv
@@ -12,9 +12,9 @@ from tools.lab.exercise import PARTS, along_the_path
 from tools.run.doctor import sender
 from tools.run.stages import ROOT, refuse
 
-WHICH = "which exercise? E=05, say; 'make exercises' lists them"
+WHICH = "which exercise? Pass its number, as in E=05. To list them: make exercises"
 TRACKS = ROOT / "exercises/tracks.csv"
-ALL = "all"  # the track that has all exercises, in the order of the path
+ALL = "all"  # the track with all exercises, in the path's order
 
 
 def workshop_folder():
@@ -28,21 +28,21 @@ def workshop(exercise):
 
 
 def own_script(exercise):
-    """Return the path of the learner's script; refuses where there is none yet."""
+    """Return the path of the learner's script, or exit if there is none."""
     path = workshop(exercise) / exercise.file
     if not path.exists():
         number = exercise.number
-        refuse(f"exercise {number} has not begun: 'make exercise E={number}'")
+        refuse(f"exercise {number} hasn't begun. Try: make exercise E={number}")
     return path
 
 
 def script_text(path):
-    """Return the text of a learner's script, even where it is no UTF-8."""
+    """Return a learner's script's text, even if it isn't UTF-8."""
     return path.read_text(encoding="utf-8", errors="replace")
 
 
 def state(exercise):
-    """Return `done`, `begun` or nothing."""
+    """Return `done`, `begun` or ''."""
     folder = workshop(exercise)
     if (folder / ".done").exists():
         return "done"
@@ -50,66 +50,65 @@ def state(exercise):
 
 
 def in_order_begun():
-    """Return the exercises that were begun, also those solved, the last one last."""
+    """Return the begun exercises, including solved ones, the last begun last."""
     pages = {one: workshop(one) / "README.md" for one in along_the_path()}
     begun = [one for one in pages if pages[one].exists()]
     return sorted(begun, key=lambda one: pages[one].stat().st_mtime_ns)
 
 
 def last_begun():
-    """Return the exercise that was begun last; refuses where none is begun."""
+    """Return the exercise begun last, or exit if there is none."""
     begun = in_order_begun()
     return begun[-1] if begun else refuse(WHICH)
 
 
 def along_the_track(track):
-    """Return the exercises of a track, in its order; refuses a name that has none."""
+    """Return a track's exercises in order, or exit if there is no such track."""
     by_name = {exercise.name: exercise for exercise in along_the_path()}
     tracks = {ALL: list(by_name)}
     with open(TRACKS, newline="") as file:
         for row in csv.DictReader(file):
             tracks.setdefault(row["track"], []).append(row["exercise"])
     if track not in tracks:
-        refuse(f"there is no track {track!r}: TRACK is one of {', '.join(tracks)}")
+        refuse(f"there is no track {track!r}. Try: TRACK={' or '.join(tracks)}")
     for name in tracks[track]:
         if name not in by_name:
-            refuse(f"exercises/tracks.csv: track {track} has no exercise {name!r}")
+            refuse(f"exercises/tracks.csv: no exercise {name!r} for track {track}")
     return [by_name[name] for name in tracks[track]]
 
 
 def chosen_track():
-    """Return the name of the track that was chosen in the learner's workshop."""
     path = workshop_folder() / ".track"
     return path.read_text().strip() if path.exists() else ALL
 
 
 def choose_track(track):
-    """Keep the name of a track in the learner's workshop; refuses an unknown one."""
+    """Store the name of the learner's track, or exit if it is unknown."""
     along_the_track(track)
     workshop_folder().mkdir(parents=True, exist_ok=True)
     (workshop_folder() / ".track").write_text(track + "\n")
 
 
 def first_on_track(wanted):
-    """Return the first exercise of a state on the learner's track, or None."""
+    """Return the first exercise on the learner's track in a state, or None."""
     found = [one for one in along_the_track(chosen_track()) if state(one) == wanted]
     return found[0] if found else None
 
 
 def next_step():
-    """Return what to do next."""
+    """Return a line with the next command."""
     for wanted, command in ("begun", "check"), ("", "exercise"):
         exercise = first_on_track(wanted)
         if exercise:
             return f"Next: make {command} E={exercise.number}"
     track = chosen_track()
     if track == ALL:
-        return "All are solved."
-    return f"All of {track} are solved. Next: make exercise TRACK={ALL}"
+        return "All exercises are solved."
+    return f"Track {track} is solved. Next: make exercise TRACK={ALL}"
 
 
 def report():
-    """Return how far the learner is, in a line to send to the instructor."""
+    """Return a line on the learner's progress, to send to the instructor."""
     path = along_the_path()
     solved = [one.number for one in path if state(one) == "done"]
     begun = [one.number for one in in_order_begun() if state(one) == "begun"]
@@ -125,7 +124,7 @@ def report():
 
 
 def list_exercises():
-    """Print the path, the next command, and how far the learner is."""
+    """Print the path, the next command and the learner's progress."""
     part = None
     for exercise in along_the_path():
         if exercise.part != part:

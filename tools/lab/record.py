@@ -1,7 +1,4 @@
-"""A run of a learner's script that has ended, and what may be expected of it: `Record`.
-
-Each of its methods `expect_...` raises Wrong where the script is wrong.
-"""
+"""The Record of a finished run; its `expect_` methods raise Wrong if unmet."""
 
 import csv
 import re
@@ -12,52 +9,48 @@ import torch
 from onecurve import api
 from tools.run import compare
 
-# Relative. The runs compute in float64, but a script may have float32 sums, and adds up
-# to 16 steps. A mistake with one image in 512 moves a loss by more than 1e-4.
+# Relative. Runs use float64, but a script may add in float32, over up to 16 steps. A
+# mistake with one image in 512 changes a loss by more than 1e-4.
 CLOSE = 1e-5
-# How many details of a finding say what was seen, if others say why.
+# How many of a finding's details to show; others would give away the cause.
 FACTS = {"weights": 1, "no_gradient": 0}
-# Findings that say the cause itself, or what is no mistake in a run that has ended.
+# Findings that give away the cause, or are harmless in a finished run.
 UNTOLD = {"clip", "batches"}
-# Part of an error that is due to the lab, not to the script.
+# Errors caused by the lab, not by the script.
 DUE_TO_LAB = r"NVIDIA|CUDA-enabled|Torch not compiled with|File too large|fake GPU"
 DUE_TO_LAB += "|daemonic|CUDA driver"
 
 
 class Wrong(Exception):
-    """The script is still wrong: says what was seen, and what was expected."""
+    """The script is wrong. The message says what was seen and what was expected."""
 
 
 class Limit(Wrong):
-    """The lab cannot judge this script, which may be right: says why."""
+    """The lab can't judge this script, which may be correct. The message says why."""
 
 
 def read_curve(path):
-    """Return (number of the epoch or step, a text, row) for each line of metrics.csv.
-
-    A row has (loss, correct, total).
-    """
+    """Return metrics.csv as [(epoch or step, as text, (loss, correct, total))]."""
     with open(path, newline="") as file:
         names = [row.get("epoch", row.get("step")) for row in csv.DictReader(file)]
     return list(zip(names, compare.read(path), strict=False))
 
 
 class Record(api.Seen):
-    """What the ranks of a run have written down, and what the script has saved.
+    """The events of a run's ranks, and the files that the script saved.
 
-    `curve` is what `read_curve` returns, and `rows` its rows; `weights` is what
-    model.pth holds, or None, and `locations` where its tensors were; `why` says which
-    of these files could not be read.
+    `curve` is `read_curve`'s result and `rows` its rows. `weights` is model.pth's
+    content or None, `locations` its tensors' devices, `why` {unreadable file: error}.
     """
 
     def __init__(self, events, result, out, text, setting, limit):
         super().__init__(events)
         self.result = result  # of ranks.run
-        self.out = out  # where the run was told to write
-        self.text = text  # of the script
-        self.setting = setting  # how the script was run
-        self.limit = limit  # seconds after which it hangs
-        self.row = "report" if setting.steps else "epoch"  # of metrics.csv
+        self.out = out  # the output folder
+        self.text = text  # the script's
+        self.setting = setting
+        self.limit = limit  # seconds until the run counts as hanging
+        self.row = "report" if setting.steps else "epoch"  # a row of metrics.csv
         self.close = compare.EXACT if setting.steps else CLOSE
         self.digits = 9 if setting.steps else 6
         self.hangs = bool(result.late)
@@ -70,42 +63,41 @@ class Record(api.Seen):
         self.weights = self.read("model.pth", torch.load, map_location=self.to_cpu)
 
     def to_cpu(self, storage, location):
-        """Take a storage of model.pth, which says where it was, to the CPU."""
+        """Load a storage of model.pth on the CPU, and note where it was."""
         self.locations.append(location)
         return storage
 
     def read(self, name, function, **options):
-        """Return what a function returns for a file of the run, or None."""
+        """Return a function's result for one of the run's files, or None."""
         path = self.out / name
         if not path.exists():
             return None
         try:
             return function(path, **options)
-        except Exception as error:  # noqa: BLE001, whatever a script has written there
+        except Exception as error:  # noqa: BLE001, a script may write anything
             lines = str(error).splitlines()
             self.why[name] = lines[0] if lines else "it is empty"
             return None
 
     def too_long(self):
-        """Return in words that a run hangs, or was stopped, and where each rank was."""
-        told = f"hangs: for {self.limit:g} seconds no rank has got on"
+        """Say that a run hangs or was stopped, and where each rank was."""
+        told = f"hangs: no rank has made progress for {self.limit:g} seconds"
         if self.result.late == api.STOPPED:
-            told = f"was stopped: a rank has computed for {self.limit:g} seconds, a "
-            told += "right one for few"
+            told = f"was stopped: a rank computed for {self.limit:g} seconds, a "
+            told += "correct script for a few"
         return told + api.whereabouts(self.result, self.text, self)
 
     def error(self):
-        """Return in words why the run failed; the folder of the run is left out."""
+        """Say why the run failed, without the path of its folder."""
         told = api.error(self.result, self.text, self)
         return told.replace(f"{self.out.parent}/", "")
 
     @property
     def ended_well(self):
-        """Whether the run ended by itself, without an error."""
         return not self.hangs and not self.status
 
     def expect_end(self):
-        """Raise Wrong unless the run ended well; Limit where the lab cannot run it."""
+        """Raise Wrong unless the run ended well, or Limit if the lab can't run it."""
         if self.hangs:
             raise Wrong(f"The run {self.too_long()}")
         if self.status:
@@ -114,10 +106,9 @@ class Record(api.Seen):
             raise kind(f"The run fails: {error}")
 
     def expect_no_finding(self, level="ERROR", but=()):
-        """Raise Wrong where a rule of the judge finds a mistake, of that level.
+        """Raise Wrong if the inspector has a finding of a level, unless `but` names it.
 
-        Its cause and its repair are the learner's to find. A model that is split among
-        ranks is not looked at, nor is what `but` names.
+        The message hides its cause and fix. Models split across ranks are skipped.
         """
         if self.of("cannot_tell"):
             return
@@ -131,37 +122,34 @@ class Record(api.Seen):
                 raise Wrong(f"{what[0].upper()}{what[1:]}.{where}{details}")
 
     def state_dict(self):
-        """Return the tensors of model.pth. Raises Wrong where there is none."""
+        """Return the tensors of model.pth. Raises Wrong if there are none."""
         if "model.pth" in self.why:
             why = self.why["model.pth"]
             raise Wrong(f"model.pth cannot be read as a state_dict: {why}")
         if not isinstance(self.weights, dict) or not self.weights:
-            raise Wrong("There is no model.pth that holds a state_dict.")
+            raise Wrong("model.pth is missing or contains no state_dict.")
         for name, value in self.weights.items():
             if hasattr(value, "to_local"):
-                raise Wrong(f"{name} in model.pth is a DTensor: a shard of a tensor.")
+                raise Wrong(f"{name} in model.pth is a DTensor, a shard of a tensor.")
         return self.weights
 
     def expect_epochs(self, count):
-        """Raise Wrong unless metrics.csv has so many epochs."""
+        """Raise Wrong unless metrics.csv has `count` rows."""
         if "metrics.csv" in self.why:
             why = self.why["metrics.csv"]
             raise Wrong(f"metrics.csv cannot be read: {why}.")
         if not self.rows and not self.of("step"):
             raise Wrong(
                 "The run ends without an error, but it has not trained: no optimizer "
-                f"took a step, and metrics.csv has no {self.row}."
+                f"took a step and metrics.csv contains no {self.row}."
             )
         if len(self.rows) != count:
             found = len(self.rows)
-            rows = f"metrics.csv has a row for {found} {self.row}"
+            rows = f"metrics.csv contains {found} {self.row}"
             raise Wrong(f"{rows}{'s' * (found != 1)}, expected {count}.")
 
     def expect_learning(self):
-        """Raise Wrong unless a run has all epochs, the loss falls, and it has saved.
-
-        No two epochs may have the same order, where one is known.
-        """
+        """Raise Wrong unless all epochs ran, the loss fell and no order repeats."""
         self.expect_epochs(self.setting.epochs)
         losses = [loss for loss, _, _ in self.rows]
         if not losses[-1] < losses[0]:
@@ -175,7 +163,7 @@ class Record(api.Seen):
         self.state_dict()
 
     def expect_devices(self, *expected):
-        """Raise Wrong unless the layers of rank 0 trained on certain fake GPUs."""
+        """Raise Wrong unless rank 0's layers trained on exactly these fake GPUs."""
         found = sorted({event["device"] for event in self.of("gpu backward")})
         if found != list(expected):
             raise Wrong(
@@ -184,5 +172,5 @@ class Record(api.Seen):
             )
 
     def initial_weights(self, rank=0):
-        """Return digests of the weights that a rank begins with, in order."""
+        """Return digests of a rank's initial weights, in order."""
         return [event["weights"] for event in self.of("start", rank)]

@@ -1,4 +1,4 @@
-"""A rank of the lab: the judge's recorder, and what exercises ask for besides."""
+"""Record a rank in the lab: the inspector's hooks, and more for the exercises."""
 
 import resource
 from inspect import signature
@@ -22,16 +22,16 @@ from tools.lab import fake_cuda
 
 WORKERS = ["num_workers", "prefetch_factor", "persistent_workers", "timeout"]
 WORKERS += ["multiprocessing_context"]
-# What reads numbers that are stored, or that another rank has sent as an object.
+# These load numbers from a file, or from an object that another rank sent.
 READERS = "torch:load", "torch.distributed.distributed_c10d:_tensor_to_object"
-LARGEST = 2**28  # bytes of a file: a script that prints for ever must not fill the disk
+LARGEST = 2**28  # bytes per file, so that endless output can't fill the disk
 
 
 def state_of(optimizer):
-    """Return how many numbers of state an optimizer has on this rank."""
+    """Return how many numbers of optimizer state this rank holds."""
     held = 0
     for state in optimizer.state.values():
-        # None: another rank's, in ZeroRedundancyOptimizer
+        # ZeroRedundancyOptimizer has None for other ranks' state.
         for value in (state or {}).values():
             if isinstance(value, torch.Tensor):
                 held += local_part(value).numel()
@@ -39,9 +39,9 @@ def state_of(optimizer):
 
 
 def squares_of(tensor):
-    """Return the sum of the squares of what this rank has of a tensor.
+    """Return the sum of squares of this rank's part of a tensor.
 
-    NumPy adds up: a fake GPU would count a sum of PyTorch's as the script's.
+    Uses NumPy, since a fake GPU would take PyTorch's sum for the script's.
     """
     with torch._C.DisableTorchFunction():
         numbers = torch._C.TensorBase.numpy(local_part(tensor).flatten().double())
@@ -49,78 +49,79 @@ def squares_of(tensor):
 
 
 class Recorder(Hooks):
-    """Hooks of a whole run, which write down besides what the exercises ask for.
+    """Hooks for a whole run that also record what the exercises need.
 
-    Nothing that the script computes is changed by it, but for data loaders' workers and
-    what `reduce` leaves undefined.
+    They change no result, except what `reduce` leaves undefined.
     """
 
     def __init__(self, rank, log):
         super().__init__(log)
         self.rank = rank
         self.squares = 0  # of whole gradients on rank 0, of sharded ones on all
+        self.own = 0  # of all gradients on this rank
         self.held = 0  # numbers that the optimizer may change
 
     def training_begins(self, network):
-        """Before a pass for training: with which weights the first one begins."""
+        """Before a training pass: record the initial weights, once."""
         if not self.networks:
             parts = [digest(parameter) for parameter in network.parameters()]
             self.log.write("start", weights=parts)
         super().training_begins(network)
 
     def before_step(self, optimizer, args, kwargs):
-        """Before a step of an optimizer, also of one that another one calls."""
-        self.squares = 0
+        """Before an optimizer's step, even one that another optimizer calls."""
+        self.squares = self.own = 0
         parameters = self.parameters(optimizer).values()
         self.held = sum(local_part(parameter).numel() for parameter in parameters)
         for parameter in parameters:
             counts = self.rank == 0 or not is_replicated(parameter)
-            if counts and parameter.grad is not None:
-                self.squares += squares_of(parameter.grad)
+            if parameter.grad is not None:
+                squares = squares_of(parameter.grad)
+                self.squares += squares * counts
+                self.own += squares
         self.log.write("state", numbers=state_of(optimizer), stepped=False)
         super().before_step(optimizer, args, kwargs)
 
     def step_facts(self):
-        """Return how long the gradient was, squared, and how many numbers change."""
-        return {"squares": self.squares, "held": self.held}
+        """Return the squared gradient norm and how many numbers the step may change."""
+        return {"squares": self.squares, "own": self.own, "held": self.held}
 
     def network_call(self, original, network, *args, **kwargs):
-        """Around a call of the network, not of a loss: how many numbers it is given."""
+        """Around a call of the network (not of a loss): record its input's size."""
         numbers = max((one.numel() for one in tensors_in([args, kwargs])), default=0)
         if torch.is_grad_enabled() and not self.in_backward and [*network.parameters()]:
             self.log.write("given", numbers=numbers)
         return super().network_call(original, network, *args, **kwargs)
 
     def write_call(self, name, given):
-        """Write the event for a collective; one of DDP's hooks is marked."""
+        """Record a collective, and mark it if a DDP hook calls it."""
         if self.in_backward:
             self.log.write("by_hook")
         super().write_call(name, given)
 
     def after_step(self, optimizer, args, kwargs):
-        """After a step of an optimizer, also of one that another one calls."""
+        """After an optimizer's step, even one that another optimizer calls."""
         self.log.write("state", numbers=state_of(optimizer), stepped=True)
         super().after_step(optimizer, args, kwargs)
 
     def loader_init(self, original, loader, *args, **options):
-        """Around the constructor of a DataLoader: without workers, which cost time."""
+        """Around DataLoader's constructor: drop the workers, which cost time."""
         given = signature(original).bind(loader, *args, **options).arguments
         for name in WORKERS:
             given.pop(name, None)
         super().loader_init(original, given.pop("self"), **given)
 
     def collective_ends(self, name, given, result):
-        """When a collective returns."""
+        """After a collective: overwrite what `reduce` leaves undefined."""
         is_other = self.rank not in map(given.get, ("dst", "group_dst"))
         if name == "reduce" and is_other and result is None:  # not asynchronous
-            given["tensor"].detach().fill_(-1)  # undefined: Gloo leaves partial sums
+            given["tensor"].detach().fill_(-1)  # Gloo leaves partial sums
 
 
 def record(rank, folder, path, fake=""):
-    """Have this process write what it does to folder/rankN, until the script ends.
+    """Have this process write its events to folder/rankN until the script ends.
 
-    `path` is the script's. `fake` names a function of tools.lab.fake_cuda, called with
-    a function that writes an event.
+    `path` is the script's; `fake` names a function of tools.lab.fake_cuda.
     """
     log = Log(folder / f"rank{rank}", [path])
     recorder = Recorder(rank, log)
@@ -129,8 +130,7 @@ def record(rank, folder, path, fake=""):
     if torch.get_default_dtype() == torch.float64:
         for name in READERS:
             replace(name, load)
-        # where a script asks for float32, too
-        InDouble().__enter__()
+        InDouble().__enter__()  # even if a script asks for float32
     if fake:
         getattr(fake_cuda, fake)(
             lambda kind, **facts: log.write(f"gpu {kind}", **facts)

@@ -1,38 +1,35 @@
-"""How a script of the lab is run, by a check or by `make try`: `Setting`."""
+"""Setting: how a check or `make try` runs a script."""
 
 from dataclasses import asdict, dataclass
 
 from tools.run.stages import BY_NAME, CPU_PROCESSES, refuse
 
-# As a check runs a script: small, and in float64, which has other initial weights.
+# For checks: small and in float64, where initial weights differ from those in float32.
 SMALL = {"train": 512, "test": 101, "epochs": 2, "float64": True}
-# Another number of ranks and of images than a page has, which a script has to fit, too:
-# 165 images a rank are ten batches of 16, and one of 5. The ranks have 34, 34 and 33
-# test images.
+# A script must also work with other numbers than its page's. Here each rank has 165
+# images, ten batches of 16 and one of 5. The ranks have 34, 34 and 33 test images.
 THREE_RANKS = {"processes": 3, "batch": 48, "train": 495}
-# The same for the second curve, which is in float64 anyway.
+# For checks of the second curve, which uses float64 anyway.
 FEW_STEPS = {"batch": 12, "steps": 4}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """How a script is run."""
-
-    processes: int  # ranks; 0: one process, without torchrun
-    train: int = 4000  # images; these are all of data/sample
+    processes: int  # ranks; 0: one process without torchrun
+    train: int = 4000  # images; all of data/sample
     test: int = 1000  # images
-    batch: int = 64  # images per step, of all ranks together
-    epochs: int = 3  # with those before it resumes
-    steps: int = 0  # of a script of the second curve, whose batch has sequences
-    flags: tuple = ()  # further ones of the script
-    resume: int = 0  # epochs that a first run trains, before one with --resume
+    batch: int = 64  # images per step on all ranks together; sequences with `steps`
+    epochs: int = 3  # including those before it resumes
+    steps: int = 0  # of a script of the second curve
+    flags: tuple = ()  # more flags of the script
+    resume: int = 0  # epochs of a first run, before one with --resume
     fake: str = ""  # the name of a function of tools.lab.fake_cuda
     float64: bool = False
 
     def beside(self, other):
         """Return fields that differ from another setting's, for `make try WITH=`.
 
-        Flags that name a file are left out, since that run's files are gone.
+        Flags with a path are skipped, since that run's files are gone.
         """
         theirs = asdict(other)
         words = []
@@ -45,7 +42,7 @@ class Setting:
         return " ".join(words)
 
     def command_lines(self, *words):
-        """Return each run's command line, which begins with words: two with resume."""
+        """Return each run's command line, beginning with words; two to resume."""
         words = [*words, "--batch-size", self.batch, *self.flags]
         if self.steps:
             return [[*words, "--steps", self.steps]]
@@ -55,7 +52,6 @@ class Setting:
         return [[*words, self.resume], [*words, self.epochs, "--resume"]]
 
     def described(self):
-        """Return in words how a script is run."""
         text = f"on {self.processes} ranks" if self.processes > 1 else "in one process"
         if self.fake:
             text += f", on fake hardware ({self.fake.replace('_', ' ')})"
@@ -70,13 +66,13 @@ class Setting:
 
 
 def of_page(stage, **options):
-    """Return the Setting in which pages describe a stage's script, but for options."""
+    """Return the Setting of a stage's pages, with these options changed."""
     own = {"batch": 32, "steps": 90} if is_second(stage) else {}
     return Setting(**{"processes": CPU_PROCESSES.get(stage, 0)} | own | options)
 
 
 def read_fields(text):
-    """Return {field: value} of words such as `processes=3 batch=48`, or refuse them."""
+    """Return {field: value} for a text such as `processes=3 batch=48`, or exit."""
     kinds = {name: type(value) for name, value in asdict(Setting(processes=0)).items()}
     found = {}
     for word in text.split():
@@ -96,10 +92,10 @@ def read_fields(text):
 
 
 def of_check(stage, **options):
-    """Return the Setting in which a check runs a stage's script, but for options."""
+    """Return the Setting of a check of a stage's script, with these options changed."""
     return of_page(stage, **(FEW_STEPS if is_second(stage) else SMALL) | options)
 
 
 def is_second(stage):
-    """Return whether a stage's curve is that of the transformer."""
+    """Return whether a stage trains the transformer."""
     return BY_NAME[stage].room == "transformer"

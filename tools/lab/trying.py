@@ -1,10 +1,8 @@
-"""`make try`: run a learner's script beside one that is right, and compare the curves.
+"""`make try`: run a learner's script and a correct one, and compare their curves.
 
-How an exercise is tried, its exercise.toml says: [try] has fields of a Setting. A
-function `prepare_try` of its check.py makes files in the learner's folder, and returns
-flags that name them. NPROC=3 tries another number of ranks, and WITH="processes=3
-batch=48" other fields of the Setting. A failed check prints the command that repeats
-its run.
+[try] in exercise.toml sets fields of the Setting. `prepare_try` in check.py creates
+files in the learner's folder and returns the flags for them. NPROC=3 changes the number
+of ranks, and WITH="processes=3 batch=48" any fields.
 """
 
 import math
@@ -20,11 +18,11 @@ from tools.run.gpus import positive
 from tools.run.stages import refuse
 
 LIMIT = 15  # seconds without progress, or of computing
-FIRST = 6  # images of an epoch that are shown
+FIRST = 6  # images shown per epoch
 
 
 def show_run(title, record):
-    """Print what a script has printed, and how it failed."""
+    """Print a script's output and how it failed."""
     lines = [line for line in record.stdout.splitlines() if line[:6] != "saved "]
     print(title, *lines, sep="\n  ", flush=True)
     if record.hangs:
@@ -34,11 +32,7 @@ def show_run(title, record):
 
 
 def show_curves(ours, right, is_second=False):
-    """Print the learner's curve beside the right one, and where they differ.
-
-    Both are lists of (epoch, row), where the epoch is what metrics.csv calls it; the
-    second curve has steps there.
-    """
+    """Print two curves, both [(epoch or step, row)], and where they differ."""
     label, counted = ("step", "copied") if is_second else ("epoch", "test")
     heads = "your loss", "right loss", f"your {counted}", f"right {counted}"
     print("\n{:7} {:>9} {:>11} {:>12} {:>12}".format("", *heads))
@@ -56,18 +50,18 @@ def show_curves(ours, right, is_second=False):
         texts = f"{losses[0]:>9} {losses[1]:>11} {counts[0]:>12} {counts[1]:>12}"
         print(f"{label} {epoch} {texts}{'' if equal else '  <- differs'}")
     if not differ:
-        print("The curve is the right one. Is all else? make check looks.")
+        print("The curve is correct. To check everything else: make check")
 
 
 def is_near(mine, other, epoch, is_second):
-    """Return whether rows of an epoch are equal, but for rounding of the loss."""
+    """Return whether two rows of an epoch are equal, up to rounding of the loss."""
     rounding = compare.EXACT if is_second else compare.allowed(epoch)
     near = math.isclose(mine[0], other[0], rel_tol=rounding)
     return near and mine[1:] == other[1:]
 
 
 def facts(record):
-    """Return what else a run shows, in words: {what: text}."""
+    """Return {title: text} for other facts about a run."""
     steps = len(record.of("step"))
     found = {"steps of rank 0": str(steps)} if steps else {}
     for epoch, reading in enumerate(record.readings(0, True), start=1):
@@ -80,7 +74,6 @@ def facts(record):
 
 
 def show_facts(own, right):
-    """Print in what else two runs differ."""
     ours = facts(own)
     for what, text in facts(right).items():
         if what in ours and ours[what] != text:
@@ -88,11 +81,7 @@ def show_facts(own, right):
 
 
 def main(name, fields="", processes=""):
-    """Run the learner's script beside a right one, and print how both went.
-
-    They run as on the page, except for fields of the Setting, in words, and a number of
-    processes, a text.
-    """
+    """Run the learner's script and a correct one, and print the output of both."""
     exercise = chosen(name)
     path = own_script(exercise)
     setting = replace(of_page(exercise.stage, **exercise.tried), **read_fields(fields))
@@ -108,7 +97,7 @@ def main(name, fields="", processes=""):
 
 
 def run_both(exercise, setting, path):
-    """Run a right script, and the one in a file, and print how both went."""
+    """Run a correct script and the one at `path`, and print the output of both."""
     from tools.lab.judge import PATIENCE, record_run  # imports PyTorch
 
     check = exercise.load_check()
@@ -118,8 +107,8 @@ def run_both(exercise, setting, path):
     right = record_run(exercise.script("solution"), exercise.stage, setting, PATIENCE)
     if right.status:
         why = right.too_long() if right.hangs else right.error()
-        refuse(f"even a right script does not end well here: {why}")
-    show_run("A right script prints:", right)
+        refuse(f"even a correct script fails here: {why}")
+    show_run("A correct script prints:", right)
     own = record_run(script_text(path), exercise.stage, setting, LIMIT)
     show_run("Yours prints:", own)
     if right.rows:

@@ -1,4 +1,4 @@
-"""`make watch`: judge a script again whenever its file is saved; a key for all else."""
+"""`make watch`: judge a script whenever it is saved, and react to keys."""
 
 import os
 import select
@@ -19,7 +19,7 @@ POLL = 0.1  # seconds
 
 @contextmanager
 def keys_at_once(terminal):
-    """Get keys without Enter and unseen; leave the terminal as it was."""
+    """Read keys without Enter or echo; restore the terminal afterwards."""
     before = termios.tcgetattr(terminal)
     try:
         tty.setcbreak(terminal)
@@ -29,19 +29,16 @@ def keys_at_once(terminal):
 
 
 def saved_at(path):
-    """Return when a file was saved; None while an editor has it replaced."""
+    """Return when a file was saved; None while an editor replaces it."""
     return path.stat().st_mtime_ns if path.exists() else None
 
 
 def watch(exercise, verdict):
-    """Judge an exercise's script as often as it is saved, until a key ends that.
-
-    Returns the exercise to go on with, or None.
-    """
+    """Judge a script whenever it is saved; return the next exercise, None to quit."""
     path = progress.own_script(exercise)
     judged = None
     while True:
-        saved = saved_at(path)  # before it is read: it may be saved while it is judged
+        saved = saved_at(path)  # before judging, as it may be saved meanwhile
         if saved and saved != judged:
             judged = saved
             print(f"\n{time.strftime('%H:%M:%S')}", end="  ")
@@ -63,13 +60,13 @@ def watch(exercise, verdict):
 
 
 def main(name):
-    """Watch an exercise's script, by default that of the one begun last."""
+    """Watch an exercise's script, by default the one begun last."""
     exercise = find_exercise(name) if name else progress.last_begun()
     progress.own_script(exercise)
     refuse_edited_stage(exercise)
     if not sys.stdin.isatty():
-        refuse("make watch needs a terminal; make check judges once")
-    api.start_server()  # which imports PyTorch, as this process does meanwhile
+        refuse("make watch needs a terminal. To judge once: make check")
+    api.start_server()  # imports PyTorch while this process does, too
     from tools.lab.judge import verdict
 
     with keys_at_once(sys.stdin):

@@ -145,7 +145,7 @@ def cell(side, kind, row, index, lines, marks=(), cut=0):
     line = lines[index][cut:]
     hang = len(line) - len(line.lstrip()) + 2
     kinds = classes_of("\n".join(lines))[index][cut:]
-    marks = [(start - cut, end - cut) for start, end in marks]
+    marks = [(max(start - cut, 0), end - cut) for start, end in marks]
     text = marked(line, kinds, marks).replace("(", Markup("(<wbr>"))  # may wrap there
     return Cell(side, kind, row, index + 1, hang, text)
 

@@ -73,6 +73,9 @@ def with_drawing(part, drawn):
     """Return a generated part with HTML in place of its diff, or of all of it."""
     if part.kind == "stages":
         return drawn
+    if part.kind == "plumbing":
+        summary = "<details><summary>These lines</summary>"
+        return f"{part.whole}\n\n{summary}\n{drawn}\n</details>\n"
     before, *after = DIFF.split(part.whole)
     return before + drawn + "".join(after)
 
@@ -142,7 +145,7 @@ def with_targets(text):
     Links whose text is a file's path show only its name, without .md.
     """
     text = re.sub(r"\[`?(?:[\w.]+/)*([\w-]+)\.md`?\](?=\()", r"[\1]", text)
-    return re.sub(r'<a id="([^"]+)"></a>', r"(\1)=", text)
+    return re.sub(r'<a id="([^"]+)"></a> *', r"(\1)=\n  ", text)
 
 
 def add(app, page, source):

@@ -1,57 +1,57 @@
-"""Does a script compute on several ranks what it computes on one?
+"""Check that a script computes the same on several ranks as on one.
 
-It depends on PyTorch alone, and knows nothing of the scripts that it judges.
+The package depends only on PyTorch and psutil. It has no code for particular scripts.
 
 __main__   the command line: onecurve train.py
-api        what other projects may import
+api        the names that other projects may import
 ranks      runs a script as the ranks of one torchrun
-supervisor  starts the ranks, watches them, and ends them
-processes  ends what those have started
-failures   how a failure is told: an error and its line, or where each rank was
-recorder   what is written down of DDP and of collectives
-events     where it is written
-replace    puts a function around an attribute of PyTorch or Python
-run        one run of the script, and how it may fail
-runs       all runs of it, and what they show
-rank       what a rank does before the script begins
-files      what the script writes goes to a folder of the run's own
-pretend    a script that asks for GPUs gets CPUs
-branches   what of a script depends on the rank, by its source
-origins    where it makes networks and samplers, and sets seeds
-identities  what tells an object from those that are gone
-apart      where one rank trains something for itself
-loaders    what is written down of its loaders
-sharded    what is written down of FSDP
-hooks      what is written down of its network, optimizers and the rest
-networks   what is written down of a network
-saved      what a checkpoint that a script saves lacks
-optimizers  what is written down of optimizers and schedulers
-samples    digests of samples and random generators, which both use
-numbers    what one rank prints, and what the others would
-equal      what several ranks compute in each step, and keep
-kept       names of the files in which they do
-draws      the random numbers that they draw, put together for one process
-losses     what a loss is the sum of, and the mean
-merged     what one computes of their batches, merged
-replay     what one computes that does again the work of one of them
-plain      one process without what splits a model
-divided    whether a loss goes by the number of ranks
-rounding   whether two tensors are equal but for rounding
+supervisor  starts the ranks, watches them and ends them
+processes  ends the processes that ranks started
+failures   describes a failure: an error and its line, or where each rank was
+recorder   records DDP and collectives
+events     writes the log
+replace    wraps attributes of PyTorch and Python
+run        one run of the script, and how it can fail
+runs       all of its runs, and what they show
+rank       prepares a rank before the script begins
+files      redirects the script's output files to the run's own folder
+pretend    gives CPUs to a script that asks for GPUs
+branches   finds code that depends on the rank
+origins    where the script creates networks and samplers and sets seeds
+identities  numbers objects and never reuses a number
+apart      recognizes training by one rank alone
+loaders    records data loaders
+sharded    records FSDP
+hooks      records networks, backward passes and the rest
+networks   describes a network
+saved      finds what a saved checkpoint lacks
+optimizers  records optimizers and schedulers
+samples    digests of samples and random generators
+numbers    values that one rank prints, and the other ranks' values
+equal      keeps each step's batches, gradients and weights
+kept       names of these files
+draws      combines the ranks' random numbers for one process
+losses     sums and means that a loss consists of
+merged     one process that gets the ranks' merged batches
+replay     one process that repeats one rank's work
+plain      one process without FSDP and tensor parallelism
+divided    whether a loss scales with the number of ranks
+rounding   whether two tensors are equal up to rounding
 exact      float64, no dropout, fixed statistics: for `equal`
-exchange   whether what each rank computed alone was exchanged
+exchange   whether each rank's own gradients were exchanged
 gradients  whether several ranks and one have the same gradients
-alone      whether their gradients are made of what each would compute alone
-seen       what was written down, for the rules
-shares     rules: which samples a rank takes
-streams    rules: those of a stream, or that the script draws itself
+alone      whether gradients are a weighted sum of each rank's own
+seen       reads the logs for the rules
+shares     rules: which samples each rank uses
+streams    rules: samples of streams, or drawn by the script itself
 steps      rules: weights, schedules, learning rates
 evaluation  rules: which samples and weights the ranks evaluate
-computed   rules: what backward passes compute, and what is exchanged
-printed    rules: numbers that are printed, that decide, or that are averaged
-rules      rules: all others, and the list of all
-consequences  which findings have none: the ranks do what one process does
-findings   what a rule finds, by the table findings.csv
-sources    the lines of a script that make what is seen at another
+computed   rules: what backward passes compute and exchange
+printed    rules: numbers that are printed, averaged or compared
+rules      all other rules, and the list of all
+consequences  drops findings without consequences
+findings   fills in findings.csv
+sources    follows a value back to the lines that set it
 report     the findings, as text
 """
 
@@ -61,17 +61,17 @@ from pathlib import Path
 
 
 class CouldNotLook(Exception):
-    """A script could not be looked at: says why."""
+    """The script could not be inspected; the message says why."""
 
 
 def inspect(script, *flags, ranks=2):
-    """Return the Findings on a script, given its path; none is good.
+    """Return the list of Findings on the script at a path: empty if it is good.
 
-    `flags` are the script's own, `ranks` at least 2. Warns where its gradients could
-    not be compared with those of one process. Raises CouldNotLook where there is no
-    such script, or the script could not be looked at to its end.
+    `flags` are the script's; `ranks` is at least 2. Warns if its gradients could not be
+    compared with one process's. Raises CouldNotLook if there is no such script or it
+    could not be inspected to its end.
     """
-    from onecurve import report, runs  # not needed by who needs another module
+    from onecurve import report, runs  # other modules need neither
 
     path = Path(script).resolve()
     if not path.is_file():

@@ -20,16 +20,16 @@ from onecurve.run import Command
 from onecurve.runs import inspect
 
 LOGS = Path("runs/onecurve")
-RUNS = {  # in their order
+RUNS = {  # in order
     "watch": "unchanged",
     "several": "in float64",
     "one": "in float64, on one rank",
 }
-OFTEN = 5  # seconds between two lines on what goes on
+OFTEN = 5  # seconds between progress lines
 
 
 def parse_args():
-    """Return the command line; all after the script is the script's."""
+    """Return the parsed command line; arguments after the script are the script's."""
     parser = argparse.ArgumentParser(prog="onecurve", description=__doc__)
     parser.add_argument("--ranks", type=int, default=2, help="at least 2 (default: 2)")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
@@ -47,13 +47,13 @@ def parse_args():
 
 
 def refuse(why):
-    """End the program, since there is nothing to look at."""
+    """Print why nothing can be inspected, and exit with status 2."""
     print(why, file=sys.stderr)
     sys.exit(2)
 
 
 def path_of(module):
-    """Return the file that `python -m MODULE` runs, or None; nothing is imported."""
+    """Return the file that `python -m MODULE` runs, or None, without importing it."""
     for place in [Path.cwd(), *sys.path]:
         path = Path(place, *module.split(".")).resolve()
         for found in path.with_name(f"{path.name}.py"), path / "__main__.py":
@@ -63,10 +63,7 @@ def path_of(module):
 
 
 def prepared(logs):
-    """Return a folder for logs; where there cannot be one, it is a temporary one.
-
-    Ends the program where the folder was asked for.
-    """
+    """Return a writable folder for logs. Exit if `logs` is given but not writable."""
     folder = logs or LOGS
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -79,7 +76,7 @@ def prepared(logs):
 
 
 def read_pages(path):
-    """Return {name of a finding: paths of pages}. Ends the program if it cannot."""
+    """Return {finding's name: paths of pages}. Exit if the file can't be read."""
     try:
         with open(path, newline="", encoding="utf-8") as file:
             rows = list(csv.reader(file))
@@ -89,7 +86,7 @@ def read_pages(path):
 
 
 def tell(folder, begun, over):
-    """Say on stderr, now and then, what goes on, until an event is set."""
+    """Print progress on stderr every OFTEN seconds until an event is set."""
     told = "importing PyTorch"
     while not over.wait(OFTEN):
         for number, (kind, words) in enumerate(RUNS.items(), start=1):

@@ -1,9 +1,8 @@
-"""Are the gradients of several ranks made of what each would compute alone?
+"""Compare the ranks' gradients with gradients recomputed for each rank alone.
 
-One process for each rank is given its batches and its random numbers (`replay.Alone`).
-What the optimizer got on several ranks has to be a sum of those gradients, each with a
-weight, and the weights tell what became of them: 1/W for each is their mean. Nothing
-is merged, and nothing has to be known of a batch.
+One process per rank replays that rank's batches and random numbers (`replay.Alone`).
+The gradients that the optimizer received must be a weighted sum of these; a weight of
+1/W for every rank means they were averaged. No batches are merged.
 """
 
 from itertools import pairwise
@@ -15,26 +14,26 @@ from onecurve.exchange import exchanged_at, given_to
 from onecurve.findings import LAST, finding, some
 from onecurve.gradients import read_steps
 
-CLOSE = {torch.float64: 1e-5}  # of weights; right scripts are 1e-9 apart
-ROUGH = 2e-3  # in shorter types
+CLOSE = {torch.float64: 1e-5}  # of weights; correct scripts differ by 1e-9
+ROUGH = 2e-3  # in shorter dtypes
 OTHER = "rank {rank}'s loss differs when it runs alone: {alone:.6f}, not {ours:.6f}"
 MEANS = "use sum * world_size / count_of_all"
 
 
 class Unclear(Exception):
-    """What several ranks and one compute cannot be compared: says why."""
+    """The runs can't be compared; the message says why."""
 
 
 class Uncounted(Unclear):
-    """It can, but not what a sample or token counts in it on each rank."""
+    """They can, but the weight of one sample or token on each rank is unknown."""
 
 
 def compare(several, alone, exchanged):
-    """Compare steps in the folders of several ranks, and of one process for each.
+    """Compare the steps of several ranks with those of one process per rank.
 
-    `exchanged` is whether the optimizer is known to get the mean of what the ranks
-    computed. Returns (number of steps that are right, Finding or None, why the next
-    step cannot be compared or None, number of steps that have the ranks' weights).
+    `exchanged` is whether the optimizer is known to get the ranks' mean gradient.
+    Returns (number of correct steps, Finding or None, why the next step can't be
+    compared or None, number of steps that begin with the ranks' weights).
     """
     followed = steps_followed(several, alone)
     return *compare_steps(several, alone, exchanged), followed
@@ -54,7 +53,7 @@ def steps_followed(several, alone):
 
 
 def compare_steps(several, alone, exchanged):
-    """Return what `compare` does, but the last number."""
+    """Return the result of `compare` without its last number."""
     right = 0
     unknown = None
     for ranks, others in zip(read_steps(several), read_steps(alone), strict=False):
@@ -72,9 +71,9 @@ def compare_steps(several, alone, exchanged):
 
 
 def judge(ranks, others):
-    """Return a Finding for one step, or None where it is right. Raises Unclear.
+    """Return a Finding for one step, or None if it is correct. Raises Unclear.
 
-    `ranks` has what each of several ranks wrote, `others` what each wrote alone.
+    `ranks` is what each of several ranks wrote, `others` what each wrote alone.
     """
     same = rounding.measure(ranks[0]["short"])
     raise_where_weights_differ(ranks[0]["weights"], others, same)
@@ -98,7 +97,7 @@ def judge(ranks, others):
 
 
 def candidates(given, parts, mean):
-    """Yield weights that may make up the gradients, the likely ones first."""
+    """Yield weights that may produce the gradients, the likely ones first."""
     largest = max(given, key=lambda name: given[name].numel())
     yield torch.full((len(parts[largest]),), mean, dtype=given[largest].dtype)
     yield fitted(given, parts)
@@ -106,10 +105,7 @@ def candidates(given, parts, mean):
 
 
 def share_of_one(ranks, others):
-    """Return how many times a rank's own weight is in one process's. Raises Unclear.
-
-    1; or W, where one process has W times as many backward passes in a step.
-    """
+    """Return one process's passes per pass of its rank: 1 or W. Raises Unclear."""
     passes = {len(rank["losses"]) for rank in ranks}
     alone = {len(other["losses"]) for other in others}
     if len(passes) > 1 or len(alone) > 1 or not min(passes | alone):
@@ -121,10 +117,7 @@ def share_of_one(ranks, others):
 
 
 def columns(ranks, others):
-    """Return ({name: gradient that the optimizer got}, {name: what it is made of}).
-
-    The latter is a list of tensors: what each backward pass of each rank has added.
-    """
+    """Return ({name: optimizer's gradient}, {name: [what each rank's passes add]})."""
     given = {}
     parts = {}
     passes = len(ranks[0]["losses"])
@@ -147,7 +140,7 @@ def columns(ranks, others):
 
 
 def fitted(given, parts):
-    """Return the weights, of shape (ranks x passes), by which parts add up to given."""
+    """Return the weights, of shape (ranks x passes), whose sum of parts fits given."""
     gram = 0
     right = 0
     for name, gradient in given.items():
@@ -159,18 +152,18 @@ def fitted(given, parts):
 
 
 def fits(name, given, parts, weights, same):
-    """Return whether a parameter's gradient is the sum of its parts by weights."""
+    """Return whether a parameter's gradient is the weighted sum of its parts."""
     total = sum(w * part for w, part in zip(weights, parts[name], strict=True))
     return same(given[name], total)
 
 
 def by_weights(ranks, others, weights):
-    """Judge weights, one for each pass of each rank; those of a mean add up to 1."""
+    """Judge weights, one for each pass of each rank; a mean's add up to 1."""
     line = ranks[0]["line"]
     count = len(ranks)
     weights = weights.view(count, -1)
     if ranks[0]["short"]:
-        weights = weights.float()  # as rough as what was exchanged
+        weights = weights.float()  # as imprecise as the exchange
     of_passes = weights.sum(0)
     if is_about(of_passes.min(), 0) and not is_about(of_passes.max(), 0):
         number = int(of_passes.argmin()) + 1
@@ -194,10 +187,7 @@ def by_weights(ranks, others, weights):
 
 
 def by_counts(ranks, others, weights):
-    """Judge what a number, such as the loss of a sample or token, counts on each rank.
-
-    Raises Unclear where it is not known.
-    """
+    """Judge the weight of one sample or token on each rank. Raises Uncounted."""
     divisors = [divisor_of(other) for other in others]
     if None in divisors:
         raise Uncounted("it is unknown how many values each rank's loss averages")
@@ -211,10 +201,7 @@ def by_counts(ranks, others, weights):
 
 
 def by_counts_of_all(ranks):
-    """Judge the mean of what several ranks computed by what their losses are means of.
-
-    Whatever one process would compute: None where that is not known.
-    """
+    """Judge a mean by the counts in the ranks' own losses; None if unknown."""
     try:
         return by_counts(ranks, ranks, torch.full((len(ranks),), 1 / len(ranks)))
     except Unclear:
@@ -222,10 +209,7 @@ def by_counts_of_all(ranks):
 
 
 def divisor_of(step):
-    """Return by what a step's sums of losses were divided, None where it is not known.
-
-    Nor is it where its backward passes are divided by unlike numbers.
-    """
+    """Return the divisor of a step's summed losses; None if unknown or varying."""
     pairs = list(zip(step["sums"], step["losses"], strict=False))
     if not pairs or len(step["sums"]) != len(step["losses"]) or not all(step["losses"]):
         return None
@@ -236,18 +220,18 @@ def divisor_of(step):
 
 
 def is_about(ours, theirs):
-    """Return whether weights are equal but for rounding, by the first one's type."""
+    """Return whether weights are equal up to rounding, by the first one's dtype."""
     ours = torch.as_tensor(ours)
     limit = CLOSE.get(ours.dtype, ROUGH)
     return bool((ours - theirs).abs().max() < limit)
 
 
 def raise_where_weights_differ(weights, others, same):
-    """Raise Unclear where a process does not have the several ranks' weights.
+    """Raise Unclear if a process doesn't have the several ranks' weights.
 
-    So it is where a layer has more numbers than are kept (`equal.NUMBERS`), or an
-    optimizer was made before its weights were (on "meta"). The loss may be the same: a
-    layer that is multiplied by 0 has no part in it.
+    A layer may have more numbers than `kept.NUMBERS`, or its weights may have been on
+    "meta" when the optimizer was created. Equal losses prove nothing: a layer's output
+    may be multiplied by 0.
     """
     for other in others:
         for name in weights.keys() & other["weights"].keys():
@@ -257,9 +241,9 @@ def raise_where_weights_differ(weights, others, same):
 
 
 def raise_where_losses_differ(ranks, others, share):
-    """Raise Unclear where a rank alone computes another loss, so another gradient.
+    """Raise Unclear if a rank alone computes a different loss, so another gradient.
 
-    That of a pass, of which there are `share` times as many, may be divided by more.
+    With `share` times as many passes, each loss may be divided by `share`.
     """
     for rank, (own, other) in enumerate(zip(ranks, others, strict=True)):
         if own["samples"] != other["samples"]:  # the loss may be equal by chance

@@ -1,35 +1,35 @@
-"""What one rank trains for itself, as weights that all then load: not looked at."""
+"""Recognize training that one rank does alone, such as weights that all then load."""
 
 import ast
 import functools
 import linecache
 import re
 
-# Conditions under which one rank goes on.
+# Conditions that hold on one rank only.
 ONE = r"rank\w*(\(\))? == 0$|^not \S*rank\w*(\(\))?$|is_(main|master)\w*\S*$"
 
 
 class Apart:
-    """Tells where the script is while one rank trains something of its own."""
+    """Tells whether the script is where one rank trains alone."""
 
     def __init__(self, log):
         self.log = log
-        self.blocks = set()  # (file, first line, last) where optimizers are made
+        self.blocks = set()  # (file, first line, last) that create optimizers
 
     def begins(self):
-        """Where an optimizer is made: return whether only one rank comes there."""
+        """Return whether only one rank creates this optimizer, and remember where."""
         for block in self.around():
             self.blocks.add(block)
             return True
         return False
 
     def is_now(self):
-        """Return whether the script is below such a place."""
+        """Return whether the script is in a block that `begins` remembered."""
         around = self.around() if self.blocks else []
         return any(block in self.blocks for block in around)
 
     def around(self):
-        """Yield the blocks of one rank in which the script is, the innermost first."""
+        """Yield the script's blocks for one rank, the innermost first."""
         for frame in self.log.frames():
             path = frame.f_code.co_filename
             for first, last in blocks_of_one(path):
@@ -39,7 +39,7 @@ class Apart:
 
 @functools.cache
 def blocks_of_one(path):
-    """Return [(first line, last)] of what a file leaves to one rank, and no other."""
+    """Return [(first line, last line)] of a file's blocks for one rank only."""
     found = []
     for node in ast.walk(ast.parse("".join(linecache.getlines(path)))):
         alone = isinstance(node, ast.If) and not node.orelse

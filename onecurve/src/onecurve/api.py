@@ -1,17 +1,16 @@
-"""What other projects may import from onecurve. Nothing else is promised to stay.
+"""Export what other projects may import from onecurve. Anything else may change.
 
     from onecurve import api
 
     result = api.run(["train.py", "--epochs", "2"], processes=2)
 
-A name is imported when it is first used, so that starting ranks needs no PyTorch in the
-process that starts them. The docstring of each function says what it takes.
+Names are imported on first use, so a process can start ranks without importing PyTorch.
 """
 
 from importlib import import_module
 
 NAMES = {
-    # start ranks, and end what they have started
+    # start ranks, and end the processes they started
     "run": "ranks",
     "call": "ranks",
     "start_server": "ranks",
@@ -20,7 +19,7 @@ NAMES = {
     "children": "processes",
     "end_children": "processes",
     "end_with_parent": "processes",
-    # watch them, from within a rank
+    # record them, from within a rank
     "Hooks": "hooks",
     "Log": "events",
     "Files": "files",
@@ -33,15 +32,15 @@ NAMES = {
     "local_part": "events",
     "tensors_in": "events",
     "is_replicated": "networks",
-    # what was seen
+    # read the records
     "Seen": "seen",
     "read_ranks": "seen",
-    # what was found
+    # inspect and report
     "inspect": "runs",
     "findings": "rules",
     "TABLE": "findings",
     "text": "report",
-    # how a failure is reported
+    # describe failures
     "NOISE": "failures",
     "at": "failures",
     "error": "failures",

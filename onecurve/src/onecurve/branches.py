@@ -1,35 +1,31 @@
-"""What of a script depends on the rank, by its source.
-
-What it leaves to some ranks, with the names of the numbers that are used there, and
-what it decides by comparing numbers.
-"""
+"""Find rank-dependent code, the values used there, and decisions based on numbers."""
 
 import ast
 import re
 
-ASKS = "rank", "main", "master", "primary", "gpu"  # in conditions, and functions
+ASKS = "rank", "main", "master", "primary", "gpu"  # in conditions and function names
 VALUES = ast.Name, ast.Attribute, ast.Subscript
 ALLOWED = *VALUES, ast.Constant, ast.BinOp, ast.operator, ast.UnaryOp, ast.unaryop
 ALLOWED += ast.Compare, ast.cmpop, ast.BoolOp, ast.boolop, ast.Call, ast.expr_context
 ALLOWED += ast.Set, ast.Tuple, ast.List  # rank in (-1, 0)
-# Decorators of functions for one rank, and the condition under which they are called.
+# Decorators of one-rank functions, and the condition recorded for their calls.
 KEPT = "rank_?(zero|0)|(main|master|primary)_?(process|only|rank)|on_?(main|master)"
 OF_ONE = "0 == rank"
-PRINTS = re.compile(r"(accelerator|fabric)\.print$")  # a library's: on one rank
-DECIDES = "decides"  # in place of a condition, where numbers are compared
-READS = re.compile("eval|train|state_dict|.*(save|print|write).*")  # change no weights
-NUMBERS = "item", "len", "float"  # calls that give one
-ACTS = "save|step|stop|checkpoint"  # in what is called by a decision
-KEEPS = "best|stop|patience"  # in names that hold one
+PRINTS = re.compile(r"(accelerator|fabric)\.print$")  # libraries' print on one rank
+DECIDES = "decides"  # in place of a condition, if numbers are compared
+READS = re.compile("eval|train|state_dict|.*(save|print|write).*")  # keep weights
+NUMBERS = "item", "len", "float"  # calls that return one
+ACTS = "save|step|stop|checkpoint"  # in functions called after a decision
+KEEPS = "best|stop|patience"  # in names that store a decision
 
 
 def asks(text):
-    """Return whether a condition, or the name of a function, asks for the rank."""
+    """Return whether a condition or a function's name refers to the rank."""
     return any(word in text.lower() for word in ASKS)
 
 
 def harmless(node):
-    """Return whether an expression can be evaluated without changing anything."""
+    """Return whether an expression can be evaluated without side effects."""
     for one in ast.walk(node):
         if not isinstance(one, ALLOWED):
             return False
@@ -41,13 +37,10 @@ def harmless(node):
 
 
 def values_in(body):
-    """Return {value that statements use: line}, a text, but those that they make.
-
-    What is returned is not printed yet.
-    """
+    """Return {value that statements use: line}, except those they set or return."""
     made = set()
     used = {}
-    parts = set()  # of a sum or a quotient, which counts as a whole
+    parts = set()  # operands: a sum or quotient counts as a whole
     for statement in body:
         keeps = isinstance(statement, ast.Assign)
         keeps = keeps and isinstance(statement.targets[0], ast.Attribute)
@@ -61,15 +54,12 @@ def values_in(body):
             if isinstance(getattr(node, "ctx", None), ast.Store):
                 made.add(ast.unparse(node))
             elif harmless(node):
-                used.setdefault(ast.unparse(node), node.lineno)  # in their order
+                used.setdefault(ast.unparse(node), node.lineno)  # in order
     return {text: line for text, line in used.items() if text not in made}
 
 
 def changed_in(body):
-    """Return {object that statements change: line}, a text: called, set, looped over.
-
-    Each also stands for what it is an attribute or an item of.
-    """
+    """Return {object that statements call, set or loop over: line}, with owners."""
     found = {}
     for statement in body:
         for node in ast.walk(statement):
@@ -97,9 +87,8 @@ def changed_in(body):
 def branches(text):
     """Return {line: [(condition, values_in, changed_in)]} of what some ranks execute.
 
-    At an `if`: what it holds, and what comes after it where it leaves. At a call of a
-    function that its decorator keeps for one rank: that line, under OF_ONE. And, under
-    DECIDES, the numbers that a statement compares.
+    For an `if`: its body, and what follows if the body returns or continues. For a call
+    of a one-rank function: that line, under OF_ONE. Under DECIDES: compared numbers.
     """
     tree = ast.parse(text)
     of_one = set()
@@ -121,9 +110,9 @@ def branches(text):
 
 
 def parts_of(statement, rest, of_one):
-    """Return [(condition, statements)] of what a statement leaves to some ranks.
+    """Return [(condition, statements)] that a statement restricts to some ranks.
 
-    `rest` is what follows it, and `of_one` are the names of one rank's functions.
+    `rest` is what follows it; `of_one` is the names of one-rank functions.
     """
     if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
         prints = PRINTS.search(ast.unparse(statement.value.func))
@@ -141,10 +130,7 @@ def parts_of(statement, rest, of_one):
 
 
 def decided_by(statement):
-    """Return what a statement compares to stop, save, step, or keep the best: or none.
-
-    That is [expression]: the test of an `if`, or what is assigned.
-    """
+    """Return [expression] that decides to stop, save, step or keep the best, or []."""
     if isinstance(statement, ast.Assign):
         names = " ".join(ast.unparse(target) for target in statement.targets)
         keeps = re.search(KEEPS, names) and compares(statement.value)
@@ -163,7 +149,7 @@ def decided_by(statement):
 
 
 def compares(expression):
-    """Return whether an expression compares something, or takes a maximum."""
+    """Return whether an expression compares values or takes a maximum or minimum."""
     for node in ast.walk(expression):
         if isinstance(node, ast.Call) and called(node) in ("max", "min"):
             return True
@@ -173,5 +159,5 @@ def compares(expression):
 
 
 def called(node):
-    """Return the last part of the name that is called, such as "step"."""
+    """Return the last part of a called name, such as "step"."""
     return ast.unparse(node.func).rpartition(".")[2]

@@ -1,4 +1,4 @@
-"""Rules: what backward passes compute, exchange, and leave to the optimizer."""
+"""Rules: what backward passes compute, exchange and leave to the optimizer."""
 
 import math
 
@@ -6,11 +6,11 @@ from onecurve.findings import LAST, PARTS, finding, of_each_rank
 
 TOO_LATE = "zero_grad() is called between backward() and step()"
 EARLY = "call zero_grad() before backward() or after step()"
-APART = 1e-2  # relative: factors of parts that may be in bfloat16
+APART = 1e-2  # relative: factors of shards may be in bfloat16
 
 
 def no_gradients(seen):
-    """An optimizer of which no parameter ever has a gradient."""
+    """Find an optimizer whose parameters never have a gradient."""
     steps = seen.of("before_step")
     if steps and not any(step["gradients"] for step in steps):
         details = ["it holds tensors that the model no longer uses"]
@@ -20,14 +20,14 @@ def no_gradients(seen):
 
 
 def gradients_zero(seen):
-    """An optimizer whose gradients are all 0, in each step and on each rank."""
+    """Find an optimizer whose gradients are all 0, in each step and on each rank."""
     given = [step for each in seen.on_all("before_step") for step in each]
     if given and all(step["gradients"] and step["zero"] for step in given):
         yield zeroed_late(seen, "zero") or finding("zero", given[0]["line"])
 
 
 def zeroed_late(seen, name):
-    """Return a Finding of that name: a zero_grad() before the first step, or None."""
+    """Return a Finding if zero_grad() runs between backward() and the first step."""
     computed = False
     late = None
     for event in seen.events[0]:
@@ -42,7 +42,7 @@ def zeroed_late(seen, name):
 
 
 def not_finite(seen):
-    """A loss, or weights, that are no number."""
+    """Find a loss or weights that are nan or infinite."""
     for rank in seen.ranks:
         for number, event in enumerate(seen.of("backward", rank), start=1):
             if event["loss"] is not None and not math.isfinite(event["loss"]):
@@ -57,10 +57,10 @@ def not_finite(seen):
 
 
 def exchanges(seen):
-    """Gradients that DDP or FSDP exchanges more than once for a step."""
+    """Find gradients that DDP or FSDP exchanges more than once per step."""
     modules = len(seen.of("ddp")) or len(seen.of("shard"))
     if len(seen.of("ddp")) > 1:
-        return  # each may be of another optimizer
+        return  # each may have its own optimizer
     counts = [sum(exchanged) for _, exchanged in seen.exchanges()]
     often = [count for count in counts if modules and count > modules]
     if len(often) > len(counts) / 2:
@@ -69,7 +69,7 @@ def exchanges(seen):
 
 
 def last_not_exchanged(seen):
-    """Steps under FSDP whose last backward pass exchanges nothing, and another does."""
+    """Find FSDP steps that exchange gradients, but not in the last backward pass."""
     for line, counts in seen.exchanges() if seen.of("shard") else []:
         if any(counts) and not counts[-1]:
             told = f"the last of {len(counts)} backward passes is not exchanged"
@@ -78,7 +78,7 @@ def last_not_exchanged(seen):
 
 
 def clipped_alone(seen):
-    """Clipping by a norm that is not the same on all ranks."""
+    """Find clipping by a norm that differs between ranks."""
     for clips in seen.together("clip"):
         norms = [clip["norm"] for clip in clips]
         if max(norms) - min(norms) > 1e-4 * max(norms):
@@ -87,7 +87,7 @@ def clipped_alone(seen):
 
 
 def parts_scaled(seen):
-    """Parts of gradients that each rank scales by a factor of its own."""
+    """Find shards of gradients that each rank scales by its own factor."""
     for each in seen.together("parts_scaled"):
         factors = [one["factor"] for one in each]
         if None not in factors and max(factors) - min(factors) > APART * max(factors):

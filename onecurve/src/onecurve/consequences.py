@@ -1,8 +1,7 @@
-"""Has a fault a consequence? If several ranks do what one process does, it is no error.
+"""Drop findings without consequences.
 
-Some rules infer a fault from how a script does something. These findings go if the
-ranks' weights stay equal, their gradients match one process's, and the numbers that are
-printed do as well.
+Some rules infer a bug from how a script does something. Their findings are dropped if
+the ranks' weights stay equal and gradients and printed numbers match one process's.
 """
 
 from onecurve import printed
@@ -15,25 +14,24 @@ def weights_agree(found, seen):
 
 
 def with_consequence(found, seen, told):
-    """Return the findings that are left, given the run as it is and the Comparison.
-
-    `told` says how many steps have one process's gradients.
-    """
-    if not (told.equal or told.alone) or not weights_agree(found, seen):
+    """Return the findings to keep; `told` is the Comparison with one process."""
+    if not weights_agree(found, seen):
         return found
-    several = told.runs["several"]
+    several = told.runs.get("several")
     one = told.runs.get("one" if told.equal else "alone0")
-    if one is None:  # of several, each with a part of the model
-        return found
+    is_compared = bool(one) and bool(told.equal or told.alone)
+    levels = {(finding.name, finding.level) for finding in found}
+    # each rank evaluates all samples, by its own statistics, and one rank's count
+    same = {("evaluated", "SLOW"), ("buffers", "LOOK")} <= levels
     kept = []
     for finding in found:
-        if finding.name in ("exchange", "clip") and told.equal:
-            continue
-        if finding.name == "twice" and printed.evaluations_agree(several, one):
-            continue
-        if finding.name == "printed" and printed.agrees(
-            finding.what.rpartition(": ")[2], several, one
-        ):
-            continue
-        kept.append(finding)
+        text = finding.what.rpartition(": ")[2]
+        harmless = {
+            "exchange": is_compared and told.equal,
+            "clip": is_compared and told.equal,
+            "twice": is_compared and printed.evaluations_agree(several, one),
+            "printed": same or is_compared and printed.agrees(text, several, one),
+        }
+        if not harmless.get(finding.name):
+            kept.append(finding)
     return kept

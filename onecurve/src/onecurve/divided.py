@@ -1,23 +1,20 @@
-"""Is a loss divided by the number of ranks, though their gradients are averaged?
+"""Detect a loss that is divided by the number of ranks before gradients are averaged.
 
-What a number of a loss, such as that of a sample, counts in `backward()` beside what it
-counts in PyTorch's function: 1 over all passes of a step, on the mean of the ranks. If
-it is 1/W on W ranks, and 1/(W + 1) on one more, it goes by their number.
+Compare the weight of one value, such as a sample's loss, in `backward()` with its
+weight in PyTorch's loss function. Over all passes of a step, the ranks' mean is 1. If
+it is 1/W on W ranks and 1/(W + 1) on one more, the loss scales with their number.
 """
 
 from onecurve.findings import finding
 from onecurve.gradients import read_steps
 
-CLOSE = 1e-4  # of a share: a loss is as rough as its type
+CLOSE = 1e-4  # of a weight: losses are rounded to their dtype
 HOW = {-1: "divided", 1: "multiplied"}
 TOLD = "weight of each loss in a step: {:.4f} on {} ranks, {:.4f} on {}"
 
 
 def power_of(folders):
-    """Return -1 where a loss counts 1/W in each step, 1 where it counts W, or None.
-
-    `folders` are those of W ranks.
-    """
+    """Return -1 if each step's losses count 1/W on W ranks, 1 if W, else None."""
     shares = [share_of(ranks) for ranks in read_steps(folders)]
     for power in HOW:
         right = len(folders) ** power
@@ -27,10 +24,7 @@ def power_of(folders):
 
 
 def share_of(ranks):
-    """Return what a loss counts in a step, on the mean of the ranks; None if unknown.
-
-    It is known where a backward pass has one of PyTorch's losses.
-    """
+    """Return a loss's mean weight in a step, None if a pass has no PyTorch loss."""
     total = 0
     for rank in ranks:
         pairs = list(zip(rank["means"], rank["losses"], strict=False))
@@ -43,10 +37,9 @@ def share_of(ranks):
 
 
 def judge(several, wider, power):
-    """Return a Finding where a loss goes by the number of ranks, or None.
+    """Return a Finding if a loss scales with the number of ranks, or None.
 
-    `several` are the folders of some ranks, `wider` those of more; `power` is what
-    `power_of` returned of the former.
+    `wider` are folders of more ranks than `several`; `power` is power_of(several).
     """
     if power_of(wider) != power:
         return None

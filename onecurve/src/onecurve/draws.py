@@ -1,8 +1,8 @@
-"""Random numbers that a script draws for a step: kept by each rank, then put together.
+"""Keep the random numbers that each rank draws for a step, and combine them.
 
-One process that has the samples of several ranks needs their numbers, too: noise, the
-steps of a diffusion, a batch that is drawn. What the ranks drew in the same line is put
-one behind the other, as their samples are; or woven, as those of [rank::world_size].
+One process with the samples of several ranks needs their random numbers too: noise,
+diffusion steps, drawn batches. Numbers drawn by the same line are concatenated as the
+samples are, or interleaved if rank r has the samples [r::world_size].
 """
 
 from collections import Counter
@@ -11,25 +11,22 @@ import torch
 
 from onecurve.kept import draw_name, in_name
 
-MOST = 200  # draws of a line in a step that are kept
+MOST = 200  # draws kept per line and step
 
 
 class Draws:
-    """Which draw of a step comes next; `sources` are the folders of several ranks."""
+    """Names and combines the draws of a step; `sources` are several ranks' folders."""
 
     def __init__(self, log, sources=()):
         self.log = log
         self.sources = sources
         self.counts = Counter()  # line -> draws since the latest step
-        self.all = Counter()  # line -> draws
-        self.in_turn = False  # whether one process draws as the ranks would in turn
-        self.woven = False  # whether the ranks' samples are every W-th of one process's
+        self.all = Counter()  # line -> all draws
+        self.in_turn = False  # whether one process takes each rank's turn
+        self.woven = False  # whether rank r has one process's samples [r::W]
 
     def next_name(self, steps):
-        """Return the name of a file for the next draw, the same on each rank; or None.
-
-        So it is for the many draws of a script that plays a game, say.
-        """
+        """Return the next draw's file name, the same on each rank; None after MOST."""
         line = self.line()
         self.counts[line] += 1
         self.all[line] += 1
@@ -38,19 +35,18 @@ class Draws:
         return draw_name(steps, line, self.counts[line])
 
     def line(self):
-        """Return where the script is, for the name of a file."""
+        """Return the script's line, for a file name."""
         return in_name(self.log.line())
 
     def step_ends(self):
-        """After a step: count anew."""
         self.counts.clear()
         self.in_turn = False
 
     def together(self, steps, function, shape, batch):
         """Return what the ranks drew, as one tensor of a shape, or None.
 
-        `function` is what draws now, `batch` whether it may be for the samples of a
-        loader's. Where each rank drew the same, it is that.
+        `function` draws now; `batch` is whether it may draw for a loader's samples. If
+        all ranks drew the same, returns that.
         """
         name = self.next_name(steps)
         if not name:
@@ -72,17 +68,17 @@ class Draws:
         return None
 
     def kept(self, name):
-        """Return what each rank drew, [] where one did not."""
+        """Return each rank's draw, or [] if a rank has none."""
         paths = [source / name for source in self.sources]
         if not all(path.exists() for path in paths):
             return []
         return [torch.load(path, weights_only=False) for path in paths]
 
     def part_in_turn(self):
-        """Return what one rank drew, where one process takes each rank's turn; or None.
+        """Return one rank's draw if one process takes each rank's turn, or None.
 
-        In a step it draws as often as all ranks together; and the first time before
-        the first step, where batches are drawn ahead.
+        In each step, and before the first if batches are drawn ahead, the process then
+        draws as often as all ranks together.
         """
         line = self.line()
         first, second = [self.names(step, line) for step in (0, 1)]
@@ -101,7 +97,7 @@ class Draws:
         return parts[rank] if parts else None
 
     def names(self, step, line):
-        """Return the names of the files for what rank 0 drew in a step, in order."""
+        """Return the file names of rank 0's draws in a step, in order."""
         names = []
         for number in range(1, MOST + 1):
             name = draw_name(step, line, number)
@@ -114,8 +110,8 @@ class Draws:
 def joined(parts, shape, woven, orders):
     """Return the tensors of several ranks as one of a shape, or None.
 
-    Where the ranks' samples are `woven`, the first of each comes before the second of
-    any. What `orders` the samples of each rank becomes an order of all.
+    If `woven`, the ranks' samples are interleaved. If `orders`, each tensor is an order
+    of a rank's samples; they become one order of all samples.
     """
     at = dimension_of_samples(parts, shape)
     if at is None:
@@ -134,7 +130,7 @@ def joined(parts, shape, woven, orders):
 
 
 def dimension_of_samples(parts, shape):
-    """Return in which dimension alone tensors add up to a shape; None: in none."""
+    """Return the only dimension in which tensors add up to a shape, or None."""
     if not parts or any(part.dim() != len(shape) for part in parts):
         return None
     found = []

@@ -1,4 +1,4 @@
-"""What several ranks compute in each step: they keep batches, gradients and weights."""
+"""Keep what several ranks compute in each step: batches, gradients and weights."""
 
 import math
 
@@ -16,39 +16,38 @@ from onecurve.losses import Losses
 from onecurve.replace import replace
 from onecurve.samples import OWN, changed, generator_states, generators
 
-STEPS = 12  # that are compared
-FURTHER = 64  # so many of a small model that has not evaluated, or without a loader
-DRAWN = 16  # random numbers by which two draws are told apart at their beginning
-PASSES = 128  # for training in these, by what the first step takes
+STEPS = 12  # to compare
+FURTHER = 64  # if a small model has not evaluated yet, or has no loader
+DRAWN = 16  # leading random numbers that tell draws apart
+PASSES = 128  # training passes in these, estimated from the first step
 
 
 class Steps(Hooks):
-    """Keeps batches, and gradients and weights before each step, below `folder`."""
+    """Keeps batches, and gradients and weights before each step, in `folder`."""
 
     def __init__(self, log, end, folder, sources):
         super().__init__(log, end)
         self.folder = folder
         self.sources = sources  # the folders of several ranks
         self.taken = 0  # batches since the latest step
-        self.lost = False  # whether random numbers were drawn for them
+        self.lost = False  # whether unrecorded random numbers were drawn for them
         self.unclipped = {}  # id of a parameter -> its gradient before clipping
         self.own = OwnGradients()
         self.known = set()  # numbers of the parameters whose gradients DDP exchanges
         self.wrapped_at = None  # line of the latest wrapper
-        self.since = {}  # the latest step: "past", "unsynced", "clipped" ...: lines
+        self.since = {}  # lines since the latest step, such as "clipped"
         self.losses = []  # of the backward passes since the latest step
-        self.after_pass = []  # what gradients were before and after each, if kept
-        self.forwards = 0  # passes for training since then
-        self.parts = Losses()  # of which the loss is made
-        self.stepped = []  # the parameters of the latest step
-        self.first_forwards = 0  # passes for training in the first step
-        self.shards_left = False  # whether all shards had gradients left of it
-        self.short = False  # whether DDP exchanges gradients in shorter numbers
+        self.after_pass = []  # gradients before and after each, if kept
+        self.forwards = 0  # training passes since then
+        self.parts = Losses()  # sums and means that the loss consists of
+        self.stepped = []  # the latest step's parameters
+        self.first_forwards = 0  # training passes in the first step
+        self.shards_left = False  # whether all shards have leftover gradients
+        self.short = False  # whether DDP exchanges gradients in a shorter dtype
         self.draws = Draws(log, sources)
-        self.samples = None  # of the latest batch, where the script collates them
+        self.samples = None  # of the latest batch, if the script collates them
 
     def install(self):
-        """Put the methods below in place."""
         super().install()
         ddp = "torch.nn.parallel:DistributedDataParallel"
         replace(f"{ddp}.register_comm_hook", self.comm_hook)
@@ -56,22 +55,21 @@ class Steps(Hooks):
         self.parts.install()
 
     def comm_hook(self, original, *args, **options):
-        """Around the choice of how DDP exchanges: it may round."""
+        """Wrap DDP.register_comm_hook, because the hook may round gradients."""
         self.short = True
         return original(*args, **options)
 
     def made(self, original, one, *args, **options):
-        """Around the constructor of an optimizer or a scheduler."""
+        """Wrap the constructor of an optimizer or a scheduler."""
         super().made(original, one, *args, **options)
         if isinstance(one, torch.optim.Optimizer) and not self.apart.is_now():
             self.optimizer_made()
 
     def optimizer_made(self):
-        """After an optimizer was made: training begins about here."""
+        """Keep the generators' states, because training begins about here."""
         self.keep(BEGIN, generators())
 
     def backward(self, original, loss, *args, **options):
-        """Around Tensor.backward."""
         outermost = not self.in_backward
         if outermost:
             self.since["early"] = self.since.get("clipped")
@@ -84,16 +82,16 @@ class Steps(Hooks):
             self.pass_ends()
 
     def passes_begin(self):
-        """Before the first backward pass of a step: look what the last one left."""
+        """Check for leftover gradients before a step's first backward pass."""
         left = [one.grad for one in self.stepped if hasattr(one, "placements")]
         full = [grad for grad in left if grad is not None and not is_zero(grad)]
         self.shards_left = bool(left) and len(full) == len(left)
 
     def pass_ends(self):
-        """After a backward pass."""
+        """Run after a backward pass."""
 
     def ddp_init(self, original, ddp, *args, **options):
-        """Around the constructor of DDP: it exchanges what can be trained by then."""
+        """Wrap DDP's constructor and remember the parameters that it will exchange."""
         super().ddp_init(original, ddp, *args, **options)
         self.wrapped_at = self.line()
         for one in ddp.parameters():
@@ -101,14 +99,13 @@ class Steps(Hooks):
                 self.known.add(own_number(one))
 
     def wrapper_forward(self, original, wrapper, *args, **kwargs):
-        """Around the forward pass of a wrapper."""
         if torch.is_grad_enabled():
             synced = getattr(wrapper, "require_backward_grad_sync", True)
             self.since["unsynced"] = None if synced else self.log.giver(wrapper)
         return super().wrapper_forward(original, wrapper, *args, **kwargs)
 
     def network_call(self, original, network, *args, **kwargs):
-        """Around a call of the network: what flows into its parameters is added up."""
+        """Wrap a call of the network and start adding up its gradients."""
         self.own.watch(network.parameters())
         if torch.is_grad_enabled() and any(network is one for one in self.wrapped):
             self.since["past"] = self.log.giver(network)
@@ -119,38 +116,37 @@ class Steps(Hooks):
         return result
 
     def forward_ends(self, name):
-        """After a pass for training: the script may draw its next batch now."""
+        """Keep generators after a training pass: a batch may be drawn next."""
         self.keep(name, generators())
 
     def write_call(self, name, given):
-        """Remember where the script exchanges gradients by itself."""
+        """Remember where the script exchanges gradients itself."""
         super().write_call(name, given)
         tensor = given.get("tensor")
         if name == "all_reduce" and self.own.is_of_gradients(tensor):
             self.since["reduced"] = self.line()
 
     def drawn(self):
-        """Remember that the script draws, between batch and step, what is not kept."""
+        """Note that the script drew unrecorded random numbers for a step."""
         self.lost |= self.taken > 0
 
     def drawn_inside(self):
-        """Remember that a network draws what is not kept."""
+        """Note that a network drew unrecorded random numbers."""
         self.lost = True
 
     def draw(self, function, *args, **options):
-        """Draw random numbers by a function."""
         if torch.is_grad_enabled():
             return self.draw_for_training(function, *args, **options)
         self.log.write("drawn_without")
         if self.taken and self.is_reading_to_train():
-            self.drawn()  # what a network makes of it may be trained on, as in a GAN
+            self.drawn()  # a network's output may be trained on, as in a GAN
         return function(*args, **options)
 
     def draw_for_training(self, function, *args, **options):
-        """Draw random numbers for the training: they are kept."""
+        """Draw random numbers for training, and keep them."""
         now = generator_states()
         if changed(self.states or now, now):
-            self.drawn()  # something else did
+            self.drawn()  # something else drew
         drawn = function(*args, **options)
         name = self.draws.next_name(self.steps)
         if name and type(drawn) is torch.Tensor:
@@ -165,7 +161,7 @@ class Steps(Hooks):
         return drawn
 
     def drawing(self, generator):
-        """Before the script draws from a generator of its own: which one is it?"""
+        """Register one of the script's generators before it is drawn from."""
         if any(generator is one for one in OWN.values()):
             return
         line = self.line()
@@ -175,16 +171,16 @@ class Steps(Hooks):
         self.first_drawing(f"own-{in_name(name)}.pt", generator)
 
     def first_drawing(self, name, generator):
-        """Before the script first draws from a generator of its own."""
+        """Keep the state of the script's generator before its first draw."""
         self.keep(name, generator.get_state())
 
     def loader_iter(self, original, loader):
-        """Around the beginning of an epoch: the loader's own draws are not kept."""
+        """Wrap the start of an epoch, without keeping the loader's own draws."""
         with as_read():
             return super().loader_iter(original, loader)
 
     def fetch(self, original, fetcher, indices):
-        """Around the reading of samples: what the script's own function collates."""
+        """Wrap reading samples; keep those that the script's collate_fn gets."""
         collate = fetcher.collate_fn
 
         def keep(samples):
@@ -199,7 +195,7 @@ class Steps(Hooks):
             fetcher.collate_fn = collate
 
     def next_batch(self, original, reading):
-        """Around the reading of a batch, which is kept."""
+        """Wrap reading a batch, and keep it."""
         with as_read():
             batch = in_double(super().next_batch(original, reading))
         sizes = reading.share["sizes"][reading.batches - 1 :]
@@ -209,26 +205,24 @@ class Steps(Hooks):
         return batch
 
     def enough(self, reading):
-        """Return whether an epoch has gone on for long enough: a mark says so."""
+        """Return whether enough of an epoch was seen; mark a cut evaluation."""
         is_enough = super().enough(reading)
         if is_enough and not reading.grad:
             self.keep(cut_name(reading), None)
         return is_enough
 
     def batch_came(self, reading):
-        """Count a batch."""
         super().batch_came(reading)
         self.taken += 1
 
     def keep(self, name, value):
-        """Write a value below the folder."""
         try:
             torch.save(value, self.folder / name)
-        except Exception as error:  # noqa: BLE001, whatever a batch makes of it
+        except Exception as error:  # noqa: BLE001, a batch may raise anything
             self.cannot_tell(f"batches cannot be saved: {error}")
 
     def clip(self, original, parameters, *args, **options):
-        """Around clipping: it hides a factor, so what is clipped is kept."""
+        """Wrap clipping; keep the gradients before it, because it hides a factor."""
         if isinstance(parameters, torch.Tensor):
             parameters = [parameters]
         parameters = list(parameters)
@@ -239,7 +233,7 @@ class Steps(Hooks):
         return super().clip(original, parameters, *args, **options)
 
     def step_begins(self, optimizer):
-        """Before a step: keep the gradients."""
+        """Keep gradients, weights and other facts before a step."""
         super().step_begins(optimizer)
         given = {}
         unclipped = {}
@@ -275,14 +269,14 @@ class Steps(Hooks):
         self.stepped = list(parameters.values())
 
     def own_sums(self):
-        """Return what this rank computed by itself, {name of a parameter: tensor}."""
+        """Return {name of a parameter: gradient that this rank computed itself}."""
         found = {}
         for one, total in self.own.sums.items():
             found[self.name_of(one, str(one))] = thinned(total)
         return found
 
     def step_ends(self, optimizer):
-        """After a step: begin anew."""
+        """Reset what belongs to one step; end after enough steps."""
         super().step_ends(optimizer)
         self.taken = 0
         self.lost = False
@@ -298,10 +292,10 @@ class Steps(Hooks):
             self.end()
 
     def goes_further(self):
-        """Return whether to go on, so that numbers of an evaluation are compared.
+        """Return whether to go on until an evaluation's numbers can be compared.
 
-        Without a loader, that may be the one at the end; of those with one, whose
-        epochs are shortened, the first is enough.
+        Without a loader, that may be the one at the end. With one, the first evaluation
+        is enough, since epochs are shortened.
         """
         few = self.steps < FURTHER and self.steps * self.first_forwards < PASSES
         has_evaluated = self.readings and self.end.has_evaluated(self.steps)

@@ -5,7 +5,7 @@ from onecurve.seen import first_split
 
 
 def evaluated_twice(seen):
-    """Evaluations that count samples twice, or that every rank makes whole."""
+    """Find evaluations that count samples twice or run in full on every rank."""
     evaluations = {}
     for rank in seen.ranks:
         for epoch in seen.readings(rank, False):
@@ -15,11 +15,11 @@ def evaluated_twice(seen):
     told = set()
     calls = seen.of("collective_call")
     by = {call["by"] for call in calls}
-    if "gather_for_metrics" in by:  # accelerate's: it drops those that came twice
+    if "gather_for_metrics" in by:  # accelerate's, which drops duplicates
         return
-    # samples that are gathered may be counted once, or cut
+    # after gathering, a script may drop duplicate samples
     gathers = any("gather" in call["name"] for call in calls)
-    merged = {event["twice"] for event in seen.of("gathered")}  # by their numbers
+    merged = {event["twice"] for event in seen.of("gathered")}  # by sample numbers
     for (line, _, _), epochs in evaluations.items():
         if len(epochs) > 1 and line not in told:
             told.add(line)
@@ -29,8 +29,8 @@ def evaluated_twice(seen):
 def judge_evaluation(line, epochs, may_drop, merged):
     """Judge which samples the ranks evaluate in one evaluation.
 
-    `may_drop` is whether the script may leave out those that a sampler adds, at most
-    one for each rank but one.
+    `may_drop` is whether the script may drop a sampler's padding: one sample each on
+    at most all ranks but one.
     """
     lists = [epoch["indices"] for epoch in epochs]
     size = epochs[0]["size"]
@@ -45,10 +45,7 @@ def judge_evaluation(line, epochs, may_drop, merged):
 
 
 def evaluated_in_training(seen):
-    """A network that is trained, and evaluated in train(), where that matters.
-
-    Not where batches to train on are read: such a pass is a part of the training.
-    """
+    """Find evaluations whose train() mode matters, except on training batches."""
     trained = {epoch["line"] for epoch in seen.readings(0, True)}
     found = [one for one in seen.of("pass") if not one["grad"] and one["at_work"]]
     found = [one for one in found if not trained & set(one["reading"])]
@@ -59,34 +56,31 @@ def evaluated_in_training(seen):
 
 
 def evaluated_network(seen):
-    """Ranks that evaluate networks with different weights, or buffers: statistics.
-
-    In train() a rank has statistics of its own, and they are not used.
-    """
+    """Find ranks that evaluate different weights, or buffers in eval() mode."""
     for training in False, True:
         for each in evaluated_together(seen, training):
             first = each[0]
             if any(one["line"] != first["line"] for one in each):
-                break  # the ranks evaluate other networks, or one rank more of them
-            # of layers that are split, each rank has its own part
+                break  # ranks evaluate different networks, or one evaluates more
+            # each rank has its own part of split layers
             weights = None if seen.of("split") else differing(seen, "weights", each)
             buffers = None if training else differing(seen, "buffers", each)
             if weights:
                 yield weights_evaluated(seen, each, weights)
             elif buffers:
                 same = all(one["rows"] == first["rows"] for one in each)
-                level = "LOOK" if same else None  # one rank's may be all that counts
+                level = "LOOK" if same else None  # perhaps only one rank's counts
                 yield finding("buffers", first["line"], level=level, name=buffers)
             if weights or buffers:
                 return
 
 
 def weights_evaluated(seen, passes, name):
-    """Return a Finding of passes of an evaluation, one of each rank."""
+    """Return a Finding for passes of an evaluation, one per rank."""
     first = passes[0]
     networks = {rank: one["id"] for rank, one in enumerate(passes)}
     alone, where = seen.done_by_some(networks)
-    # of the same samples, what one rank computes may be all that counts
+    # on the same samples, perhaps only one rank's result counts
     level = "LOOK" if all(one["rows"] == first["rows"] for one in passes) else None
     line = alone or first["made"] or first["line"]
     told = [*where, f"evaluated at {first['line']}"]
@@ -94,10 +88,10 @@ def weights_evaluated(seen, passes, name):
 
 
 def evaluated_together(seen, training):
-    """Yield tuples: passes of the same evaluation, one of each rank, in train() or not.
+    """Yield tuples of passes of the same evaluation, one per rank, in train() or not.
 
-    Between two evaluations ranks take steps or call collectives. A rank may have more
-    samples than another in one, and so more passes: of those, the first is looked at.
+    Between two evaluations, ranks take steps or call collectives. If the ranks have
+    different numbers of samples, and so of passes, only the first pass is compared.
     """
     evaluations = []
     for events in seen.events:
@@ -117,5 +111,5 @@ def evaluated_together(seen, training):
 
 
 def differing(seen, kind, passes):
-    """Return the first name of a network whose weights, or buffers, differ, or None."""
+    """Return the first name whose weights or buffers differ between ranks, or None."""
     return first_split([one[kind] for one in passes], seen.own_parts())

@@ -1,7 +1,4 @@
-"""What a rank writes down: one event per line, as JSON, each written at once.
-
-So a run that hangs has told what it did.
-"""
+"""Log a rank's events as JSON lines, each written at once in case the run hangs."""
 
 import ctypes
 import hashlib
@@ -17,36 +14,35 @@ from pathlib import Path
 import torch
 from torch.utils._pytree import tree_leaves
 
-OWN = f"{Path(__file__).resolve().parent}{os.sep}"  # begins the paths of this package
-STANDARD = sysconfig.get_path("stdlib")  # of Python: it may be below a home folder
-# What DDP, torch.compile and checkpointing add to names, wherever they wrap a module.
+OWN = f"{Path(__file__).resolve().parent}{os.sep}"  # prefix of this package's paths
+STANDARD = sysconfig.get_path("stdlib")  # Python's; it may be in a home folder
+# What DDP, torch.compile and checkpointing add to the names of wrapped modules.
 WRAPPERS = re.compile(r"(?<![^.])(module|_orig_mod|_checkpoint_wrapped_module)\.")
 
 
 class Log:
-    """Writes events to a file; `paths` are the beginnings of the paths of the script.
+    """Writes events to a file; `paths` are prefixes of the paths of the script's files.
 
-    Each event has its kind, the time (seconds, the same clock in all ranks of a
-    machine) and the facts that it is given.
+    Each event has a kind, a time (in seconds, by one clock for all ranks of a machine)
+    and the given facts.
     """
 
     def __init__(self, path, paths):
         self.paths = tuple(paths)
         self.file = open(path, "w", buffering=1)  # noqa: SIM115
-        self.clock = time.monotonic  # others may replace the module's
+        self.clock = time.monotonic  # time.monotonic may be replaced
 
     def write(self, kind, **facts):
-        """Write an event."""
         event = {"kind": kind, "time": self.clock(), **facts}
         self.file.write(json.dumps(event) + "\n")
 
     def found(self, row, *details, line=None, **facts):
-        """Write what is a finding by itself, as `findings.finding` is to get it."""
+        """Write an event that is a finding by itself, for `findings.finding`."""
         told = {"row": row, "details": details, "facts": facts}
         self.write("found", line=line or self.line(), **told)
 
     def frames(self, frame=None):
-        """Yield the frames of the script, the innermost first, from a frame or now."""
+        """Yield the script's frames, innermost first, from a frame or from here."""
         frame = frame or sys._getframe(1)
         while frame:
             if self.is_script(frame):
@@ -54,11 +50,11 @@ class Log:
             frame = frame.f_back
 
     def frame(self):
-        """Return the innermost frame of the script, or None."""
+        """Return the script's innermost frame, or None."""
         return next(self.frames(), None)
 
     def giver(self, thing):
-        """Return where the script calls a thing, or who gives that line the thing."""
+        """Return where the script calls a thing, outside functions it is passed to."""
         for frame in self.frames():
             code = frame.f_code
             given = code.co_varnames[: code.co_argcount]
@@ -67,12 +63,12 @@ class Log:
         return None
 
     def caller(self):
-        """Return which line of the script has called the function that it is in."""
+        """Return the line of the script that called its current function."""
         frame = next(islice(self.frames(), 1, None), None)
         return frame and place(frame)
 
     def called(self):
-        """Return the name of the function that the script has called, or None."""
+        """Return the name of the function that the script called, or None."""
         frame = sys._getframe(1)
         name = None
         while frame and not self.is_script(frame):
@@ -81,26 +77,26 @@ class Log:
         return name
 
     def is_script(self, frame):
-        """Return whether a frame executes a file of the script."""
+        """Return whether a frame executes one of the script's files."""
         name = frame.f_code.co_filename
         if "site-packages" in name or name.startswith((OWN, STANDARD)):
             return False
         return name.startswith(self.paths)
 
     def line(self):
-        """Return where the script is, such as "train.py:12", or None."""
+        """Return the script's current line, such as "train.py:12", or None."""
         frame = self.frame()
         return frame and place(frame)
 
 
 def place(frame):
-    """Return where a frame is, such as "train.py:12"."""
+    """Return a frame's file and line, such as "train.py:12"."""
     name = frame.f_code.co_filename.rpartition("/")[2]
     return f"{name}:{frame.f_lineno}"
 
 
 def local_part(tensor):
-    """Return what this rank has of a tensor: all, a shard of a DTensor, or nothing."""
+    """Return this rank's part of a tensor: all, a shard of a DTensor, or nothing."""
     tensor = tensor.detach()
     if hasattr(tensor, "to_local"):
         tensor = tensor.to_local()
@@ -110,10 +106,7 @@ def local_part(tensor):
 
 
 def digest(tensor):
-    """Return a short digest of what this rank has of a tensor: equal for equal ones.
-
-    No mode of functions sees it, so that neither fake GPUs nor another type do.
-    """
+    """Return a digest of this rank's part of a tensor, bypassing function modes."""
     with torch._C.DisableTorchFunction():
         flat = torch._C.TensorBase.cpu(local_part(tensor).contiguous().flatten())
         data = ctypes.string_at(flat.data_ptr(), flat.nbytes)
@@ -121,27 +114,27 @@ def digest(tensor):
 
 
 def is_zero(tensor):
-    """Return whether all that this rank has of a tensor is 0."""
+    """Return whether this rank's part of a tensor is all 0."""
     with torch._C.DisableTorchFunction():
         return not local_part(tensor).any()
 
 
 def is_finite(tensor):
-    """Return whether all that this rank has of a tensor is a number: no nan, no inf."""
+    """Return whether this rank's part of a tensor contains no nan and no inf."""
     with torch._C.DisableTorchFunction():
         return bool(local_part(tensor).isfinite().all())
 
 
 def has_gaps(tensor):
-    """Return whether a tensor is not contiguous; a sparse one has no such thing."""
+    """Return whether a tensor is neither sparse nor contiguous."""
     return not tensor.is_sparse and not tensor.is_contiguous()
 
 
 def tensors_in(value):
-    """Return the tensors in lists, tuples and dicts, however deep."""
+    """Return the tensors in lists, tuples and dicts, at any depth."""
     return [one for one in tree_leaves(value) if isinstance(one, torch.Tensor)]
 
 
 def bare(name):
-    """Return the name of a parameter without those of wrappers around its network."""
+    """Return a parameter's name without wrapper prefixes."""
     return WRAPPERS.sub("", name)

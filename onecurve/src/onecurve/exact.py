@@ -1,7 +1,6 @@
-"""A run whose gradients can be compared to the last bits but a few.
+"""Make gradients comparable up to the last few bits.
 
-In float64 whatever the script asks for, without dropout, and with the statistics that
-BatchNorm has from the start.
+Run in float64 without dropout, and normalize with BatchNorm's initial statistics.
 """
 
 import contextlib
@@ -11,7 +10,7 @@ from torch.overrides import TorchFunctionMode
 
 from onecurve.replace import replace
 
-# Types of numbers -> what is meant by them.
+# dtype -> its replacement.
 LONG = {torch.float32: torch.float64, torch.float16: torch.float64}
 LONG |= {torch.bfloat16: torch.float64, torch.complex64: torch.complex128}
 CASTS = {torch.Tensor.float, torch.Tensor.half, torch.Tensor.bfloat16}
@@ -25,15 +24,14 @@ DRAWS |= {torch.multinomial, torch.Tensor.multinomial, torch.poisson}
 
 
 class InDouble(TorchFunctionMode):
-    """A mode in which float64 is meant by every other floating-point type.
+    """Replaces shorter floating-point dtypes with float64.
 
-    `draw` is called in place of a function that draws random numbers, with it and its
-    arguments, and `drawing` with a generator of the script's own before it
-    is drawn from.
+    `draw` is called instead of a function that draws random numbers, with the function
+    and its arguments; `drawing` is called with a script's own generator before a draw.
     """
 
-    reading = False  # while a file or a batch is read, types mean what they say
-    double = True  # False: types always mean what they say
+    reading = False  # while a file or batch is read, dtypes are unchanged
+    double = True  # False: dtypes are always unchanged
 
     def __init__(self, draw=None, drawing=None):
         super().__init__()
@@ -56,14 +54,14 @@ class InDouble(TorchFunctionMode):
 
 
 def double(value):
-    """Return float64 for a shorter type, and anything else as it is."""
+    """Return float64 for a shorter dtype, and any other value unchanged."""
     is_type = isinstance(value, torch.dtype) and InDouble.double
     return LONG.get(value, value) if is_type else value
 
 
 @contextlib.contextmanager
 def as_read():
-    """Leave the types of numbers alone for a while."""
+    """Leave dtypes unchanged in this context."""
     before = InDouble.reading
     InDouble.reading = True
     try:
@@ -73,7 +71,7 @@ def as_read():
 
 
 def load(original, *args, **options):
-    """Around torch.load."""
+    """Wrap torch.load."""
     with as_read():
         return original(*args, **options)
 
@@ -90,22 +88,22 @@ def in_double(value):
 
 
 def like(value, items):
-    """Return items as a list, a tuple or a named tuple, whichever a value is."""
+    """Return items as a list, tuple or named tuple, depending on a value's type."""
     return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
 
 
 def no_dropout(original, input, *args, **options):
-    """In place of dropout."""
+    """Replace dropout."""
     return input
 
 
 def attention(original, query, key, value, attn_mask=None, dropout_p=0, *rest, **more):
-    """Around attention: without dropout."""
+    """Wrap attention, without dropout."""
     return original(query, key, value, attn_mask, 0.0, *rest, **more)
 
 
 def batch_norm(original, input, running_mean, running_var, *rest, **more):
-    """Around batch normalization: by the statistics kept, where some are."""
+    """Wrap batch normalization; use the stored statistics, if any."""
     if running_mean is None:
         return original(input, running_mean, running_var, *rest, **more)
     weights = {name: more[name] for name in ("weight", "bias") if name in more}
@@ -113,21 +111,20 @@ def batch_norm(original, input, running_mean, running_var, *rest, **more):
 
 
 def recurrent(original, module, *args, **options):
-    """Around the constructor of a recurrent network: without dropout."""
+    """Wrap the constructor of a recurrent network, without dropout."""
     original(module, *args, **options)
-    module.dropout = 0.0  # which its kernel applies, and no function of PyTorch's
+    module.dropout = 0.0  # applied by its kernel, not by a PyTorch function
 
 
 def policy(original, policy, *args, **options):
-    """Around FSDP's policy of mixed precision: none."""
+    """Wrap the constructor of FSDP's mixed-precision policy, without its arguments."""
     original(policy)
 
 
 def install(draw, drawing, in_float64):
-    """Put the functions above in place; the default type is set by who starts us.
+    """Install the functions above; the caller sets the default dtype.
 
-    `draw` and `drawing` are for InDouble. Unless all is to be `in_float64`, types
-    stay the script's.
+    `draw` and `drawing` are for InDouble. Unless `in_float64`, dtypes are unchanged.
     """
     InDouble.double = in_float64
     for name in DROPOUTS:

@@ -1,8 +1,8 @@
-"""Was what the ranks computed exchanged? Each rank's own gradients, and their mean.
+"""Check that gradients were exchanged: compare the optimizer's with the ranks' mean.
 
-A hook on a parameter sees what a backward pass computed on this rank, before DDP or the
-script exchanges it. The mean of the ranks' sums between two steps of an optimizer has
-to be what each optimizer is given: nothing is merged, and nothing known of a batch.
+A hook on each parameter sees the gradient that this rank computed, before DDP or the
+script exchanges it. Each optimizer must get the mean of the ranks' sums since its last
+step. No batches are merged.
 """
 
 from functools import partial
@@ -18,21 +18,21 @@ THAWED = "set requires_grad on all trained parameters before wrapping the model"
 
 
 class OwnGradients:
-    """Adds up what backward passes compute for each parameter, on this rank alone.
+    """Adds up the gradients that backward passes compute on this rank alone.
 
-    A sum begins anew where the parameter's gradient is none or zero, as that does; and
-    in a step, with what is left of the steps before.
+    A sum restarts if the parameter's gradient is None or zero. A step's first sum
+    includes what earlier steps left.
     """
 
     def __init__(self):
-        self.sums = {}  # number of a parameter -> sum of its gradients, of its shape
-        self.begun = set()  # of those that have a sum since the latest step
-        self.left = set()  # of those that had a gradient before
+        self.sums = {}  # number of a parameter -> sum of its gradients
+        self.begun = set()  # numbers that have a sum since the latest step
+        self.left = set()  # numbers that had a gradient before that
         self.watched = {}  # number -> parameter
-        self.asked = False  # for gradients that go nowhere by themselves
+        self.asked = False  # whether torch.autograd.grad is running
 
     def watch(self, parameters):
-        """Look at parameters from now on; those of FSDP are shards, and are not."""
+        """Hook parameters, except FSDP's, which are shards."""
         for one in parameters:
             key = own_number(one)
             known = key in self.watched or hasattr(one, "placements")
@@ -48,7 +48,7 @@ class OwnGradients:
         return tensor.numel() == sum(one.numel() for one in gradients)
 
     def grad(self, original, *args, **options):
-        """Around torch.autograd.grad: what it returns is the script's to use."""
+        """Wrap torch.autograd.grad, whose gradients aren't added up."""
         self.asked = True
         try:
             return original(*args, **options)
@@ -56,7 +56,7 @@ class OwnGradients:
             self.asked = False
 
     def add(self, parameter, gradient):
-        """Add a gradient that a backward pass has computed."""
+        """Add a gradient that a backward pass computed."""
         if self.asked:
             return
         key = own_number(parameter)
@@ -64,7 +64,7 @@ class OwnGradients:
         computed = gradient.detach().to_dense()
         if before is None or not before.any():
             self.sums[key] = computed.clone()
-            self.left.discard(key)  # what was left has been set to zero
+            self.left.discard(key)  # leftovers were set to zero
         elif key in self.begun:
             self.sums[key] += computed
         else:
@@ -73,7 +73,7 @@ class OwnGradients:
         self.begun.add(key)
 
     def step_begins(self, parameters):
-        """Return whether all parameters had gradients left when their sums began."""
+        """Return whether all parameters had leftover gradients when sums began."""
         keys = {own_number(one) for one in parameters} & self.begun
         had_left = bool(keys) and keys <= self.left
         self.begun -= keys
@@ -82,30 +82,30 @@ class OwnGradients:
 
 
 def compare(steps):
-    """Compare the optimizer's gradients with the mean of what the ranks computed.
+    """Compare the optimizer's gradients with the mean of the ranks' own gradients.
 
-    `steps` has a list for each step, with what equal.Steps wrote on each rank. Returns
-    (number of steps that are right, Finding or None).
+    `steps` contains, for each step, a list of what equal.Steps wrote on each rank.
+    Returns (number of correct steps, Finding or None).
     """
     count = 0
     for ranks in steps:
         if not names_of(ranks):
-            return count, None  # FSDP's: it reduces them by itself
+            return count, None  # FSDP reduces them itself
         factor, off = best_factor(ranks)
         if off and are_scaled_alike(ranks, off):
-            continue  # as by clipping each parameter after the exchange
+            continue  # e.g. each parameter is clipped after the exchange
         if off:
             return count, describe(ranks, off)
         if abs(factor / len(ranks) - 1) < FACTOR:
             return count, finding("added", exchanged_at(ranks[0]), ranks=len(ranks))
-        # what a script scales afterwards was exchanged; shards are not known here
+        # gradients scaled later were exchanged; shards are unknown here
         whole = set(ranks[0]["given"]) <= set(names_of(ranks))
         count += whole and abs(factor - 1) < FACTOR
     return count, None
 
 
 def kept_gradients(steps):
-    """Return a Finding where steps add to the gradients of those before, or None."""
+    """Return a Finding if steps add to gradients of earlier steps, or None."""
     kept = [ranks[0] for ranks in steps if ranks[0]["kept"]]
     if len(kept) > len(steps) / 2:
         return finding("kept", kept[0]["line"])
@@ -113,12 +113,12 @@ def kept_gradients(steps):
 
 
 def exchanged_at(step):
-    """Return the line at which a step's gradients are exchanged: backward(), mostly."""
+    """Return the line that exchanges a step's gradients, usually backward()."""
     return step["since"].get("reduced") or step["line"]
 
 
 def best_factor(ranks):
-    """Return (times the mean that most gradients are, names of those that are not)."""
+    """Return (factor of the mean that fits most gradients, names it doesn't fit)."""
     factors = [1, len(ranks)]
     for name in names_of(ranks)[:1]:
         given = given_to(ranks[0], name)
@@ -135,18 +135,18 @@ def best_factor(ranks):
 
 
 def mean_of(ranks, name):
-    """Return the mean over the ranks of what they computed; one with nothing has 0."""
+    """Return the mean of the ranks' own gradients; a missing one counts as 0."""
     parts = [rank["own"][name] for rank in ranks if name in rank["own"]]
     return sum(parts) / len(ranks)
 
 
 def given_to(rank, name):
-    """Return what an optimizer is given for a parameter, before it is clipped."""
+    """Return the optimizer's gradient for a parameter before clipping, or None."""
     return rank["unclipped"].get(name, rank["given"].get(name))
 
 
 def parted(ranks, factor):
-    """Return the names of the parameters whose gradient is not so often the mean."""
+    """Return the names of parameters whose gradient isn't `factor` times the mean."""
     names = []
     for name in names_of(ranks):
         mean = factor * mean_of(ranks, name)
@@ -157,7 +157,7 @@ def parted(ranks, factor):
 
 
 def names_of(ranks):
-    """Return the names of the parameters that a rank has computed something for."""
+    """Return the names of parameters for which any rank computed a gradient."""
     names = {}
     for rank in ranks:
         names |= dict.fromkeys(rank["own"])
@@ -190,25 +190,25 @@ def describe(ranks, names):
 
 
 def held_by(rank, names):
-    """Return the names of those parameters for which an optimizer has a gradient."""
+    """Return those names for which a rank's optimizer has a gradient."""
     return [name for name in names if given_to(rank, name) is not None]
 
 
 def is_alone(rank, name):
-    """Return whether a rank is given what it computed by itself."""
+    """Return whether a rank's optimizer gets what the rank computed itself."""
     given = given_to(rank, name)
     own = rank["own"].get(name)
     return given is not None and own is not None and nearly(given, own)
 
 
 def are_given_alike(ranks, names):
-    """Return whether the ranks take a step by equal gradients: exchanged at last."""
+    """Return whether all ranks step with equal gradients."""
     first, *others = [rank["given"] for rank in ranks]
     return all(nearly(one[name], first[name]) for one in others for name in names)
 
 
 def are_scaled_alike(ranks, names):
-    """Return whether equal gradients on all ranks are the means, each with a factor."""
+    """Return whether gradients are equal on all ranks and scaled means."""
     if not all(name in rank["given"] for rank in ranks for name in names):
         return False
     if not are_given_alike(ranks, names):
@@ -221,9 +221,9 @@ def are_scaled_alike(ranks, names):
 
 
 def cause_of(rank, names, alone):
-    """Return (line, why gradients are not exchanged, repair), as far as is known.
+    """Return (line, why gradients are not exchanged, repair), as far as known.
 
-    `alone` is whether each rank got what it computed by itself.
+    `alone` is whether each rank's optimizer got what the rank computed itself.
     """
     since = rank["since"]
     unknown = [name for name in names if name not in rank["wrapped"]]

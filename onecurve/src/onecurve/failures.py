@@ -1,34 +1,33 @@
-"""How a failure is told: an error and its line, or where each rank was.
+"""Describe failures: an error and its line, or where each rank was.
 
-`result` is what ranks.run returned; `text` is the script's, and `seen` has the events
-of its ranks.
+`result` is what ranks.run returned, `text` the script, `seen` its ranks' events.
 """
 
 import re
 import signal
 import traceback
 
-# What a rank says when another one has ended or never came: not the error to tell.
+# Errors on a rank because another one exited or never arrived; not the cause.
 OF_OTHERS_END = r"(?i)Connection (closed|reset)|preamble|Broken pipe|Socket|timed? ?out"
 OF_OTHERS_END += "|peer"
-# PyTorch puts its own file, and what(), before a message from C++.
+# PyTorch's prefixes to C++ messages: one of its files, and what().
 NOISE = r"\[[^\]]*/[^\]]*\] *|what\(\): *"
 
 
 def is_of_others_end(error):
-    """Return whether the text of an error is not this rank's own fault."""
+    """Return whether another rank's end caused an error."""
     if error.startswith("torch.distributed.Dist"):
         return True
     return error.startswith("RuntimeError") and bool(re.search(OF_OTHERS_END, error))
 
 
 def line_number(place):
-    """Return the number in a place such as "train.py:12", or None."""
+    """Return the line number in "train.py:12", or None."""
     return int(place.rpartition(":")[2]) if place else None
 
 
 def at(text, line):
-    """Return a line of a script in words, given its number or None."""
+    """Return the line of a script with a number as text; the number may be None."""
     lines = text.splitlines()
     if not line or line > len(lines):
         return "no line of the script (before its first or after its last)"
@@ -47,7 +46,7 @@ def syntax_error(text):
 
 
 def ending(status):
-    """Return an exit status in words; None is one that was not waited for."""
+    """Return an exit status as text; 0 and None mean that the rank finished."""
     if not status:
         return "finished"
     if status > 0:
@@ -57,7 +56,7 @@ def ending(status):
 
 
 def whereabouts(result, text, seen):
-    """Return a line for each rank: where it was when the run was ended."""
+    """Return a line for each rank: where it was when the run ended."""
     told = ""
     for rank, status in enumerate(result.statuses):
         if rank in result.errors:
@@ -72,7 +71,7 @@ def whereabouts(result, text, seen):
 
 
 def first_mismatched_collective(seen):
-    """Return in words where two ranks first called different collectives, or ''."""
+    """Return as text where two ranks first called different collectives, or ''."""
     found = seen.first_parting()
     if not found:
         return ""
@@ -82,7 +81,7 @@ def first_mismatched_collective(seen):
 
 
 def call_at(call):
-    """Return the name, the numbers and the line of a call of a collective in words."""
+    """Return a collective call's name, size and line as text."""
     if call is None:
         return "missing"
     numbers = f" of {call['numbers']} numbers" if call["numbers"] else ""
@@ -90,10 +89,10 @@ def call_at(call):
 
 
 def own_error(result):
-    """Return (rank, text, line) of the error that has ended a run, or None.
+    """Return (rank, text, line) of the error that ended a run, or None.
 
-    One that only says that another rank has ended is none. A rank that has ended by
-    itself comes before those that were ended meanwhile.
+    Errors caused by another rank's end don't count. A rank that exited by itself comes
+    before ranks that were then killed.
     """
     own = []
     for rank, (told, line) in result.errors.items():
@@ -103,10 +102,7 @@ def own_error(result):
 
 
 def ended_silently(result):
-    """Return the first rank that has ended with no error that could be told, or None.
-
-    What the others tell is that it has ended.
-    """
+    """Return the first rank that failed without an error message, or None."""
     for rank, status in enumerate(result.statuses):
         if status and rank not in result.errors:
             return rank
@@ -114,7 +110,7 @@ def ended_silently(result):
 
 
 def error(result, text, seen):
-    """Return in words why a run failed: an error and its line, or a status."""
+    """Return as text why a run failed: an error and its line, or an exit status."""
     statuses = result.statuses
     own = own_error(result)
     if own:

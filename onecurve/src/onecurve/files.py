@@ -1,9 +1,8 @@
-"""What a script writes goes to a folder of the run's own, and is read from there.
+"""Redirect a script's output files to the run's own folder.
 
-Nothing of the user's is overwritten, renamed or deleted: a path has a twin below
-`shadow`, which is written in its place, and read where there is one. What another
-program writes, or a library by code that is not Python's (torch.save apart), is not
-seen here.
+None of the user's files is overwritten, renamed or deleted: a path has a twin below
+`shadow`, which is written instead, and read if it exists. Files that other programs or
+a library's C code write (except torch.save) are not redirected.
 """
 
 import errno
@@ -19,18 +18,18 @@ from onecurve.events import OWN, STANDARD, place
 from onecurve.replace import replace
 
 READ = ["os:stat", "os:listdir", "os:scandir", "os:access", "torch:load"]
-READ += ["os:chmod", "os:utime"]  # which change nothing that is inside
-# What shutil.copy2 asks for, on Linux.
+READ += ["os:chmod", "os:utime"]  # which leave contents unchanged
+# shutil.copy2 calls these on Linux.
 READ += [f"os:{name}" for name in ("listxattr", "getxattr") if hasattr(os, name)]
 CHANGED = ["os:mkdir", "os:remove", "os:unlink", "os:rmdir", "shutil:rmtree"]
 MOVED = ["os:rename", "os:replace"]
-# Where libraries keep their own files: temporary folders, and hidden ones at home.
+# Libraries keep their files in temporary folders and hidden folders at home.
 TEMPORARY = f"{tempfile.gettempdir()}/", f"{Path.home()}/."
-FROZEN = "<frozen "  # begins the names of modules that Python has built in, such as os
+FROZEN = "<frozen "  # prefix of files of frozen modules, such as os
 
 
 def by_library():
-    """Return whether a package that is installed asks for a file by itself."""
+    """Return whether an installed package opens a file on its own."""
     frame = sys._getframe(1)
     while frame and "site-packages" not in frame.f_code.co_filename:
         if not frame.f_code.co_filename.startswith((OWN, STANDARD, FROZEN)):
@@ -40,7 +39,7 @@ def by_library():
 
 
 def copy(path, twin):
-    """Copy a file, if there is no copy: another rank may have written to its own."""
+    """Copy a file unless a copy exists: another rank may have written to it."""
     own = twin.with_name(f"{twin.name}-{os.getpid()}")
     shutil.copyfile(path, own)
     with suppress(FileExistsError):
@@ -51,7 +50,7 @@ def copy(path, twin):
 class Files:
     """Redirects what this process writes; `log` gets an event for each file.
 
-    Where `shadow` is None there are events, and nothing is redirected.
+    If `shadow` is None, files are only logged.
     """
 
     def __init__(self, shadow, log):
@@ -62,10 +61,9 @@ class Files:
             ours += [shadow.parent, tempfile.gettempdir()]
         self.left_alone = tuple(f"{folder}/" for folder in ours)
         holds = [path for path in log.paths if TEMPORARY[0].startswith(path)]
-        self.own = tuple(set(log.paths) - set(holds))  # more than a temporary folder
+        self.own = tuple(set(log.paths) - set(holds))  # not its parents
 
     def install(self):
-        """Put the methods below in place."""
         if self.shadow:
             for name in READ:
                 replace(name, self.read)
@@ -80,26 +78,26 @@ class Files:
         replace("torch:save", self.save)
 
     def twin(self, path):
-        """Return the path of a path's twin, or None where the path is left alone."""
+        """Return a path's twin, or None if the path is not redirected."""
         if not isinstance(path, str | bytes | os.PathLike):
-            return None  # a file descriptor, or a file
+            return None  # a file descriptor or a file object
         path = os.fsdecode(path)
         main = threading.current_thread() is threading.main_thread()
         full = os.path.abspath(path)
         if full.startswith(self.left_alone) or (main and not self.log.frame()):
-            return None  # it is not the script that asks, but what runs it
+            return None  # the script's runner opens it
         temporary = full.startswith(TEMPORARY) and not full.startswith(self.own)
         if temporary and by_library():
-            return None  # such as code that it generates: no file of the script's
+            return None  # such as generated code
         return self.shadow / full.lstrip("/") if self.shadow else Path(full)
 
     def existing(self, path):
-        """Return a path's twin where there is one, else the path."""
+        """Return a path's twin if it exists, else the path."""
         twin = self.twin(path)
         return twin if twin and os.path.lexists(twin) else path
 
     def prepared(self, path, keep=False):
-        """Return where a file is to be written; with `keep`, what it has is there."""
+        """Return where to write a file; with `keep`, its content is copied there."""
         twin = self.twin(path)
         if twin is None or not self.shadow:
             return path
@@ -109,7 +107,7 @@ class Files:
         return twin
 
     def written(self, path, keep=False):
-        """Do what `prepared` does, and write an event."""
+        """Return what `prepared` returns, and log an event."""
         if self.twin(path):
             places = [place(frame) for frame in self.log.frames()]
             line, by = [*places, None, None][:2]
@@ -117,7 +115,6 @@ class Files:
         return self.prepared(path, keep)
 
     def open(self, original, file, mode="r", *args, **options):
-        """Around open."""
         if set("wax+") & set(mode):
             file = self.written(file, keep="w" not in mode)
         else:
@@ -125,19 +122,19 @@ class Files:
         return original(file, mode, *args, **options)
 
     def os_open(self, original, path, flags, *args, **options):
-        """Around os.open, which makes locks, mostly: no event."""
+        """Wrap os.open, which mostly creates locks, so log no event."""
         if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
             path = self.prepared(path, keep=True)
         return original(path, flags, *args, **options)
 
     def save(self, original, obj, f, *args, **options):
-        """Around torch.save, which opens its file in C++."""
+        """Wrap torch.save, which opens its file in C++."""
         if isinstance(f, str | Path):
             f = self.written(f)
         return original(obj, f, *args, **options)
 
     def read(self, original, *args, **options):
-        """Around what only reads: a path, which is the first argument, or named."""
+        """Wrap a reading function; the path is the first argument, `path` or `f`."""
         name = next((one for one in ("path", "f") if one in options), None)
         if name:
             options[name] = self.existing(options[name])
@@ -147,12 +144,12 @@ class Files:
         return original(*args, **options)
 
     def go_into(self, original, path):
-        """Around os.chdir: a folder that only this run has made is its twin."""
+        """Wrap os.chdir; redirect only to a folder that this run alone created."""
         made_here = self.twin(path) is not None and not os.path.lexists(path)
         return original(self.existing(path) if made_here else path)
 
     def change(self, original, path, *args, **options):
-        """Around what makes or removes a path: the user's stays as it is."""
+        """Wrap functions that create or remove a path; leave the user's unchanged."""
         twin = self.twin(path)
         if twin is None or options.get("dir_fd") is not None:  # rmtree's own calls
             return original(path, *args, **options)
@@ -166,5 +163,4 @@ class Files:
         return None
 
     def move(self, original, src, dst, *args, **options):
-        """Around a renaming."""
         return original(self.prepared(src, keep=True), self.written(dst))

@@ -1,4 +1,4 @@
-"""What the rules find: the table of findings.csv, filled in with what was seen."""
+"""Fill in findings.csv with what the rules saw."""
 
 import csv
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ LAST = "no_sync() or set_requires_gradient_sync(False) for all but the last back
 PARTS = "use clip_grad_norm_ on the parameters: its norm covers all ranks' shards"
 PATH = Path(__file__).parent / "findings.csv"
 
-# What follows from a mistake is none of its own; and what two rules find is one.
+# Consequences of a bug are not reported by themselves. Duplicates are merged.
 FOLLOWS = {
     "finite": {"exchange", "weights", "clip", "gradient", "evaluated_weights", "zero"},
     "other_batches": {"weights", "gradient", "clip", "evaluated_weights"},
@@ -22,12 +22,12 @@ FOLLOWS = {
     "overlap": {"added"},
     "evaluated": {"by_world"},
     "twice": {"by_world"},
-    "buffers": {"by_world", "printed"},
+    "buffers": {"by_world"},
     "samples": {"updates"},
     "datasets": {"by_world"},
     "evaluated_weights": {"by_world"},
 }
-UNSAID = {"evaluated_weights", "by_world", "updates"}  # the cause says as much
+UNSAID = {"evaluated_weights", "by_world", "updates"}  # implied by their cause
 SAME = {"clip", "exchange", "overlap"}
 
 
@@ -42,7 +42,7 @@ TABLE = read_table()
 
 @dataclass
 class Finding:
-    """What was found: how bad it is, where, what each rank had, what repairs it."""
+    """A finding: its level, text, line, details per rank, and fix."""
 
     name: str
     level: str  # ERROR, SLOW or LOOK
@@ -53,10 +53,7 @@ class Finding:
 
 
 def finding(row_name, line, details=(), level=None, repair=None, **facts):
-    """Return a Finding by a row of findings.csv, its text filled in with `facts`.
-
-    `level` and `repair` are those of the row, unless the cause is known better.
-    """
+    """Fill in a row of findings.csv; `level` and `repair` override the row's."""
     row = TABLE[row_name]
     what = row["what"].format(**facts)
     level = level or row["level"]
@@ -65,17 +62,17 @@ def finding(row_name, line, details=(), level=None, repair=None, **facts):
 
 
 def of_each_rank(values):
-    """Return a line for each rank: what it had."""
+    """Return a line for each rank with its value."""
     return [f"rank {rank}: {value}" for rank, value in enumerate(values)]
 
 
 def some(names):
-    """Return a list of names as text, which ends after the first of them."""
+    """Return the first names as text, with an ellipsis if there are more."""
     return ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
 
 
 def name_what_follows(found):
-    """Return findings, without those that follow from another: that names them."""
+    """Return findings without duplicates; each cause names its consequences."""
     kept = []
     for one in found:
         causes = [cause for cause in found if one.name in FOLLOWS.get(cause.name, ())]

@@ -1,4 +1,4 @@
-"""Whether several ranks and one, which `equal` watched, have the same gradients."""
+"""Compare the gradients of several ranks with one process's, as `equal` kept them."""
 
 from itertools import count
 
@@ -11,7 +11,7 @@ PARALLEL = 1e-6  # of 1 - cosine
 
 
 def read_steps(folders):
-    """Yield for each step a list of what the ranks wrote, each into its folder."""
+    """Yield for each step a list of what each rank wrote into its folder."""
     for number in count():
         paths = [folder / f"gradients{number}.pt" for folder in folders]
         if not all(path.exists() for path in paths):
@@ -20,11 +20,10 @@ def read_steps(folders):
 
 
 def exchanged(folders, own_parts, split):
-    """Return what `exchange.compare` does of the steps in the folders of all ranks.
+    """Return the result of `exchange.compare`, and a Finding of kept gradients or None.
 
-    And a Finding where gradients are not set to zero, or None. `own_parts` are the
-    names of weights that are no copies, whose gradients nobody exchanges. Where a model
-    is `split`, what a rank computes is a part of a gradient, and not compared.
+    `own_parts` are names of weights that aren't copies, so their gradients aren't
+    exchanged. If a model is `split`, ranks compute parts of gradients, so skip those.
     """
     steps = list(read_steps(folders))
     for ranks in steps:
@@ -38,10 +37,8 @@ def exchanged(folders, own_parts, split):
 def compare(several, one, by_weights=False):
     """Compare the steps of several ranks and of one, in a folder each.
 
-    With `by_weights`, compare the weights with which each later step begins.
-
-    Returns (number of steps that are equal, Finding or None, why the next step cannot
-    be compared or None).
+    With `by_weights`, compare the weights at the start of each later step. Returns
+    (number of equal steps, Finding or None, why the next can't be compared or None).
     """
     if by_weights:
         return compare_weights(several, one)
@@ -49,7 +46,7 @@ def compare(several, one, by_weights=False):
     for *ranks, theirs in read_steps([*several, one]):
         ours = ranks[0]
         leave_out_others(ours, theirs)
-        # clipping hides a factor: what was clipped tells more
+        # clipping hides a factor, so compare unclipped gradients too
         before = before_clipping(ours), before_clipping(theirs)
         after = ours["given"], theirs["given"]
         same = rounding.measure(ours["short"])
@@ -69,13 +66,13 @@ def compare(several, one, by_weights=False):
 
 
 def compare_weights(several, one):
-    """Return what `compare` does, by the weights with which each later step begins."""
+    """Return what `compare` does, by the weights at the start of each later step."""
     equal = 0
     steps = read_steps([*several, one])
-    next(steps, None)  # before the first step they say nothing
+    next(steps, None)  # before the first step, they prove nothing
     for *ranks, theirs in steps:
         ours = {}
-        for rank in ranks:  # an optimizer of shares has its own on each rank
+        for rank in ranks:  # a sharded optimizer has different ones on each rank
             ours |= rank["weights"]
         if differing(ours, theirs["weights"], rounding.measure(ranks[0]["short"])):
             found = finding("gradient", ranks[0]["line"], ranks=len(ranks))
@@ -85,15 +82,12 @@ def compare_weights(several, one):
 
 
 def before_clipping(step):
-    """Return the gradients of a step, as they were before they were clipped."""
+    """Return a step's gradients before clipping."""
     return {**step["given"], **step["unclipped"]}
 
 
 def leave_out_others(ours, theirs):
-    """Leave out of one rank's facts what an optimizer in shares lacks on rank 0.
-
-    Such as a gradient that was computed there, and then taken from it.
-    """
+    """Remove from one rank's facts what a sharded optimizer lacks on rank 0."""
     others = set(theirs["weights"]) - set(ours["weights"])
     others |= set(ours["own"]) & set(theirs["given"]) - set(ours["given"])
     for name in others:
@@ -102,7 +96,7 @@ def leave_out_others(ours, theirs):
 
 
 def why_not(ranks, theirs, same):
-    """Return why a step of several ranks and of one cannot be compared, or None."""
+    """Return why a step of several ranks and of one can't be compared, or None."""
     ours = ranks[0]
     samples = sorted(one for rank in ranks for one in rank["samples"])
     alike = bool(samples) and samples == theirs["samples"]
@@ -121,10 +115,7 @@ def why_not(ranks, theirs, same):
 
 
 def differing(ours, theirs, same):
-    """Return the names of the tensors that differ, or that one of two dicts lacks.
-
-    `same` is a function of two tensors: whether they are equal but for rounding.
-    """
+    """Return the names that one dict lacks, or whose tensors fail same(a, b)."""
     names = sorted(set(ours) ^ set(theirs))
     for name in ours:
         if name in theirs and not same(ours[name], theirs[name]):
@@ -133,7 +124,7 @@ def differing(ours, theirs, same):
 
 
 def difference(ours, theirs, names, ranks):
-    """Return in lines how the gradients of some names differ."""
+    """Return lines that say how the gradients of some names differ."""
     both = [name for name in names if name in ours and name in theirs]
     if both != names or any(ours[name].shape != theirs[name].shape for name in names):
         return [f"one of the two runs has no gradient of the same shape: {names[0]}"]

@@ -1,4 +1,4 @@
-"""What is written down of a run as it is: the events that the rules read."""
+"""Record the events of a run that the rules read."""
 
 import contextlib
 import linecache
@@ -31,18 +31,17 @@ CUT = "nor on one rank, so gradients of 1 and more ranks agree"
 
 
 class Hooks(Optimizers):
-    """Writes down what a rank does; ends it after some epochs or steps."""
+    """Records what a rank does; ends it after some epochs or steps."""
 
     def __init__(self, log, end=None):
         super().__init__(log, end)
-        self.wrapped = []  # the modules that DDP wraps
-        self.types = {}  # id of a wrapper -> the types of what it wrapped
-        self.networks = []  # that were called for training
+        self.wrapped = []  # modules that DDP wraps
+        self.types = {}  # id of a wrapper -> dtypes of its parameters
+        self.networks = []  # called for training
         self.sharded = Sharded(log, self.networks)
         self.saved = Saved(log, self.networks, self.learned, self.has_state)
 
     def install(self):
-        """Put the methods below in place."""
         super().install()
         self.sharded.install()
         self.saved.install()
@@ -59,7 +58,7 @@ class Hooks(Optimizers):
             replace(f"torch.multiprocessing:{name}", self.spawn)
 
     def load(self, original, module, state_dict, *args, **options):
-        """Around the loading of weights: with strict=False, none may fit in silence."""
+        """Wrap load_state_dict: with strict=False, the file may not fit at all."""
         result = original(module, state_dict, *args, **options)
         names = {name for name, _ in module.named_parameters()}
         if names and names <= set(result.missing_keys):
@@ -68,20 +67,20 @@ class Hooks(Optimizers):
         return result
 
     def set_mode(self, original, module, mode=True):
-        """Around train() and eval(), which call those of each part of a module."""
+        """Wrap train() and eval(), which also call the submodules'."""
         if any(module is getattr(one, "module", one) for one in self.networks):
             self.log.write("mode", line=self.line())
         return original(module, mode)
 
     def join(self, original, *args, **options):
-        """Around the beginning of a Join: the ranks may have other numbers of steps."""
+        """Wrap Join.__enter__: ranks may have different numbers of steps."""
         self.log.write("join")
         return original(*args, **options)
 
     def split_layers(self, original, module, device_mesh=None, *args, **options):
-        """Around tensor parallelism: the ranks of a group share layers, and batches."""
+        """Wrap tensor parallelism: ranks of a group share layers and batches."""
         ranks = []
-        with contextlib.suppress(RuntimeError, AttributeError):  # a mesh of two sides
+        with contextlib.suppress(RuntimeError, AttributeError):  # a 2-D mesh
             ranks = torch.distributed.get_process_group_ranks(device_mesh.get_group())
         plan = args[0] if args else options.get("parallelize_plan")
         first = next(iter(plan.values()), None) if isinstance(plan, dict) else plan
@@ -91,19 +90,19 @@ class Hooks(Optimizers):
         return original(module, device_mesh, *args, **options)
 
     def split_model(self, original, *args, **options):
-        """Around messages as in a pipeline."""
+        """Wrap point-to-point messages, as in a pipeline."""
         self.cannot_tell("models that are split across ranks are not supported")
         return original(*args, **options)
 
     def message(self, original, operation, op, *args, **options):
-        """Around a message of a batch, by PyTorch's own isend or irecv."""
+        """Wrap P2POp, which only accepts PyTorch's own isend and irecv."""
         if "pipelining" in sys._getframe(2).f_code.co_filename:
             self.cannot_tell("pipeline stages are not supported")
         op = getattr(op, "__wrapped__", op)
         return original(operation, op, *args, **options)
 
     def spawn(self, original, fn, *args, **options):
-        """In place of what starts processes: torchrun is to start them."""
+        """Replace functions that start processes: torchrun has to start them."""
         name = getattr(fn, "__name__", "main")
         self.cannot_tell(
             "it starts its own ranks. Let torchrun start them: instead of "
@@ -111,31 +110,27 @@ class Hooks(Optimizers):
         )
 
     def cannot_tell(self, why):
-        """Say why the rules cannot tell; nothing more of this run is needed."""
+        """Record why the run can't be judged, and end it."""
         self.log.write("cannot_tell", why=why)
         if self.end:
             self.finish()
 
     def ddp_init(self, original, ddp, *args, **options):
-        """Around the constructor of DDP."""
         super().ddp_init(original, ddp, *args, **options)
         self.wrapped.append(ddp.module)
         self.types[id(ddp)] = types_of(ddp)
 
     def wrapper_forward(self, original, wrapper, *args, **kwargs):
-        """Around a wrapper's forward pass: its parameters are to be as it got them."""
+        """Wrap a wrapper's forward pass: dtypes must be as when it was created."""
         wrapped = self.types[id(wrapper)]
-        now = types_of(wrapper)  # of those added since, DDP knows nothing
+        now = types_of(wrapper)  # DDP ignores parameters added since
         moved = any(now.get(name, kind) != kind for name, kind in wrapped.items())
         if moved and torch.is_grad_enabled():
             self.log.found("other_type")
         return super().wrapper_forward(original, wrapper, *args, **kwargs)
 
     def network_call(self, original, network, *args, **kwargs):
-        """Around a call of the network; what has no parameters is none.
-
-        One in a backward pass is activation checkpointing's, and no pass of its own.
-        """
+        """Wrap a network call; in a backward pass, it's activation checkpointing's."""
         parameters = len(list(network.parameters()))
         if not (parameters or self.in_backward):
             self.write_statistics(network)
@@ -181,7 +176,7 @@ class Hooks(Optimizers):
             self.states = after
 
     def write_statistics(self, module, begins=False):
-        """Write down the buffers of a module: means, say, or what is drawn at first."""
+        """Record a module's buffers, such as means or initial random numbers."""
         buffers = state_of(module)["buffers"]
         if buffers:
             facts = {"made": origin(module), "buffers": buffers, "steps": self.steps}
@@ -189,19 +184,19 @@ class Hooks(Optimizers):
             self.log.write("statistics", line=self.line(), **facts)
 
     def evaluated(self, network):
-        """Return what tells whether a network is evaluated alike, and as it should."""
+        """Return a network's state and, if trained, a layer still in train() mode."""
         trained = any(own_number(one) in self.optimized for one in network.parameters())
         at_work = [type(one).__name__ for one in network.modules() if is_at_work(one)]
         return {**state_of(network), "at_work": at_work[:1] if trained else []}
 
     def drawn(self):
-        """When random numbers were drawn between a batch and a pass for training."""
+        """Run if numbers were drawn between a batch and a training pass."""
 
     def drawn_inside(self):
-        """After a pass for training in which random numbers were drawn."""
+        """Run after a training pass that drew random numbers."""
 
     def training_begins(self, network):
-        """Before a pass for training: write down with which weights it begins."""
+        """Record the weights before a training pass."""
         if not self.networks:
             self.sharded.training_begins()
             frame = self.log.frame()
@@ -216,7 +211,7 @@ class Hooks(Optimizers):
         self.write_weights(network, self.batch)
 
     def write_weights(self, network, batch):
-        """Write down the weights that all ranks have whole, at a batch or the end."""
+        """Record the weights that all ranks have whole, at a batch or the end."""
         weights = weights_of(network, lambda parameter: parameter.requires_grad)
         which = [network is one for one in self.networks].index(True)
         if which == 0 and weights:
@@ -229,7 +224,7 @@ class Hooks(Optimizers):
         self.log.write("weights", place=place, **facts)
 
     def outside(self):
-        """Return digests of what optimizers change, and no network has, by names."""
+        """Return {name: digest} of optimized parameters that no network has."""
         found = {}
         for name, parameter in self.learned.items():
             if own_number(parameter) not in self.names and is_replicated(parameter):
@@ -237,14 +232,14 @@ class Hooks(Optimizers):
         return found
 
     def script_ends(self):
-        """When the script has come to its end: write down with which weights."""
+        """Record the final weights at the end of the script."""
         for network in self.networks:
             self.write_weights(network, ["end"])
-        self.end = None  # it has come
+        self.end = None  # already reached
         self.finish()
 
     def finish(self):
-        """Write down which parameters no optimizer has, before all ends."""
+        """Record the parameters that no optimizer has, then end."""
         for network in self.networks:
             trained = {}
             for name, parameter in network.named_parameters():
@@ -257,7 +252,6 @@ class Hooks(Optimizers):
         super().finish()
 
     def backward(self, original, loss, *args, **options):
-        """Around Tensor.backward."""
         outermost = not self.in_backward
         if outermost:
             self.backwards += 1
@@ -268,33 +262,32 @@ class Hooks(Optimizers):
             self.sharded.gradients_came()
 
     def step_begins(self, optimizer):
-        """Before the step of an optimizer."""
         self.sharded.step_begins(optimizer)
         super().step_begins(optimizer)
 
     def collective_ends(self, name, given, result):
-        """After a collective: dicts that it gathers may have the same keys."""
+        """Compare the keys of dicts that a collective gathers."""
         super().collective_ends(name, given, result)
         gathered = given.get("object_list", given.get("object_gather_list"))
         if "gather_object" in name and gathered:
             self.write_collisions(gathered)
 
     def write_collisions(self, gathered):
-        """Write down whether samples of several ranks have the same whole numbers."""
+        """Record how many integer keys, such as sample numbers, ranks share."""
         dicts = [one for one in gathered if isinstance(one, dict)]
         keys = Counter(key for one in dicts for key in one if type(key) is int)
         twice = sum(count > 1 for count in keys.values())
         self.log.write("gathered", twice=twice)
         plain = all(isinstance(v, int | float) for one in dicts for v in one.values())
-        if twice > max(1, len(keys) / 2) and not plain:  # counts are added up
+        if twice > max(1, len(keys) / 2) and not plain:  # counts may be summed
             self.log.found("collide", twice=twice, count=len(keys))
 
     def write_call(self, name, given):
-        """Write the event for a collective, and one where it cuts off a gradient."""
+        """Record a collective, and whether it cuts off a gradient."""
         super().write_call(name, given)
         tensors = tensors_in(list(given.values()))
         wrong = name.startswith(("all_reduce", "broadcast", "reduce", "scatter"))
-        packs = "object" in name  # gaps and all
+        packs = "object" in name  # pickles tensors with their gaps
         if wrong and not packs and any(has_gaps(one) for one in tensors):
             self.log.found("gaps", name=name)
         tensor = given.get("tensor", given.get("input_tensor"))

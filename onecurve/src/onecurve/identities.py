@@ -1,20 +1,20 @@
-"""What tells an object from all others of a run, also from those that are gone.
+"""Give each object a number that is never reused.
 
-An `id` does not: it is given again to what is made later, on one rank and not on
-another, and then they end an epoch after other numbers of batches.
+An `id` may be reused on one rank but not on another. These ranks would then end an
+epoch after different numbers of batches.
 """
 
 from itertools import count
 
 from torch.utils.weak import WeakIdKeyDictionary
 
-NUMBERS = WeakIdKeyDictionary()  # of what is still there
+NUMBERS = WeakIdKeyDictionary()  # of live objects
 NEXT = count(1)
-HELD = {}  # id -> what has no weak references, as a list: it stays
+HELD = {}  # id -> object without weak references, such as a list: kept alive
 
 
 def own_number(one):
-    """Return a number that no other object has had, or gets."""
+    """Return a number that no other object in the run ever gets."""
     try:
         return NUMBERS.setdefault(one, next(NEXT))
     except TypeError:

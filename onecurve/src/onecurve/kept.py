@@ -1,36 +1,35 @@
-"""What a rank keeps for another run: names of files, and how much of a tensor."""
+"""Name the files that a rank keeps for another run, and reduce large tensors."""
 
 import math
 
 import torch
 
-NUMBERS = 2_400_000  # of each tensor that are kept, evenly spaced: all of a ResNet's
-BEGIN = "generators.pt"  # where their states are when an optimizer is made
+NUMBERS = 2_400_000  # kept of each tensor, evenly spaced: all of a ResNet's
+BEGIN = "generators.pt"  # the states when an optimizer is created
 
 
 def in_name(line):
-    """Return a line, a number or "file:number", as a part of a file's name."""
+    """Return a line, as a number or "file:number", for use in a file name."""
     return str(line).replace("/", "_")
 
 
 def batch_name(reading):
-    """Return the name of a file for a batch: the same on each rank."""
+    """Return the file name for a batch, the same on each rank."""
     facts = reading.facts
     return f"{in_name(facts['line'])}-{facts['number']}-{reading.batches}.pt"
 
 
 def cut_name(reading):
-    """Return the name of a file that is there where an evaluation was cut short."""
+    """Return the name of a file that marks a shortened evaluation."""
     return f"cut-{in_name(reading.facts['line'])}.pt"
 
 
 def draw_name(steps, line, number):
-    """Return the name of a file for a draw."""
     return f"drawn{steps}-{line}-{number}.pt"
 
 
 def thinned(tensor):
-    """Return at most NUMBERS of the numbers of a tensor; of a DTensor, a collective."""
+    """Return at most NUMBERS of a tensor's numbers; collective for a DTensor."""
     tensor = tensor.detach()
     if hasattr(tensor, "full_tensor"):
         tensor = tensor.full_tensor()
@@ -41,7 +40,7 @@ def thinned(tensor):
 
 
 def restored(kept, parameter):
-    """Return what `thinned` has kept, in a parameter's shape; None: it is not all."""
+    """Return what `thinned` kept in a parameter's shape, or None if incomplete."""
     parameter = parameter.detach()
     if parameter.is_complex():
         parts = restored(kept, torch.view_as_real(parameter))

@@ -1,4 +1,4 @@
-"""What is written down of a script's loaders: indices, batches, random generators."""
+"""Record a script's data loaders: indices, batches and random generators."""
 
 import dis
 import math
@@ -17,22 +17,22 @@ from onecurve.recorder import Recorder
 from onecurve.replace import replace
 from onecurve.samples import changed, generator_states, rows, share_of
 
-MOST = 200_000  # batches, or samples, of an epoch whose indices are looked at
-EVALUATION_BATCHES = 6  # of an evaluation
-EPOCH_STEPS = 4  # of an epoch
-STREAM_STEPS = 16  # of one of a stream, which may evaluate and save in its midst
-EPOCHS = 2  # of training that have so many steps
+MOST = 200_000  # batches or samples of an epoch whose indices are recorded
+EVALUATION_BATCHES = 6  # per evaluation
+EPOCH_STEPS = 4  # per epoch
+STREAM_STEPS = 16  # per epoch of a stream, which may evaluate and save midway
+EPOCHS = 2  # with this many steps
 MOST_EPOCHS = 8
-FURTHEST_EPOCHS = 40  # of a small model, so that the script comes to its end
-OTHERS = 3  # times as many of all loaders together
-MOST_STREAMED = 500  # batches of a stream that are looked at
+FURTHEST_EPOCHS = 40  # of a small model, so the script reaches its end
+OTHERS = 3  # times as many for all loaders together
+MOST_STREAMED = 500  # batches of a stream that are recorded
 
 
 def in_loop(frame):
-    """Return whether a loop asks for the next batch, which may end, and not next().
+    """Return whether a loop, which may end, asks for the next batch, not next().
 
-    `frame` is the script's: what its progress bar does, on one rank, is not asked.
-    Where a library reads the batches it is None, and that library's counts.
+    `frame` is the script's, since its progress bar may run on one rank only. It is None
+    if a library reads the batches; then the library's frame counts.
     """
     frame = frame or sys._getframe(1)
     while frame.f_code.co_filename.startswith(OWN):
@@ -42,18 +42,15 @@ def in_loop(frame):
 
 
 def of_data(loader):
-    """Return what tells a loader from another of one line: that of other data.
-
-    One that is made anew for each epoch is the same.
-    """
+    """Return a loader's key, its line and dataset; a re-created loader has the same."""
     return loader.line, own_number(loader.dataset)
 
 
 class Loaders(Recorder):
-    """Writes down what a rank's loaders do, and shortens their epochs.
+    """Records what a rank's loaders do, and shortens their epochs.
 
-    `end` is called, without arguments, when enough has been seen. None: the script runs
-    to its own end, and nothing is shortened.
+    `end` is called without arguments when enough has been seen. If None, the script
+    runs to its own end and nothing is shortened.
     """
 
     def __init__(self, log, end=None):
@@ -61,20 +58,19 @@ class Loaders(Recorder):
         self.end = end
         self.steps = 0  # of optimizers
         self.backwards = 0
-        self.passes = 0  # of the network
-        self.trained_on = []  # digests of the samples of passes for the next step
-        self.loader_line = None  # of the loader that is being read
+        self.passes = 0  # of networks
+        self.trained_on = []  # digests of samples passed since the latest step
+        self.loader_line = None  # of the loader being read
         self.batch = []  # loader, epoch and number of the latest batch
-        self.states = None  # of the generators, after a batch, a pass or a step
-        self.readings = Counter()  # line of a loader -> how often it was iterated over
-        self.trained = Counter()  # of a loader, by `of_data` -> epochs of training
-        self.lengths = []  # of loaders, as the script was told
-        self.cuts = True  # evaluations, after some batches
-        self.keeps_lengths = False  # whether unequal epochs go to their ends
-        self.open = {}  # of a loader, by `of_data` -> its epoch that is being read
+        self.states = None  # of the generators after a batch, pass or step
+        self.readings = Counter()  # line of a loader -> times iterated
+        self.trained = Counter()  # key from `of_data` -> epochs of training
+        self.lengths = []  # of loaders, as returned to the script
+        self.cuts = True  # whether evaluations end after some batches
+        self.keeps_lengths = False  # whether unequal epochs are finished
+        self.open = {}  # key from `of_data` -> the epoch being read
 
     def install(self):
-        """Put the methods below in place."""
         super().install()
         Origins(self.log).install()
         replace("torch.utils.data:DataLoader.__init__", self.loader_init)
@@ -90,17 +86,15 @@ class Loaders(Recorder):
         replace(f"{fetchers}:_IterableDatasetFetcher.fetch", self.fetch)
 
     def loader_init(self, original, loader, *args, **options):
-        """Around the constructor of a loader."""
         original(loader, *args, **options)
         loader.line = self.line()
-        loader.dealt = loader.line  # where it is said who takes what
+        loader.dealt = loader.line  # the line that distributes samples
         for sampler in loader.sampler, loader.batch_sampler:
             made = origin(sampler)
-            if made and made != loader.line:  # by the script, not by the loader
+            if made and made != loader.line:  # created by the script, not by the loader
                 loader.dealt = made
 
     def loader_length(self, original, loader):
-        """Around the number of batches that a loader says it has."""
         length = original(loader)
         if self.log.frame() and length not in self.lengths:
             self.lengths.append(length)
@@ -108,38 +102,38 @@ class Loaders(Recorder):
         return length
 
     def loader_iter(self, original, loader):
-        """Around the beginning of an epoch."""
+        """Wrap the start of an epoch."""
         self.epoch_begins(loader)
         reading = original(loader)
         self.begin(reading, loader)
         return reading
 
     def epochs_of(self, key):
-        """Return how many epochs were trained of a loader, or by a share of all."""
+        """Return a loader's epochs of training, or a share of all loaders'."""
         return max(self.trained[key], self.trained.total() / OTHERS)
 
     def epoch_begins(self, loader):
-        """Before an epoch; ends all where enough were trained."""
+        """Start an epoch, or end the run if there were enough."""
         key = of_data(loader)
         self.left_early(key)
         most = FURTHEST_EPOCHS if self.is_small() else MOST_EPOCHS
         if self.end and self.epochs_of(key) >= most:
             self.finish()
         self.readings[loader.line] += 1
-        self.loader_line = loader.line  # workers, which start now, know it, too
+        self.loader_line = loader.line  # workers, which start now, inherit it
 
     def begin(self, reading, loader):
-        """Note at an epoch's iterator what is known of it."""
+        """Set an epoch's facts on its iterator."""
         key = of_data(loader)
         reading.batches = 0
         reading.has_ended = False
         reading.dealt = loader.dealt
-        reading.rows = []  # of a stream: for each batch, digests of its samples
+        reading.rows = []  # of a stream: digests of each batch's samples
         reading.steps = EPOCH_STEPS
         if isinstance(loader.dataset, IterableDataset):
             reading.steps = STREAM_STEPS
         if self.epochs_of(key) >= EPOCHS:
-            reading.steps = 1  # so that the script comes to its end
+            reading.steps = 1  # so the script reaches its end
         reading.grad = torch.is_grad_enabled()
         reading.before = self.steps, self.backwards, self.passes
         reading.facts = {"line": loader.line, "number": self.readings[loader.line]}
@@ -154,25 +148,25 @@ class Loaders(Recorder):
                 self.end.note_length(*reading.facts.values(), batches)
 
     def left_early(self, key=None):
-        """Write down the epoch of a loader, or of all, that was left before its end."""
+        """Record epochs, of one loader or all, that the script left early."""
         for one in [key] if key else list(self.open):
             reading = self.open.pop(one, None)
             if reading is None:  # "not reading" would ask a stream for its length
                 continue
-            # next(iter(loader)) trains nothing: with no step in it, or no gradients
+            # next(iter(loader)), without steps or gradients, trains nothing
             if reading.grad and self.steps > reading.before[0]:
                 self.reading_ends(reading)
 
     def is_reading_to_train(self):
-        """Return whether the innermost loader that is read is one for training."""
+        """Return whether the innermost epoch being read is for training."""
         return bool(self.open) and list(self.open.values())[-1].grad
 
     def is_small(self):
-        """Return whether the model is small, as far as is known here."""
+        """Return whether the model is known to be small."""
         return False
 
     def list_indices(self, original, reading, loader, *args):
-        """Around where an epoch gets its sampler: its indices are listed at once."""
+        """Wrap where an epoch gets its sampler, and list its indices at once."""
         original(reading, loader, *args)
         if not hasattr(loader, "line"):  # DataLoader's constructor was not called
             return
@@ -186,7 +180,7 @@ class Loaders(Recorder):
             reading.share = share_of(loader, taken)
 
     def enough(self, reading):
-        """Return whether an epoch has gone on for long enough."""
+        """Return whether enough of an epoch was seen."""
         if not self.end:
             return False
         steps, backwards, passes = reading.before
@@ -197,17 +191,17 @@ class Loaders(Recorder):
         return self.steps - steps >= reading.steps
 
     def next_of_loader(self, original, reading):
-        """Around the reading of a batch; its loader may begin epochs in its own way."""
+        """Wrap reading a batch, even if the loader overrides __iter__."""
         if not hasattr(reading, "begun"):
             loader = reading.of() if hasattr(reading, "of") else None
-            if loader is None:  # of a library, such as one whose state can be saved
+            if loader is None:  # a library's, such as a stateful loader
                 return original(reading)
             self.epoch_begins(loader)
             self.begin(reading, loader)
         return self.next_batch(original, reading)
 
     def next_batch(self, original, reading):
-        """Around the reading of a batch; ends an epoch after some steps."""
+        """Wrap reading a batch, and end an epoch after some steps."""
         is_enough = self.enough(reading) and in_loop(self.log.frame())
         if is_enough and not self.goes_to_its_end(original, reading):
             self.reading_ends(reading)
@@ -224,10 +218,10 @@ class Loaders(Recorder):
         return batch
 
     def goes_to_its_end(self, original, reading):
-        """Return whether an epoch goes on: the ranks' numbers of batches differ.
+        """Return whether to finish an epoch, because ranks' batch counts differ.
 
-        Then it shows whether they hang. The same number of batches is skipped on each
-        rank, which leaves the difference.
+        This shows whether the ranks hang. Each rank skips the same number of batches,
+        so the difference remains.
         """
         if not (self.keeps_lengths and reading.grad):
             return False
@@ -241,26 +235,25 @@ class Loaders(Recorder):
         return True
 
     def batch_came(self, reading):
-        """After the reading of a batch."""
         reading.batches += 1
         self.batch = [*reading.facts.values(), reading.batches]
         self.states = generator_states()
 
     def finish(self):
-        """Write down the epochs that have not ended; then end the run, if it is to."""
+        """Record the open epochs, then end the run if it is to end."""
         self.left_early()
         if self.end:
             self.end()
 
     def reading_ends(self, reading):
-        """Write down an epoch at its end, once: one may ask again for a batch."""
+        """Record an epoch at its end, once: a batch may be requested again."""
         if reading.has_ended:
             return
         reading.has_ended = True
         self.open.pop(reading.key, None)
         steps, _, passes = reading.before
         trained = self.steps > steps
-        if self.passes == passes:  # all batches first, as in list(loader)
+        if self.passes == passes:  # all batches were read first, as in list(loader)
             trained = reading.grad
         self.trained[reading.key] += trained
         facts = {**reading.facts, **reading.share, "dealt": reading.dealt}
@@ -268,7 +261,7 @@ class Loaders(Recorder):
         self.log.write("read", **facts, trained=trained)
 
     def fetch(self, original, fetcher, indices):
-        """Around the reading of samples, in this process or in a worker."""
+        """Wrap reading samples, in this process or in a worker."""
         before = generator_states()
         batch = original(fetcher, indices)
         worker = get_worker_info()

@@ -1,4 +1,4 @@
-"""What a loss is the sum of, and the mean: for `equal`."""
+"""Record the sum and mean behind each loss, for `equal`."""
 
 from inspect import signature
 
@@ -11,24 +11,24 @@ LOSSES += ["binary_cross_entropy", "binary_cross_entropy_with_logits", "huber_lo
 
 
 class Losses:
-    """Keeps the sums and means of PyTorch's losses, over their samples or tokens."""
+    """Sums and means of PyTorch's losses over samples or tokens."""
 
     def __init__(self):
         self.in_one = False
         self.begin()
 
     def begin(self):
-        """Begin anew, after a step."""
+        """Reset after a step."""
         self.sums = []
         self.means = []
 
     def install(self):
-        """Watch the functions."""
+        """Wrap the loss functions."""
         for name in LOSSES:
             replace(f"torch.nn.functional:{name}", self.loss_function)
 
     def loss_function(self, original, input, target, *args, **options):
-        """Around a loss: keep the sum of which it is, or has the mean."""
+        """Wrap a loss function: record a scalar loss as sum and mean."""
         outermost = not self.in_one
         self.in_one = True
         try:
@@ -46,7 +46,7 @@ class Losses:
 
 
 def count_of(target, given):
-    """Return how many numbers a loss is the mean of, by its target and arguments."""
+    """Return how many elements a mean loss averages over."""
     if target.is_floating_point():
         return target.numel()
     return int((target != given.get("ignore_index", -100)).sum())

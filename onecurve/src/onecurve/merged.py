@@ -1,4 +1,4 @@
-"""What one rank computes of the batches of several ranks, merged."""
+"""Recompute on one rank, with the batches of all ranks merged."""
 
 import contextlib
 
@@ -12,35 +12,28 @@ from onecurve.samples import generator_states
 
 
 class CannotTell(Exception):
-    """What one rank would compute of the same samples is not known: says why."""
+    """Raised if batches can't be merged; the message says why."""
 
 
 class Merged(Steps):
-    """The same on one rank, with the batches of all ranks merged.
-
-    Each step is taken by the learning rates of the several ranks, so weights stay
-    theirs, also where rates depend on the number of ranks.
-    """
+    """Trains one process on merged batches with the ranks' learning rates."""
 
     def __init__(self, log, end, folder, sources):
         super().__init__(log, end, folder, sources)
-        self.own_rates = []  # of the optimizer that takes a step now
-        self.theirs = None  # what the several ranks had in it, if they took it
+        self.own_rates = []  # learning rates of the optimizer in the current step
+        self.theirs = None  # the ranks' record of the current step, if they took it
 
     def reads_own(self, reading):
-        """Return whether this process reads an evaluation by its own loader.
-
-        So its numbers are one process's, unless the evaluation of a rank was cut.
-        """
+        """Return whether to use this process's own loader: in uncut evaluations."""
         cuts = [source / cut_name(reading) for source in self.sources]
         return not reading.grad and not any(one.exists() for one in cuts)
 
     def enough(self, reading):
-        """Return whether an epoch has gone on for long enough."""
+        """Return whether an epoch has run long enough."""
         return not self.reads_own(reading) and super().enough(reading)
 
     def next_batch(self, original, reading):
-        """In place of the reading of a batch: those of all ranks, while they last."""
+        """Replace the reading of a batch: merge all ranks' batches while they last."""
         if self.reads_own(reading):
             return super().next_batch(original, reading)
         reading.batches += 1
@@ -49,7 +42,7 @@ class Merged(Steps):
         with as_read():
             kept = [torch.load(p, weights_only=False) for p in paths if p.exists()]
             if not kept and reading.batches == 0:
-                return super().next_batch(original, reading)  # they have no such loader
+                return super().next_batch(original, reading)  # only this process has it
         if not kept:
             self.reading_ends(reading)
             raise StopIteration
@@ -58,7 +51,7 @@ class Merged(Steps):
         return batch
 
     def step_begins(self, optimizer):
-        """Before a step: for it alone, the optimizer gets the several ranks' rates."""
+        """Before a step: use the ranks' learning rates, so that weights match."""
         super().step_begins(optimizer)
         self.own_rates = [group["lr"] for group in optimizer.param_groups]
         path = self.sources[0] / f"gradients{self.steps}.pt"
@@ -67,27 +60,24 @@ class Merged(Steps):
             set_rates(optimizer, self.theirs["rates"])
 
     def step_ends(self, optimizer):
-        """After a step: it has its own rates again, by which a schedule goes on."""
+        """After a step: restore the optimizer's own rates for its schedule."""
         set_rates(optimizer, self.own_rates)
         super().step_ends(optimizer)
 
     def draw_for_training(self, function, *args, **options):
-        """Draw random numbers for the training: those of all ranks."""
+        """Draw random numbers for training: all ranks', if known."""
         own = function(*args, **options)
         ranks = self.draws.together(self.steps, function, own.shape, self.taken)
         if ranks is None:
             self.drawn()
         else:
             with torch.no_grad():
-                own.copy_(ranks)  # it may be drawn in place
+                own.copy_(ranks)  # the draw may be in place
         self.states = generator_states()
         return own
 
     def together(self, kept, reading):
-        """Return one batch of those kept, each with its size, generators and samples.
-
-        Where they cannot be merged, the script's own function collates all samples.
-        """
+        """Merge batches, or collate their samples if they can't be merged."""
         batches, counts, _, samples = zip(*kept, strict=True)
         try:
             return merged(batches, counts)
@@ -97,7 +87,7 @@ class Merged(Steps):
 
 
 def set_rates(optimizer, rates):
-    """Set the learning rates of an optimizer's groups, where there are so many."""
+    """Set an optimizer's learning rates if it has as many groups."""
     groups = optimizer.param_groups
     if len(groups) == len(rates):
         for group, rate in zip(groups, rates, strict=True):
@@ -105,11 +95,7 @@ def set_rates(optimizer, rates):
 
 
 def collated(collate, batches, samples):
-    """Return the batch of all ranks' samples, as a function collates them, or None.
-
-    So it is where the samples are not kept, or do not give the same batch again: it
-    draws random numbers, say.
-    """
+    """Collate all samples; return None if they don't reproduce each rank's batch."""
     together = []
     for batch, own in zip(batches, samples, strict=True):
         if own is None:
@@ -125,10 +111,9 @@ def collated(collate, batches, samples):
 
 
 def merged(parts, counts):
-    """Return batches, one for each rank, as one. Raises CannotTell.
+    """Merge the ranks' batches into one. Raises CannotTell.
 
-    `counts` are the numbers of samples in each, None where it is not known: a list so
-    long is one of samples, another list is one of columns.
+    `counts` are batch sizes, or None; a list that long contains samples, not columns.
     """
     first = parts[0]
     if isinstance(first, torch.Tensor):
@@ -140,14 +125,14 @@ def merged(parts, counts):
         return columns
     if isinstance(first, list | tuple):
         return merged_lists(parts, counts)
-    with contextlib.suppress(Exception):  # whatever a class makes of ==
+    with contextlib.suppress(Exception):  # == may raise anything
         if all(part == first for part in parts):
             return first
     raise CannotTell(f"a batch contains {type(first).__name__}s that differ by rank")
 
 
 def merged_tensors(parts):
-    """Return tensors of several ranks as one. Raises CannotTell."""
+    """Concatenate the ranks' tensors. Raises CannotTell."""
     if parts[0].dim() == 0:
         if all(torch.equal(part, parts[0]) for part in parts):
             return parts[0]
@@ -160,7 +145,7 @@ def merged_tensors(parts):
 
 
 def merged_lists(parts, counts):
-    """Return lists or tuples of several ranks as one. Raises CannotTell."""
+    """Merge the ranks' lists or tuples. Raises CannotTell."""
     first = parts[0]
     lengths = [len(part) for part in parts]
     columns = all(is_column(one, counts[0]) for one in first)
@@ -176,7 +161,7 @@ def merged_lists(parts, counts):
 
 
 def is_column(value, count):
-    """Return whether a value holds one thing for each of so many samples."""
+    """Return whether a value has one entry per sample."""
     if isinstance(value, torch.Tensor):
         return value.dim() > 0 and len(value) == count
     return isinstance(value, list | tuple) and len(value) == count

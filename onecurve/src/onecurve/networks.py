@@ -1,4 +1,4 @@
-"""What is written down of a network: weights, buffers, and what is at work in it."""
+"""Facts about a network for the log: weights, buffers, active layers."""
 
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -9,19 +9,19 @@ from onecurve.pretend import UnsyncedBatchNorm
 
 
 def types_of(module):
-    """Return the types of a module's parameters by name."""
+    """Return {name: dtype} of a module's parameters."""
     return {name: parameter.dtype for name, parameter in module.named_parameters()}
 
 
 def is_at_work(module):
-    """Return whether a module does in training what it does not in an evaluation."""
+    """Return whether eval() would change a module's output."""
     drops = isinstance(module, _DropoutNd) and module.p > 0
     norms = isinstance(module, _BatchNorm) and module.track_running_stats
     return module.training and (drops or norms)
 
 
 def has_own_statistics(module):
-    """Return whether a module normalizes by the statistics of one rank's batch."""
+    """Return whether a module normalizes with its own rank's batch statistics."""
     synced = isinstance(module, torch.nn.SyncBatchNorm | UnsyncedBatchNorm)
     return isinstance(module, _BatchNorm) and module.training and not synced
 
@@ -35,20 +35,17 @@ def is_replicated(parameter):
 
 
 def weights_of(network, wanted):
-    """Return digests of the weights that all ranks have whole, and that are wanted.
-
-    Not of what torch.func.functional_call puts in their place.
-    """
+    """Return {name: digest} of wanted parameters that every rank has in full."""
     found = {}
     for name, parameter in network.named_parameters():
-        own = isinstance(parameter, torch.nn.Parameter)
+        own = isinstance(parameter, torch.nn.Parameter)  # not torch.func's tensors
         if own and wanted(parameter) and is_replicated(parameter):
             found[bare(name)] = digest(parameter)
     return found
 
 
 def state_of(network):
-    """Return digests of a network's weights and buffers, by names without a wrapper."""
+    """Return digests of a network's weights and buffers, named without wrappers."""
     named = [] if UnsyncedBatchNorm.used else network.named_buffers()
     buffers = {bare(name): digest(buffer) for name, buffer in named}
     return {"weights": weights_of(network, lambda parameter: True), "buffers": buffers}

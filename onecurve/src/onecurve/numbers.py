@@ -1,8 +1,7 @@
-"""What one rank prints under a condition, and what the other ranks would print there.
+"""Record what a rank prints under a condition and what others would print there.
 
-At an `if` that asks for the rank, every rank evaluates the condition, and each name,
-attribute and item that the branch uses, from what it has in its variables. Those that
-are numbers are compared, in dicts and lists as well.
+At an `if` on the rank, every rank evaluates the condition and the names, attributes
+and items that the branch uses. Numbers are compared, also inside dicts and lists.
 """
 
 import contextlib
@@ -26,15 +25,15 @@ from onecurve.identities import own_number
 from onecurve.replace import CLOCKS, replace
 
 TRAINED = torch.nn.Module, torch.optim.Optimizer
-MOST = 200  # times that a line is looked at
-MOST_ITEMS = 50  # of a dict or a list
-# A word and its number, but for times and sizes: 0.2s, 188.91ms.
+MOST = 200  # evaluations of a line
+MOST_ITEMS = 50  # per dict or list
+# A word and its number, except times and sizes: 0.2s, 188.91ms.
 UNIT = r"(?![\w.]|\s*(?:m?s|sec\w*|[GM]i?B|it/s)\b)"
 TOLD = rf"([A-Za-z]\w*)\W{{0,4}}?(-?\d+\.\d+(?:e[+-]?\d+)?){UNIT}"
 
 
 class Clock(float):
-    """A number that came from a clock: it differs by rank, and may."""
+    """A number read from a clock, which may differ by rank."""
 
 
 def clocked(name):
@@ -53,12 +52,12 @@ for _name in ["add", "sub", "mul", "truediv"]:
 
 
 def clock(original):
-    """Return a clock whose times know that they are."""
+    """Return a clock function that returns Clocks."""
     return lambda: Clock(original())
 
 
 def held_by(value):
-    """Return the numbers of the networks and optimizers that a value is or has."""
+    """Return the own_numbers of networks and optimizers in a value."""
     if isinstance(value, types.ModuleType):
         return []
     held = [value, *getattr(value, "__dict__", {}).values()]
@@ -67,14 +66,14 @@ def held_by(value):
 
 
 def numbers_in(text, value, depth):
-    """Return {text: number} of a value, and of what dicts and lists of it hold."""
+    """Return {text: number} of a value and of the items of its dicts and lists."""
     one = number(value)
     if one is not None:
         return {text: one}
     items = []
     if isinstance(value, dict):
         items = value.items()
-    elif isinstance(value, list | tuple):  # whole numbers in a list are indices, say
+    elif isinstance(value, list | tuple):  # integers in a list may be indices
         items = [(key, one) for key, one in enumerate(value) if type(one) is not int]
     found = {}
     for key, one in islice(items, MOST_ITEMS if depth else 0):
@@ -83,7 +82,7 @@ def numbers_in(text, value, depth):
 
 
 def told_in(value):
-    """Return {word before it, in quotes: number} of the numbers in a text, or texts."""
+    """Return {word before it, in quotes: number} for the numbers in a text or texts."""
     texts = [value] if isinstance(value, str) else value
     found = {}
     for text in texts if isinstance(texts, tuple | list) else []:
@@ -96,7 +95,7 @@ def told_in(value):
 
 
 def handlers(logger):
-    """Return the handlers of a logger, and of those above it that get its lines."""
+    """Return the handlers of a logger and of the parents it propagates to."""
     found = []
     while logger:
         found += logger.handlers
@@ -105,7 +104,7 @@ def handlers(logger):
 
 
 def number(value):
-    """Return a value as a float; None where it is no number, or one of a clock."""
+    """Return a value as a float, or None if it isn't a number or is a Clock."""
     if isinstance(value, torch.Tensor):
         is_weight = isinstance(value, torch.nn.Parameter)
         if is_weight or hasattr(value, "placements") or value.numel() != 1:
@@ -117,29 +116,26 @@ def number(value):
 
 
 class Numbers:
-    """Writes down, at each `if`, whether it is taken and the numbers in the branch."""
+    """Records at each `if` whether it is taken and the numbers in the branch."""
 
     def __init__(self, log):
         self.log = log
         self.files = {}  # file -> branches
-        self.times = Counter()  # line -> how often it was reached
+        self.times = Counter()  # line -> times reached
 
     def install(self):
-        """Watch the lines of the script that this thread executes."""
+        """Trace the lines of the script in this thread."""
         for name in CLOCKS:
             if not name.endswith("_ns"):
                 setattr(time, name, clock(getattr(time, name)))
-        torch.serialization.add_safe_globals([Clock])  # a checkpoint may have one
+        torch.serialization.add_safe_globals([Clock])  # for checkpoints
         replace("logging:Logger.info", self.logged)
         sys.settrace(self.call)
 
     def logged(self, original, logger, msg, *args, **options):
-        """Around a line of a log, which some ranks may leave out: a branch of its own.
-
-        Their logger has a higher level, say, or a handler that does nothing.
-        """
+        """Wrap Logger.info as a branch: ranks may lack handlers or use other levels."""
         where = self.log.line()
-        # TypeError and ValueError: logging tells them by itself
+        # logging reports TypeError and ValueError itself
         with contextlib.suppress(TypeError, ValueError):
             told = told_in(str(msg) % args if args else str(msg))
             kinds = {type(one) for one in handlers(logger)} - {logging.NullHandler}
@@ -149,7 +145,7 @@ class Numbers:
         return original(logger, msg, *args, **options)
 
     def write(self, where, condition, taken, numbers, lines, changes=None):
-        """Write down a branch: its numbers, their lines, and what it changes."""
+        """Write a branch event: its numbers, their lines, and what it changes."""
         self.log.write(
             "decides" if condition == DECIDES else "numbers",
             branch=f"{where} {condition}",
@@ -161,7 +157,7 @@ class Numbers:
         )
 
     def call(self, frame, event, argument):
-        """When a function of the script begins: watch its lines."""
+        """Trace the lines of a function of the script."""
         if not self.log.is_script(frame):
             return None
         path = frame.f_code.co_filename
@@ -172,25 +168,25 @@ class Numbers:
         return self.line
 
     def line(self, frame, event, argument):
-        """When a line begins."""
+        """Evaluate the branches that begin at a line."""
         parts = self.files[frame.f_code.co_filename].get(frame.f_lineno, [])
         if event == "line" and parts:
             where = place(frame)
             self.times[where] += 1
             for part in parts if self.times[where] < MOST else []:
-                # a name that there is not yet, say: the branch itself would tell
+                # such as an undefined name: the branch itself would raise it
                 with contextlib.suppress(Exception):
                     self.evaluate(frame, where, *part)
         return self.line
 
     def evaluate(self, frame, where, condition, values, changed):
-        """Write down whether this rank takes a branch, and the numbers in it."""
+        """Record whether this rank takes a branch and the numbers in it."""
         variables = frame.f_globals, frame.f_locals
         if condition == DECIDES:
             taken = False
             is_of_data = isinstance(frame.f_locals.get("self"), Dataset)
             if is_of_data or frame.f_code.co_flags & inspect.CO_GENERATOR:
-                return  # of samples or batches, which are each rank's own
+                return  # samples and batches differ by rank
         elif condition == OF_ONE:
             taken = os.environ.get("RANK") == "0"
         else:
@@ -204,7 +200,7 @@ class Numbers:
                 value = eval(text, *variables)
                 found = numbers_in(text, value, 0 if condition == DECIDES else 2)
                 lines |= dict.fromkeys(found, f"{file}:{line}")
-                if text in (*given.args, given.varargs):  # of a function that prints
+                if text in (*given.args, given.varargs):  # an argument
                     told = told_in(value)
                     caller = next(self.log.frames(frame.f_back), frame)
                     lines |= dict.fromkeys(told, place(caller))

@@ -1,4 +1,4 @@
-"""What is written down of optimizers and schedulers, of clipping and scaling."""
+"""Record optimizers, schedulers, gradient clipping and loss scaling."""
 
 import contextlib
 from inspect import signature
@@ -15,30 +15,26 @@ from onecurve.loaders import Loaders
 from onecurve.replace import replace
 from onecurve.samples import generator_states
 
-MOST_STEPS = 32  # of a script that has no epochs, once it has evaluated
-FURTHEST = 160  # of one that has not, or of a small model: some come to their end
-SMALL = 300_000  # numbers of such a model
-
-FAR = 1_000_000  # steps, by which each schedule has ended
+MOST_STEPS = 32  # without epochs, once the script has evaluated
+FURTHEST = 160  # if it hasn't, or the model is small: some scripts finish
+SMALL = 300_000  # parameters of a small model
+FAR = 1_000_000  # steps, more than any schedule has
 
 
 def length_of(schedule):
-    """Return after how many steps a schedule has ended, None where it never does.
-
-    Nor does a warm-up, after which there is more to come.
-    """
+    """Return a schedule's length in steps; None for a warm-up or one without an end."""
     rises = getattr(schedule, "end_factor", 0) >= getattr(schedule, "start_factor", 1)
     for name in ["total_steps", "T_max"] + ["total_iters"] * (not rises):
         if hasattr(schedule, name):
             return getattr(schedule, name)
     for factor in getattr(schedule, "lr_lambdas", [])[:1]:
-        with contextlib.suppress(Exception):  # the script's own function
+        with contextlib.suppress(Exception):  # raised by the script's function
             return end_of(factor)
     return None
 
 
 def end_of(factor):
-    """Return from which step on a factor falls no more, None where it never does."""
+    """Return the step after which a factor stops falling, or None."""
     last = factor(FAR)
     if factor(FAR // 2) != last or factor(FAR // 3) != last:
         return None
@@ -53,20 +49,20 @@ def end_of(factor):
 
 
 class Optimizers(Loaders):
-    """Writes down the steps that a rank takes; ends it after some without epochs."""
+    """Records a rank's steps; ends it after enough steps if there are no epochs."""
 
     def __init__(self, log, end=None):
         super().__init__(log, end)
-        self.optimized = set()  # numbers of the parameters that optimizers have
-        self.optimizer_line = None  # that has made the latest one
-        self.stepping = 0  # an optimizer may call the step of another
-        self.scheduled = 0  # steps of schedulers
-        self.scaled = None  # line that has scaled a loss, until gradients no more are
+        self.optimized = set()  # own_numbers of the parameters in optimizers
+        self.optimizer_line = None  # of the latest constructor call
+        self.stepping = 0  # depth: an optimizer may call another's step
+        self.scheduled = 0  # scheduler steps
+        self.scaled = None  # line that scaled the loss, until gradients are unscaled
         self.learned = {}  # name -> parameter that an optimizer has changed
-        self.has_state = set()  # of "optimizer" and "scheduler": what a run goes on by
+        self.has_state = set()  # of "optimizer" and "scheduler": needed to resume
 
     def install(self):
-        """Put the methods below in place."""
+        """Install the hooks below."""
         super().install()
         register_optimizer_step_pre_hook(self.before_step)
         register_optimizer_step_post_hook(self.after_step)
@@ -84,23 +80,23 @@ class Optimizers(Loaders):
         replace("torch.amp:GradScaler.unscale_", self.unscale)
 
     def scaler_init(self, original, scaler, *args, **options):
-        """Around the constructor of a scaler, which only a GPU may enable."""
+        """Wrap GradScaler's constructor, which may only enable it on GPUs."""
         original(scaler, *args, **options)
         given = signature(original).bind(scaler, *args, **options).arguments
         scaler.asked_for = given.get("enabled", True)
 
     def scale(self, original, scaler, *args, **options):
-        """Around the scaling of a loss."""
+        """Wrap GradScaler.scale."""
         self.scaled = self.line() if scaler.asked_for else None
         return original(scaler, *args, **options)
 
     def unscale(self, original, scaler, *args, **options):
-        """Around the way back of gradients to their own size."""
+        """Wrap GradScaler.unscale_."""
         self.scaled = None
         return original(scaler, *args, **options)
 
     def clip(self, original, *args, **options):
-        """Around the clipping of gradients."""
+        """Wrap gradient clipping."""
         if self.apart.is_now():
             return original(*args, **options)
         if self.scaled:
@@ -108,12 +104,12 @@ class Optimizers(Loaders):
         result = original(*args, **options)
         given = signature(original).bind(*args, **options).arguments
         norm = given.get("total_norm", result)
-        if type(norm) in (torch.Tensor, float):  # a DTensor's is that of all ranks
+        if type(norm) in (torch.Tensor, float):  # a DTensor's covers all ranks
             self.log.write("clip", line=self.line(), norm=float(norm))
         return result
 
     def made(self, original, one, *args, **options):
-        """Around the constructor of an optimizer or a scheduler."""
+        """Wrap the constructor of an optimizer or scheduler."""
         original(one, *args, **options)
         schedules = not isinstance(one, torch.optim.Optimizer)
         apart = self.apart.is_now() if schedules else self.apart.begins()
@@ -128,18 +124,18 @@ class Optimizers(Loaders):
         self.log.write("made", line=self.line(), **facts)
 
     def learn_optimized(self, optimizer):
-        """Remember which parameters an optimizer has."""
+        """Remember an optimizer's parameters."""
         for group in optimizer.param_groups:
             self.optimized.update(own_number(one) for one in group["params"])
 
     def zero_grad(self, original, *args, **options):
-        """Around the setting to zero of gradients, which may come too late."""
+        """Wrap zero_grad(), which may be called too late."""
         if not self.apart.is_now():
             self.log.write("zero_grad", line=self.line())
         return original(*args, **options)
 
     def schedule(self, original, scheduler, *args, **options):
-        """Around the step of a scheduler, which may go by a number."""
+        """Wrap a scheduler's step, which may take a metric."""
         if self.apart.is_now():
             return original(scheduler, *args, **options)
         self.has_state.add("scheduler")
@@ -150,7 +146,7 @@ class Optimizers(Loaders):
         return original(scheduler, *args, **options)
 
     def before_step(self, optimizer, args, kwargs):
-        """Before a step of an optimizer."""
+        """Before an optimizer's step."""
         if self.apart.is_now():
             return
         self.stepping += 1
@@ -158,7 +154,7 @@ class Optimizers(Loaders):
             self.step_begins(optimizer)
 
     def step_begins(self, optimizer):
-        """Before the step of an optimizer that no other one calls."""
+        """Before an outermost step: record gradients."""
         self.learn_optimized(optimizer)
         gradients = {}
         zero = True
@@ -172,7 +168,7 @@ class Optimizers(Loaders):
         self.log.write("before_step", line=line, gradients=gradients, zero=zero)
 
     def after_step(self, optimizer, args, kwargs):
-        """After a step of an optimizer."""
+        """After an optimizer's step."""
         if self.apart.is_now():
             return
         self.stepping -= 1
@@ -180,11 +176,11 @@ class Optimizers(Loaders):
             self.step_ends(optimizer)
 
     def step_facts(self):
-        """Return what else is to be written down of a step, as a dict."""
+        """Return additional facts about a step."""
         return {}
 
     def step_ends(self, optimizer):
-        """After the step of an optimizer that no other one calls."""
+        """After an outermost step: record it."""
         self.steps += 1
         self.scaled = None
         if any(optimizer.state.values()):
@@ -208,5 +204,5 @@ class Optimizers(Loaders):
         return self.steps >= FURTHEST or (evaluated and not self.is_small())
 
     def is_small(self):
-        """Return whether the parameters that optimizers have changed are few."""
+        """Return whether the trained model is small."""
         return sum(one.numel() for one in self.learned.values()) <= SMALL

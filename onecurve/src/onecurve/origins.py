@@ -1,4 +1,4 @@
-"""Where the script makes its networks and samplers, and where it sets seeds."""
+"""Record where a script creates networks and samplers and where it seeds."""
 
 import sys
 from functools import partial
@@ -8,18 +8,18 @@ import torch
 from onecurve.events import place
 from onecurve.replace import replace
 
-MADE = "_made_at"  # the attribute in which a thing keeps its line
+MADE = "_made_at"  # the attribute that holds an object's line
 READ_BY = "/data/_utils/worker.py", "/data/_utils/fetch.py", "onecurve/samples.py"
-INSIDE = "<genexpr>", "<listcomp>", "<dictcomp>", "<lambda>"  # of a constructor
+INSIDE = "<genexpr>", "<listcomp>", "<dictcomp>", "<lambda>"  # in a constructor
 
 
 def origin(thing):
-    """Return the line that has made a thing, such as "train.py:12", or None."""
+    """Return the line that created an object, such as "train.py:12", or None."""
     return getattr(thing, "__dict__", {}).get(MADE)
 
 
 def note(thing, line):
-    """Have a thing keep its line, unless it has one, or cannot."""
+    """Store an object's line unless it has one or can't."""
     if hasattr(thing, "__dict__"):
         thing.__dict__.setdefault(MADE, line)
 
@@ -33,13 +33,13 @@ def is_read():
 
 
 class Origins:
-    """Notes lines, and writes the event `seeded` to a log."""
+    """Records creation lines and writes the event `seeded`."""
 
     def __init__(self, log):
         self.log = log
 
     def install(self):
-        """Put the methods below in place."""
+        """Install the hooks below."""
         replace("torch.nn:Module.__init__", self.module)
         replace("torch.utils.data:Sampler.__new__", self.sampler)
         for module in "copy", "torch.optim.swa_utils":
@@ -51,18 +51,18 @@ class Origins:
             replace(name, partial(self.seed, generator))
 
     def module(self, original, module, *args, **options):
-        """Around the constructor of a module: who calls the outermost one counts."""
+        """Wrap a module's constructor; the caller of the outermost one counts."""
         original(module, *args, **options)
         note(module, self.caller(torch.nn.Module))
 
     def sampler(self, original, kind, *args, **options):
-        """Around the making of a sampler."""
+        """Wrap the creation of a sampler."""
         sampler = object.__new__(kind)
         note(sampler, self.caller(kind))
         return sampler
 
     def copy(self, original, thing, *args, **options):
-        """Around copy.deepcopy: a network's is made by who gives it away for that."""
+        """Wrap copy.deepcopy: networks are created where the script passes them."""
         copied = original(thing, *args, **options)
         if isinstance(copied, torch.nn.Module):
             line = self.log.giver(thing)
@@ -71,7 +71,7 @@ class Origins:
         return copied
 
     def seed(self, generator, original, *args, **options):
-        """Around the function that seeds a generator, as one sample's reading may."""
+        """Wrap a seeding function; those called to read samples don't count."""
         if not is_read():
             told = repr([*args, *options.values()])
             facts = {"generator": generator, "seed": told}
@@ -79,12 +79,12 @@ class Origins:
         return original(*args, **options)
 
     def caller(self, kind):
-        """Return the line that called the script's constructors of a kind, or None."""
+        """Return the line that called the outermost constructor of a kind, or None."""
         found = None
         for frame in self.log.frames():
             code = frame.f_code.co_name
             if code == "__init__" and isinstance(frame.f_locals.get("self"), kind):
-                found = None  # what was called by it made a part of the thing
+                found = None  # calls inside it created only parts
             elif code not in INSIDE:
                 found = found or place(frame)
         return found

@@ -1,7 +1,6 @@
-"""One process without what splits a model: FSDP and tensor parallelism leave it whole.
+"""Run one process without FSDP and tensor parallelism, on whole models.
 
-What FSDP adds to a module is there, and does nothing. Where a script joins no process
-group alone, it is told that it is the only process of one.
+FSDP's methods exist but do nothing. Without a process group, the world size is 1.
 """
 
 from functools import partial
@@ -12,7 +11,7 @@ from onecurve.replace import replace
 
 
 def whole(original, module, *args, **options):
-    """In place of fully_shard and parallelize_module: the module as it is."""
+    """Replace fully_shard and parallelize_module: return the module unchanged."""
     for name in fsdp_methods():
         if not hasattr(module, name):
             object.__setattr__(module, name, nothing)
@@ -20,30 +19,30 @@ def whole(original, module, *args, **options):
 
 
 def fsdp_methods():
-    """Return the names of the methods that FSDP adds to a module."""
+    """Return the names of FSDP's module methods."""
     from torch.distributed.fsdp import FSDPModule
 
     return [name for name in vars(FSDPModule) if not name.startswith("_")]
 
 
 def nothing(*args, **options):
-    """In place of a method of FSDP's."""
+    """Replace an FSDP method."""
 
 
 def itself(tensor, *args, **options):
-    """In place of full_tensor and to_local: a tensor that is whole, and here."""
+    """Replace full_tensor and to_local: return the tensor, which is whole."""
     return tensor
 
 
 def of_one(answer, original, *args, **options):
-    """In place of a function that answers so where there is no process group."""
+    """Replace a function's result if there is no process group."""
     if torch.distributed.is_initialized():
         return original(*args, **options)
     return answer
 
 
 def install():
-    """Put the functions above in place; a DTensor keeps its own."""
+    """Install the replacements above; DTensor keeps its own methods."""
     torch.Tensor.full_tensor = itself
     torch.Tensor.to_local = itself
     if torch.distributed.is_available():

@@ -1,4 +1,4 @@
-"""A script that asks for GPUs and NCCL gets CPUs and gloo."""
+"""Run scripts that ask for GPUs and NCCL on CPUs and gloo."""
 
 import os
 import sys
@@ -24,14 +24,14 @@ AS_IT_IS = ["torch:Tensor.cuda", "torch:Tensor.pin_memory", "torch.nn:Module.cud
 
 
 class OnCpu(TorchFunctionMode):
-    """A mode in which "cuda" is a name of the CPU for all of torch's functions."""
+    """A mode in which "cuda" means the CPU in all torch functions."""
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
-        if function is torch.device:  # the script may ask for its type
+        if function is torch.device:  # the script may read its type
             return function(*args, **(kwargs or {}))
         args = [on_cpu(value) for value in args]
         if function is torch.Tensor.to and len(args) > 1 and type(args[1]) is int:
-            args[1] = "cpu"  # it was the number of a GPU
+            args[1] = "cpu"  # it was a GPU's index
         kwargs = {name: on_cpu(value) for name, value in (kwargs or {}).items()}
         if type(kwargs.get("device")) is int:
             kwargs["device"] = "cpu"
@@ -39,7 +39,7 @@ class OnCpu(TorchFunctionMode):
 
 
 def on_cpu(value):
-    """Return a device on a GPU as the CPU, and anything else as it is."""
+    """Return the CPU for a GPU device, and other values unchanged."""
     if isinstance(value, torch.device) and value.type == "cuda":
         return torch.device("cpu")
     if isinstance(value, str) and value.partition(":")[0] == "cuda":
@@ -48,45 +48,45 @@ def on_cpu(value):
 
 
 def move(original, module, *args, **options):
-    """In place of a module's `to`: the number of a GPU is the CPU, too."""
+    """Replace Module.to: a GPU's index also means the CPU."""
     places = ["cpu" if type(value) is int else on_cpu(value) for value in args]
     options = {name: on_cpu(value) for name, value in options.items()}
     return original(module, *places, **options)
 
 
 def fork_rng(original, devices=None, enabled=True, *args, **options):
-    """In place of what keeps the generators of GPUs, too: there are none."""
+    """Replace fork_rng: there are no GPU generators."""
     return original([], enabled, device_type="cpu")
 
 
 def nothing(original, *args, **options):
-    """In place of what only a GPU needs."""
+    """Replace a function that only GPUs need."""
 
 
 def same(original, value, *args, **options):
-    """In place of what returns the tensor or the module that it is given."""
+    """Replace a function that moves a tensor or module: return it unchanged."""
     return value
 
 
 def compiled(original, model=None, *args, **options):
-    """In place of torch.compile: the model as it is."""
+    """Replace torch.compile: return the model unchanged."""
     return model if model is not None else lambda function: function
 
 
 class OfCpu(torch.Generator):
-    """In place of a generator of a GPU: one of the CPU."""
+    """Replacement for a GPU's generator: the CPU's."""
 
     def __new__(cls, device=None):
         return super().__new__(cls)
 
 
 def to_all(answer, original, *args, **options):
-    """In place of a function that answers so."""
+    """Replace a function's result."""
     return answer()
 
 
 class Done:
-    """In place of an event, a stream or a block of a GPU: all work is done at once."""
+    """Replacement for a GPU's event, stream or device context; all work is done."""
 
     device = torch.device("cpu")
 
@@ -112,27 +112,27 @@ class Done:
 
 
 def properties():
-    """Return what is said of a GPU."""
+    """Return a GPU's properties."""
     return SimpleNamespace(name="CPU", total_memory=1, major=0, minor=0)
 
 
 def to_script(answer, original, *args, **options):
-    """In place of a function that answers the script so; PyTorch gets the truth."""
+    """Replace a function's result for the script; PyTorch gets the real one."""
     asker = sys._getframe(2).f_code.co_filename
     return original(*args, **options) if asker.startswith(PYTORCH) else answer()
 
 
 def local_rank():
-    """Return the number of the current GPU."""
+    """Return the current GPU's index."""
     return int(os.environ["LOCAL_RANK"])
 
 
 def local_world_size():
-    """Return how many GPUs this machine has."""
+    """Return the number of GPUs on this machine."""
     return int(os.environ["LOCAL_WORLD_SIZE"])
 
 
-TO_SCRIPT = {  # answers of torch's functions: each rank has a GPU
+TO_SCRIPT = {  # results of torch's functions: each rank has a GPU
     "cuda:is_available": lambda: True,
     "cuda:device_count": local_world_size,
     "accelerator:is_available": lambda: True,
@@ -162,30 +162,30 @@ TO_ALL = {
 
 
 def join(limit, original, backend=None, init_method=None, timeout=None, *more, **how):
-    """Around init_process_group: gloo, and a limit of time."""
+    """Wrap init_process_group: use gloo and a timeout."""
     how.pop("device_id", None)
     return original("gloo", init_method, limit, *more, **how)
 
 
 def new_group(original, ranks=None, timeout=None, backend=None, *args, **options):
-    """Around new_group: gloo."""
+    """Wrap new_group: use gloo."""
     return original(ranks, timeout, "gloo", *args, **options)
 
 
 def ddp_init(original, ddp, module, *args, **options):
-    """Around the constructor of DDP: without devices."""
+    """Wrap DDP's constructor: drop device arguments."""
     options.pop("device_ids", None)
     options.pop("output_device", None)
     return original(ddp, module, **options)
 
 
 def init_device_mesh(original, device_type, *args, **options):
-    """Around init_device_mesh."""
+    """Wrap init_device_mesh: use the CPU."""
     return original("cpu", *args, **options)
 
 
 class UnsyncedBatchNorm(torch.nn.SyncBatchNorm):
-    """In place of SyncBatchNorm, which needs GPUs: each rank has its own statistics."""
+    """Replacement for SyncBatchNorm, which needs GPUs: statistics are per rank."""
 
     used = False
 
@@ -196,7 +196,7 @@ class UnsyncedBatchNorm(torch.nn.SyncBatchNorm):
 
 
 def install(patience):
-    """Put the functions above in place; a collective waits for `patience` seconds."""
+    """Install the replacements above; collectives time out after `patience` seconds."""
     for name in LEFT_OUT:
         replace(name, nothing)
     for name in AS_IT_IS:

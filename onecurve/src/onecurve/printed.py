@@ -1,4 +1,4 @@
-"""Rules: numbers that are printed, that decide, or that are averaged."""
+"""Rules for numbers that are printed, that decide, or that are averaged."""
 
 import math
 import re
@@ -7,21 +7,18 @@ from typing import NamedTuple
 
 from onecurve.findings import finding, of_each_rank
 
-# In names: may differ by rank.
+# Words in names of values that may differ by rank.
 DIFFER = {"time", "seconds", "elapsed", "seed", "rank", "pid", "device", "gpu"}
 DIFFER |= {"sec", "speed", "throughput", "memory", "mem"}
-DIFFER |= {"lr", "rate"}  # of which the steps tell
-SIZE = r"len\([^)]*\)"  # of a rank's part, say
-SMALL = 1e-6  # relative: numbers that are closer are equal
-ROUNDED = 2e-3  # and so those in a text
-QUOTED = '"'  # begins what is said of a number in a text, which is rounded
+DIFFER |= {"lr", "rate"}  # compared in steps.py
+SIZE = r"len\([^)]*\)"  # may be of a rank's part
+SMALL = 1e-6  # relative tolerance
+ROUNDED = 2e-3  # the same for numbers in text, which are rounded
+QUOTED = '"'  # starts the name of a number in text
 
 
 def numbers_of(seen, rank, kind="numbers"):
-    """Return {(branch, which time): event} of the numbers in branches of a rank.
-
-    Each says besides whether it is in the midst of an epoch of training.
-    """
+    """Return {(branch, occurrence): event}, at level LOOK inside a training epoch."""
     table = {}
     training = False
     steps = 0
@@ -37,7 +34,7 @@ def numbers_of(seen, rank, kind="numbers"):
 
 
 def differing_by_rank(seen, kind):
-    """Yield (events of all ranks, text, values) of numbers that differ in a branch."""
+    """Yield (events of all ranks, text, values) of numbers that differ by rank."""
     tables = [numbers_of(seen, rank, kind) for rank in seen.ranks]
     for place in sorted(set.intersection(*map(set, tables))):
         events = [table[place] for table in tables]
@@ -46,35 +43,34 @@ def differing_by_rank(seen, kind):
 
 
 def numbers_of_rank_0(seen):
-    """Numbers that some ranks print though the others have others."""
+    """Find numbers that some ranks print and that differ on others."""
     calls = [call["name"] for call in seen.of("collective_call")]
     takers = seen.takers_of_branches()
     told = set()
     for events, text, values in differing_by_rank(seen, "numbers"):
         branch = events[0]["branch"]
         if len(takers[branch]) in (0, len(seen.ranks)):
-            continue  # none takes it, or each: together, or in turn
+            continue  # taken by no rank, or by all, maybe in turn
         line = events[0]["lines"][text]
-        # what a list or a dict holds, only where the branch has no other
+        # an item of a list or dict only if the branch has no other finding
         held = "[" in text and branch in told
         if (line, text) not in told and not held:
             told |= {(line, text), branch}
-            # after dist.reduce one rank has the sum, and may print it
+            # after dist.reduce, only one rank has the sum and may print it
             unsure = "reduce" in calls or text.startswith(QUOTED)
             level = "LOOK" if unsure else events[0]["level"]
             yield finding("printed", line, each_told(values), level, text=text)
 
 
 def numbers_by_world(several, others, steps):
-    """Numbers that rank 0 prints and that depend on the number of ranks.
+    """Find numbers that rank 0 prints and that depend on the number of ranks.
 
-    `others` are Seens of one rank that has done the same for so many `steps`; or of
-    each rank's work done by one, where numbers are asked for in which these agree.
+    `others` are single processes whose work is the same for `steps` steps.
     """
     runs = [several, *others]
     lengths = [[one["length"] for one in seen.of("length")] for seen in runs]
     if any(one != lengths[0] for one in lengths):
-        return  # what is divided by them differs, and is right
+        return  # averages over them rightly differ
     ranks = [numbers_of(several, rank) for rank in several.ranks]
     alone = [numbers_of(seen, 0) for seen in others]
     told = set()
@@ -88,7 +84,7 @@ def numbers_by_world(several, others, steps):
         if None in events or first["steps"] > steps or not first["taken"]:
             continue
         if any(one["steps"] != first["steps"] for one in events):
-            continue  # an epoch has other steps there, and so other weights at its end
+            continue  # an epoch has other steps and so ends with other weights
         own = {text for text, _ in differing(events[: len(ranks)])}
         for text, values in differing([first, *events[len(ranks) :]]):
             number, *of_one = values
@@ -105,7 +101,7 @@ def numbers_by_world(several, others, steps):
 
 
 def pairs_of_numbers(several, one):
-    """Yield (steps, text, number on rank 0, one process's) of the printed numbers."""
+    """Yield (steps, text, rank 0's number, one process's) of printed numbers."""
     theirs = numbers_of(one, 0)
     for place, ours in numbers_of(several, 0).items():
         other = theirs.get(place)
@@ -118,10 +114,7 @@ def pairs_of_numbers(several, one):
 
 
 def evaluations_agree(several, one):
-    """Return whether each number that follows an evaluation is one process's.
-
-    At least one of them is neither 0 nor 1, which others could be by chance.
-    """
+    """Return whether numbers after evaluations match one process, not just 0 and 1."""
     evaluated = evaluations(several.events[0])
     known = False
     for steps, _, ours, theirs in pairs_of_numbers(several, one):
@@ -133,13 +126,13 @@ def evaluations_agree(several, one):
 
 
 def agrees(text, several, one):
-    """Return whether an expression that rank 0 prints always is one process's."""
+    """Return whether the values rank 0 prints for an expression match one process."""
     pairs = [pair[2:] for pair in pairs_of_numbers(several, one) if pair[1] == text]
     return bool(pairs) and all(close(ours, theirs) for ours, theirs in pairs)
 
 
 def told_of_factor(ours, theirs, count):
-    """Return in a line that a number of ranks is missing in another, or too much."""
+    """Return details if numbers differ by a factor of the number of ranks."""
     if close(ours, count * theirs):
         return ["1 process's value times the number of ranks"]
     if close(count * ours, theirs):
@@ -148,10 +141,7 @@ def told_of_factor(ours, theirs, count):
 
 
 def told_of_samples(ours, theirs, steps):
-    """Return in a line how the ranks evaluate other samples than one process, if so.
-
-    `ours` is what `evaluations` returns of each rank, `theirs` that of the process.
-    """
+    """Return details if the ranks evaluate other samples than one process."""
     of_ranks = sum((one.get(steps, NOTHING).rows for one in ours), Counter())
     of_one = theirs.get(steps, NOTHING).rows
     again = (of_ranks - of_one).total()
@@ -165,11 +155,7 @@ def told_of_samples(ours, theirs, steps):
 
 
 def evaluated_unlike(ours, theirs):
-    """Return after which steps the ranks evaluate what one process does not.
-
-    So they do where a network draws, or samples are drawn and others than theirs. Of
-    each rank, and of each such process, it takes what `evaluations` returns.
-    """
+    """Return steps after which random draws make the `evaluations` incomparable."""
     unlike = set()
     for steps in {step for one in ours for step in one}:
         of_ranks = [one[steps] for one in ours if steps in one]
@@ -183,10 +169,10 @@ def evaluated_unlike(ours, theirs):
 
 
 class Evaluation(NamedTuple):
-    """What is evaluated between two steps."""
+    """Samples and random draws of the evaluations between two steps."""
 
     rows: Counter  # digests of samples
-    draws: set  # "network", or "samples": what draws random numbers
+    draws: set  # "network" and "samples" if they draw random numbers
 
 
 NOTHING = Evaluation(Counter(), set())
@@ -211,23 +197,23 @@ def evaluations(events):
 
 
 def decisions(seen):
-    """Numbers by which each rank decides for itself what all should do alike."""
+    """Find numbers that differ by rank and decide what all ranks should do alike."""
     told = set()
     for events, text, values in differing_by_rank(seen, "decides"):
         line = events[0]["lines"][text]
-        # 0 is where another rank evaluates
+        # 0 if another rank evaluates
         if not told & {line, text} and all(values):
             told |= {line, text}
             yield finding("decides", line, each_told(values), text=text)
 
 
 def close(ours, theirs):
-    """Return whether two numbers are equal but for rounding."""
+    """Return whether two numbers are equal within rounding."""
     return math.isclose(ours, theirs, rel_tol=SMALL)
 
 
 def each_told(values):
-    """Return a line for each rank: its number."""
+    """Return a line with each rank's number."""
     return of_each_rank(f"{value:.6f}" for value in values)
 
 

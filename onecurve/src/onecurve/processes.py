@@ -1,7 +1,6 @@
-"""Start-up and end of processes: what a run starts ends with it, whatever happens.
+"""Start and end processes: whatever a run starts ends with it.
 
-psutil is imported when a process is looked up, so that `onecurve --help` needs no
-package. Linux tells a process that its parent has died; other systems do not.
+psutil is imported on first use, so that `onecurve --help` works without packages.
 """
 
 import ctypes
@@ -12,18 +11,18 @@ from contextlib import suppress
 
 
 def prctl(option, value):
-    """Ask Linux for something about this process; do nothing on other systems."""
+    """Call prctl on Linux; do nothing on other systems."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(option, value)
 
 
 def adopt_orphans():
-    """Become the parent of each descendant whose own parent dies."""
+    """Become the parent of descendants whose own parent dies."""
     prctl(36, 1)  # PR_SET_CHILD_SUBREAPER
 
 
 def end_with_parent(by=signal.SIGTERM):
-    """Have this process get a signal as soon as its parent ends."""
+    """Send this process a signal when its parent ends."""
     prctl(1, by)  # PR_SET_PDEATHSIG
 
 
@@ -35,7 +34,7 @@ def children():
 
 
 def seconds_of(pid):
-    """Return the CPU seconds that a process has used; 0 if it has ended."""
+    """Return a process's CPU seconds, or 0 if it has ended."""
     import psutil
 
     with suppress(psutil.Error):
@@ -45,10 +44,7 @@ def seconds_of(pid):
 
 
 def end_children(spared=()):
-    """Kill this process's descendants, except for the children in `spared`.
-
-    Orphans become this process's children, so it looks again until none is left.
-    """
+    """Kill all descendants except `spared` children; orphans become children."""
     import psutil
 
     while started := children() - set(spared):
@@ -61,10 +57,7 @@ def end_children(spared=()):
 
 
 def pause(*_):
-    """Stop this process and its children's process groups until it continues.
-
-    They run in sessions of their own, which a terminal's Ctrl-Z and fg do not reach.
-    """
+    """Stop this process and its children, whose sessions Ctrl-Z and fg don't reach."""
     started = [child.pid for child in children()]
     for pid in started:
         with suppress(ProcessLookupError):

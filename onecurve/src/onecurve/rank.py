@@ -1,4 +1,4 @@
-"""What a rank does before the script begins."""
+"""Set up a rank before its script starts."""
 
 import os
 import sys
@@ -9,14 +9,11 @@ from onecurve import equal, exact, files, hooks, merged, numbers, plain, pretend
 from onecurve.events import Log
 from onecurve.kept import in_name
 
-TOGETHER = 10  # seconds that a rank waits for the others to have seen enough
+TOGETHER = 10  # seconds that a finished rank waits for other ranks
 
 
 def prepare(rank, task):
-    """Make this process a rank of a task; the script comes next.
-
-    Returns what is to be called once the script has come to its end, or None.
-    """
+    """Set up a rank of a task; return a function to call after the script, or None."""
     command, kind, folder, working, scratch, patience = task
     parent = command.path.parent
     os.chdir(working)
@@ -38,7 +35,7 @@ def prepare(rank, task):
         elif kind in ("one", "woven"):
             recorder = merged.Merged(log, end, own, sources)
             recorder.draws.woven = kind == "woven"
-        else:  # whole, or such as "alone1" and "split1"
+        else:  # "whole", or such as "alone1" and "split1"
             number = rank if kind == "whole" else int(kind[5:])
             recorder = replay.Alone(log, end, own, [sources[number]])
         recorder.install()
@@ -52,10 +49,7 @@ def prepare(rank, task):
 
 
 class Ending:
-    """Ends this process when all ranks have seen enough, or soon after it has itself.
-
-    A rank that only left would break the others' connections.
-    """
+    """Ends this process with all others, whose connections would break otherwise."""
 
     def __init__(self, folder, rank, ranks):
         self.folder = folder
@@ -63,30 +57,29 @@ class Ending:
         self.ranks = ranks
 
     def note_length(self, line, number, batches):
-        """Let all ranks know how many batches this one has in an epoch of a loader."""
+        """Tell all ranks how many batches this one has in an epoch of a loader."""
         name = f"length-{in_name(line)}-{number}-{self.rank}"
         (self.folder / name).write_text(str(batches))
 
     def lengths(self, line, number):
-        """Return the ranks' numbers of batches in an epoch; [] if one is not known."""
+        """Return each rank's batches per epoch, or [] if one is unknown."""
         paths = list(self.folder.glob(f"length-{in_name(line)}-{number}-*"))
         known = [int(path.read_text() or 0) for path in paths]
         return known if len(known) == self.ranks and all(known) else []
 
     def note_evaluation(self, steps):
-        """Let all ranks know that one evaluates after so many steps: rank 0, mostly."""
+        """Tell all ranks that one, mostly rank 0, evaluates after `steps` steps."""
         (self.folder / f"evaluated{steps}").mkdir(exist_ok=True)
 
     def has_evaluated(self, steps):
-        """Return whether a rank has evaluated before the latest of so many steps.
+        """Return whether any rank evaluated before the latest step.
 
-        Whether it does after that, a rank that is ahead knows before the others: and
-        all are to end after the same step.
+        Only a rank that is ahead knows about later ones, but all must end alike.
         """
         return any((self.folder / f"evaluated{one}").exists() for one in range(steps))
 
     def __call__(self):
-        """End this process; the script is not asked."""
+        """End this process without returning to the script."""
         (self.folder / f"enough{self.rank}").mkdir(exist_ok=True)
         end = time.monotonic() + TOGETHER
         while time.monotonic() < end:

@@ -1,13 +1,9 @@
 """Run a script in processes forked from one that has imported torch.
 
-Start-up is most of a short run. The ranks are processes of their own all the same, with
-the variables that torchrun sets, in the folder of who asks for them. PyTorch's
-elastic_launch takes 0.35 s for what takes 0.10 s here, and has no timeout. Only what is
-forked imports torch: who asks for a run need not.
-
-A run leaves nothing behind. A process of its own, the supervisor, starts the ranks. It
-ends them, and whatever they have started, when the run is over or when the process that
-asked for it is gone.
+Start-up dominates short runs: it takes 0.35 s with PyTorch's elastic_launch, which
+has no timeout, and 0.10 s here. The caller doesn't need torch. Ranks are separate
+processes with torchrun's environment variables. Another process, the supervisor,
+starts them and ends all they started when the run is over or the caller is gone.
 """
 
 import json
@@ -26,36 +22,33 @@ from pkgutil import resolve_name
 from onecurve.supervisor import FORKS, Job, supervise
 
 CONTEXT = multiprocessing.get_context("forkserver" if FORKS else "spawn")
-# What is not installed is left out.
+# Missing packages are skipped.
 PRELOAD = ["torch", "torchvision", "torch.distributed.checkpoint.state_dict", "tqdm"]
 CONTEXT.set_forkserver_preload([*PRELOAD, "onecurve.ranks", "onecurve.rank"])
 TOO_SLOW = 124  # in place of an exit status
 
 
 class Result(subprocess.CompletedProcess):
-    """How a run went. It says besides: `late`, HANGS or STOPPED, or '' in time.
+    """A run's result; `late` is HANGS, STOPPED, or '' if it finished in time.
 
-    And of each rank: `statuses`, its exit status, None where it was ended;
-    `errors`, {rank: (text, line of the script or None)} of what it did not catch;
-    `places`, {rank: line or None} of where it was when it was ended; `stderrs`.
+    `statuses` and `stderrs` are per rank; the status of a rank we killed is None.
+    `errors` is {rank: (text, line of the script or None)} of uncaught exceptions and
+    `places` {rank: line or None} where killed ranks were.
     """
 
 
 def place(stack, name):
-    """Return the line of the script `name` where its main thread is, or None.
-
-    `stack` is what faulthandler wrote of all threads, the main one at the end.
-    """
+    """Return the main thread's line in script `name`, by faulthandler, or None."""
     found = None
     for thread in re.split(r"(?m)^(?:Current t|T)hread 0x", stack):
         lines = re.findall(rf'File "{re.escape(name)}", line (\d+)', thread)
         if lines:
-            found = int(lines[0])
+            found = int(lines[0])  # the main thread comes last
     return found
 
 
 def start_server():
-    """Have the process from which all are forked not answer Ctrl-C by a traceback."""
+    """Start the fork server so that Ctrl-C doesn't print its traceback."""
     is_main = threading.current_thread() is threading.main_thread()
     if CONTEXT.get_start_method() == "forkserver" and is_main:
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -75,15 +68,13 @@ def run(
     gpus="",
     module=None,
 ):
-    """Run a script; with `processes`, as so many ranks of one torchrun.
+    """Run a script, with `processes` as ranks of a torchrun, and return a Result.
 
-    `prepare` is (function, argument ...), called in each rank before the script with
-    the rank in front, and may return what to call after it; a function may be named, as
-    "package.module:function". `gpus` is a text for CUDA_VISIBLE_DEVICES, None for all.
-    `module` is the script's name, where it is to run as by `python -m`; the first of
-    `words` is its file all the same. As under torchrun, the first rank that fails
-    ends the others; and all end when one has computed for `timeout` seconds, or none
-    does for `idle` seconds, by default as many. Returns a Result.
+    `prepare` is (function or "package.module:function", argument ...): each rank calls
+    it with its number first, before the script, and calls what it returns afterwards.
+    `gpus` is for CUDA_VISIBLE_DEVICES, or None for all. `module` runs the script as
+    `python -m` does; words[0] is still its file. The first failing rank ends all ranks;
+    so do `timeout` seconds of computing or `idle` seconds (default: `timeout`) without.
     """
     words = [str(word) for word in words]
     start_server()
@@ -99,13 +90,13 @@ def run(
         try:
             statuses, late = link.recv()
         finally:
-            link.close()  # after an interrupt, the supervisor ends all
+            link.close()  # after an interrupt, the supervisor ends all ranks
             supervisor.join()
         return read_result(job, statuses, late)
 
 
 def read_result(job, statuses, late):
-    """Return the Result of a job, by what its ranks have written."""
+    """Return a job's Result from the files its ranks wrote."""
 
     def text(name):
         path = job.folder / name
@@ -131,21 +122,18 @@ def read_result(job, statuses, late):
 
 
 def end_with_caller(link):
-    """End this process when nobody is at the other end of a link any more."""
+    """Kill this process once the other end of a link is closed."""
     with suppress(EOFError, OSError):
-        link.recv()  # nothing is ever sent
+        link.recv()  # blocks: nothing is ever sent
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def answer(link, name, arguments):
-    """Call a function by its name, and send what it returns.
-
-    It may run scripts: this process has imported torch, and needs no server.
-    """
+    """Call a function by name and send its result; it may run scripts."""
     global CONTEXT
     if FORKS:
-        CONTEXT = multiprocessing.get_context("fork")
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller gets it, and hangs up
+        CONTEXT = multiprocessing.get_context("fork")  # torch is imported already
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller gets it and hangs up
     threading.Thread(target=end_with_caller, args=(link,), daemon=True).start()
     result = resolve_name(name)(*arguments)
     sys.stdout.flush()
@@ -153,10 +141,7 @@ def answer(link, name, arguments):
 
 
 def call(name, *arguments):
-    """Return what a function returns, called where torch is imported: "module:name".
-
-    What it prints is seen. Ends the program as the function does, where it returns not.
-    """
+    """Call "module:name" in a process with torch; return its result or exit with it."""
     start_server()
     link, other = CONTEXT.Pipe()
     process = CONTEXT.Process(target=answer, args=(other, name, arguments))

@@ -1,17 +1,16 @@
-"""Put a function around an attribute of PyTorch or Python."""
+"""Wrap or replace attributes of PyTorch and Python."""
 
 import functools
 from pkgutil import resolve_name
 
-CLOCKS = ["perf_counter", "monotonic", "time", "process_time"]  # of the module time
+CLOCKS = ["perf_counter", "monotonic", "time", "process_time"]  # in the module time
 CLOCKS += [f"{name}_ns" for name in CLOCKS]
 
 
 def replace(name, substitute):
-    """Put `substitute` in the place of an attribute, such as "torch.nn:Module.to".
+    """Replace an attribute, such as "torch.nn:Module.to", with `substitute`.
 
-    A function is called with the original before the arguments; a class or a property
-    stands there as it is. Raises AttributeError for one that there is not.
+    A function gets the original as its first argument. Raises AttributeError.
     """
     owner, _, attribute = name.replace(":", ".").rpartition(".")
     owner = resolve_name(owner)

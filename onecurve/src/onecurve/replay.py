@@ -1,4 +1,4 @@
-"""The work of one of several ranks, done again by one process."""
+"""Replay the work of one of several ranks in one process."""
 
 import torch
 
@@ -9,18 +9,15 @@ from onecurve.samples import set_generators
 
 
 class Alone(Merged):
-    """The work of one of several ranks in one process: its batches, random numbers.
-
-    Each step is taken by the gradients of the several ranks, so weights stay theirs.
-    """
+    """Replays a rank's batches and random numbers, with the ranks' gradients."""
 
     def __init__(self, log, end, folder, sources):
         super().__init__(log, end, folder, sources)
-        self.prepared = []  # networks that have the several ranks' weights
-        self.latest = BEGIN  # of the rank's generators after a pass for training
+        self.prepared = []  # networks that got the ranks' weights
+        self.latest = BEGIN  # file of the rank's latest generator states
 
     def network_call(self, original, network, *args, **kwargs):
-        """Around a call of the network: it begins with the several ranks' weights."""
+        """Wrap the network's call: start with the ranks' weights."""
         known = any(network is one for one in self.prepared)
         if torch.is_grad_enabled() and not self.steps and not known:
             self.prepared.append(network)
@@ -32,10 +29,7 @@ class Alone(Merged):
 
     @torch.no_grad()
     def begin_with(self, weights, network):
-        """Give a network's parameters the values of the several ranks', by their names.
-
-        Those that are split here, too, stay what they are.
-        """
+        """Copy the ranks' weights by name, except for parameters split here."""
         for name, parameter in network.named_parameters():
             value = weights.get(bare(name))
             is_whole = value is not None and value.numel() == parameter.numel()
@@ -43,43 +37,40 @@ class Alone(Merged):
                 parameter.copy_(value.view_as(parameter))
 
     def optimizer_made(self):
-        """After an optimizer was made."""
+        """After an optimizer is created: restore the generators."""
         super().optimizer_made()
         self.go_on_from(BEGIN)
 
     def go_on_from(self, name):
-        """Set the generators as they were on the rank, where that was kept."""
+        """Restore the rank's generators from a file, if it exists."""
         path = self.sources[0] / name
         if path.exists():
             set_generators(torch.load(path, weights_only=False))
 
     def first_drawing(self, name, generator):
-        """Before the script first draws from a generator: it goes on as the rank's."""
+        """Before a generator's first draw: restore the rank's state."""
         path = self.sources[0] / name
         if path.exists():
             generator.set_state(torch.load(path, weights_only=False))
 
     def draw_for_training(self, function, *args, **options):
-        """Draw random numbers: they are the rank's by the state of its generators."""
+        """Draw random numbers: the generators' states make them the rank's."""
         return function(*args, **options)
 
     def forward_ends(self, name):
-        """After a pass for training: the generators go on as the rank's did.
-
-        Of more passes than the rank's, the last ones go on from where its last ended.
-        """
+        """After a training pass: restore the rank's generators, or its latest ones."""
         if (self.sources[0] / name).exists():
             self.latest = name
         self.go_on_from(self.latest)
 
     def together(self, kept, reading):
-        """Return the rank's batch; its generators go on from there."""
+        """Return the rank's batch and restore its generators."""
         batch, _, states, _ = kept[0]
         set_generators(states)
         return batch
 
     def passes_begin(self):
-        """Before the first backward pass of a step."""
+        """Before a step's first backward pass."""
         super().passes_begin()
         self.after_pass = [self.gradients()]
 
@@ -88,7 +79,7 @@ class Alone(Merged):
         self.after_pass.append(self.gradients())
 
     def gradients(self):
-        """Return the gradients of all parameters by name, 0 where there is none."""
+        """Return {name: gradient} of all parameters, with 0 for missing gradients."""
         found = {}
         for key, parameter in self.own.watched.items():
             gradient = parameter.grad
@@ -97,7 +88,7 @@ class Alone(Merged):
         return found
 
     def step_begins(self, optimizer):
-        """Before a step: it gets the gradients of the several ranks, too."""
+        """Before a step: set the ranks' gradients, so that weights match."""
         super().step_begins(optimizer)
         if not self.theirs:
             self.end()
@@ -108,6 +99,6 @@ class Alone(Merged):
                 parameter.grad = whole
 
     def step_ends(self, optimizer):
-        """After a step."""
+        """After a step: restore the rank's generators."""
         super().step_ends(optimizer)
         self.go_on_from(f"generators{self.steps}.pt")

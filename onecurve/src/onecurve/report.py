@@ -1,4 +1,4 @@
-"""The findings of an inspection, as text."""
+"""Format an inspection's findings as text."""
 
 import math
 from dataclasses import asdict
@@ -17,19 +17,19 @@ MADE_OF = {
 
 
 def but_for(gradients):
-    """Return what gradients are compared without, as the end of a line."""
-    several = gradients.runs.get("several")  # who take the steps that are compared
+    """Return what the gradient comparison excludes, as the end of a line."""
+    several = gradients.runs.get("several")  # the run whose steps are compared
     held = several and several.of("batch_norm")
     return ", except for BatchNorm statistics" if held else ""
 
 
 def counted(number, word):
-    """Return a number of things, such as "1 step" or "2 steps"."""
+    """Return a count with its noun, such as "1 step" or "2 steps"."""
     return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
 def verdict(name, inspection):
-    """Return the first line: whether errors were found, and what was not looked at."""
+    """Return the first line: the number of errors, and whether gradients match."""
     errors = sum(finding.level == "ERROR" for finding in inspection.findings)
     told = f"{counted(errors, 'error')} in {name}"
     if errors:
@@ -51,7 +51,7 @@ def verdict(name, inspection):
 
 
 def headline(seen, seconds):
-    """Return the second line: what ran; of what there was none, nothing."""
+    """Return the second line: the ranks, and how many steps and epochs ran."""
     counts = {
         "step": len(seen.of("step")),
         "epoch": len(seen.readings(0, True)),
@@ -63,17 +63,14 @@ def headline(seen, seconds):
 
 
 def pages_about(finding, pages):
-    """Return the paths of pages that explain a finding.
-
-    `pages` is {name of a finding: paths}; without it, that is the inspector's RULES.md.
-    """
+    """Return the pages about a finding from {name: paths}, or by default RULES.md."""
     if pages is None:
         return [f"RULES.md#{finding.name}"]
     return pages.get(finding.name, [])
 
 
 def finding_lines(finding, pages):
-    """Return a finding as lines; `pages` as in `pages_about`."""
+    """Format a finding as lines; `pages` as in `pages_about`."""
     first = f"{finding.level:6} {finding.what}"
     if finding.line:
         first = f"{first:60}  {finding.line}"
@@ -88,7 +85,7 @@ def finding_lines(finding, pages):
 
 
 def fine(inspection):
-    """Return a line for each thing that was compared, and is right."""
+    """Return a line for each comparison that found no problem."""
     seen = inspection.seen
     own = seen.own_parts()
     names = {finding.name for finding in inspection.findings}
@@ -125,7 +122,7 @@ def fine(inspection):
 
 
 def samples(seen, names):
-    """Return what can be said for sure of the samples that the ranks take."""
+    """Return lines about the samples that ranks use, if they are known."""
     epochs = seen.takers().first_epochs()
     lines = []
     wrong = names & {"samples", "overlap", "whole", "datasets", "again"}
@@ -166,7 +163,7 @@ def unsure(inspection):
 
 
 def batch(inspection):
-    """Return lines, one or none, on what a person has to compare."""
+    """Return at most one line: the batch size to compare by hand."""
     seen = inspection.seen.takers()
     epochs = seen.first_epochs()
     if not epochs:
@@ -180,7 +177,7 @@ def batch(inspection):
 
 
 def facts(name, inspection, seconds, folder, pages=None):
-    """Return what `text` says, as a dict for JSON."""
+    """Return the contents of `text` as a dict for JSON."""
     looked = not inspection.stopped
     found = []
     for finding in by_level(inspection.findings):
@@ -199,15 +196,12 @@ def facts(name, inspection, seconds, folder, pages=None):
 
 
 def by_level(findings):
-    """Return findings, the worst first."""
+    """Return findings sorted by level, worst first."""
     return sorted(findings, key=lambda one: LEVELS.index(one.level))
 
 
 def text(name, inspection, seconds, folder, pages=None):
-    """Return the whole report on a script of that name.
-
-    `folder` has its log; `pages` as in `pages_about`.
-    """
+    """Return the full report on a script; `folder` contains its log."""
     found = inspection.findings
     lines = wrap(verdict(name, inspection), 80, subsequent_indent="  ")
     lines += [headline(inspection.seen, seconds), ""]

@@ -1,15 +1,15 @@
-"""Are two tensors equal but for rounding?"""
+"""Compare tensors within rounding."""
 
 import torch
 
-CLOSE = {torch.float64: 1e-6, torch.float32: 1e-4}  # relative; right ones are 1e-14
-ROUGH = 2e-2  # in shorter types
-FACTOR = 5e-3  # of lengths, and CURVED of 1 - cosine: an exchange in short numbers
+CLOSE = {torch.float64: 1e-6, torch.float32: 1e-4}  # relative; correct: 1e-14
+ROUGH = 2e-2  # for shorter dtypes
+FACTOR = 5e-3  # of lengths; CURVED of 1 - cosine: after an exchange in a short dtype
 CURVED = 1e-4
 
 
 def close(ours, theirs):
-    """Return whether two tensors are equal but for rounding."""
+    """Return whether two tensors are equal within rounding."""
     if ours.shape != theirs.shape:
         return False
     limit = CLOSE.get(ours.dtype, ROUGH)
@@ -17,7 +17,7 @@ def close(ours, theirs):
 
 
 def nearly(ours, theirs):
-    """Return whether tensors may be equal that were exchanged in short numbers."""
+    """Return whether tensors may be equal after an exchange in a shorter dtype."""
     if ours.shape != theirs.shape:
         return False
     factor, cosine = relation(ours, theirs)
@@ -26,22 +26,19 @@ def nearly(ours, theirs):
 
 
 def measure(short):
-    """Return what tells whether tensors are equal; `short`: after such an exchange."""
+    """Return the comparison for tensors; `short` if exchanged in a shorter dtype."""
     return nearly if short else close
 
 
 def relation(ours, theirs):
-    """Return (quotient of the lengths, cosine of the angle) of two tensors."""
+    """Return (ratio of the lengths, cosine of the angle) of two tensors."""
     lengths = float(ours.norm()), float(theirs.norm()) + 1e-300
     product = float(ours.flatten() @ theirs.flatten())
     return lengths[0] / lengths[1], product / (lengths[0] * lengths[1] + 1e-300)
 
 
 def told(factor, count):
-    """Return in words what a length tells, where the direction is equal.
-
-    `factor` is how often the right one it is, `count` the number of ranks.
-    """
+    """Describe a gradient `factor` times as long as expected, on `count` ranks."""
     text = f"same direction, length {factor:.6f}"
     if abs(factor * count - 1) < 1e-3:
         text += f": a factor of {count} (the world size) is missing"

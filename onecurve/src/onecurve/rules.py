@@ -1,19 +1,16 @@
-"""The known mistakes, each found in what the ranks have written down.
-
-A rule is a function of a Seen that yields Findings.
-"""
+"""All rules. A rule is a function that takes a Seen and yields Findings."""
 
 from onecurve import computed, evaluation, printed, shares, steps, streams
 from onecurve.findings import finding
 from onecurve.seen import Seen
 
-NO_MORE = "no further call"  # of the collectives that others call
+NO_MORE = "no further call"  # to collectives that other ranks call
 
 
 def collectives_differ(seen):
-    """Ranks that call different collectives, or in another order."""
+    """Find ranks that call different collectives, or in another order."""
     difference = seen.first_parting()
-    if difference and not seen.of("join"):  # in which ranks take part unseen
+    if difference and not seen.of("join"):  # join() calls collectives unseen
         number, rank, first, other = difference
         details = []
         for one, call in (0, first), (rank, other):
@@ -24,7 +21,7 @@ def collectives_differ(seen):
 
 
 def told_at_once(seen):
-    """What an event of rank 0 is by itself: the first of each kind."""
+    """Report rank 0's `found` events, the first of each kind."""
     first = {}
     for event in seen.of("found"):
         first.setdefault(event["row"], event)
@@ -33,7 +30,7 @@ def told_at_once(seen):
 
 
 def one_file(seen):
-    """A file that several ranks write."""
+    """Find files that several ranks write."""
     writers = {}
     for rank in seen.ranks:
         for event in seen.of("file", rank):
@@ -47,12 +44,9 @@ def one_file(seen):
 
 
 def other_batches(seen):
-    """Ranks that share the layers of a model, and take different batches.
-
-    Not where the first layer is given a part of its input on each rank.
-    """
+    """Find ranks that share a model's layers but train on different batches."""
     if any(event["parts"] for event in list(seen.of("split"))[:1]):
-        return
+        return  # the first layer expects a part of the input on each rank
     for passes in seen.training_passes():
         for group in seen.groups():
             rows = [passes[rank]["rows"] for rank in group]
@@ -65,21 +59,15 @@ def other_batches(seen):
 
 
 def seeds_by_rank(seen, group):
-    """Return the line that gives the ranks of a group other seeds at last, or None.
-
-    Where they load their batches, these do not come from it.
-    """
+    """Return the line that last seeds a group's ranks differently, or None."""
     if seen.readings(0, True):
-        return None
+        return None  # loaders don't draw batches from these seeds
     seeds = shares.seeds_set(Seen([seen.events[rank] for rank in group]))
     return next((line for line, alike in seeds.values() if not alike), None)
 
 
 def same_inputs(seen):
-    """Inputs that all ranks give to one of their networks, though batches differ.
-
-    What never changes is no draw of random numbers.
-    """
+    """Find a network's inputs that vary but are equal on all ranks, unlike batches."""
     passes = {}
     for each in seen.training_passes():
         passes.setdefault(each[0]["made"], []).append(each)
@@ -94,10 +82,10 @@ def same_inputs(seen):
 
 
 def evaluated_by_hand(seen):
-    """Evaluations that each rank makes of the same samples, without a DataLoader.
+    """Find evaluations of the same samples on all ranks, without a DataLoader.
 
-    What one line calls for is judged by itself: a game may be played to train.
-    What is called before the training alone is none, but a model's making, say.
+    Each caller is judged by itself: a game may be played to train. Passes before the
+    first step don't count: they may create a model.
     """
     begun = [step["time"] for step in seen.of("step")[:1]]
     by_hand = seen.together("pass", lambda one: not (one["grad"] or one["reading"]))
@@ -114,9 +102,9 @@ def evaluated_by_hand(seen):
             return
 
 
-EACH = "each"  # rule of the ranks beside each other
-TAKERS = "takers"  # of those that take batches of their own
-ONE = "one"  # that one rank tells
+EACH = "each"  # compares all ranks
+TAKERS = "takers"  # compares ranks that have their own batches
+ONE = "one"  # needs only one rank
 RULES = {
     steps.weights_differ: EACH,
     steps.parts_of_models: EACH,
@@ -154,7 +142,7 @@ RULES = {
 
 
 def findings(seen):
-    """Return what all rules find in a run."""
+    """Return all rules' findings."""
     meet = seen.of("ddp") or seen.of("split") or seen.of("collective_call")
     if seen.of("step") and not meet and len(seen.ranks) > 1:
         return [finding("apart", seen.of("step")[0]["line"])]

@@ -1,4 +1,4 @@
-"""One of the runs of a script."""
+"""Run a script once."""
 
 import shutil
 import signal
@@ -12,40 +12,39 @@ from onecurve.findings import finding, of_each_rank
 from onecurve.seen import Seen, read_ranks
 from onecurve.supervisor import OWN_FAULT
 
-MOST_SECONDS = 240  # that a rank may compute
-PATIENCE = 60  # seconds that a collective waits for the other ranks
-IDLE = 90  # seconds in which no rank computes: more than a collective waits
-PREPARE = "onecurve.rank:prepare"  # by its name: it imports PyTorch
+MOST_SECONDS = 240  # of computing per rank
+PATIENCE = 60  # seconds until a collective times out
+IDLE = 90  # seconds without computing on any rank; more than PATIENCE
+PREPARE = "onecurve.rank:prepare"  # by name because it imports PyTorch
 
 
 class Command(NamedTuple):
-    """What is inspected."""
+    """A script to inspect."""
 
-    path: Path  # of the script, absolute
+    path: Path  # absolute
     flags: list  # of the script
     ranks: int  # at least 2
-    module: str | None = None  # its name, where it is to run as by `python -m`
-    double: bool = True  # whether gradients are compared in float64, or as they are
-    cuts: bool = True  # whether an evaluation ends after some batches
-    lengths: bool = True  # whether an epoch goes on if ranks have unequal numbers
+    module: str | None = None  # its name, if run as `python -m` does
+    double: bool = True  # whether to compare gradients in float64
+    cuts: bool = True  # whether to cut evaluations short
+    lengths: bool = True  # whether unequal epochs run to their end
 
 
 class Task(NamedTuple):
-    """How a script is looked at; the same on all ranks."""
+    """How to run a script; the same on all ranks."""
 
-    command: Command  # with the number of ranks of this run
+    command: Command  # with this run's number of ranks
     kind: str  # watch, several, wider, one, whole, or alone or split and a rank
-    folder: Path  # where the ranks write what they see
-    working: Path  # the folder in which the script runs
+    folder: Path  # where the ranks write events
+    working: Path  # the script's working directory
     scratch: str  # for temporary files
-    patience: float  # seconds that a collective waits for the other ranks
+    patience: float  # seconds until a collective times out
 
 
 def run_kind(command, kind, folder):
-    """Run the script once; return what ranks.run does, and a Seen.
+    """Run the script; return its Result and a Seen.
 
-    Where a rank crashes, it is run a second time: gloo's own thread does, now and then,
-    whatever the script is, and a script's own code will again.
+    Retry after a segmentation fault: gloo's thread crashes now and then in any script.
     """
     if kind == "wider":
         command = command._replace(ranks=command.ranks + 1)
@@ -60,7 +59,7 @@ def run_kind(command, kind, folder):
 
 
 def run_in(place, command, kind):
-    """Run the script in a new folder, where its ranks write; return the Result."""
+    """Run the script, whose ranks write to a new folder; return the Result."""
     path, flags, count, module, double, *_ = command
     place.mkdir()
     here = Path.cwd()
@@ -78,7 +77,7 @@ def run_in(place, command, kind):
 
 
 def own_fault(result):
-    """Return an error that was raised inside onecurve, or None."""
+    """Return an error raised inside onecurve, or None."""
     for told, _ in result.errors.values():
         if told.startswith(OWN_FAULT):
             return told
@@ -86,14 +85,14 @@ def own_fault(result):
 
 
 def failure(result, name):
-    """Return a Finding for a run of a script that did not end well, or None."""
+    """Return a Finding for a failed run, or None."""
     if result.late or not result.returncode:
         return None
     own = own_error(result)
     if own:
         rank, error, line = own
         where = f"{name}:{line}" if line else None
-        error = error or last_line(result.stderrs[rank])  # of argparse, say
+        error = error or last_line(result.stderrs[rank])  # such as argparse's
         return finding("fails", where, rank=rank, error=error[:300])
     rank = ended_silently(result)
     if rank is not None:
@@ -110,5 +109,5 @@ def failure(result, name):
 
 
 def last_line(text):
-    """Return the last line of a text; of an empty one, an empty one."""
+    """Return a text's last line, or an empty string."""
     return (text.strip().splitlines() or [""])[-1]

@@ -1,4 +1,4 @@
-"""The runs of a script, and what they show."""
+"""Inspect a script by running it in several ways and comparing the runs."""
 
 import shutil
 from dataclasses import dataclass, field
@@ -18,54 +18,51 @@ from onecurve.findings import OTHER_SAMPLES, name_what_follows
 from onecurve.seen import Seen
 from onecurve.supervisor import HANGS
 
-# By name: they import PyTorch, which is for processes that have it.
+# By name because they import PyTorch.
 EXCHANGED = "onecurve.gradients:exchanged"
 COMPARE = "onecurve.gradients:compare"
 COMPARE_ALONE = "onecurve.alone:compare"
 POWER = "onecurve.divided:power_of"
 DIVIDED = "onecurve.divided:judge"
 IN_DOUBLE = "in float64"
-MERGED = "one", "woven"  # runs in which one process takes the batches of all ranks
+MERGED = "one", "woven"  # runs of one process with the batches of all ranks
 NOTHING = Seen([[]])  # of one rank
 
 
 @dataclass
 class Comparison:
-    """What is known of a script's gradients."""
+    """How a script's gradients compare."""
 
-    exchanged: int = 0  # steps in which they are the mean of what the ranks computed
-    equal: int = 0  # steps in which they are those of one rank
-    alone: int = 0  # steps in which they are made of what each rank computes alone
-    followed: int = 0  # steps that those who compute alone take by the same weights
-    rough: str | None = None  # why they were not compared in float64
-    of_whole: bool = False  # so, on several ranks, whose models are not split
-    why: str | None = None  # they could not be compared with one rank's, or no more
+    exchanged: int = 0  # steps whose gradients are the mean of the ranks'
+    equal: int = 0  # steps whose gradients match one process
+    alone: int = 0  # steps whose gradients combine those recomputed per rank
+    followed: int = 0  # steps whose recomputation starts with equal weights
+    rough: str | None = None  # why gradients were not compared in float64
+    of_whole: bool = False  # whether `alone` is from ranks with whole models
+    why: str | None = None  # why one process was not compared, or only at first
     findings: list = field(default_factory=list)
-    runs: dict = field(default_factory=dict)  # {kind: Seen} of those in float64
+    runs: dict = field(default_factory=dict)  # {kind: Seen} of the runs in float64
 
 
 @dataclass
 class Inspection:
-    """What is known of a script: findings, and what was compared or could not be."""
+    """Findings about a script and what could be compared."""
 
-    seen: Seen  # of the run as it is
+    seen: Seen  # of the unmodified run
     findings: list
     gradients: Comparison = field(default_factory=Comparison)
-    stopped: str | None = None  # why the script was not looked at to its end
+    stopped: str | None = None  # why the inspection stopped
 
     @property
     def status(self):
-        """Return 1 after an error, 2 where the script could not be looked at, or 0."""
+        """Return 1 after an error, 2 if the inspection stopped, or 0."""
         if any(finding.level == "ERROR" for finding in self.findings):
             return 1
         return 2 if self.stopped else 0
 
 
 def run_exactly(command, kind, folder, told):
-    """Run the script in float64; return why that tells nothing, or None.
-
-    A Comparison is `told` what was seen.
-    """
+    """Run the script in float64 and add its Seen to `told`; return why it failed."""
     result, seen = run.run_kind(command, kind, folder)
     told.runs[kind] = seen
     for event in seen.of("cannot_tell"):
@@ -74,7 +71,7 @@ def run_exactly(command, kind, folder, told):
     if run.own_fault(result):
         return run.own_fault(result)
     errors = [error for error, _ in result.errors.values()]
-    # it counts batches by len(loader), and one process is given fewer, larger ones
+    # it counts batches by len(loader), but one process gets fewer, larger ones
     over = kind != "several" and seen.of("step") and errors == ["StopIteration"]
     problem = run.failure(result, command.path.name)
     if problem and not over:
@@ -84,16 +81,15 @@ def run_exactly(command, kind, folder, told):
 
 
 def compare_gradients(command, folder, seen, agree):
-    """Return a Comparison of several ranks' gradients with their mean, and with one's.
+    """Compare the ranks' gradients with their mean and with one process.
 
-    If they are not exchanged, one process is only asked if the ranks' weights `agree`
-    nevertheless: an optimizer may exchange them in its step. `seen` is the Seen of the
-    run as it is.
+    If they aren't exchanged but weights `agree`, an optimizer may exchange them in its
+    step: then compare weights. `seen` is of the unmodified run.
     """
     told = Comparison()
     told.why = run_exactly(command, "several", folder, told)
     if told.why and told.why.startswith(IN_DOUBLE):
-        # a library asks for a type of its own: compare roughly
+        # a library requires its own dtype: compare roughly
         told.rough = told.why
         command = command._replace(double=False)
         shutil.rmtree(folder / "several")
@@ -119,10 +115,9 @@ def compare_gradients(command, folder, seen, agree):
 
 
 def compare_with_one(command, folder, several, told, added):
-    """Have one process, or one for each rank, do the work; return Findings of that.
+    """Compare with one process, or with one per rank; return Findings.
 
-    `added` is a Finding that gradients are added up, not averaged, or None: that is
-    right, where they are those of one process.
+    `added` is a Finding that gradients are summed, or None.
     """
     differ = compare_one(command, folder, several, told)
     if not told.equal:
@@ -131,18 +126,16 @@ def compare_with_one(command, folder, several, told, added):
             differ = alone
     if differ:
         told.alone = 0
-    # added up: right, where they are those of one rank
+    # a sum is right if it matches one process
     known = told.equal or told.alone or (differ and differ.name == "added")
     return [one for one in (differ, added if not known else None) if one]
 
 
 def compare_one(command, folder, several, told, by_weights=False):
-    """Have one process do the work of all; add to a Comparison what that tells.
+    """Compare with one process that does all ranks' work; return a Finding or None.
 
-    With `by_weights`, the weights after each step are compared, not the gradients.
-
-    Where it takes other samples, random numbers may belong to every W-th of them. For
-    the rest as `compare_alone`.
+    With `by_weights`, compare the weights after each step. If samples differ, try again
+    with random numbers in "woven" order: rank r draws for samples [r::W].
     """
     differ = None
     for kind in MERGED:
@@ -163,12 +156,9 @@ def compare_one(command, folder, several, told, by_weights=False):
 
 
 def compare_alone(command, folder, several, told):
-    """Have each rank's work done by one process; add to a Comparison what that tells.
-
-    `several` are the folders of the several ranks. Returns a Finding, or None.
-    """
+    """Compare with one process per rank; update `told`, return a Finding or None."""
     numbers = range(command.ranks)
-    for kind in "alone", "split", "whole":  # the latter where one rank alone fails
+    for kind in "alone", "split", "whole":  # "whole" if one rank alone fails
         kinds = ["whole"] if kind == "whole" else [f"{kind}{one}" for one in numbers]
         if not any(run_exactly(command, one, folder, told) for one in kinds):
             break
@@ -185,11 +175,7 @@ def compare_alone(command, folder, several, told):
 
 
 def compare_wider(command, folder, several, told):
-    """Have one rank more take steps, where a loss seems to go by the number of ranks.
-
-    `several` are the folders of the several ranks, who average their gradients.
-    Returns a list of Findings: one, or none.
-    """
+    """Compare with one more rank if a loss seems to depend on their number."""
     power = ranks.call(POWER, several)
     if not power:
         return []
@@ -201,10 +187,9 @@ def compare_wider(command, folder, several, told):
 
 
 def inspect(command, folder):
-    """Run a command, of what a Command has, and return an Inspection.
+    """Run a command, a tuple like Command, and return an Inspection.
 
-    `folder` is made anew, for what the ranks write. One rank has none to be compared
-    with: its script runs once only, as it is.
+    Recreates `folder`. With one rank there is nothing to compare: it runs only once.
     """
     command = run.Command(*command)
     shutil.rmtree(folder, ignore_errors=True)
@@ -212,7 +197,7 @@ def inspect(command, folder):
     result, seen = run.run_kind(command, "watch", folder)
     problem = run.failure(result, command.path.name)
     if problem and seen.of("cut"):
-        # it may need what all of an evaluation gives
+        # it may need the results of a full evaluation
         shutil.rmtree(folder / "watch")
         command = command._replace(cuts=False)
         result, seen = run.run_kind(command, "watch", folder)
@@ -224,14 +209,14 @@ def inspect(command, folder):
     unequal = []
     if problem and problem.name == "hang":
         unequal = list(shares.numbers_of_batches(seen.takers(), problem))
-    if unequal:  # the rest is to be seen as well
+    if unequal:  # run the rest, too
         shutil.rmtree(folder / "watch")
         command = command._replace(lengths=False)
         result, seen = run.run_kind(command, "watch", folder)
         problem = run.failure(result, command.path.name)
     found = rules.findings(seen) + unequal
     if problem:
-        if problem.name == "fails":  # the other ranks were ended before their time
+        if problem.name == "fails":  # the other ranks were killed
             found = [one for one in found if rules.NO_MORE not in str(one.details)]
         return Inspection(seen, [problem, *found], stopped="the run did not finish")
     if result.late:
@@ -253,10 +238,7 @@ def inspect(command, folder):
 
 
 def differ_by_world(told):
-    """Return Findings of what depends on the number of ranks, or should on the rank.
-
-    They are made by a Comparison.
-    """
+    """Return Findings on what depends on the number of ranks, or should on the rank."""
     several = told.runs["several"]
     one = told.runs.get("one", NOTHING)
     alone = [seen for kind, seen in told.runs.items() if kind.startswith("alone")]

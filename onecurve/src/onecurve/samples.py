@@ -1,4 +1,4 @@
-"""Digests of samples and of random generators, to be compared between ranks."""
+"""Digest samples and random generators, to compare them between ranks."""
 
 import hashlib
 import random
@@ -10,23 +10,23 @@ from torch.utils.data import Subset, default_convert
 
 from onecurve.events import digest, tensors_in
 
-IDENTITY = 16  # samples by which two data sets are told apart
-MOST_CONTENTS = 500  # samples of an epoch whose contents are kept
-OWN = {}  # {name: torch.Generator} of the script, as far as it has drawn from them
+IDENTITY = 16  # samples that identify a dataset
+MOST_CONTENTS = 500  # samples per epoch whose contents are digested
+OWN = {}  # {name: torch.Generator} that the script has drawn from
 
 
 def digest_of(value):
-    """Return a short digest of a value by its text; the same in all processes."""
+    """Return a short digest of a value's repr, the same in all processes."""
     return hashlib.sha256(repr(value).encode()).hexdigest()[:12]
 
 
 def generator_states():
-    """Return a digest of the state of each of Python's, NumPy's and PyTorch's."""
+    """Return digests of the states of Python's, NumPy's and PyTorch's generators."""
     states = {
         "random": digest_of(random.getstate()),
         "torch": digest(torch.get_rng_state()),
     }
-    numpy = sys.modules.get("numpy")  # nobody draws from what nobody has imported
+    numpy = sys.modules.get("numpy")  # unused unless imported
     if numpy:
         kind, numbers, *rest = numpy.random.get_state()
         states["numpy"] = digest_of((kind, numbers.tobytes(), rest))
@@ -34,7 +34,7 @@ def generator_states():
 
 
 def generators():
-    """Return the states of all generators, Python's to the script's own, to be set."""
+    """Return the states of all generators, including the script's, to be restored."""
     numpy = sys.modules.get("numpy")
     return {
         "random": random.getstate(),
@@ -45,7 +45,7 @@ def generators():
 
 
 def set_generators(states):
-    """Have the generators go on from states that `generators` returned."""
+    """Restore the states that `generators` returned."""
     random.setstate(states["random"])
     torch.set_rng_state(states["torch"])
     numpy = sys.modules.get("numpy")
@@ -55,14 +55,14 @@ def set_generators(states):
 
 
 def set_own(states):
-    """Have the script's own generators go on from states."""
+    """Restore the states of the script's own generators."""
     for name, state in states.items():
         if name in OWN:
             OWN[name].set_state(state)
 
 
 def seed_generators(own):
-    """Seed the generators; the script's own go on from states."""
+    """Seed the global generators; restore the script's own."""
     random.seed(0)
     torch.default_generator.manual_seed(0)  # torch.manual_seed keeps a traceback
     numpy = sys.modules.get("numpy")
@@ -72,12 +72,12 @@ def seed_generators(own):
 
 
 def changed(before, after):
-    """Return the states in `before` of the generators that were drawn from since."""
+    """Return the states in `before` of the generators used since."""
     return {name: before[name] for name in before if before[name] != after[name]}
 
 
 def rows(value):
-    """Return a digest of each row of the first tensor in a batch that has rows."""
+    """Return a digest per row of the first tensor in a batch that has rows."""
     with torch._C.DisableTorchFunction():
         for tensor in tensors_in(value):
             if tensor.dim() and tensor.numel():
@@ -86,7 +86,7 @@ def rows(value):
 
 
 def unpadded(row):
-    """Return a row of whole numbers without the zeros at its end, which may pad it."""
+    """Return a row of integers without trailing zeros, which may be padding."""
     if row.dim() != 1 or row.is_floating_point():
         return row
     last = row.nonzero()[-1:].flatten()
@@ -94,7 +94,7 @@ def unpadded(row):
 
 
 def flat(indices):
-    """Return the indices in what a sampler gives, however deep."""
+    """Return a sampler's indices as a flat list."""
     if hasattr(indices, "tolist"):
         indices = indices.tolist()
     if not isinstance(indices, list | tuple):
@@ -106,11 +106,7 @@ def flat(indices):
 
 
 def share_of(loader, taken):
-    """Return what is known of the indices that a loader takes in an epoch, as a dict.
-
-    `taken` has what its sampler gives, for each batch. The indices are those in the
-    data set that subsets are of.
-    """
+    """Return facts about a loader's epoch; `taken` is what its sampler gave."""
     dataset = loader.dataset
     indices = flat(taken)
     while isinstance(dataset, Subset):
@@ -118,27 +114,27 @@ def share_of(loader, taken):
         dataset = dataset.dataset
     indices = flat(indices)
     known = identity(dataset)
-    if known != identity(dataset):  # it draws from a generator of its own
+    if known != identity(dataset):  # it draws from its own generator
         known = None
     return {
         "indices": indices,
         "sizes": [len(flat(one)) for one in taken],
         "size": len(dataset),
-        "whole": dataset is loader.dataset,  # and no part of it
+        "whole": dataset is loader.dataset,  # not a Subset
         "identity": known,
         "contents": contents(dataset, indices[:MOST_CONTENTS]) if known else [],
     }
 
 
 def identity(dataset):
-    """Return a digest of some samples of a data set, None where it fails."""
+    """Return a digest of some samples of a dataset, or None if reading fails."""
     step = max(len(dataset) // IDENTITY, 1)
     found = contents(dataset, range(0, len(dataset), step))
     return digest_of(found) if found else None
 
 
 def contents(dataset, indices):
-    """Return digests of samples, by the same random numbers; none where that fails."""
+    """Return digests of samples, read with fixed seeds; [] if that fails."""
     found = []
     before = generators()
     try:
@@ -146,7 +142,7 @@ def contents(dataset, indices):
             seed_generators(before["own"])
             leaves = tree_leaves(default_convert(dataset[index]))
             found.append(digest_of([digest_of_leaf(one) for one in leaves]))
-    except Exception:  # noqa: BLE001, whatever a data set makes of it
+    except Exception:  # noqa: BLE001, a dataset may raise anything
         return []
     finally:
         set_generators(before)
@@ -154,14 +150,11 @@ def contents(dataset, indices):
 
 
 def digest_of_leaf(value):
-    """Return a digest of a tensor, a text, a number or a picture.
-
-    Raises TypeError for anything else: its text may differ by process.
-    """
+    """Return a digest of a tensor, string, number or image. Raises TypeError."""
     if isinstance(value, torch.Tensor):
         return digest(value)
     if hasattr(value, "tobytes"):
         return digest_of(value.tobytes())
     if value is None or isinstance(value, str | bytes | int | float):
         return digest_of(value)
-    raise TypeError(f"a sample holds a {type(value).__name__}")
+    raise TypeError(f"a sample holds a {type(value).__name__}")  # its repr may differ

@@ -1,4 +1,4 @@
-"""What a checkpoint lacks, of what a run goes on by."""
+"""Find what a checkpoint lacks to resume a run."""
 
 import linecache
 import re
@@ -9,40 +9,36 @@ from onecurve.events import bare, digest, tensors_in
 from onecurve.findings import some
 from onecurve.replace import replace
 
-GOES_ON = r"resum|torch\.load|load_state_dict"  # in a script
-WHEN = "epoch|step|iter"  # in names of what a checkpoint counts
-HELD = {  # what a run goes on by, in the names that a checkpoint holds
+GOES_ON = r"resum|torch\.load|load_state_dict"  # in a script that resumes
+WHEN = "epoch|step|iter"  # in names of a checkpoint's counters
+HELD = {  # state needed to resume, by names in a checkpoint
     "optimizer": re.compile("optim|param_groups").search,
     "scheduler": re.compile("sched|last_epoch").search,
 }
 
 
 class Saved:
-    """Writes the event `saved` to a log: what a file lacks that the rank saves.
-
-    What it lacks is asked of others: the networks called for training, what optimizers
-    have changed, {name: parameter}, and which of them and of schedulers have a state.
-    """
+    """Writes the event `saved`: what a saved file lacks."""
 
     def __init__(self, log, networks, learned, has_state):
         self.log = log
-        self.networks = networks
-        self.learned = learned
-        self.has_state = has_state  # a set of "optimizer" and "scheduler"
-        self.begun = {}  # id of a network -> its buffers before training, digests
-        self.used = {}  # module without parameters -> (the same, how it was used)
+        self.networks = networks  # called for training
+        self.learned = learned  # {name: parameter that an optimizer changed}
+        self.has_state = has_state  # set of "optimizer" and "scheduler"
+        self.begun = {}  # id of a network -> digests of its buffers before training
+        self.used = {}  # module -> (the same before its first use, grad modes)
 
     def install(self):
-        """Put the methods below in place."""
+        """Install the hooks below."""
         replace("torch:save", self.save)
         replace("torch.distributed.checkpoint:save", self.save_parts)
 
     def training_begins(self, network):
-        """Before the first pass of a network for training."""
+        """Before a network's first training pass."""
         self.begun[id(network)] = buffers_of(network)
 
     def module_used(self, module):
-        """Remember a module that has buffers alone, and whether with gradients."""
+        """Remember a module's buffers, and whether it is used with gradients."""
         if next(module.buffers(), None) is None:
             return
         if module not in self.used:
@@ -51,17 +47,17 @@ class Saved:
         uses.add(torch.is_grad_enabled())
 
     def save(self, original, obj, *args, **options):
-        """Around torch.save."""
+        """Wrap torch.save."""
         self.write_lacks(obj)
         return original(obj, *args, **options)
 
     def save_parts(self, original, state_dict, *args, **options):
-        """Around the saving of a distributed checkpoint."""
+        """Wrap the saving of a distributed checkpoint."""
         self.write_lacks(resolved(state_dict))
         return original(state_dict, *args, **options)
 
     def write_lacks(self, obj):
-        """Write down what an object that is saved lacks."""
+        """Record what a saved object lacks."""
         frame = self.log.frame()
         path = frame.f_code.co_filename if frame else ""
         lacks = []
@@ -75,7 +71,7 @@ class Saved:
             self.log.write("saved", line=self.log.line(), lacks=lacks)
 
     def buffers_lacking(self, obj):
-        """Return the names of buffers that an object lacks, though it has a network."""
+        """Return the names of buffers that an object with a network lacks."""
         lacks = []
         has_network = False
         for network in self.networks:
@@ -91,21 +87,18 @@ class Saved:
 
 
 def named(kind, names):
-    """Return a list that tells the first of some names, [] where there is none."""
+    """Return a list with a summary of names, or [] without names."""
     return [f"{kind} {some(names)}"] if names else []
 
 
 def says_when(saved):
-    """Return whether a checkpoint has weights, and says when it was written."""
+    """Return whether a checkpoint contains weights and a step or epoch."""
     counts = any(type(saved[one]) is int and re.search(WHEN, str(one)) for one in saved)
     return counts and any(tensors_in(value) for value in saved.values())
 
 
 def resolved(state_dict):
-    """Return what a distributed checkpoint is made of: the states of its parts.
-
-    As one dict, where a single part has all.
-    """
+    """Return a distributed checkpoint's state dicts, or its only one."""
     found = {}
     for name, one in state_dict.items():
         found[name] = one.state_dict() if hasattr(one, "state_dict") else one
@@ -114,12 +107,12 @@ def resolved(state_dict):
 
 
 def is_to_go_on(path):
-    """Return whether the script in a file says that a run may go on."""
+    """Return whether a script's source mentions resuming."""
     return re.search(GOES_ON, "".join(linecache.getlines(path)))
 
 
 def dicts_below(value):
-    """Yield the dicts in dicts and lists, however deep, and the value if it is one."""
+    """Yield all dicts in nested dicts and lists, including the value itself."""
     if isinstance(value, dict):
         yield value
         value = value.values()
@@ -130,38 +123,35 @@ def dicts_below(value):
 
 
 def names_below(value):
-    """Yield the names in all of the dicts in dicts and lists."""
+    """Yield the keys of all nested dicts."""
     for one in dicts_below(value):
         yield from map(str, one)
 
 
 def states_lacking(saved, wanted):
-    """Return which states, "optimizer" or "scheduler", a checkpoint does not name."""
+    """Return which states, "optimizer" or "scheduler", a checkpoint lacks."""
     names = " ".join(names_below(saved))
     return [one for one in sorted(wanted) if not HELD[one](names)]
 
 
 def parameters_with_state(saved):
-    """Return how many parameters the optimizers' states in a checkpoint have."""
+    """Return the number of parameters in a checkpoint's optimizer states."""
     groups = [one.get("param_groups") for one in dicts_below(saved)]
     known = [group for one in groups if isinstance(one, list) for group in one]
     return sum(len(group["params"]) for group in known)
 
 
 def parameters_lacking(trained, saved):
-    """Return the names of the parameters whose values a checkpoint does not have.
-
-    [] where it has none of them, but an average, say, or where they are shards.
-    """
+    """Return the names of missing parameters; [] if all are missing, or sharded."""
     if any(hasattr(one, "placements") for one in trained.values()):
         return []
     held = {digest(one) for one in tensors_in(without_states(saved))}
     lacks = [name for name, one in trained.items() if digest(one) not in held]
-    return lacks if len(lacks) < len(trained) else []
+    return lacks if len(lacks) < len(trained) else []  # it may hold averages
 
 
 def without_states(value):
-    """Return dicts and lists without the states of optimizers in them."""
+    """Return nested dicts and lists without optimizer states."""
     if isinstance(value, dict):
         if "param_groups" in value:
             return {}
@@ -172,7 +162,7 @@ def without_states(value):
 
 
 def buffers_of(network):
-    """Return {name: digest} of the buffers that a network's state_dict() has."""
+    """Return {name: digest} of the buffers in a network's state_dict()."""
     found = {}
     for prefix, module in network.named_modules(remove_duplicate=False):
         for name, buffer in module.named_buffers(recurse=False):
@@ -182,7 +172,7 @@ def buffers_of(network):
 
 
 def names_beside(network, saved):
-    """Return the names in the dicts of a file that have all parameters of a network."""
+    """Return the names in a file's dicts that contain all parameters of a network."""
     parameters = {bare(name) for name, _ in network.named_parameters()}
     found = set()
     for one in dicts_below(saved):
@@ -192,9 +182,6 @@ def names_beside(network, saved):
 
 
 def buffers_lacking(module, begun, held):
-    """Return the names of buffers that training has changed, and a file has not.
-
-    `begun` is what `buffers_of` returned at first, `held` are the names in the file.
-    """
+    """Return names of buffers that changed since `begun` but are not in `held`."""
     now = buffers_of(module)
     return [name for name in now if name not in held and now[name] != begun.get(name)]

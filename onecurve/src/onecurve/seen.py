@@ -1,15 +1,15 @@
-"""What the ranks have written down of a run: `Seen`."""
+"""Read and query the events of a run's ranks: `Seen`."""
 
 import contextlib
 import json
 from collections import Counter
 from itertools import zip_longest
 
-CALL = "name", "numbers"  # what calls of a collective have to have in common
+CALL = "name", "numbers"  # must be equal in the ranks' collective calls
 
 
 def read_events(path):
-    """Return the events that a rank has written; the last line may be torn."""
+    """Return the events of a rank; skip a torn last line."""
     if not path.exists():
         return []
     found = []
@@ -20,32 +20,32 @@ def read_events(path):
 
 
 def read_ranks(folder, count):
-    """Return a list of events for each rank, by what they wrote to a folder."""
+    """Return a list of events for each rank, from its file in a folder."""
     return [read_events(folder / f"rank{rank}") for rank in range(count)]
 
 
 class Seen:
-    """What the ranks of a run have written down; `events` has a list for each rank."""
+    """Events of a run's ranks; `events` contains a list for each rank."""
 
     def __init__(self, events):
         self.events = events
 
     @property
     def ranks(self):
-        """Return the numbers of the ranks."""
+        """Return the range of ranks."""
         return range(len(self.events))
 
     def of(self, kind, rank=0):
-        """Return the events of a kind on a rank, in order."""
+        """Return a rank's events of a kind, in order."""
         return [event for event in self.events[rank] if event["kind"] == kind]
 
     def lines_of(self, kind, **facts):
-        """Return the lines of the events of a kind on rank 0 that have these facts."""
+        """Return the lines of rank 0's events of a kind with these facts."""
         events = [one for one in self.of(kind) if facts.items() <= one.items()]
         return [event["line"] for event in events]
 
     def takers_of_branches(self):
-        """Return {branch: ranks that take it} of the conditions that name a rank."""
+        """Return {branch: ranks that take it} for conditions on the rank."""
         found = {}
         for rank in self.ranks:
             for event in self.of("numbers", rank):
@@ -53,10 +53,7 @@ class Seen:
         return found
 
     def done_by_some(self, objects):
-        """Return where only some ranks change an object, and a line on the condition.
-
-        `objects` has its id on each rank. (None, []) where none does.
-        """
+        """Return (line, details) where only some ranks change {rank: object's id}."""
         takers = self.takers_of_branches()
         for rank in objects:
             for event in self.of("numbers", rank):
@@ -68,10 +65,7 @@ class Seen:
         return None, []
 
     def collective_calls(self):
-        """Return for each rank a list of events, one per call of a collective.
-
-        Those of a group are left out: other ranks do not take part.
-        """
+        """Return each rank's collective calls, except those of a subgroup."""
         calls = []
         for rank in self.ranks:
             called = self.of("collective_call", rank)
@@ -79,10 +73,9 @@ class Seen:
         return calls
 
     def first_parting(self):
-        """Return (number, rank, call of rank 0, call of that rank) where ranks part.
+        """Return (number, rank, call of rank 0, call of rank) if calls differ, or None.
 
-        A call that a rank does not make is None. None where all ranks make the same
-        calls of collectives in the same order.
+        A missing call is None.
         """
         calls = self.collective_calls()
         for rank in self.ranks[1:]:
@@ -93,10 +86,7 @@ class Seen:
         return None
 
     def groups(self):
-        """Return lists of ranks that share layers, by tensor parallelism: and batches.
-
-        A rank of its own is in a list of its own.
-        """
+        """Return lists of ranks that share layers and batches: tensor parallelism."""
         found = []
         for rank in self.ranks:
             together = [one["ranks"] for one in self.of("split", rank)]
@@ -106,28 +96,25 @@ class Seen:
         return found
 
     def takers(self):
-        """Return a Seen of the ranks that take batches of their own: one of a group."""
+        """Return a Seen of the ranks with their own batches: one of each group."""
         return Seen([self.events[min(group)] for group in self.groups()])
 
     def on_all(self, kind):
-        """Return a list of the events of a kind for each rank."""
+        """Return each rank's events of a kind."""
         return [self.of(kind, rank) for rank in self.ranks]
 
     def together(self, kind, wanted=lambda event: True):
-        """Yield tuples: the n-th event of a kind that is wanted, on each rank."""
+        """Yield tuples of each rank's n-th wanted event of a kind."""
         events = [filter(wanted, each) for each in self.on_all(kind)]
         yield from zip(*events, strict=False)
 
     def readings(self, rank, trained):
-        """Return the epochs of loaders that trained, or that did not, as events."""
+        """Return a rank's epochs of loaders that trained, or that didn't."""
         read = self.of("read", rank)
         return [event for event in read if event["trained"] == trained]
 
     def first_epochs(self, number=0):
-        """Return each rank's first epoch of training whose indices are known.
-
-        Or a later one, by its `number`. Nothing where a rank has none.
-        """
+        """Return each rank's training epoch `number` with indices, or [] without."""
         found = []
         for rank in self.ranks:
             known = [one for one in self.readings(rank, True) if one["indices"]]
@@ -135,10 +122,7 @@ class Seen:
         return found if len(found) == len(self.ranks) else []
 
     def epochs_of_others(self):
-        """Yield each rank's first epoch of training on another data set than the first.
-
-        Such data sets as all ranks have: in lists of events, as `first_epochs` returns.
-        """
+        """Yield each rank's first training epoch on further datasets that all use."""
         tables = []
         for rank in self.ranks:
             first = {}
@@ -151,7 +135,7 @@ class Seen:
                 yield [table[place] for table in tables]
 
     def streamed(self, rank):
-        """Return the epochs of training of a stream, the first one's: as events."""
+        """Return a rank's training epochs on its first stream."""
         read = [one for one in self.readings(rank, True) if any(one["rows"])]
         return [one for one in read if one["line"] == read[0]["line"]]
 
@@ -162,9 +146,8 @@ class Seen:
     def batches_begun(self):
         """Yield {rank: event}: the weights with which ranks begin the same batch.
 
-        Those of rank 0 are the first; a rank that has no such batch is left out.
-        Without a loader, those count that begin after another backward pass, or with
-        other weights than the one before.
+        Rank 0 comes first; ranks without that batch are missing. Without a loader, a
+        batch begins after another backward pass or with changed weights.
         """
         found = {}
         for rank in self.ranks:
@@ -186,7 +169,7 @@ class Seen:
         yield from found.values()
 
     def batches_of_step(self):
-        """Return how many batches rank 0 reads for a step, at most; 1 without any."""
+        """Return how many batches rank 0 reads per step at most, or 1 without any."""
         most = 1
         read = set()
         for event in self.events[0]:
@@ -198,10 +181,10 @@ class Seen:
         return most
 
     def own_parts(self):
-        """Return the names of weights of which each rank has its own, such as experts.
+        """Return the names of weights meant to differ by rank, such as experts.
 
-        An all-to-all sends them samples of all ranks. They begin unlike, beside others
-        that begin alike; what is in a module with them may begin alike, too.
+        An all-to-all sends them samples. They start different while others start equal;
+        other weights in their modules may start equal, too.
         """
         calls = [call["name"] for call in self.of("collective_call")]
         begun = [events[0]["weights"] for events in self.on_all("weights") if events]
@@ -212,19 +195,16 @@ class Seen:
             if any(one.get(name) != weights for one in begun):
                 unlike.add(name)
         if len(unlike) == len(begun[0]):
-            return set()  # no seed in common
+            return set()  # ranks share no seed
         modules = {name.rpartition(".")[0] for name in unlike}
         return {name for name in begun[0] if name.rpartition(".")[0] in modules}
 
     def training_passes(self):
-        """Yield tuples: the n-th pass through the network for training on each rank."""
+        """Yield tuples of each rank's n-th training pass."""
         yield from self.together("pass", lambda one: one["grad"])
 
     def exchanges(self):
-        """Yield (line of the last, exchanges in each) of rank 0's passes for a step.
-
-        They are backward passes, in which DDP or FSDP exchanges gradients.
-        """
+        """Yield (last line, exchanges in each) of rank 0's backward passes per step."""
         counts = []
         line = None
         for event in self.events[0]:
@@ -240,10 +220,7 @@ class Seen:
 
 
 def first_split(dicts, own=()):
-    """Return the first name whose values differ between dicts, of those in all.
-
-    But for names of what each rank has of its `own`.
-    """
+    """Return the first shared name whose values differ, except for `own` names."""
     for name, value in dicts[0].items():
         if name in own:
             continue

@@ -1,31 +1,31 @@
-"""What FSDP shards: the whole weights before; who saves parts; how they are scaled."""
+"""Record what FSDP shards: whole weights, saved shards, and their scaling."""
 
 from onecurve.events import digest, local_part, tensors_in
 from onecurve.origins import origin
 from onecurve.replace import replace
 
-ROUGH = 1e-3  # of a factor: parts may be in bfloat16
+ROUGH = 1e-3  # of a factor: shards may be in bfloat16
 
 
 class Sharded:
-    """Writes events to a log: `shard`, `parts_scaled`, `saved_part` and their like."""
+    """Writes `shard`, `parts_scaled`, `saved_part` and similar events."""
 
     def __init__(self, log, networks):
         self.log = log
-        self.networks = networks  # that were called for training
+        self.networks = networks  # called for training
         self.parts = {}  # name -> (digest of the whole, parameter, digest of the part)
-        self.made = None  # line that has made the latest module
-        self.norms = {}  # id of a parameter -> length of its gradient's part
+        self.made = None  # line that created the latest module
+        self.norms = {}  # id of a parameter -> norm of its gradient's shard
 
     def install(self):
-        """Put the methods below in place."""
+        """Install the hooks below."""
         replace("torch.distributed.fsdp:fully_shard", self.shard)
         module = "torch.distributed.fsdp:FSDPModule"
         replace(f"{module}.set_gradient_divide_factor", self.scale)
         replace("torch:save", self.save)
 
     def shard(self, original, module, *args, **options):
-        """Around fully_shard: each rank still has whole weights, to be compared."""
+        """Wrap fully_shard: before it, each rank has whole weights to compare."""
         self.log.write("shard")
         whole = {}
         for name, parameter in module.named_parameters():
@@ -40,12 +40,12 @@ class Sharded:
         return result
 
     def scale(self, original, module, factor):
-        """Around the choice of what FSDP divides gradients by: no mean, then."""
+        """Wrap FSDP's choice of a gradient divisor, which may not give the mean."""
         self.log.write("scale")
         return original(module, factor)
 
     def training_begins(self):
-        """Before the first training pass: what nobody has changed since is used."""
+        """Before the first training pass: record weights not changed since sharding."""
         kept = {}
         for name, (whole, parameter, part) in self.parts.items():
             if digest(parameter) == part:
@@ -54,7 +54,7 @@ class Sharded:
             self.log.write("sharded", weights=kept, line=self.made)
 
     def gradients_came(self):
-        """After a backward pass: how long the parts of gradients are on this rank."""
+        """After a backward pass: remember the norms of this rank's gradient shards."""
         self.norms = {}
         for network in self.networks:
             for one in network.parameters():
@@ -62,7 +62,7 @@ class Sharded:
                     self.norms[id(one)] = float(local_part(one.grad).norm())
 
     def step_begins(self, optimizer):
-        """Before a step: by what this rank has scaled all of its parts since then."""
+        """Before a step: record the factor by which this rank scaled its shards."""
         if not self.norms:
             return
         factors = []
@@ -76,14 +76,14 @@ class Sharded:
         self.log.write("parts_scaled", line=self.log.line(), factor=factor)
 
     def save(self, original, obj, *args, **options):
-        """Around torch.save."""
+        """Wrap torch.save."""
         places = self.places()
         if any(is_part(one, places) for one in tensors_in(obj)):
             self.log.write("saved_part", line=self.log.line())
         return original(obj, *args, **options)
 
     def places(self):
-        """Return where in memory this rank has parts of parameters."""
+        """Return the addresses of this rank's parameter shards."""
         parameters = [parameter for _, parameter, _ in self.parts.values()]
         for network in self.networks:
             parameters += network.parameters()
@@ -92,11 +92,11 @@ class Sharded:
             own = local_part(parameter)
             if own.numel() < parameter.numel():
                 places.add(own.untyped_storage().data_ptr())
-        return places - {0}  # of an empty one
+        return places - {0}  # an empty shard's
 
 
 def is_part(tensor, places):
-    """Return whether a tensor is a part, or is in the memory of one."""
+    """Return whether a tensor is a shard or shares a shard's memory."""
     if any(one.is_shard() for one in getattr(tensor, "placements", [])):
         return True
     return tensor.untyped_storage().data_ptr() in places

@@ -1,17 +1,17 @@
-"""Rules: which samples a rank takes, in which order, and which random numbers."""
+"""Rules for each rank's samples, their order, and random numbers."""
 
 from collections import Counter
 
 from onecurve.findings import finding
 
-MOSTLY = 0.75  # of what an epoch leaves over
-SPARE = 64  # samples that dealing leaves over, or adds
+MOSTLY = 0.75  # of the samples that an epoch skips
+SPARE = 64  # samples that sharding drops or adds
 ONCE = "use a sampler over all of the data or one part per rank, not both"
 ALIKE = "use the same dataset order on all ranks: a generator with the same seed"
 
 
 def sliced(seen, size):
-    """Return whether each rank takes its part of a batch, of a size, that all load."""
+    """Return whether ranks use different parts of the same batch of `size` samples."""
     for passes in seen.training_passes():
         sets = [set(one["rows"]) for one in passes]
         if all(sets):
@@ -21,10 +21,7 @@ def sliced(seen, size):
 
 
 def samples_shared(seen):
-    """Samples that several ranks train on in the same epoch, of the first two.
-
-    And in the first one of each other data set.
-    """
+    """Find samples that ranks share in the first two epochs or on another dataset."""
     for number in range(2):
         epochs = seen.first_epochs(number)
         found = []
@@ -40,7 +37,7 @@ def samples_shared(seen):
 
 
 def never_taken(seen):
-    """Samples that no rank takes in any epoch, though they come in another order."""
+    """Find samples that no rank uses in any epoch, although orders differ."""
     epochs = [seen.first_epochs(number) for number in range(2)]
     if not all(epochs):
         return
@@ -51,13 +48,13 @@ def never_taken(seen):
     never = first["size"] - len(taken[0] | taken[1])
     known = first["whole"] and len({each["identity"] for each in epochs[0]}) == 1
     again = any(len(set(one)) < len(one) for one in lists[0])  # drawn with replacement
-    most = never > max(2, MOSTLY * min(lacks))  # others are left over by chance
+    most = never > max(2, MOSTLY * min(lacks))  # others are skipped by chance
     if known and not again and lists[0] != lists[1] and most:
         yield finding("never", first["dealt"], count=never, size=first["size"])
 
 
 def own_data(epochs):
-    """Judge ranks whose data sets differ: what is in them tells, not the indices."""
+    """Judge ranks with different datasets, by contents instead of indices."""
     line = epochs[0]["line"]
     counts = Counter()
     for epoch in epochs:
@@ -82,7 +79,7 @@ def own_data(epochs):
 
 
 def judge_shares(epochs, are_sliced):
-    """Judge the indices that the ranks take of the same data set."""
+    """Judge the indices that ranks use of the same dataset."""
     lists = [epoch["indices"] for epoch in epochs]
     counts = Counter(index for one in lists for index in set(one))
     twice = sum(count > 1 for count in counts.values())
@@ -102,10 +99,7 @@ def judge_shares(epochs, are_sliced):
 
 
 def numbers_of_batches(seen, hang):
-    """Ranks that have more batches in an epoch than others, and so hang.
-
-    `hang` is the Finding that says at which lines they wait.
-    """
+    """Find ranks with more batches per epoch than others, which causes a `hang`."""
     lengths = []
     for rank in seen.ranks:
         begun = [one for one in seen.of("begun", rank) if one["trains"]]
@@ -116,7 +110,7 @@ def numbers_of_batches(seen, hang):
 
 
 def same_order(seen):
-    """Epochs of training that take the samples in the same order."""
+    """Find training epochs that use the samples in the same order."""
     orders = {}
     for epoch in seen.readings(0, True):
         if epoch["indices"]:
@@ -132,10 +126,7 @@ def same_order(seen):
 
 
 def same_order_later(epochs, lists):
-    """An epoch with the order of an earlier one: where a run goes on, mostly.
-
-    `lists` has the indices of each of the epochs.
-    """
+    """Find an epoch that repeats an earlier order, often by a resumed run."""
     for later, one in enumerate(lists):
         if one in lists[:later] and one != sorted(one):
             numbers = {"later": later + 1, "earlier": lists.index(one) + 1}
@@ -145,7 +136,7 @@ def same_order_later(epochs, lists):
 
 
 def same_random_numbers(seen):
-    """Augmentation, noise or dropout that draws the same numbers on all ranks."""
+    """Find augmentation, noise or dropout that draws equal numbers on all ranks."""
     lines = {epoch["line"] for epoch in seen.readings(0, True)}
     fetches = []
     for each in seen.on_all("fetch"):
@@ -157,23 +148,20 @@ def same_random_numbers(seen):
     yield from alike(fetches, "drawn", "augmentation", seeded)
     loads = bool(lines)
     others = rows_known(passes) and not same_rows(passes)
-    if loads or others:  # else it is those samples that are drawn
+    if loads or others:  # else the samples themselves are drawn
         what = "random numbers for different samples"
         yield from alike(passes, "before", what, seeded, None if loads else "LOOK")
     yield from alike(passes, "drawn", "dropout or other noise in the network", seeded)
 
 
 def seeds_set_alike(seen):
-    """Return {generator: line} where all ranks have given it the same seed, at last."""
+    """Return {generator: line} of the last seeds, if all ranks set the same one."""
     seeds = seeds_set(seen)
     return {name: line for name, (line, alike) in seeds.items() if alike}
 
 
 def seeds_set(seen):
-    """Return {generator: (line, whether the seeds are alike)} of those set at last.
-
-    Of generators that all ranks have given a seed.
-    """
+    """Return {generator: (line, whether equal)} of the last seeds on all ranks."""
     last = []
     for each in seen.on_all("seeded"):
         last.append({one["generator"]: (one["seed"], one["line"]) for one in each})
@@ -186,23 +174,20 @@ def seeds_set(seen):
 
 
 def same_rows(passes):
-    """Return whether all ranks always train on the same samples, which are known."""
+    """Return whether all ranks always train on the same, known samples."""
     same = all(one["rows"] == each[0]["rows"] for each in passes for one in each)
     return same and rows_known(passes)
 
 
 def rows_known(passes):
-    """Return whether samples could be read in some passes: not of texts, say."""
+    """Return whether any pass has known samples; texts, for example, have none."""
     return any(one["rows"] for each in passes for one in each)
 
 
 def alike(events, name, what, seeded, level=None):
-    """Compare the states from which the generators of all ranks were drawn.
-
-    `seeded` has the lines that gave generators the same seed on all ranks.
-    """
+    """Find generators with equal states on all ranks; `seeded` is {generator: line}."""
     same = Counter()
-    lead = Counter()  # of a generator: how often it was alike from the first time on
+    first = []
     times = 0
     line = None
     for each in events:
@@ -212,10 +197,10 @@ def alike(events, name, what, seeded, level=None):
         for generator, state in each[0][name].items():
             alike = all(one[name].get(generator) == state for one in each)
             same[generator] += alike
-            lead[generator] += alike and lead[generator] == times - 1
+            if alike and times == 1:
+                first.append(generator)
     often = [name for name, count in same.items() if count > max(2, times / 3)]
     often += [name for name, count in same.items() if count == times <= 2]
-    first = [name for name, count in lead.items() if count > 2]
     details = [f"generator {one}: equal {same[one]} of {times} times" for one in often]
     if first and not often:
         told = f"generator {', '.join(first)}: equal at first"

@@ -1,8 +1,7 @@
-"""Where a script gets a value from: the statements that set it, followed back.
+"""Trace a value in a script back to the statements that set it.
 
-The ranks see where a value is used, and a mistake is often where it is made: from a
-name one gets to the statement that has set it, from an argument to the calls of its
-function, and from a call of the script's own function to what that returns.
+Ranks see where a value is used, but a bug is often where it is set. Names lead to
+their assignments, arguments to calls of the function, and calls to return values.
 """
 
 import ast
@@ -16,14 +15,14 @@ MOST = 40  # statements
 SYNCED = "no_sync|require_backward_grad_sync|set_requires_gradient_sync"
 NORM = r"norm\(|to_local"
 RATE = r"\['lr'\] \S?= "  # sets a learning rate
-COMPUTES = r"\.step\(\)$|^(?!.*lambda).* (\*|//?) "  # or is done too often
-LOSS = r"^(?!\w[\w.]*\.backward\()"  # more than the backward pass of a name
+COMPUTES = r"\.step\(\)$|^(?!.*lambda).* (\*|//?) "  # or steps too often
+LOSS = r"^(?!\w[\w.]*\.backward\()"  # more than name.backward()
 DIVIDES = r" (/|\*) |\.(div|mul)_?\("
 PASSED_ON = r"(= |return )\w+$"
 ORDERS = "randperm|permutation|shuffle"
 BY_RANK = r"=.*rank\b(?!\()"
-MADE = {  # by rows of findings.csv: what the statement to be looked at has
-    "printed": None,  # more than a name, and a call of the script's own function
+MADE = {  # {finding: pattern of the statement to point to}
+    "printed": None,  # anything but a name or a call of the script's function
     "by_world": None,
     "decides": None,
     "gradient": LOSS,
@@ -41,11 +40,11 @@ MADE = {  # by rows of findings.csv: what the statement to be looked at has
 
 
 class Source:
-    """The statements of a script, given its text."""
+    """A script's statements, parsed from its text."""
 
     def __init__(self, text):
         self.tree = ast.parse(text)
-        self.block = {}  # statement -> the function, or the module, that has it
+        self.block = {}  # statement -> enclosing function or module
         self.functions = {}  # name -> function
         self.collect(self.tree, self.tree)
 
@@ -68,7 +67,7 @@ class Source:
         return found
 
     def latest(self, words, line):
-        """Return the last statement up to a line that has some words, or None."""
+        """Return the last statement up to a line that matches a pattern, or None."""
         found = None
         for one in self.block:
             if one.lineno <= line and re.search(words, head(one)):
@@ -76,7 +75,7 @@ class Source:
         return found
 
     def back(self, start, names):
-        """Return the statements that set names in another one, the nearest first."""
+        """Return the statements that set names in another one, nearest first."""
         found = []
         todo = [(start, names)]
         while todo and len(found) < MOST:
@@ -87,7 +86,7 @@ class Source:
         return found
 
     def setters(self, user, names):
-        """Yield the statements that set names for another one, or return them."""
+        """Yield the statements that set or return names for another one."""
         block = self.block[user]
         for name in names:
             one = self.last_set(name, block, user.lineno)
@@ -95,7 +94,7 @@ class Source:
                 yield from self.calls(block.name)
                 continue
             one = one or self.last_set(name, self.tree, user.lineno)
-            inner = [self.functions.get(name)]  # that it gives away
+            inner = [self.functions.get(name)]  # a function's name
             if one is not None:
                 yield one
                 calls = [node for node in own_nodes(one) if isinstance(node, ast.Call)]
@@ -104,7 +103,7 @@ class Source:
                 yield from self.returns(function)
 
     def last_set(self, name, block, line):
-        """Return the statement that sets a name last before a line, or else first."""
+        """Return the last statement that sets a name before a line, or the first."""
         found = None
         for one, inside in self.block.items():
             here = inside is block or "." in name  # an attribute: anywhere
@@ -120,14 +119,14 @@ class Source:
                 yield one
 
     def returns(self, function):
-        """Yield the statements by which a function returns, or yields, something."""
+        """Yield a function's return and yield statements."""
         for one in ast.walk(function):
             yields = isinstance(one, ast.Expr) and isinstance(one.value, ast.Yield)
             if yields or isinstance(one, ast.Return):
                 yield one
 
     def to_look_at(self, name, start, found):
-        """Return the one of the statements that a row of findings.csv is about."""
+        """Return the statement that a finding is about, or None."""
         for one in [start, *found] if MADE[name] else found:
             text = head(one)
             own = any(re.search(rf"\b{each}\(", text) for each in self.functions)
@@ -138,12 +137,12 @@ class Source:
 
 
 def head(statement):
-    """Return a statement's text, without the statements that it holds."""
+    """Return a statement's text without the statements inside it."""
     return ast.unparse(statement).partition("\n")[0]
 
 
 def own_nodes(statement):
-    """Yield the nodes of a statement, without those of statements that it holds."""
+    """Yield a statement's nodes, except those of statements inside it."""
     for child in ast.iter_child_nodes(statement):
         if not isinstance(child, ast.stmt):
             yield child
@@ -151,10 +150,7 @@ def own_nodes(statement):
 
 
 def names_in(node, context=ast.Load):
-    """Return the names in a node, and attributes of `self`: those read, or those set.
-
-    What has an item set is set. What is called is not read.
-    """
+    """Return names and attributes of `self` that a node reads or sets, not calls."""
     found = {}
     nodes = [node, *own_nodes(node)]
     calls = [one.func for one in nodes if isinstance(one, ast.Call)]
@@ -169,13 +165,13 @@ def names_in(node, context=ast.Load):
 
 
 def arguments(block):
-    """Return the names of a function's arguments, but `self`; of a module, none."""
+    """Return a function's argument names except `self`, or [] for a module."""
     listed = block.args.args if isinstance(block, ast.FunctionDef) else []
     return [one.arg for one in listed if one.arg != "self"]
 
 
 def names_of(finding, start):
-    """Return the names that a finding is about, which a statement uses."""
+    """Return the names in a statement that a finding is about."""
     what = finding.what.partition(": ")[2]
     if finding.name == "statistics":
         return [f"self.{what}"]
@@ -183,19 +179,16 @@ def names_of(finding, start):
         return [] if what[0] == '"' else names_in(ast.parse(what, mode="eval"))
     call = getattr(start, "value", None)
     if isinstance(call, ast.Call) and called(call) == "backward" and call.args:
-        return names_in(call.args[0])  # what is called is an Accelerator, say
+        return names_in(call.args[0])  # the object may be an Accelerator
     names = names_in(start)
-    for one in ast.walk(start):  # but the best so far, say, which it sets
+    for one in ast.walk(start):  # except those it sets, such as the best so far
         kept = names_in(one, ast.Store)
         names = [name for name in names if name not in kept]
     return names
 
 
 def point(finding, folder):
-    """Have a finding begin with where a value is made, and say where it is used.
-
-    `folder` has the script.
-    """
+    """Point a finding to where a value is set, and add where it is used."""
     file, _, number = (finding.line or "").rpartition(":")
     if not number or not (folder / file).is_file():
         return

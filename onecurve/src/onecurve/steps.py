@@ -1,4 +1,4 @@
-"""Rules: weights, gradients, learning rates and buffers."""
+"""Rules for weights, gradients, learning rates and buffers."""
 
 from collections import defaultdict
 
@@ -13,13 +13,13 @@ UNCHANGED = "don't change weights between wrapping and the first step"
 
 
 def weights_differ(seen):
-    """Ranks that begin a batch, or end, with other weights than another rank."""
+    """Find ranks that begin a batch, or end, with different weights."""
     begun = None
     own = seen.own_parts()
     for by_rank in seen.batches_begun():
         number = max(event["steps"] for event in by_rank.values())
         name = first_split([event["weights"] for event in by_rank.values()], own)
-        if name and number:  # before the first step, others may come yet
+        if name and number:  # before the first step, weights may still change
             details = [f"first difference: {name}"]
             line, told, repair = why_weights_differ(seen, by_rank, begun)
             details += told
@@ -31,8 +31,7 @@ def weights_differ(seen):
 def why_weights_differ(seen, by_rank, begun):
     """Return (line, details, repair or None) for weights that differ.
 
-    `by_rank` has the first event of each rank that says so after a step, `begun` those
-    before the first step, or None.
+    `by_rank` are the first such events after a step, `begun` those before it, or None.
     """
     if begun:
         told = ["they already differ before the first step"]
@@ -53,7 +52,7 @@ def why_weights_differ(seen, by_rank, begun):
     if idle:
         return line, [f"ranks {idle} took no step"], None
     if all(one == rates[0] for one in rates):
-        for events in by_rank, latest:  # of networks, and of optimizers
+        for events in by_rank, latest:  # networks, then optimizers
             ids = {rank: event["id"] for rank, event in events.items()}
             alone, where = seen.done_by_some(ids)
             if alone:
@@ -67,7 +66,7 @@ def why_weights_differ(seen, by_rank, begun):
 
 
 def parts_of_models(seen):
-    """FSDP of weights that differ between the ranks: it makes them no single model."""
+    """Find FSDP models whose weights differed by rank before they were sharded."""
     for each in seen.together("sharded"):
         name = first_split([event["weights"] for event in each])
         if name:
@@ -76,17 +75,16 @@ def parts_of_models(seen):
 
 
 def parts_saved(seen):
-    """Parts of sharded weights that some ranks save, and others do not."""
+    """Find shards of weights that only some ranks save."""
     saved = [events for events in seen.on_all("saved_part") if events]
     if 0 < len(saved) < len(seen.ranks):
         yield finding("parts_saved", saved[0][0]["line"])
 
 
 def rates_by_world(several, one):
-    """Learning rates that depend on the number of ranks, by the Seens of two runs.
+    """Find learning rates that depend on the number of ranks.
 
-    Or a schedule that does not, of as many steps, each with W times the samples: where
-    there are no epochs, in which its length would tell.
+    Without epochs, find schedules that don't though each step uses W times the samples.
     """
     pairs = list(zip(several.of("step"), one.of("step"), strict=False))
     for number, (ours, theirs) in enumerate(pairs, start=1):
@@ -96,7 +94,7 @@ def rates_by_world(several, one):
             told = f"step {number}: {on_each(several, ours, theirs)}, set by {what}"
             made = several.lines_of("made", schedules=of_schedule)
             if ours["scheduled"] != theirs["scheduled"]:
-                made = several.lines_of("schedule")  # more often for a step
+                made = several.lines_of("schedule")  # stepped more often
             yield finding("rates", (made or [ours["line"]])[-1], [told])
             return
     varies = any(ours["rates"] != pairs[0][0]["rates"] for ours, _ in pairs)
@@ -110,7 +108,7 @@ def rates_by_world(several, one):
 
 
 def first_rates_by_world(several, others):
-    """Rates with which optimizers are made, where one rank takes no step to compare."""
+    """Find initial rates that depend on the number of ranks, if one takes no step."""
     for other in others:
         pairs = zip(several.of("made"), other.of("made"), strict=False)
         for ours, theirs in pairs:
@@ -121,13 +119,13 @@ def first_rates_by_world(several, others):
 
 
 def on_each(several, ours, theirs):
-    """Return the rates of two events, one of several ranks and one of 1, in words."""
+    """Describe the rates of two events, of several ranks and of one."""
     ours, theirs = [shortened(one["rates"]) for one in (ours, theirs)]
     return f"{ours} on {len(several.ranks)} ranks, {theirs} on 1"
 
 
 def shortened(rates):
-    """Return the rates of an optimizer's groups as text: the first of many."""
+    """Return the rates of an optimizer's first groups as text."""
     if len(rates) <= SHOWN:
         return str(rates)
     told = ", ".join(f"{rate:.6g}" for rate in rates[:SHOWN])
@@ -135,14 +133,14 @@ def shortened(rates):
 
 
 def set_by(seen):
-    """Return what sets the learning rates, where no scheduler does, in words."""
+    """Return what sets the learning rates if no scheduler does."""
     rates = [step["rates"] for step in seen.of("step")]
     by_hand = rates[0] != rates[-1] and not seen.of("schedule")
     return BY_HAND if by_hand else "the optimizer"
 
 
 def length_by_world(several, others):
-    """A schedule of another length than the training, by Seens of W ranks and of 1."""
+    """Find schedules too long or short for W ranks, by Seens of W ranks and of 1."""
     ours = epoch_of_schedule(several)
     known = [epoch_of_schedule(one) for one in others]
     theirs = next((one for one in known if one), None)
@@ -156,12 +154,12 @@ def length_by_world(several, others):
 
 
 def epoch_of_schedule(seen):
-    """Return (steps of the schedule in an epoch, its length, its line), if known."""
+    """Return (scheduler steps per epoch, schedule length, its line), or None."""
     made = [event for event in seen.of("made") if event["length"]]
     epochs = seen.first_epochs()
     calls = len(seen.of("schedule"))
     steps = len(seen.of("step"))
-    # one step, after which nothing could be compared, does not tell how often they are
+    # after one step, we don't know how often the scheduler is stepped
     alone = steps == 1 and seen.of("cannot_tell")
     if alone or not (made and epochs and calls and steps):
         return None
@@ -172,7 +170,7 @@ def epoch_of_schedule(seen):
 
 
 def saved_without(seen):
-    """A checkpoint to go on from that lacks what the run would need."""
+    """Find a checkpoint that lacks state needed to resume."""
     for rank in seen.ranks:
         for event in seen.of("saved", rank)[-1:]:
             yield finding("saved", event["line"], what=" and ".join(event["lacks"]))
@@ -180,7 +178,7 @@ def saved_without(seen):
 
 
 def modes(seen):
-    """Ranks that do not all train in train(), or do so at first only."""
+    """Find ranks that don't all train in train(), or only do so at first."""
     table = [modes_of(seen, rank) for rank in seen.ranks]
     for each in zip(*table, strict=False):
         names = ["train()" if training else "eval()" for _, _, training, _ in each]
@@ -197,10 +195,7 @@ def modes(seen):
 
 
 def modes_of(seen, rank):
-    """Return [(number of the step, line, whether in train(), line that said so)].
-
-    One for each backward pass.
-    """
+    """Return [(step, line, whether in train(), line that set it)] per backward."""
     found = []
     step = 1
     training = None
@@ -218,7 +213,7 @@ def modes_of(seen, rank):
 
 
 def schedules_differ(seen):
-    """Schedulers that are stepped on some ranks only, or by different numbers."""
+    """Find schedulers that ranks don't step equally often or with equal metrics."""
     calls = seen.on_all("schedule")
     counts = [len(each) for each in calls]
     if len(set(counts)) > 1 and not seen.of("join") and not rates_move_alike(seen):
@@ -235,13 +230,13 @@ def schedules_differ(seen):
 
 
 def rates_move_alike(seen):
-    """Return whether rates change, and alike: one rank may tell the others."""
+    """Return whether rates change equally on all ranks: one may broadcast them."""
     ranks = [[step["rates"] for step in each] for each in seen.on_all("step")]
     return all(each == ranks[0] for each in ranks) and ranks[0][0] != ranks[0][-1]
 
 
 def is_broadcast(seen, rank):
-    """Return whether a rank, right after a scheduler's step, broadcasts a number."""
+    """Return whether a rank broadcasts a number right after a scheduler's step."""
     waits = False
     for event in seen.events[rank]:
         if event["kind"] == "schedule":
@@ -254,10 +249,7 @@ def is_broadcast(seen, rank):
 
 
 def statistics(seen):
-    """Buffers that no wrapper makes equal: those that a network begins with.
-
-    And those of a module that has no parameters, in any step: running means, say.
-    """
+    """Find unequal buffers: initial ones, or any of modules without parameters."""
     if seen.of("split"):
         return
     for each in looked_at_together(seen):
@@ -270,10 +262,9 @@ def statistics(seen):
 
 
 def looked_at_together(seen):
-    """Yield tuples of events in which the ranks use the buffers of a module.
+    """Yield tuples of events in which ranks use a module's buffers in the same step.
 
-    Those of the same step; where a rank uses them more often in it, as if it plays a
-    longer game, the first.
+    If one uses them more often, as in a longer game, yield only the first.
     """
     tables = []
     for rank in seen.ranks:

@@ -1,4 +1,4 @@
-"""Rules: samples that have no indices: of streams, or drawn by the script itself."""
+"""Rules for samples without indices, from streams or drawn by the script."""
 
 from collections import Counter, defaultdict
 from itertools import pairwise
@@ -6,9 +6,9 @@ from itertools import pairwise
 from onecurve.findings import finding
 from onecurve.shares import ALIKE, rows_known, same_rows, seeds_set_alike, sliced
 
-EPOCH = 3  # batches, or steps, at least: it has an order
+EPOCH = 3  # minimum number of batches or steps with an order
 FEW = 6  # samples that may be equal by chance
-SHARED = 0.1  # of a stream
+SHARED = 0.1  # fraction of a stream
 OWN_ORDERS = "each rank draws its own order of as many samples as 1 process"
 SEEDED = "draw them from a generator seeded with seed + rank"
 DRAWN = "random numbers for different samples"
@@ -17,7 +17,7 @@ WORKERS = "read a share in each worker: torch.utils.data.get_worker_info()"
 
 
 def other_samples_shared(seen):
-    """The same samples on all ranks, of a stream or without a DataLoader."""
+    """Find equal samples on all ranks, from streams or without a DataLoader."""
     if any(epoch["indices"] for epoch in seen.readings(0, True)):
         return
     streams = [seen.streamed(rank)[:1] for rank in seen.ranks]
@@ -35,7 +35,7 @@ def other_samples_shared(seen):
 
 
 def drawn_at(seen):
-    """Return (line, details) of batches that are drawn: the seed that all ranks set."""
+    """Return (line, details) of batches drawn after all ranks set the same seed."""
     line = seen.of("pass")[0]["line"]
     seeded = seeds_set_alike(seen)
     for one in seen.of("pass"):
@@ -46,14 +46,11 @@ def drawn_at(seen):
 
 
 def samples_by_hand(seen, passes):
-    """Samples that several ranks train on, which the script draws or orders itself.
-
-    A rank that always has those of another may share its model.
-    """
+    """Find samples on several ranks that the script draws or orders itself."""
     lists = []
     for of_rank in zip(*passes, strict=True):
         one = flattened(each["rows"] for each in of_rank)
-        if one not in lists:
+        if one not in lists:  # ranks with equal samples may share a model
             lists.append(one)
     once, twice = shared_once(lists)
     if twice > max(SHARED * once, FEW):
@@ -64,18 +61,14 @@ def samples_by_hand(seen, passes):
 
 
 def shared_once(lists):
-    """Return (number of samples that are looked at, of those that several ranks have).
-
-    They are looked at until a rank has one again: in a new epoch, say, in which those
-    of the others come to it.
-    """
+    """Return (samples before a rank repeats one, how many are on several ranks)."""
     once = min(once_only(one) for one in lists)
     counts = Counter(row for one in lists for row in one[:once])
     return once, sum(count > 1 for count in counts.values())
 
 
 def judge_streams(seen, epochs):
-    """Judge what the ranks take of streams: by the samples, which have no indices."""
+    """Judge the ranks' samples of streams, which have no indices."""
     line = epochs[0]["dealt"]
     lists = [flattened(epoch["rows"]) for epoch in epochs]
     shortest = min(len(one) for one in lists)
@@ -96,12 +89,12 @@ def judge_streams(seen, epochs):
 
 
 def flattened(batches):
-    """Return the digests of the samples of all batches."""
+    """Return the digests of all batches' samples."""
     return [row for rows in batches for row in rows]
 
 
 def once_only(rows):
-    """Return how many samples come before the first one that has been there already."""
+    """Return the number of samples before the first repeated one."""
     met = set()
     for number, row in enumerate(rows):
         if row in met:
@@ -111,7 +104,7 @@ def once_only(rows):
 
 
 def same_stream(seen):
-    """Streams that begin anew, in an epoch or in its midst, with the same samples."""
+    """Find streams that restart with the same samples, in or after an epoch."""
     epochs = seen.streamed(0)
     for epoch in epochs[:1]:
         again = [flattened(other["rows"]) for other in epochs[1:]]
@@ -126,7 +119,7 @@ def same_stream(seen):
 
 
 def same_order_by_hand(seen):
-    """Epochs without a DataLoader of the same batches, in the same order."""
+    """Find epochs without a DataLoader that use the same batches in the same order."""
     shuffles = any(event["shuffles"] for event in seen.of("source"))
     if seen.readings(0, True) or not shuffles:
         return
@@ -138,10 +131,7 @@ def same_order_by_hand(seen):
 
 
 def period(batches):
-    """Return after how many batches, samples in lists, the same ones come again, or 0.
-
-    All of them, in the same order.
-    """
+    """Return after how many batches, lists of samples, the sequence repeats, or 0."""
     for length in range(1, len(batches) // 2 + 1):
         if batches[0] and batches[:length] == batches[length : 2 * length]:
             return length
@@ -149,10 +139,9 @@ def period(batches):
 
 
 def own_orders(one):
-    """Ranks that each draw an order of their own, of all that one process orders.
+    """Find ranks that each draw their own order of all samples of one process.
 
-    `one` is a Seen of that process. An order for some steps is meant: what is drawn
-    for a step or a sample, as a mask, is none.
+    `one` is its Seen. Masks and such, drawn for a single step or sample, don't count.
     """
     if plays(one.events[0]):
         return
@@ -164,7 +153,7 @@ def own_orders(one):
 
 
 def plays(events):
-    """Return whether a rank makes what it trains on by its network, as by a game."""
+    """Return whether a rank's network creates its training data, as in a game."""
     for event in events:
         if event["kind"] == "step":
             return False
@@ -175,22 +164,21 @@ def plays(events):
 
 
 def losses_differ(seen):
-    """Return whether ranks compute other losses: such as of other parts of a text."""
+    """Return whether ranks compute different losses, as on parts of a sequence."""
     for each in seen.together("backward"):
         return len({one["loss"] for one in each}) > 1
     return False
 
 
 def drawn_alike(seen):
-    """Random numbers for a batch that are the same on all ranks, whose batches are not.
+    """Find random numbers that are equal on all ranks though their batches differ.
 
-    So many as the batch has samples: what is drawn for all ranks' is more. Or so many
-    for each of a rank's samples, where they are more on one rank: then alike at first.
+    There is one per sample; or they start equal on ranks with more and fewer samples.
     """
     draws = [draws_of(events) for events in seen.events]
-    found = defaultdict(set)  # line -> passes for which it draws alike
-    times = defaultdict(set)  # and for which it draws
-    for place in draws[0]:  # in this order, so that the first line is told
+    found = defaultdict(set)  # line -> passes with equal draws
+    times = defaultdict(set)  # line -> passes with draws
+    for place in draws[0]:  # in order, to report the first line
         if not all(place in one for one in draws):
             continue
         each = [one[place] for one in draws]
@@ -213,16 +201,13 @@ def drawn_alike(seen):
 
 
 def are_alike(each):
-    """Return whether all ranks draw the same: a number for each of their samples."""
+    """Return whether all ranks draw the same numbers, one per sample."""
     one_each = all(one["count"] == len(one["rows"]) for one in each)
     return one_each and len({one["digest"] for one in each}) == 1
 
 
 def begin_alike(each):
-    """Return whether ranks draw alike at first, though not so often.
-
-    Each draws as many for each of its samples, of which one rank has more.
-    """
+    """Return whether draws start equal on ranks with unequal numbers of samples."""
     sizes = [len(one["rows"]) for one in each]
     times = {one["count"] / size for one, size in zip(each, sizes, strict=True)}
     begin = {one["begin"] for one in each}
@@ -230,7 +215,7 @@ def begin_alike(each):
 
 
 def draws_of(events):
-    """Return {place: facts} of what a rank draws for the samples of its next pass."""
+    """Return {place: facts} of a rank's draws for the samples of its next pass."""
     found = {}
     drawn = []
     passes = 0

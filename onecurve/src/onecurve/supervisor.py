@@ -1,7 +1,4 @@
-"""Start the ranks of a run, watch them, and end them: what a run's supervisor does.
-
-It is forked from a process that has imported torch, and the ranks from it.
-"""
+"""A run's supervisor: start its ranks, watch them, and end them."""
 
 import faulthandler
 import gc
@@ -30,50 +27,47 @@ from onecurve.processes import (
     seconds_of,
 )
 
-# macOS aborts gloo in a process that was forked after torch had been imported. So
-# there the supervisor and its ranks are spawned, and each imports it, for seconds:
+# On macOS, gloo aborts if forked after importing torch, so processes are spawned:
 # https://github.com/Lightning-AI/pytorch-lightning/issues/21345
 FORKS = sys.platform != "darwin"
 RANKS = multiprocessing.get_context("fork" if FORKS else "spawn")
 HERE = f"{Path(__file__).resolve().parent}{os.sep}"
-CALLS = re.compile(
-    r"\b(original|function|func)\("
-)  # a line that calls what it replaces
+CALLS = re.compile(r"\b(original|function|func)\(")  # calls a wrapped function
 OWN_FAULT = "error in onecurve itself"
-HANGS = "hangs"  # no rank gets on any more
-STOPPED = "stopped"  # one computes for too long
-ANSWER = 3  # seconds in which a rank says where it is, or is about to end
-LONGEST = 10  # times the timeout that a run may take, however little it computes
+HANGS = "hangs"  # no rank makes progress
+STOPPED = "stopped"  # a rank computed for too long
+ANSWER = 3  # seconds for a rank to write its stack, or to end
+LONGEST = 10  # maximum wall time of a run, in timeouts
 
 
 @dataclass
 class Job:
-    """A run, as its supervisor and its ranks get to know it."""
+    """A run's parameters, for its supervisor and ranks."""
 
-    words: list  # the script and its flags, texts
+    words: list  # the script and its flags
     processes: int  # ranks of one torchrun; 0: one process, without torchrun
-    working: str  # the folder in which they run
-    folder: Path  # where the ranks write what they print, and how they end
+    working: str  # working directory
+    folder: Path  # for the ranks' output and errors
     timeout: float  # seconds of computing, as Patience counts them
-    idle: float  # seconds in which no rank computes
+    idle: float  # seconds without computing on any rank
     float64: bool  # whether torch's default dtype is float64
     prepare: tuple | None  # (function, argument ...) to call first, with the rank
-    gpus: str | None  # for CUDA_VISIBLE_DEVICES; None: all that this process sees
-    module: str | None  # the script is run as `python -m MODULE`
+    gpus: str | None  # for CUDA_VISIBLE_DEVICES; None: unchanged
+    module: str | None  # to run as `python -m MODULE`
 
 
 def run_rank(job, environment):
-    """Become one rank of a job: `python WORDS...`."""
+    """Run as one rank of a job: `python WORDS...`."""
     import torch
 
     rank = environment.get("RANK", "0")
-    os.setsid()  # what the script starts is in this group, and ends with it
+    os.setsid()  # the script's processes are in this group and end with it
     end_with_parent(signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for name, stream in ("stdout", 1), (f"stderr{rank}", 2):
         mode = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         os.dup2(os.open(job.folder / name, mode), stream)
-    # a line at once, also under PYTHONUNBUFFERED: those of two ranks do not mix
+    # write whole lines, even if PYTHONUNBUFFERED, so that ranks' lines don't mix
     sys.stdout.reconfigure(line_buffering=True, write_through=False)
     os.chdir(job.working)
     os.environ.update(environment)
@@ -81,9 +75,9 @@ def run_rank(job, environment):
         os.environ["CUDA_VISIBLE_DEVICES"] = job.gpus
     torch.set_num_threads(1)
     if "tqdm" in sys.modules:
-        # Its own lock is a semaphore, which a killed rank would leave behind.
+        # Its own lock is a semaphore, which a killed rank would leak.
         sys.modules["tqdm"].tqdm.set_lock(threading.RLock())
-    torch.default_generator.seed()  # as a process of its own begins
+    torch.default_generator.seed()  # as in a new process
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()
     if job.float64:
@@ -93,7 +87,7 @@ def run_rank(job, environment):
         function, *arguments = job.prepare
         at_end = function(int(rank), *arguments)
     stack = open(job.folder / f"stack{rank}", "w")  # noqa: SIM115
-    # faulthandler takes no lock of Python's, so it works in a call that blocks.
+    # faulthandler doesn't need the GIL, so it works during blocking calls.
     faulthandler.register(signal.SIGUSR1, stack)
     sys.argv = job.words
     path = job.words[0]
@@ -111,10 +105,7 @@ def run_rank(job, environment):
 
 
 def is_of_onecurve(error, frames):
-    """Return whether an error was raised by this package, not by what it calls.
-
-    The file layer raises errors of the system in its place, with their number.
-    """
+    """Return whether this package raised an error itself, without an errno."""
     if isinstance(error, SystemExit | KeyboardInterrupt | StopIteration):
         return False
     last = frames[-1] if frames else None
@@ -124,10 +115,7 @@ def is_of_onecurve(error, frames):
 
 
 def described(error, name):
-    """Return an error as (text, line of the script `name` or None).
-
-    The text of a SystemExit without one is empty.
-    """
+    """Return an error as (text, line of the script `name` or None)."""
     if isinstance(error, SystemExit):
         text = error.code if isinstance(error.code, str) else ""
     else:
@@ -143,16 +131,15 @@ def described(error, name):
 
 
 def listen():
-    """Return a socket for the store; unlike PyTorch's own, on 127.0.0.1 alone."""
+    """Return a socket for the store; unlike PyTorch's, it is on 127.0.0.1 only."""
     return socket.create_server(("127.0.0.1", 0))
 
 
 def start_store(listener):
-    """Return a TCPStore that answers at a socket.
+    """Return a TCPStore on a socket, which holds requests until then.
 
-    Its thread asks for names, under a lock of the C library's. A rank that is forked
-    meanwhile would wait for that lock for ever, so the ranks come first: what they ask
-    waits in the socket.
+    Fork the ranks first: the store's thread resolves names under a lock of the C
+    library, and a rank forked meanwhile would wait for it forever.
     """
     from torch.distributed import TCPStore
 
@@ -162,7 +149,7 @@ def start_store(listener):
 
 
 def torchrun_variables(processes, port):
-    """Return the variables that torchrun sets, a dict for each rank."""
+    """Return the variables that torchrun sets, as a dict for each rank."""
     shared = {
         "TORCHELASTIC_USE_AGENT_STORE": "True",
         "TORCHELASTIC_RUN_ID": "none",  # as torchrun --standalone
@@ -177,7 +164,7 @@ def torchrun_variables(processes, port):
 
 
 def end_all(ranks):
-    """Kill ranks, processes, and whatever they have started."""
+    """Kill ranks and all processes they started."""
     for rank in ranks:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(rank.pid, signal.SIGKILL)
@@ -185,14 +172,11 @@ def end_all(ranks):
 
 
 def supervise(link, other, job):
-    """Start the ranks of a job, and end them; then send what `watch` returns.
-
-    `other` is the caller's end of the link, which nobody else may hold open.
-    """
-    other.close()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller gets it, and hangs up
+    """Start, watch and end a job's ranks; then send what `watch` returned."""
+    other.close()  # the caller's end: only the caller may keep it open
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller gets it and hangs up
     signal.signal(signal.SIGTSTP, pause)
-    gc.freeze()  # a collection would copy all of PyTorch's objects, for each process
+    gc.freeze()  # a collection would copy all of PyTorch's objects in each process
     adopt_orphans()
     environments = [{}]
     if job.processes:
@@ -213,10 +197,9 @@ def supervise(link, other, job):
 
 
 def watch(link, ranks, job):
-    """Watch ranks; return their exit statuses, and HANGS, STOPPED, or '' in time.
+    """Wait until ranks end, one fails, they take too long, or the caller hangs up.
 
-    Until all have ended, or one has failed, or they take too long, or nobody is at the
-    other end of `link`. The status of one that ran on is None.
+    Return (exit statuses, HANGS, STOPPED or ''); the status of a running rank is None.
     """
     stacks = [job.folder / f"stack{rank}" for rank in range(len(ranks))]
     patience = None
@@ -238,14 +221,14 @@ def watch(link, ranks, job):
     if None in statuses:
         ask_where(ranks, stacks)
     for number, rank in enumerate(ranks):
-        # a rank that was killed may still be ending when another has noticed, and ended
+        # a killed rank may still be ending when another has noticed and ended
         if rank.exitcode is not None and rank.exitcode < 0:
             statuses[number] = rank.exitcode
     return statuses, late
 
 
 def ask_where(ranks, stacks):
-    """Have each rank that runs write where it is; wait until it has, or has ended."""
+    """Have running ranks write their stacks; wait until they have, or have ended."""
     asked = []
     for rank, path in zip(ranks, stacks, strict=True):
         if rank.is_alive() and path.exists():
@@ -255,25 +238,22 @@ def ask_where(ranks, stacks):
     for rank, path in asked:
         while rank.is_alive() and not path.stat().st_size and time.monotonic() < end:
             rank.join(0.02)
-    time.sleep(0.2)  # until all of it is written
+    time.sleep(0.2)  # until the whole stack is written
 
 
 class Patience:
-    """Tells when ranks compute for `timeout` seconds, or for `idle` seconds do not.
-
-    So a busy machine, on which all takes longer, condemns nobody.
-    """
+    """Limits seconds of computing (`timeout`) and of idling, even on a busy machine."""
 
     def __init__(self, pids, timeout, idle):
         self.pids = pids
         self.timeout = timeout
         self.idle = idle
         self.begun = time.monotonic()
-        self.seconds = 0  # that the ranks had computed when they last got on
-        self.since = self.begun  # that moment
+        self.seconds = 0  # of computing at the last progress
+        self.since = self.begun  # time of the last progress
 
     def late(self):
-        """Return HANGS, STOPPED, or '' while the ranks are in time."""
+        """Return HANGS, STOPPED, or '' while there is time."""
         now = time.monotonic()
         each = [seconds_of(pid) for pid in self.pids]
         if sum(each) > self.seconds + self.idle / 20:

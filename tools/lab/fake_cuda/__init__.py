@@ -1,9 +1,9 @@
-"""Fake GPUs: `gpus` has this process believe in some.
+"""Fake GPUs: `gpus` makes PyTorch in this process see some.
 
-Tensors are where the script puts them, and operations refuse what CUDA and NCCL refuse,
-in the words of PyTorch 2.15. The CPU computes, so all numbers are right.
+Tensors are where the script puts them, and operations raise CUDA's and NCCL's errors,
+in the words of PyTorch 2.15. The CPU computes all results.
 
-devices     how many GPUs there are, what time it is, the names of torch.cuda
+devices     the GPUs, their clock, the names of torch.cuda
 placement   the fake device of each tensor
 operations  what CUDA refuses
 parallel    nn.DataParallel, and process groups with NCCL
@@ -24,10 +24,9 @@ CLASSES = 10
 
 
 def gpus(count, log, matmul=MATMUL):
-    """Have torch believe in `count` GPUs, which take `matmul` ms for a product.
+    """Make PyTorch see `count` GPUs that need `matmul` ms per matrix product.
 
-    `log` is called with the kind and the facts of an event: what layers do, waits and
-    replicas.
+    `log` is called with the kind and facts of each event.
     """
     STATE.begin(count, log, matmul)
     for part in devices, placement, parallel, operations:
@@ -41,9 +40,9 @@ three_gpus = partial(gpus, 3)
 
 
 def slow_disk(log):
-    """Have torch.save take 0.05 s longer, and time.sleep no time at all.
+    """Make torch.save 0.05 s slower and time.sleep return at once.
 
-    So a rank that has to wait for a file must be told when it is there.
+    So sleeping is no way to wait for a file.
     """
     sleep = time.sleep
 
@@ -56,7 +55,7 @@ def slow_disk(log):
 
 
 def machines(log, ranks=1):
-    """Have each machine run `ranks` ranks; they share the folders."""
+    """Spread the ranks over machines, `ranks` on each, with shared folders."""
     rank = int(os.environ["RANK"])
     os.environ["GROUP_RANK"] = str(rank // ranks)  # which machine
     os.environ["LOCAL_RANK"] = str(rank % ranks)
@@ -64,12 +63,12 @@ def machines(log, ranks=1):
 
 
 def other_hashes(log):
-    """Have texts other hashes, as in a process with a different PYTHONHASHSEED."""
+    """Change the hashes of strings, like a different PYTHONHASHSEED."""
     replace("builtins:hash", lambda original, one: original(one) ^ isinstance(one, str))
 
 
 def dropout(log):
-    """Have each machine run a rank; write down which inputs of the last layer are 0."""
+    """Run one rank per machine; record which inputs of the last layer are 0."""
     machines(log)
 
     def linear(original, x, weight, bias=None):
@@ -82,12 +81,12 @@ def dropout(log):
 
 
 def dropout_again(log):
-    """Do the same in a process with other hashes."""
+    """Do the same with different hashes."""
     other_hashes(log)
     dropout(log)
 
 
 def two_gpus_each(log):
-    """Have each machine have two GPUs, and a rank for each of them."""
+    """Give each machine two GPUs and two ranks."""
     machines(log, ranks=2)
     two_gpus(log)

@@ -1,8 +1,7 @@
-"""Which fake GPUs there are, what time it is for them, and torch.cuda's names for them.
+"""The fake GPUs, their clock and the names of torch.cuda.
 
-What a script measures does not depend on the machine. A call takes CALL ms of the CPU,
-a product of matrices MATMUL ms of the GPU. A wait takes WAIT ms on top of the time that
-the GPU needs.
+Times don't depend on the machine. A call takes CALL ms on the CPU, a matrix product
+MATMUL ms on the GPU. A wait takes WAIT ms longer than the GPU needs.
 """
 
 from contextlib import contextmanager
@@ -14,10 +13,10 @@ import torch
 
 from onecurve.api import CLOCKS, Done, replace
 
-CALL = 0.05  # ms that a call takes, whatever it asks for
-MATMUL = 2.4  # ms of the device; a step of the scripts has five
-WAIT = 2.0  # ms that a wait adds: the GPU has nothing to do until the next call
-MEMORY = 80 * 2**30  # bytes of a GPU
+CALL = 0.05  # ms per call, of any kind
+MATMUL = 2.4  # ms on the GPU; a step of the scripts has five
+WAIT = 2.0  # ms that a wait adds, since the GPU idles until the next call
+MEMORY = 80 * 2**30  # bytes per GPU
 
 
 @dataclass
@@ -26,20 +25,19 @@ class State:
 
     count: int = 0
     current: int = 0  # the index of the current device
-    nccl: str = ""  # the GPU that the process group is bound to, with NCCL
-    log: Any = None  # a function that writes an event, as Recorder.log
-    now: float = 0.0  # ms; only work and waits move this clock
-    free: float = 0.0  # ms; when the GPUs will have done their work
-    matmul: float = MATMUL  # ms that a product of matrices takes
+    nccl: str = ""  # the GPU that an NCCL process group is bound to
+    log: Any = None  # a function that writes an event, like Recorder.log
+    now: float = 0.0  # ms; only work and waits advance this clock
+    free: float = 0.0  # ms; when the GPUs finish their queue
+    matmul: float = MATMUL  # ms per matrix product
 
     def begin(self, count, log, matmul):
-        """Have so many GPUs from now on."""
         self.count = count
         self.log = log
         self.matmul = matmul
 
     def choose(self, device):
-        """Make a device the current one; return the index of the one before."""
+        """Change the current device; return the previous one's index."""
         before = self.current
         self.current = int(device_name(device).removeprefix("cuda:"))
         return before
@@ -50,13 +48,13 @@ class State:
         return self.nccl
 
     def wait(self, until):
-        """Have the process wait for its GPUs until a time in ms."""
+        """Make the process wait for its GPUs until a time in ms."""
         if until > self.now:
             self.now = until + WAIT
             self.log("wait")
 
     def start_matmul(self):
-        """Give the GPUs a product of matrices to do after what they have."""
+        """Queue a matrix product on the GPUs."""
         self.now += CALL
         self.free = max(self.now, self.free) + self.matmul
 
@@ -65,7 +63,7 @@ STATE = State()
 
 
 class Event(Done):
-    """torch.cuda.Event, and torch.Event: when the work before it is done."""
+    """torch.cuda.Event and torch.Event: done when all earlier work is."""
 
     done = 0.0  # ms
 
@@ -79,12 +77,12 @@ class Event(Done):
         STATE.wait(self.done)
 
     def query(self):
-        """Return True, when the work is done: who asks once asks until then."""
+        """Wait and return True, as callers would poll until then anyway."""
         STATE.wait(self.done)
         return True
 
     def elapsed_time(self, end):
-        """Return ms. Raises what CUDA does for events that are not over."""
+        """Return ms. Raises CUDA's error if an event isn't completed."""
         if not (self.timing and end.timing):
             why = "Both events must be created with argument 'enable_timing=True'."
             raise ValueError(why)
@@ -95,13 +93,13 @@ class Event(Done):
 
 
 class Stream(Done):
-    """torch.cuda.Stream. A GPU does one thing after the other, whatever the stream.
+    """torch.cuda.Stream. A fake GPU runs the work of all streams in order.
 
-    So a script computes right, here alone, that has a stream not wait for another.
+    So a script that forgets to wait for another stream computes correctly only here.
     """
 
     def __init__(self, device=None, **_):
-        device_name(device)  # raises where there is no such one
+        device_name(device)  # raises if there is no such device
         self.has_work = False
 
     def __enter__(self):
@@ -112,7 +110,7 @@ class Stream(Done):
             STATE.wait(STATE.free)
 
     def wait_for_work(self, *_):
-        """Do nothing until others are done: it is done no earlier than they."""
+        """Finish no earlier than the other stream or event."""
         self.has_work = True
 
     wait_event = wait_stream = wait_for_work
@@ -127,7 +125,7 @@ class Stream(Done):
 
 
 class Datetime(datetime):
-    """datetime.datetime, by the clock of the GPUs."""
+    """datetime.datetime with the GPUs' clock."""
 
     @classmethod
     def now(cls, tz=None):
@@ -137,16 +135,13 @@ class Datetime(datetime):
 
 
 class Generator(torch.Generator):
-    """torch.Generator, which may be that of a GPU; the CPU draws, so by other numbers.
-
-    A generator of the CPU is refused where a GPU's tensor is made, and the other way.
-    """
+    """torch.Generator, also for a GPU, but the CPU draws, so its numbers differ."""
 
     def __new__(cls, device="cpu"):
         return super().__new__(cls)
 
     def __init__(self, device="cpu"):
-        self.place = torch.device(device)  # CUDA looks for it when it is used
+        self.place = torch.device(device)  # CUDA checks it only when used
         if self.place.type == "cuda" and self.place.index is None:
             self.place = torch.device(device_name())
 
@@ -156,9 +151,9 @@ class Generator(torch.Generator):
 
 
 def device_name(device=None):
-    """Return a device as "cuda:0" or "cpu", given a text, number or torch.device.
+    """Return "cuda:0" or "cpu" for a text, number, torch.device or None: current GPU.
 
-    None is the current GPU. Raises RuntimeError as CUDA does for one that is not there.
+    Raises RuntimeError like CUDA if there is no such GPU.
     """
     is_number = isinstance(device, int)
     name = f"cuda:{device}" if is_number else str(torch.device(device or "cuda"))
@@ -170,7 +165,7 @@ def device_name(device=None):
 
 
 def with_work(stream=None):
-    """Return a stream, else a new one, that is or was the current one."""
+    """Return a stream, by default a new one, after marking that it has work."""
     stream = stream or Stream()
     stream.has_work = True
     return stream
@@ -178,7 +173,7 @@ def with_work(stream=None):
 
 @contextmanager
 def current_device(device):
-    """Make a device the current one within a block, as torch.cuda.device() does."""
+    """Change the current device within a block, like torch.cuda.device()."""
     before = STATE.choose(device)
     try:
         yield
@@ -187,19 +182,18 @@ def current_device(device):
 
 
 def synchronize(device=None):
-    """Wait until the GPUs have done their work."""
     STATE.wait(STATE.free)
 
 
 def refuse(*_, **__):
-    """Raise NotImplementedError, for what the fake GPUs do not have."""
+    """Raise NotImplementedError for features that the fake GPUs lack."""
     raise NotImplementedError(
-        "The lab's fake GPU does not have this. That is the lab's limit, not a mistake "
-        "of yours."
+        "The lab's fake GPU does not support this. This is a limit of the lab, not "
+        "your mistake."
     )
 
 
-NAMES = {  # in torch.cuda, torch.accelerator or both: what is there instead
+NAMES = {  # replacements in torch.cuda, torch.accelerator or both
     "is_available": lambda: True,
     "device_count": lambda: STATE.count,
     "synchronize": synchronize,
@@ -217,7 +211,7 @@ NAMES = {  # in torch.cuda, torch.accelerator or both: what is there instead
     "set_device_index": STATE.choose,
     "get_device_name": lambda device=None: f"a fake {device_name(device)}",
     "get_device_capability": lambda device=None: (8, 0),
-    "mem_get_info": lambda device=None: (MEMORY, MEMORY),  # free, and in all
+    "mem_get_info": lambda device=None: (MEMORY, MEMORY),  # free and total
     "memory_summary": lambda device=None, abbreviated=False: "the fake GPU is empty",
     "initial_seed": torch.initial_seed,
     "get_rng_state": lambda device=None: torch.get_rng_state(),
@@ -229,7 +223,7 @@ REFUSED += ["torch:set_default_device"]
 
 
 def install():
-    """Put all names in place; have Python's clocks read that of the GPUs."""
+    """Replace all names, and make Python's clocks show the GPUs' time."""
     for name, answer in NAMES.items():
         for module in torch.cuda, torch.accelerator:
             if hasattr(module, name):

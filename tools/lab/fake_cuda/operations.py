@@ -1,7 +1,7 @@
-"""Two modes of PyTorch that see what a script computes on fake GPUs.
+"""Two PyTorch modes that see what a script computes on fake GPUs.
 
-`Operations` sees every operation, those of the backward pass, of optimizers and of DDP
-too. `Calls` sees what is called from Python, with its `device=`.
+`Operations` sees every operation, including those in the backward pass, optimizers and
+DDP. `Calls` sees calls from Python, with their `device=`.
 """
 
 import re
@@ -22,7 +22,7 @@ VIEWS = {"aten::alias", "aten::detach", "aten::select", "aten::view"}  # keep th
 INDEXING = {"aten::index", "aten::index_put_"}
 MATMULS = {"aten::mm", "aten::addmm"}
 READS = {"aten::_local_scalar_dense", "aten::equal"}  # the CPU waits for the GPU
-MODES = "/torch/|/fake_cuda/|/onecurve/exact.py"  # between the script and PyTorch
+MODES = "/torch/|/fake_cuda/|/onecurve/exact.py"  # between the script and an operation
 GENERATOR = "Expected a '{}' device type for generator but found '{}'"
 INDICES = (
     "indices should be either on cpu or on the same device as the indexed tensor ({})"
@@ -31,7 +31,7 @@ SAME = "Expected all tensors to be on the same device, but"
 
 
 class Operations(TorchDispatchMode):
-    """Refuses operations as CUDA and NCCL do, and gives their results a place."""
+    """Raises CUDA's and NCCL's errors, and places the results."""
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -45,12 +45,12 @@ class Operations(TorchDispatchMode):
         elif name not in ANY_DEVICES and "::_foreach" not in name:
             check_devices(func, given)
         places = [get_place(tensor) or "" for _, tensor in given]
-        place = max(places, default="")  # a GPU, where there is one
+        place = max(places, default="")  # a GPU, if there is one
         if place > "cpu" and name in READS and not is_judge(sys._getframe(1)):
             synchronize()
         if place > "cpu" and name in MATMULS:
             STATE.start_matmul()
-        with torch._C.DisableTorchFunction():  # the script has not called this
+        with torch._C.DisableTorchFunction():  # not the script's call
             result = func(*args, **kwargs)
         for made in tensors_in(result):
             if place and get_place(made) is None:
@@ -59,9 +59,9 @@ class Operations(TorchDispatchMode):
 
 
 def is_judge(frame):
-    """Return whether the judge's hooks have asked for something, not the script.
+    """Return whether the inspector's hooks made a call, not the script.
 
-    Its own reading takes no time. Its modes see what the script asks for, too.
+    Their reads take no time. Their modes also pass on the script's calls.
     """
     while frame and re.search(MODES, frame.f_code.co_filename):
         frame = frame.f_back
@@ -69,7 +69,7 @@ def is_judge(frame):
 
 
 def named_tensors(func, args, kwargs):
-    """Return pairs of the tensors given to an operation: parameter's name, tensor."""
+    """Return (parameter's name, tensor) for each tensor given to an operation."""
     names = [argument.name for argument in func._schema.arguments]
     values = [*zip(names, args, strict=False), *kwargs.items()]
     found = []
@@ -79,10 +79,9 @@ def named_tensors(func, args, kwargs):
 
 
 def check_devices(func, given):
-    """Raise RuntimeError where CUDA would, for pairs as of `named_tensors`.
+    """Raise RuntimeError like CUDA unless tensors of `named_tensors` are on one device.
 
-    They have to be on one device. Tensors of the CPU without dimensions are numbers,
-    which may mix with a GPU's, except in the first place of what is changed.
+    CPU scalars may mix with a GPU's tensors, unless the operation changes them.
     """
     indexing = func._schema.name in INDEXING  # indices may be on the CPU
     expected = None
@@ -97,14 +96,11 @@ def check_devices(func, given):
             continue
         if indexing and name == "indices":
             raise RuntimeError(INDICES.format(expected))
-        raise RuntimeError(f"{SAME} {told(func, name, place, expected)}")
+        raise RuntimeError(f"{SAME} {mismatch(func, name, place, expected)}")
 
 
-def told(func, name, place, expected):
-    """Return the end of the message for a parameter on another device than expected.
-
-    Operations on each element for itself say less than others.
-    """
+def mismatch(func, name, place, expected):
+    """Return the end of CUDA's message for a parameter on an unexpected device."""
     operation = func._schema.name.removeprefix("aten::")
     if torch.Tag.pointwise in func.tags:
         first, second = sorted([expected, place], key=lambda name: name == "cpu")
@@ -116,11 +112,11 @@ def told(func, name, place, expected):
 
 
 class Calls(TorchFunctionMode):
-    """Makes tensors where `device=` says, and writes down what layers do."""
+    """Places new tensors where `device=` says, and records what layers do."""
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = dict(kwargs or {})
-        if func is torch._C._nn._parse_to:  # reads the arguments of nn.Module.to
+        if func is torch._C._nn._parse_to:  # parses the arguments of nn.Module.to
             return func(*args, **kwargs)
         device = kwargs.pop("device", None)
         kwargs.pop("pin_memory", None)
@@ -139,14 +135,14 @@ class Calls(TorchFunctionMode):
 
 
 def check_generator(generator, place):
-    """Raise RuntimeError where CUDA would: it is of another kind of device."""
+    """Raise RuntimeError like CUDA if a generator is for another kind of device."""
     kinds = place.partition(":")[0], generator.device.type
     if kinds[0] != kinds[1]:
         raise RuntimeError(GENERATOR.format(*kinds))
 
 
 def log_layer(result):
-    """Write down that a linear layer has computed, and when its gradient comes."""
+    """Record a linear layer's forward pass, and later its backward pass."""
     facts = {"device": get_place(result), "images": len(result)}
     STATE.log("forward", graph=result.requires_grad, **facts)
     if result.requires_grad:
@@ -154,6 +150,6 @@ def log_layer(result):
 
 
 def install():
-    """Have both modes see whatever this process computes from now on."""
+    """Turn both modes on for the rest of this process."""
     Operations().__enter__()
     Calls().__enter__()

@@ -1,4 +1,4 @@
-"""What nn.DataParallel and torch.distributed do with GPUs, done with fake ones."""
+"""nn.DataParallel and torch.distributed on fake GPUs."""
 
 import os
 
@@ -9,7 +9,7 @@ from onecurve.api import replace
 from tools.lab.fake_cuda.devices import STATE, current_device, device_name
 from tools.lab.fake_cuda.placement import get_place, move
 
-# what NCCL 2.30 says of two ranks on a GPU, and PyTorch of a tensor on another GPU
+# NCCL 2.30's error for two ranks on a GPU, PyTorch's for a tensor on another GPU.
 SHARED = (
     "Multiple Ranks are using the same GPU/Partition. "
     "Set NCCL_MULTI_RANK_GPU_ENABLE=1 to enable this configuration."
@@ -18,8 +18,6 @@ BOUND = "ProcessGroupNCCL is bound to device {} but an operation was issued on {
 
 
 class Scatter:
-    """The parts of a tensor, one on each device."""
-
     @staticmethod
     def apply(devices, chunk_sizes, dim, tensor):
         parts = tensor.chunk(len(devices), dim)
@@ -28,13 +26,12 @@ class Scatter:
 
 
 def gather(_, parts, dim=0, destination=None):
-    """Return parts joined on a device."""
     place = device_name(destination)
     return torch.cat([move(part, place) for part in parts], dim)
 
 
 def broadcast(_, tensors, devices, buffer_size=None):
-    """Return a list of copies for each device; the first one has the originals."""
+    """Return a list of copies for each device; the first gets the originals."""
     copies = []
     for device in devices:
         copies.append([move(tensor, device_name(device)) for tensor in tensors])
@@ -42,10 +39,7 @@ def broadcast(_, tensors, devices, buffer_size=None):
 
 
 def parallel_apply(_, replicas, inputs, kwargs, devices):
-    """Call one replica after the other, and return their outputs.
-
-    In threads of their own the modes of `operations` would see nothing.
-    """
+    """Call the replicas in turn, since the modes of `operations` don't see threads."""
     devices = [device_name(device) for device in devices]
     STATE.log("replicas", devices=devices, training=replicas[0].training)
     outputs = []
@@ -56,10 +50,10 @@ def parallel_apply(_, replicas, inputs, kwargs, devices):
 
 
 def init_process_group(original, backend=None, device_id=None, **options):
-    """Begin with gloo; with "nccl" asked for, bind this process to a GPU.
+    """Use gloo, and if the script asks for "nccl", bind this process to a GPU.
 
-    As PyTorch 2.15 does, that is `device_id`, or the GPU LOCAL_RANK modulo their
-    number. Raises RuntimeError where another rank of this machine has it already.
+    As in PyTorch 2.15, this is `device_id`, or LOCAL_RANK modulo the number of GPUs.
+    Raises RuntimeError if another rank on this machine already uses it.
     """
     original("gloo", **options)
     if backend != "nccl":
@@ -68,13 +62,13 @@ def init_process_group(original, backend=None, device_id=None, **options):
         device_id = int(os.environ["LOCAL_RANK"]) % STATE.count
     place = f"{STATE.bind(device_id)} of machine {os.environ.get('GROUP_RANK')}"
     store = dist.distributed_c10d._get_default_store()
-    owner = store.compare_set(place, "", str(dist.get_rank()))  # who came first
+    owner = store.compare_set(place, "", str(dist.get_rank()))  # the first to claim it
     if int(owner) != dist.get_rank():
         raise RuntimeError(f"Failed to initialize NCCL communicator: {SHARED}")
 
 
 def check_collective(given):
-    """Raise RuntimeError where NCCL would, for the tensors given to a collective."""
+    """Raise RuntimeError like NCCL for a collective's tensors on a wrong device."""
     for place in map(get_place, given):
         if STATE.nccl and place == "cpu":
             raise RuntimeError("No backend type associated with device type cpu")
@@ -83,12 +77,10 @@ def check_collective(given):
 
 
 def object_device(original, group=None):
-    """Return the device type that objects are sent from."""
     return "cuda" if STATE.nccl else original(group)
 
 
 def install():
-    """Replace what needs CUDA or NCCL."""
     replace("torch.cuda.nccl:is_available", lambda _, tensors: False)
     replace("torch.nn.parallel.data_parallel:_check_balance", lambda _, devices: None)
     replace("torch.nn.parallel.data_parallel:parallel_apply", parallel_apply)

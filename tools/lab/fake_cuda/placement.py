@@ -1,7 +1,6 @@
-"""Where tensors are: each storage has the name of its fake device, its place.
+"""Where tensors are: each storage stores the name of its fake device, its place.
 
-So views, and a parameter's new data, have the place too. All numbers are in the memory
-of the CPU, which computes with them.
+So views and a parameter's new data share its place. All numbers are in CPU memory.
 """
 
 import torch
@@ -11,23 +10,19 @@ from tools.lab.fake_cuda.devices import STATE, device_name, synchronize
 
 
 def get_place(tensor):
-    """Return "cpu", "cuda:0" …, or None for a tensor that never got a place.
-
-    C++ makes such tensors, DDP's buckets for example. They get the place of what is
-    first put there.
-    """
+    """Return "cpu" or "cuda:0", or None for a tensor from C++ without content."""
     with torch._C.DisableTorchFunction():
         return getattr(tensor.untyped_storage(), "place", None)
 
 
 def set_place(tensor, place):
-    """Put a tensor's storage on a device, given by its name."""
+    """Set the place of a tensor's storage."""
     with torch._C.DisableTorchFunction():
         tensor.untyped_storage().place = place
 
 
 def move(tensor, place, non_blocking=False):
-    """Return the tensor on another device: itself where it is there."""
+    """Return the tensor on a device, itself if it is already there."""
     origin = get_place(tensor) or "cpu"
     if place == origin:
         return tensor
@@ -35,13 +30,13 @@ def move(tensor, place, non_blocking=False):
         synchronize()
     copy = tensor.clone()
     set_place(copy, place)
-    if copy.requires_grad:  # its gradient goes back to where the tensor is
+    if copy.requires_grad:  # its gradient moves back to the tensor's device
         copy.register_hook(lambda gradient: move(gradient, origin))
     return copy
 
 
 def to(original, tensor, *args, **options):
-    """Stand in for Tensor.to(), which takes a device, a dtype, both or a tensor."""
+    """Replace Tensor.to(), which accepts a device, a dtype, both or a tensor."""
     names = ["device", "dtype", "non_blocking", "copy"]
     if args and isinstance(args[0], torch.Tensor):
         args = args[0].device, args[0].dtype, *args[1:]
@@ -59,12 +54,11 @@ def to(original, tensor, *args, **options):
 
 
 def cuda(_, tensor, device=None, non_blocking=False, **__):
-    """Stand in for Tensor.cuda()."""
     return move(tensor, device_name(device), non_blocking)
 
 
 def numpy(original, tensor, **options):
-    """Stand in for Tensor.numpy(), which refuses what is on a GPU."""
+    """Replace Tensor.numpy(), which refuses a GPU's tensor."""
     if tensor.is_cuda:
         raise TypeError(
             f"can't convert {tensor.device} device type tensor to numpy. Use "
@@ -74,7 +68,7 @@ def numpy(original, tensor, **options):
 
 
 def restore(storage, location):
-    """Put a storage that torch.load has read on the device written down for it."""
+    """Put a storage that torch.load has read on the device that the file names."""
     if location.startswith("cuda"):
         storage.place = device_name(location)
         STATE.log("restored", device=storage.place)
@@ -82,7 +76,7 @@ def restore(storage, location):
 
 
 def install():
-    """Replace what torch says of a tensor's device, and what moves a tensor."""
+    """Replace what reports a tensor's device and what moves a tensor."""
     device = property(lambda tensor: torch.device(get_place(tensor) or "cpu"))
     replace("torch:Tensor.device", device)
     replace("torch:Tensor.is_cuda", property(lambda t: t.device.type == "cuda"))

@@ -3,7 +3,7 @@
 // [loss, correct, total], one for each epoch.
 
 const FLOOR = 1e-9, TOP = 10;  // range of the distances drawn
-const DISTANCES = [1, 1e-2, 1e-4, 1e-6, 1e-8];
+const DISTANCES = [1e-2, 1e-4, 1e-6, 1e-8];
 
 function element(tag, className = "", html = "") {
   const made = document.createElement(tag);

@@ -119,8 +119,9 @@ function updateCard(card) {
     delete line.lastElementChild.dataset.instead;
   }
   const inHero = hero?.contains(card);
-  const told = (inHero && isWide.matches ? hero : card).querySelector(".told");
-  if (told !== hero?.querySelector(".told")) told?.replaceChildren();
+  const told = inHero && isWide.matches ? hero.querySelector(".panel .told")
+    : card.querySelector(".told");
+  if (told !== hero?.querySelector(".panel .told")) told?.replaceChildren();
   for (const box of card.querySelectorAll("[role=switch]")) {
     const one = DIFFS.switches[box.value];
     box.checked = card.dataset.pair === place.pair && place.off.has(one.name);
@@ -136,7 +137,7 @@ function updateCard(card) {
 }
 
 function update() {
-  hero?.querySelector(".told").replaceChildren();
+  hero?.querySelector(".panel .told").replaceChildren();
   const shown = new Map(cards.flatMap(updateCard).map(one => [one.name, one]));
   const last = [...place.off].findLast(name => shown.has(name));  // the last one flipped
   if (hero) fillHero(hero, shown.get(last));

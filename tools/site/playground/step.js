@@ -215,7 +215,7 @@ class StepFigure {
     const more = all.length > hand.length ? `, ${hand.length} shown` : "";
     const made = this.add("div", "lane", left + rank * (lane + GAP), lanes - 4,
       `<b>${lane < 60 ? "" : "rank "}${rank}</b> <span>${all.length} digits${more}${
-        isTwice ? ", the same" : ""}</span><em></em>`);
+        isTwice ? ", the same" : ""}</span>${lane < 230 ? "" : "<em></em>"}`);
     made.style.setProperty("--rank", `var(--${color(rank)})`);
     Object.assign(made.style,
       { width: `${lane}px`, height: `${barsTop + BARS + AXIS + 8 - lanes}px` });
@@ -285,12 +285,12 @@ class StepFigure {
       made.classList.toggle("dealt", phase > 0);
     }
     this.deckName.textContent = isAgain ? `epoch ${epoch}: the same deck again`
-      : earlier ? `epoch ${epoch}` : "one deck";
+      : earlier ? `epoch ${epoch}` : phase ? "" : "one deck";
     this.deckName.classList.toggle("wrong", isAgain);
     for (const [rank, one] of this.lanes.entries()) {
       one.classList.toggle("wrong", isTwice && phase > 0);
-      one.lastElementChild.textContent = phase === 5
-        ? `b₁ = ${step.biases[rank][1].toFixed(6)}`
+      const told = one.querySelector("em") || {};  // a narrow lane has no room
+      told.textContent = phase === 5 ? `b₁ = ${step.biases[rank][1].toFixed(6)}`
         : phase > 1 ? `loss ${step.losses[rank].toFixed(6)}` : "";
     }
     const isMet = phase === 3 && ranks > 1 && !isKept;

@@ -14,10 +14,10 @@ def check(run):
         if step not in (batch, ranks * batch):
             raise Wrong(
                 f"The {ranks} ranks together take {step} images a step. With "
-                f"--batch-size {batch} it has to be {batch}, or {batch} on each rank."
+                f"--batch-size {batch}, expected {batch}, or {batch} on each rank."
             )
         fits = f"{rate * step / batch:g}"
         fitting = setting | {"flags": ["--lr", fits], "batch": step}
         expected = run.solution(**fitting)
-        what = f"{step} images a step, as here, with a learning rate of {fits}"
+        what = f"a run with {step} images a step and a learning rate of {fits}"
         expect_curve(record, expected, what)

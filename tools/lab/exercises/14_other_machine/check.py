@@ -9,7 +9,7 @@ AS_ON_GPUS = load_file("as_on_gpus", ROOT / "exercises/as_on_gpus.py")
 
 
 def prepare_try(folder):
-    """Write the checkpoint that the page names; return the flags that name it."""
+    """Write the checkpoint that the page mentions; return the flags to load it."""
     path = folder / "gpu.pth"
     AS_ON_GPUS.save(AS_ON_GPUS.train(), path)
     return ["--checkpoint", path]
@@ -21,20 +21,30 @@ def check(run):
 
 
 def expect_counts(run, folder):
-    """Raise Wrong unless a file of three GPUs is evaluated, on the CPU and on GPUs."""
+    """Raise Wrong unless the CPU and GPUs correctly evaluate three GPUs' checkpoint."""
     flags = prepare_try(folder)
     right = re.findall("test (.*)", run.solution(flags=flags, processes=1).stdout)
-    for processes, fake, where in (3, "", "no GPU"), (2, "three_gpus", "three GPUs"):
+    for processes, fake, gpus in (
+        (3, "", 0),
+        (2, "three_gpus", 3),
+        (4, "two_gpus_each", 2),
+    ):
         record = run(flags=flags, processes=processes, fake=fake)
+        where = f"{gpus} GPUs per machine"
         if re.findall("test (.*)$", record.stdout.strip()) != right:
             raise Wrong(
-                f"With {where} {processes} processes print {record.stdout.strip()!r}; "
-                f"of the network in the file, {right[0]} are right."
+                f"With {where}, {processes} processes print {record.stdout.strip()!r}, "
+                f"but the network in the file gets {right[0]} right."
             )
-    for rank in record.ranks:  # those on GPUs
-        used = {event["device"] for event in record.of("gpu restored", rank)}
-        if used - {f"cuda:{rank}"}:
-            raise Wrong(
-                f"Rank {rank} works on cuda:{rank}, and has loaded the file onto "
-                f"{', '.join(sorted(used))}: there is no room for all ranks."
-            )
+        for rank in record.ranks if gpus else []:
+            expect_own_gpu(record, rank, f"cuda:{rank % gpus}")
+
+
+def expect_own_gpu(record, rank, gpu):
+    """Raise Wrong if a rank loaded the file onto another GPU than its own."""
+    used = {event["device"] for event in record.of("gpu restored", rank)}
+    if used - {gpu}:
+        raise Wrong(
+            f"Rank {rank} works on {gpu} but loaded the file onto "
+            f"{', '.join(sorted(used))}, which has no room for all ranks."
+        )

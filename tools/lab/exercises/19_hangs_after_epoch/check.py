@@ -8,7 +8,7 @@ EPOCHS = 3
 def check(run):
     for setting in {"train": 128}, {**THREE_RANKS, "train": 99}:
         record = run(**setting, epochs=EPOCHS, fake="slow_disk")
-        expect_curve(record, run.solution(**setting, epochs=EPOCHS), "a right script")
+        expect_curve(record, run.solution(**setting, epochs=EPOCHS), "a correct script")
         begun = [starts(record, rank) for rank in record.ranks]
         saves = [one for one in record.of("file") if one["path"].endswith(".pth")]
         for epoch in range(1, EPOCHS):
@@ -23,11 +23,11 @@ def check(run):
                 if starting[epoch] < max(times):
                     raise Wrong(
                         f"Rank {rank} begins epoch {epoch + 1} before rank 0 has saved "
-                        f"epoch {epoch} (here that takes 0.05 s): it does not wait."
+                        f"epoch {epoch} (which takes 0.05 s here): it does not wait."
                     )
 
 
 def starts(record, rank):
-    """Return when a rank begins each epoch, in seconds: at its first training batch."""
+    """Return the time of a rank's first training batch in each epoch, in seconds."""
     times = [each[rank]["time"] for each in record.training_passes()]
     return times[:: len(times) // EPOCHS]

@@ -7,21 +7,21 @@ STD = 0.02
 
 
 def check(run):
-    still = THREE_RANKS | {"flags": ["--lr", "1e-9"]}  # weights stay as at the start
+    still = THREE_RANKS | {"flags": ["--lr", "1e-9"]}  # keeps the initial weights
     record = run(**still)
     for name, tensor in record.state_dict().items():
         expect_normal(name, tensor)
     first = record.initial_weights()
     if run(**still, fake="other_hashes").initial_weights() != first:
-        raise Wrong("The same --seed gives other initial weights the second time.")
+        raise Wrong("The same --seed gives different initial weights the second time.")
     if run(flags=["--seed", "1"]).initial_weights() == first:
         raise Wrong("The initial weights are the same with --seed 0 and 1.")
 
 
 def expect_normal(name, tensor):
-    """Raise Wrong unless a tensor may be drawn from a normal distribution, by STD.
+    """Raise Wrong unless a tensor looks normally distributed with deviation STD.
 
-    The deviation of n numbers is off by 1 / sqrt(2 n) of itself, as a rule.
+    The relative error of n numbers' deviation is about 1 / sqrt(2 n).
     """
     off = 5 / math.sqrt(2 * tensor.numel())
     std = tensor.double().square().mean().sqrt().item()

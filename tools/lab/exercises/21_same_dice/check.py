@@ -12,7 +12,7 @@ def check(run):
     for rank in record.ranks:
         if record.initial_weights(rank) != expected.initial_weights(rank):
             raise Wrong(
-                f"Before the first step, the weights of rank {rank} are not those of "
+                f"Before the first step, rank {rank}'s weights are not the same as in "
                 "stage 4."
             )
     by_ddp(record)
@@ -30,7 +30,7 @@ def check(run):
 
 
 def kept(record, training):
-    """Return which units each image keeps, a text of 0 and 1, on all ranks."""
+    """Return each image's kept units on all ranks, as texts of 0 and 1."""
     found = []
     for rank in record.ranks:
         for event in record.of("gpu hidden", rank):
@@ -40,7 +40,7 @@ def kept(record, training):
 
 
 def expect_half(record):
-    """Raise Wrong unless half of the units are dropped in training, and none else."""
+    """Raise Wrong unless training drops half of the units, and evaluation none."""
     units = "".join(kept(record, True))
     share = units.count("0") / len(units)
     if abs(share - 0.5) > 0.02:
@@ -50,7 +50,7 @@ def expect_half(record):
 
 
 def expect_different(record):
-    """Raise Wrong where two images of the training keep the same units."""
+    """Raise Wrong if two training images keep the same units."""
     units = kept(record, True)
     alike = len(units) - len(set(units))
     if alike:

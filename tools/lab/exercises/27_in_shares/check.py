@@ -19,11 +19,11 @@ def check(run):
     goes_on(record)
     for rank in record.ranks:
         expect_momentum(record, rank)
-    expect_curve(record, expected, "one process that is not interrupted and resumed")
+    expect_curve(record, expected, "one process that never stops")
 
 
 def expect_state_in_shares(record, size):
-    """Raise Wrong unless each number of the optimizer's state is on one rank."""
+    """Raise Wrong unless exactly one rank holds each number of optimizer state."""
     held = []
     for rank in record.ranks:
         states = record.of("state", rank)
@@ -32,25 +32,25 @@ def expect_state_in_shares(record, size):
         if not 0 < count < size:
             raise Wrong(
                 f"Rank {rank} keeps {count} numbers of optimizer state, expected its "
-                f"share of {size}. The lab counts what is in the `state` of a "
+                f"share of {size}. The lab counts the `state` of a "
                 "torch.optim.Optimizer after its step()."
             )
-    if not size <= sum(held) < size + len(held):  # equal parts may need to be filled
+    if not size <= sum(held) < size + len(held):  # equal parts may need padding
         raise Wrong(
-            f"The ranks together keep optimizer state for {sum(held)} numbers; the "
-            f"network has {size}. (The ranks keep {held}.)"
+            f"The ranks together keep optimizer state for {sum(held)} numbers, but "
+            f"the network has {size}. (The ranks keep {held}.)"
         )
 
 
 def expect_momentum(record, rank):
-    """Raise Wrong unless a rank's first step after --resume has state to begin with.
+    """Raise Wrong unless a rank has optimizer state before its first step.
 
-    A ZeroRedundancyOptimizer and the optimizer in it each begin a step.
+    A ZeroRedundancyOptimizer and its inner optimizer each begin a step.
     """
     states = record.of("state", rank)
     first = [state["stepped"] for state in states].index(True)
     if not any(state["numbers"] for state in states[:first]):
         raise Wrong(
-            f"After --resume rank {rank} begins without any momentum. What is saved "
-            "has to hold that of all ranks, and each rank takes its share."
+            f"After --resume, rank {rank} begins without momentum. Save the momentum "
+            "of all ranks, and load each rank's share."
         )

@@ -6,18 +6,18 @@ TRAIN = 510
 
 
 def check(run):
-    for batch in 64, 100:  # the last of an epoch is incomplete, and no multiple of 4
+    for batch in 64, 100:  # the last one is incomplete and not a multiple of 4
         setting = {"batch": batch, "train": TRAIN, "fake": "two_gpus"}
         record = run(**setting)
         expected = run.solution(**setting)
-        expect_curve(record, expected, "a right script")
+        expect_curve(record, expected, "a correct script")
         record.expect_devices("cuda:0", "cuda:1")
         for events in steps(record.events[0])[: TRAIN // batch]:  # whole batches
             expect_overlap(events, batch)
 
 
 def steps(events):
-    """Return the events of each step's passes, those of evaluation left out."""
+    """Return the events of each step's passes, without evaluation."""
     found = []
     begun = []
     for event in events:
@@ -30,7 +30,7 @@ def steps(events):
 
 
 def expect_overlap(events, batch):
-    """Raise Wrong unless micro-batches of a step overlap on both halves."""
+    """Raise Wrong unless a step's micro-batches overlap on both halves."""
     for name, device in ("first", "cuda:0"), ("second", "cuda:1"):
         half = [event for event in events if event["device"] == device]
         sizes = [event["images"] for event in half if event["kind"] == "gpu forward"]
@@ -42,6 +42,6 @@ def expect_overlap(events, batch):
     begun = [event["kind"] for event in events if event["device"] == "cuda:0"]
     if begun[:2] != ["gpu forward", "gpu forward"]:  # the second half may alternate
         raise Wrong(
-            "There is one micro-batch in flight: each has come back before the next "
+            "Only one micro-batch is in flight: each has come back before the next "
             "begins."
         )
