@@ -83,7 +83,7 @@ def test_only_equal_curves_are_said_to_be_equal(capsys):
 def test_what_is_no_mistake_of_the_learner_is_the_lab_s_limit(check, said):
     exercise = find_exercise("07")
     exercise.load_check = lambda: SimpleNamespace(check=check)
-    told = judge.verdict(exercise, "")
+    told = judge.verdict(exercise, exercise.script("solution"))
     assert said in told
     assert told.endswith("This is a limit of the lab and may not be your mistake.")
 
@@ -95,7 +95,7 @@ def test_a_run_that_shows_a_mistake_is_told_and_kept_as_it_was(tmp_path):
 
     exercise = find_exercise("07")
     exercise.load_check = lambda: SimpleNamespace(check=check)
-    told = judge.verdict(exercise, exercise.script("start"))
+    told = judge.verdict(exercise, exercise.script("solution"))
     how = "on fake hardware (one gpu): 512 training and 101 test images, 64 images a st"
     assert told.startswith(f"It writes to out\nThis run was in one process, {how}")
     assert ", 1 epoch, in float64.\n" in told

@@ -275,7 +275,7 @@ def test_a_phone_has_one_line_of_title_large_switches_and_the_contents(site, pag
     assert {"loss", "distance", "rounding"} <= set(captions)
     show(page, site / "04_ddp/README.html")
     page.locator("label.toc-overlay-icon:visible").first.click()
-    assert page.locator(".toc-drawer a").first.is_visible()
+    page.locator(".toc-drawer a").first.wait_for()
     page.keyboard.press("Escape")
     page.locator(".toc-drawer a").first.wait_for(state="hidden")
 
