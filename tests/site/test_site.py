@@ -275,9 +275,10 @@ def test_a_phone_has_one_line_of_title_large_switches_and_the_contents(site, pag
     assert {"loss", "distance", "rounding"} <= set(captions)
     show(page, site / "04_ddp/README.html")
     page.locator("label.toc-overlay-icon:visible").first.click()
-    page.locator(".toc-drawer a").first.wait_for()
+    section = page.locator(".toc-drawer a").last
+    section.wait_for()
     page.keyboard.press("Escape")
-    page.locator(".toc-drawer a").first.wait_for(state="hidden")
+    section.wait_for(state="hidden")
 
 
 def test_a_guess_is_announced_and_comes_after_its_switch(site, page):
