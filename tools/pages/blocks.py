@@ -135,10 +135,10 @@ def public_scripts():
     count = r"Of (\d+) scripts, (\d+) have .*, and (\d+) more in what they"
     scripts, training, more = re.search(count, page).groups()
     return (
-        f"Such mistakes are not rare. Of {scripts} public training scripts that "
-        f"many have copied, {training} have one in the training\n"
-        f"itself, and {more} more in what they evaluate, print or save: "
-        "[which, and how you see it](onecurve/PUBLIC.md)."
+        f"Such mistakes are not rare. Of {scripts} widely copied public training "
+        f"scripts, {training} have one in the training itself\n"
+        f"and {more} more in what they evaluate, print or save: "
+        "[the list, with symptoms](onecurve/PUBLIC.md)."
     )
 
 

@@ -87,7 +87,7 @@ export OMP_NUM_THREADS=$((cpus < processes ? 1 : cpus / processes))
 # If the nodes do not find each other, name the network between them, as `ip addr` does:
 # export GLOO_SOCKET_IFNAME=eth0 NCCL_SOCKET_IFNAME=eth0
 
-# If a task fails, srun ends the others: else they would wait for it.
+# If a task fails, srun ends the others, which it would not do by default.
 export head port processes script
 # shellcheck disable=SC2016
 srun --kill-on-bad-exit=1 bash -c 'exec .venv/bin/torchrun --nnodes="$SLURM_NNODES" \
