@@ -101,7 +101,7 @@ def test_the_text_says_from_which_batch_ddp_pays():
     limit = scaling.thresholds(scaling.SEVEN, cluster)["DDP"]
     sequences = limit * cluster.ranks / scaling.SEVEN.length
     assert f"{math.ceil(sequences)} in all" in PAGE
-    assert f"waits below {math.ceil(scaling.SHARE * sequences)}" in PAGE
+    assert f"peak, {math.ceil(scaling.SHARE * sequences)} suffice" in PAGE
 
 
 def test_the_text_says_how_long_a_step_takes_with_one_card():
