@@ -136,8 +136,8 @@ def public_scripts():
     scripts, training, more = re.search(count, page).groups()
     return (
         f"Such mistakes are not rare. Of {scripts} widely copied public training "
-        f"scripts, {training} have one in the training itself\n"
-        f"and {more} more in what they evaluate, print or save: "
+        f"scripts, {training} train wrongly\n"
+        f"and {more} more evaluate, print or save something wrong: "
         "[the list, with symptoms](onecurve/PUBLIC.md)."
     )
 
