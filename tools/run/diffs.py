@@ -101,8 +101,8 @@ def by_idea(a, b):
     for idea in ideas(a, b):
         shown = []
         for number in idea.numbers:
-            is_shown = number in left and "\n".join(left[number].text[1:]) in idea.shown
-            if is_shown or (number in left and idea.is_plumbing):
+            text = "\n".join(left[number].text[1:]) if number in left else None
+            if text and (text in idea.shown or idea.is_plumbing):
                 shown.append((number, left.pop(number)))
         if shown:
             found.append((idea, shown))

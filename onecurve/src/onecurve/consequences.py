@@ -23,15 +23,15 @@ def with_consequence(found, seen, told):
     levels = {(finding.name, finding.level) for finding in found}
     # each rank evaluates all samples, by its own statistics, and one rank's count
     same = {("evaluated", "SLOW"), ("buffers", "LOOK")} <= levels
-    kept = []
-    for finding in found:
-        text = finding.what.rpartition(": ")[2]
-        harmless = {
-            "exchange": is_compared and told.equal,
-            "clip": is_compared and told.equal,
-            "twice": is_compared and printed.evaluations_agree(several, one),
-            "printed": same or is_compared and printed.agrees(text, several, one),
-        }
-        if not harmless.get(finding.name):
-            kept.append(finding)
-    return kept
+
+    def is_harmless(finding):
+        if finding.name in ("exchange", "clip"):
+            return is_compared and told.equal
+        if finding.name == "twice":
+            return is_compared and printed.evaluations_agree(several, one)
+        if finding.name == "printed":
+            text = finding.what.rpartition(": ")[2]
+            return same or is_compared and printed.agrees(text, several, one)
+        return False
+
+    return [finding for finding in found if not is_harmless(finding)]
