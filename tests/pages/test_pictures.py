@@ -10,7 +10,7 @@ import pytest
 from markdown_it import MarkdownIt
 from test_markdown import pages
 
-from tools.pages import cuts, drawing, pictures
+from tools.pages import pictures
 from tools.run import palette
 
 
@@ -37,11 +37,13 @@ def test_every_picture_is_shown_and_described():
             assert len(image.content.split()) >= 10, f"{page}: {path.name} needs words"
             shown.append(path)
         assert "<img" not in page.read_text(), page  # its alt text would go unchecked
-    assert set(shown) == {pictures.FOLDER / f"{name}.svg" for name in pictures.PICTURES}
     assert set(shown) == set(pictures.FOLDER.glob("*.svg"))
+    assert {path.stem for path in shown} > pictures.PICTURES.keys()
 
 
-@pytest.mark.parametrize("name", pictures.PICTURES)
+@pytest.mark.parametrize(
+    "name", sorted(path.stem for path in pictures.FOLDER.glob("*.svg"))
+)
 def test_a_picture_can_be_read_in_a_column_of_830_pixels_and_in_the_dark(name):
     text = svg(name)
     assert len(text.encode()) < 60_000
@@ -63,7 +65,7 @@ def test_pictures_show_what_is_so():
         assert Counter(map(tuple, epoch)) == twice
     assert repeated == [drawn[0]] * 3
     assert len({json.dumps(epoch) for epoch in drawn}) == 3
-    (step,) = pictures.first_step()
+    (step,) = pictures.numbers_of_first_step()
     first, second = step["gradients"]
     mean = [(a + b) / 2 for a, b in zip(first, second, strict=True)]
     assert first != second
@@ -92,13 +94,3 @@ def test_the_page_of_fsdp_names_the_peaks_that_its_picture_shows():
         assert len(steps) == 18  # before, forward, backward and step
         peak = max(sum(stored.values()) for stored in steps)
         assert f"{peak / 1e6:.1f} MB" in page
-
-
-def test_a_pipeline_keeps_fewer_micro_batches_under_1f1b_in_the_same_time():
-    (found,) = data_of("pipeline")
-    most = {name: list(map(cuts.most_kept, orders)) for name, orders in found.items()}
-    assert most == {"GPipe": [8, 8, 8, 8], "1F1B": [4, 3, 2, 1]}
-    for orders in found.values():
-        pieces = drawing.timed(orders, cuts.LENGTHS)
-        assert len(pieces) == 4 * 2 * 8
-        assert max(start for _, start, _, kind, _ in pieces if kind == "backward") == 31

@@ -1,7 +1,7 @@
-"""Draw the pages' pictures, svg/*.svg: `python -m tools.pages.pictures`.
+"""Draw the pages' pictures of data in svg/: `python -m tools.pages.pictures`.
 
 Each contains its data as JSON and uses the palette's colors, light or dark like the
-reader's theme.
+reader's theme. The other files in svg/ are drawn by hand; we only update their colors.
 """
 
 import io
@@ -14,7 +14,7 @@ from torch import nn
 from torch.utils.data import DistributedSampler
 
 from tools.bench import figures
-from tools.pages import cuts, drawing, moving, outcomes, sheet
+from tools.pages import drawing, first_step, hero, outcomes, sheet
 from tools.pages.switches import SWITCHES, edited
 from tools.run import palette
 from tools.run.data import SAMPLE, tensors
@@ -48,7 +48,7 @@ def who_gets_what():
     return [dict(zip(titles, found, strict=True))]
 
 
-def first_step():
+def numbers_of_first_step():
     """Return the numbers of stage 4's first step on two ranks, rounded.
 
     {"labels": of the 64 images in shuffled order, "losses": of each rank, "gradients":
@@ -132,47 +132,7 @@ def cliff():
     return [found]
 
 
-def ring():
-    """Return which keys each of eight tokens uses in each turn, on four ranks.
-
-    There is a matrix for each turn. An entry is None if nothing is computed, -1 if the
-    score is masked, or the rank that has the keys.
-    """
-    turns = []
-    for turn in range(4):
-        rows = [[None] * 8 for _ in range(8)]
-        for query, row in enumerate(rows):
-            owner = (query // 2 - turn) % 4
-            for key in 2 * owner, 2 * owner + 1:
-                row[key] = owner if key <= query else -1
-        turns.append(rows)
-    return [turns]
-
-
-def pipeline():
-    """Return the order in which four ranks work on eight micro-batches.
-
-    {"GPipe": [[kind, micro-batch], ...] of each rank, "1F1B": ...}, as PyTorch's
-    ScheduleGPipe and Schedule1F1B order them.
-    """
-    found = {"GPipe": [], "1F1B": []}
-    for rank in range(4):
-        found["GPipe"].append(passes(8, ahead=8))
-        found["1F1B"].append(passes(8, ahead=4 - rank))
-    return [found]
-
-
-def passes(count, ahead):
-    """Return a rank's passes in order, with `ahead` forward passes first."""
-    forward = [["forward", micro] for micro in range(count)]
-    backward = [["backward", micro] for micro in range(count)]
-    order = forward[:ahead]
-    for late, early in zip(forward[ahead:], backward, strict=False):
-        order += [early, late]
-    return order + backward[count - ahead :]
-
-
-def hero():
+def losses_by_step():
     """Return stage 4's loss at each step, right and without set_epoch."""
     found = outcomes.read_outcomes()
     without = found["switches"]["04_ddp/set_epoch"]["2"]
@@ -194,17 +154,13 @@ def hero():
 
 PICTURES = {  # name -> functions that return the data, a list, and draw it
     "set_epoch": (who_gets_what, drawing.assignments),
-    "hero": (hero, moving.hero),
-    "step": (first_step, cuts.step),
+    "hero": (losses_by_step, hero.draw),
+    "step": (numbers_of_first_step, first_step.draw),
     "bubble": (bubble, drawing.schedules),
     "trace": (trace, figures.draw_timeline),
     "memory": (memory, drawing.memory),
     "cliff": (cliff, drawing.cliff),
-    "ring": (ring, cuts.ring),
-    "pipeline": (pipeline, cuts.pipeline),
 }
-for one in sorted((ROOT / "tools/pages/diagrams").glob("*.txt")):
-    PICTURES[one.stem] = (lambda path=one: [path.read_text()], sheet.read)
 
 
 def draw(name):
@@ -223,5 +179,6 @@ def draw(name):
 
 
 if __name__ == "__main__":
-    for name in PICTURES:
-        (FOLDER / f"{name}.svg").write_text(draw(name))
+    for path in FOLDER.glob("*.svg"):
+        text = draw(path.stem) if path.stem in PICTURES else path.read_text()
+        path.write_text(palette.restyled(text))

@@ -4,6 +4,8 @@ Pictures are drawn in the light colors. `themed` replaces them with CSS variable
 the picture defines for both themes, so it follows the reader's theme, even on GitHub.
 """
 
+import re
+
 PALETTE = {  # name -> (light, dark)
     "page": ("#ffffff", "#0f1419"),  # also text on a filled shape
     "panel": ("#f6f8fa", "#161d26"),
@@ -77,3 +79,11 @@ def themed(svg):
         svg = svg.replace(light, f"var(--{name})")
     head, tag, rest = svg.partition('<style type="text/css">')
     return f"{head}{tag}\n{stylesheet()}{rest}"
+
+
+def restyled(svg):
+    """Return a picture's text with this palette's stylesheet in place of an older one.
+
+    Stylesheets start at :root and end with the @media rule's line.
+    """
+    return re.sub(r":root \{ .*\n@media .*\n", stylesheet(), svg, count=1)

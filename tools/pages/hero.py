@@ -63,7 +63,7 @@ def scene(made, name, run, right, ink, title):
         )
 
 
-def hero(found):
+def draw(found):
     """Draw each step's loss on one process, on two ranks, and without a line."""
     made = Sheet(830, 250)
     made.parts.append(MOTION)
