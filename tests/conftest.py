@@ -128,7 +128,7 @@ def assert_identical(ours, theirs):
 
 
 def edited(stage, folder, *changes):
-    """Write a stage's script with changes, (old, new) texts; return its path."""
+    """Write a stage's script with changes, (old, new) pairs; return its path."""
     path = Path(folder) / stage / "mnist.py"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(edit(script(stage).read_text(), *changes))

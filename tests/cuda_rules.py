@@ -1,7 +1,7 @@
 """What CUDA accepts and refuses: fake and real GPUs must agree.
 
 `python tests/cuda_rules.py FILE` evaluates the rules on this machine's GPUs, at most
-two, and writes the results as JSON: {expression: text}.
+two, and writes the results as JSON: {expression: error}.
 """
 
 import datetime
@@ -187,7 +187,7 @@ def asked_of(gpus):
 
 
 def evaluate(rules):
-    """Return {expression: text} with the GPUs' results of `rules` and TEXTS."""
+    """Return {expression: error} with the GPUs' results of `rules` and TEXTS."""
     NAMES["datetime"] = datetime.datetime  # what a script would import now
     square = {"g": torch.ones(2, 2).cuda(), "c": torch.ones(2, 2)}
     found = {}

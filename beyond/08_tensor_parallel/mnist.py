@@ -1,4 +1,4 @@
-"""Train a small network on MNIST. The README.md beside this script explains it."""
+"""Train a small network on MNIST. The README.md in this folder explains it."""
 
 import argparse
 import os

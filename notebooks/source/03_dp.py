@@ -114,7 +114,7 @@ def data_parallel(images):
     if two_gpus:
         return nn.parallel.data_parallel(detector, images, [0, 1])
     outputs = [detector(part) for part in images.chunk(2)]
-    # A scalar becomes a tensor with one element, so that it can be joined, too.
+    # A scalar becomes a tensor with one element, so that it can also be joined.
     return [torch.cat(torch.atleast_1d(*pair)) for pair in zip(*outputs, strict=True)]
 
 

@@ -25,14 +25,14 @@ def read_cases(path=MISTAKES):
 
 
 def unmarked(lines):
-    """Return lines as one text, without the mark at the start of each."""
+    """Join lines, without the mark at the start of each."""
     return re.sub("(?m)^.", "", lines).rstrip("\n")
 
 
 def script_of(edits):
     """Return the text of a case's script.
 
-    Raises ValueError unless each text to replace occurs exactly once in right.py.
+    Raises ValueError unless each string to replace occurs exactly once in right.py.
     """
     script = RIGHT.read_text()
     for old, new in HUNK.findall(edits + "\n"):

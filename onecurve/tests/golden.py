@@ -30,7 +30,7 @@ FIELDS = ["script", "finding", "level", "line"]
 
 
 def scripts():
-    """Return {name: text} for every script."""
+    """Return {name: source} of every script."""
     found = {}
     for file in FILES:
         for name, (edits, _) in read_cases(FOLDER / file).items():

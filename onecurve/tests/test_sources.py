@@ -46,7 +46,7 @@ HAND = f"[0.1] on 2 ranks, [0.2] on 1, set by {BY_HAND}"
 
 
 def line(text):
-    """Return the place of the only line of SCRIPT that contains a text."""
+    """Return the number of the only line of SCRIPT that contains a string."""
     (number,) = [n for n, row in enumerate(SCRIPT.splitlines(), 1) if text in row]
     return f"train.py:{number}"
 

@@ -53,7 +53,7 @@ class Cluster:
         return self.run("sbatch", "--parsable", *words, folder=folder).strip()
 
     def about(self, job):
-        """Return Slurm's information about a job, {field: text}."""
+        """Return Slurm's information about a job, {field: value}."""
         shown = self.run("scontrol", "--oneliner", "show", "job", job)
         return dict(re.findall(r"(\w+)=(\S*)", shown))
 

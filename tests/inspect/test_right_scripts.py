@@ -21,7 +21,7 @@ FOUND = {  # findings and levels; other right scripts have none
 
 
 def right_scripts():
-    """Return {name: (text, stage)} for all right scripts in the repository."""
+    """Return {name: (source, stage)} for all right scripts in the repository."""
     found = {}
     for name in [*EVERY.values(), *OWN]:
         found[name] = script(name).read_text(), name

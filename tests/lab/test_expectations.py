@@ -1,4 +1,4 @@
-"""Promise: an exercise's other expectations, too, tell right runs from wrong ones.
+"""Promise: an exercise's other expectations tell right runs from wrong ones.
 
 The ranks' events are made up here. The tests of the exercises run scripts.
 """

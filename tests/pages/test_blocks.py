@@ -50,7 +50,7 @@ def test_docs_check_names_each_file_that_comes_out_different(tmp_path, monkeypat
 
 
 def texts(kind):
-    """Return {name: text} of all generated parts of a kind."""
+    """Return {name: content} of all generated parts of a kind."""
     found = {}
     for page in blocks.PAGES:
         for part in parts((ROOT / page).read_text()):

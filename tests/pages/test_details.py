@@ -36,7 +36,7 @@ def written(stage, heading, tmp_path):
 
 
 def epochs(text):
-    """Return the epochs and losses printed in a text, to four digits."""
+    """Return the epochs and losses printed in an output, to four digits."""
     return re.findall(r"epoch \d/\d  loss \d+\.\d{4}", text)
 
 

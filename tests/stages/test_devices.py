@@ -1,7 +1,7 @@
 """Promise: every stage uses the right GPUs, however many there are.
 
 The GPUs are fake (tools.lab.fake_cuda): they compute correctly and refuse what CUDA and
-NCCL refuse. So these tests fail if any line that places a tensor or model is missing.
+NCCL refuse. So these tests fail if any line that moves a tensor or model is missing.
 """
 
 import pytest
@@ -47,7 +47,7 @@ def train(stage, out, data, gpus, *flags, processes=2, path=None):
 
 
 def expected(stage, gpus, processes):
-    """Return the header's text after the stage name, and each rank's devices."""
+    """Return the header after the stage name, and each rank's devices."""
     device = "cuda" if gpus and stage != "01_cpu" else "cpu"
     all_of_them = [f"cuda:{index}" for index in range(gpus)] or ["cpu"]
     if stage in CPU_PROCESSES:

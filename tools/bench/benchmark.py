@@ -29,7 +29,7 @@ PROGRAM = ROOT / "tools/bench/benchmark_rank.py"
 
 
 def chosen_gpus():
-    """Return (text for CUDA_VISIBLE_DEVICES, names of these GPUs)."""
+    """Return (value of CUDA_VISIBLE_DEVICES, names of these GPUs)."""
     everything = ",".join(str(number) for number in range(gpus.count_gpus()))
     text = os.environ.get("GPUS") or everything or "cpu"
     visible = ",".join(gpus.choose_gpus(text))
@@ -52,7 +52,7 @@ def measure(counts, batches, rounds, visible=""):
     """Return the cases for all numbers of processes; `batches` is {hidden: sizes}.
 
     Measures all counts in turn, twice, so that a busy moment does not affect only one
-    of them. `visible` is text for CUDA_VISIBLE_DEVICES.
+    of them. `visible` is the value of CUDA_VISIBLE_DEVICES.
     """
     found = []
     for _ in range(2):

@@ -23,7 +23,7 @@ def run(name, words, processes, timeout=300, **options):
 
 
 def run_text(name, text, processes, out, *flags):
-    """Run a script, given as text, that saves into folder `out`; return its stdout."""
+    """Run a script's source, which saves into folder `out`; return its stdout."""
     path = Path(out) / "script.py"
     path.write_text(text)
     return run(name, [path, "--out", out, *flags], processes).stdout
@@ -32,7 +32,7 @@ def run_text(name, text, processes, out, *flags):
 def run_stage(stage, images, flags, prepare, several=False, path=None):
     """Run a stage as make would; return its number of processes.
 
-    `images` are the numbers of (training, test) images, or None. `flags` is text before
+    `images` are the numbers of (training, test) images, or None. `flags` go before
     ARGS. Refuses variables that the stage would ignore, unless it is one of `several`
     stages. For a single stage, prints the first line of its output. `prepare` goes to
     `api.run`, and `path` replaces the stage's own script.

@@ -24,7 +24,7 @@ STEPS = 3  # drawn
 FLAGS = "--hidden 1024 --batch-size 256 --epochs 1"
 IMAGES = 5 * 256, 256  # training, test
 OF_SECOND_CURVE = "--steps 5 --every 5"  # the second curve has no evaluation
-PROFILED = {  # text in the profiler's own labels -> kind
+PROFILED = {  # part of the profiler's own label -> kind
     ":all_reduce": "all-reduce",  # of gloo or nccl
     ":send": "send",
     ":recv": "receive",

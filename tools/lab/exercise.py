@@ -63,7 +63,7 @@ class Exercise:
         return self.text.split("\n## Hints")[0].rstrip() + "\n"
 
     def script(self, name):
-        """Return the text of the script `start`, `solution` or `stage`.
+        """Return the source of the script `start`, `solution` or `stage`.
 
         Raises ValueError if its patch doesn't apply to the stage.
         """

@@ -35,7 +35,7 @@ OWN = "This is a limit of the lab and may not be your mistake."
 
 
 def verdict(exercise, text):
-    """Judge a script's text; return what is wrong, or ''."""
+    """Judge a script; return what is wrong, or ''."""
     runs = Runs(exercise, text)
     limit = ""
     try:
@@ -152,7 +152,7 @@ class Runs:
 
 
 def run_script(text, stage, **options):
-    """Run a script's text as a check does, except for these Setting fields."""
+    """Run a script's source as a check does, except for these Setting fields."""
     return record_run(text, stage, of_check(stage, **options), LIMIT)
 
 
@@ -163,7 +163,7 @@ def run_once(text, stage, **options):
 
 
 def record_run(text, stage, setting, limit):
-    """Run a script's text and return a Record; it hangs after `limit` seconds.
+    """Run a script's source and return a Record; it hangs after `limit` seconds.
 
     With `resume`, the Record is the second run's, unless the first one fails.
     """

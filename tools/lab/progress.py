@@ -37,7 +37,7 @@ def own_script(exercise):
 
 
 def script_text(path):
-    """Return a learner's script's text, even if it isn't UTF-8."""
+    """Return a learner's script, even if it isn't UTF-8."""
     return path.read_text(encoding="utf-8", errors="replace")
 
 
@@ -50,7 +50,7 @@ def state(exercise):
 
 
 def in_order_begun():
-    """Return the begun exercises, including solved ones, the last begun last."""
+    """Return the begun exercises, even if solved, the last begun last."""
     pages = {one: workshop(one) / "README.md" for one in along_the_path()}
     begun = [one for one in pages if pages[one].exists()]
     return sorted(begun, key=lambda one: pages[one].stat().st_mtime_ns)

@@ -30,7 +30,7 @@ class Limit(Wrong):
 
 
 def read_curve(path):
-    """Return metrics.csv as [(epoch or step, as text, (loss, correct, total))]."""
+    """Return metrics.csv as [(epoch or step, as a string, (loss, correct, total))]."""
     with open(path, newline="") as file:
         names = [row.get("epoch", row.get("step")) for row in csv.DictReader(file)]
     return list(zip(names, compare.read(path), strict=False))

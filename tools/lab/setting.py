@@ -72,7 +72,7 @@ def of_page(stage, **options):
 
 
 def read_fields(text):
-    """Return {field: value} for a text such as `processes=3 batch=48`, or exit."""
+    """Return {field: value} for a string such as `processes=3 batch=48`, or exit."""
     kinds = {name: type(value) for name, value in asdict(Setting(processes=0)).items()}
     found = {}
     for word in text.split():

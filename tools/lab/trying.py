@@ -61,7 +61,7 @@ def is_near(mine, other, epoch, is_second):
 
 
 def facts(record):
-    """Return {title: text} for other facts about a run."""
+    """Return {title: fact} for other facts about a run."""
     steps = len(record.of("step"))
     found = {"steps of rank 0": str(steps)} if steps else {}
     for epoch, reading in enumerate(record.readings(0, True), start=1):

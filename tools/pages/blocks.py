@@ -176,13 +176,13 @@ RUNS |= {"own_curves", "resumed", "widths"}
 
 
 def make(part):
-    """Return the text of a generated part. Raises KeyError if its kind is unknown."""
+    """Return a generated part's content. Raises KeyError if its kind is unknown."""
     options = {"title": part.title} if part.title else {}
     return BLOCKS[part.kind](*part.arguments, **options)
 
 
 def same(old, new):
-    """Return whether two generated texts agree.
+    """Return whether two generated parts agree.
 
     Tables and diffs must be equal. In a run's output, the words must be equal and the
     numbers within 1 %, because float32 sums depend on the processor. Seconds and thread
@@ -199,7 +199,7 @@ def same(old, new):
 
 
 def stale_parts(kinds):
-    """Yield (page, Part, its new text) for each stale part of some kinds.
+    """Yield (page, Part, its new content) for each stale part of some kinds.
 
     Raises SystemExit if a page names a part that is not in BLOCKS or doesn't explain a
     hunk.

@@ -30,7 +30,7 @@ def block(lines, language=""):
 
 
 def difference(old, new):
-    """Return the diff between two texts as lines, without the file names."""
+    """Return the diff between two strings as lines, without the file names."""
     diff = difflib.unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=2)
     return list(diff)[2:]
 

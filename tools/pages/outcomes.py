@@ -34,7 +34,7 @@ STEPWISE = "01_cpu", "04_ddp"  # stages of the front page
 
 
 def run(stage, text, processes, fake="", limit=LIMIT):
-    """Run a script's text and return its OUTCOME; kind is "" if it ends well.
+    """Run a script's source and return its OUTCOME; kind is "" if it ends well.
 
     A stage that can resume is stopped after the first epoch and resumed.
     """

@@ -97,7 +97,7 @@ def stale_notebooks():
 
 
 def cells_of(notebook):
-    """Return the type and the text of each cell of a notebook.
+    """Return the type and the source of each cell of a notebook.
 
     GitHub addresses become the placeholder, because a fork has a different one.
     """

@@ -69,7 +69,7 @@ def variant_text(name, stage):
 def edited(stage, edits, variant=None):
     """Return a stage's script, or a variant of it, with a switch's edits applied.
 
-    Raises ValueError unless each text to replace occurs exactly once.
+    Raises ValueError unless each string to replace occurs exactly once.
     """
     text = variant_text(variant, stage) if variant else script(stage).read_text()
     return edit(text, *edits)

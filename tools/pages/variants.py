@@ -40,7 +40,7 @@ def console(*lines):
 
 
 def train(name, text, processes, runs, *flags):
-    """Run a script's text, with results in `runs`/`name` and the sample as MNIST.
+    """Run a script's source, with results in `runs`/`name` and the sample as MNIST.
 
     Returns its output. Raises SystemExit if it fails.
     """

@@ -84,7 +84,7 @@ def make_table(curves, flags=None):
     """Return the lines of a table of results, and the stages that differ.
 
     `curves` maps stages to curves; all are compared with the first. `flags` maps stages
-    to {flag: text} if known.
+    to {flag: value} if known.
     """
     first, reference = next(iter(curves.items()))
     is_second = stages.BY_NAME[first].room == "transformer"
@@ -147,7 +147,7 @@ def draw(curves, differ):
 
 
 def main(out):
-    """Compare the runs in a folder, given as text; by default runs/."""
+    """Compare the runs in a folder, by default runs/."""
     os.environ["MPLBACKEND"] = "agg"  # draw to files without a display
     top = Path(out or "runs")
     found, flags, failures = read_runs(top)

@@ -94,7 +94,7 @@ def by_idea(a, b):
 
     A list of (Idea, [(number, Hunk), …]). Hunks that `b`'s page does not show come
     first, under an Idea without a title: all hunks if no page explains this pair,
-    otherwise those of an edited script.
+    otherwise an edited script's.
     """
     left = dict(enumerate(hunks(a, b), start=1))
     found = []

@@ -23,19 +23,19 @@ import whatthepatch
 
 
 class Edit(NamedTuple):
-    """A named edit with its fields {name: text} and changes [(old, new)]."""
+    """A named edit with its fields {name: value} and changes [(old, new)]."""
 
     name: str
     fields: dict
     changes: list
 
     def apply(self, text):
-        """Return a text with the changes; raises the same errors as `edit`."""
+        """Return a script with the changes; raises the same errors as `edit`."""
         return edit(text, *self.changes)
 
 
 def edit(text, *changes):
-    """Return a text with changes, (old, new) pairs, applied in order.
+    """Return a script with changes, (old, new) pairs, applied in order.
 
     Removing whole lines leaves no empty line. Raises ValueError, quoting the old text,
     if it does not occur exactly once.
@@ -82,7 +82,7 @@ def parse(part):
 
 
 def patched(text, patch):
-    """Return a text with a patch applied, given as a unified diff.
+    """Return a script with a patch applied, given as a unified diff.
 
     Raises ValueError, naming the patch, if it does not apply.
     """

@@ -27,7 +27,7 @@ def count_gpus():
 
 
 def choose_gpus(text):
-    """Return the list of entries for CUDA_VISIBLE_DEVICES that GPUS=`text` selects.
+    """Return the list of entries for CUDA_VISIBLE_DEVICES that `GPUS=text` selects.
 
     `text` is `cpu` or numbers such as `0,1`. If CUDA_VISIBLE_DEVICES is already set,
     0 means the first GPU in it. Refuses GPUs that do not exist.

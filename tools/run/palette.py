@@ -74,7 +74,7 @@ def stylesheet():
 
 
 def themed(svg):
-    """Return SVG text in the light colors, changed to follow the reader's theme."""
+    """Return an SVG in the light colors, changed to follow the reader's theme."""
     for name, light in LIGHT.items():
         svg = svg.replace(light, f"var(--{name})")
     head, tag, rest = svg.partition('<style type="text/css">')
@@ -82,7 +82,7 @@ def themed(svg):
 
 
 def restyled(svg):
-    """Return a picture's text with this palette's stylesheet in place of an older one.
+    """Return a picture with this palette's stylesheet instead of an older one.
 
     Stylesheets start at :root and end with the @media rule's line.
     """

@@ -17,13 +17,13 @@ class Part(NamedTuple):
     kind: str
     arguments: list
     title: str
-    shown: str  # the generated text
-    whole: str  # the text with both markers
+    shown: str  # the generated content
+    whole: str  # the same with both markers
     reason: str  # the prose below it, up to the next part, heading or fold edge
 
 
 def parts(page):
-    """Return the generated parts of a page's text."""
+    """Return the generated parts of a page."""
     found = []
     for match in PART.finditer(page):
         name, shown = match.groups()

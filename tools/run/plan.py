@@ -28,7 +28,7 @@ class Plan:
 
     stage: str
     processes: int  # started by torchrun on this node; 0: one process, no torchrun
-    environment: dict  # variables for the command, {name: text}
+    environment: dict  # variables for the command, {name: value}
     command: list  # the full command: python or torchrun, options, script, flags
     words: list  # the script and its flags
     args: argparse.Namespace  # the same flags as parsed by the script
@@ -36,10 +36,10 @@ class Plan:
 
 
 def make_plan(stage, settings, several=False):
-    """Return the Plan of a stage for make's variables, {name: text}.
+    """Return the Plan of a stage for make's variables, {name: value}.
 
-    Empty text means that a variable was not given. Refuses variables that the stage
-    would ignore, unless it is one of `several` stages.
+    An empty value means that a variable was not given. Refuses variables that the
+    stage would ignore, unless it is one of `several` stages.
     """
     wrong = too_old(version("torch"), [stage])
     if wrong:

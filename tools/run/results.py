@@ -1,6 +1,6 @@
 """Prepare a run's results folder without losing an earlier run's results.
 
-A new run moves them to `before/`, where they stay until a later run replaces them.
+A new run moves them to `before/`, until a later run replaces them.
 """
 
 import json
@@ -12,7 +12,7 @@ CURVE = "metrics.csv"
 HEADS = "epoch,loss,correct,total,seconds\n", "step,loss,correct,total,seconds\n"
 MODEL = "model.pth"
 STATES = [row.state for row in TABLE if row.state]
-FLAGS = "flags.json"  # the run's flags, {name: text}
+FLAGS = "flags.json"  # the run's flags, {name: value}
 MARK = "unfinished"  # exists until a run succeeds
 # In the order in which they move, so that a folder's curve matches its model.
 NAMES = [MODEL, *STATES, FLAGS, MARK, CURVE]
@@ -34,7 +34,7 @@ def refuse_foreign(folder):
 
 
 def read_flags(folder):
-    """Return the flags of the run in a folder, {name: text}; {} if unknown."""
+    """Return the flags of the run in a folder, {name: value}; {} if unknown."""
     try:
         return dict(json.loads((folder / FLAGS).read_text()))
     except (OSError, ValueError, TypeError):

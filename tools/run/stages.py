@@ -28,7 +28,7 @@ class Stage:
     has_own_curve: bool = False  # its losses differ from its base's
     shares_gpus: bool = False  # two of its ranks may use the same GPU
     only_processes: int | None = None  # the only number of ranks it runs on; None: any
-    parts: int | str | None = None  # its ranks divide these; text names a flag
+    parts: int | str | None = None  # its ranks divide these; a string names a flag
     together: int | None = 1  # ranks that train on the same images; None: all ranks
     state: str | None = None  # what --resume reads in --out; None: no --resume
     quiet: str | None = None  # a PyTorch module whose warnings are irrelevant here
@@ -151,7 +151,7 @@ def previous(stage):
 def too_old(torch_version, names=tuple(BY_NAME)):
     """Return a line about the stages that need a newer PyTorch, or None.
 
-    `torch_version` is text such as 2.8.0 or 2.8.0+cpu; `names` are the stages to check.
+    `torch_version` is 2.8.0 or 2.8.0+cpu, for example; `names` are stages to check.
     """
     major, minor = torch_version.split(".")[:2]
     found = int(major), int(minor)

@@ -70,7 +70,7 @@ def cards():
 
 
 def with_drawing(part, drawn):
-    """Return a generated part with HTML in place of its diff, or of all of it."""
+    """Return a generated part with HTML instead of its diff, or of all of it."""
     if part.kind == "stages":
         return drawn
     if part.kind == "plumbing":
@@ -81,7 +81,7 @@ def with_drawing(part, drawn):
 
 
 def with_views(page, text):
-    """Return a page's text with its diffs drawn in two columns, with switches."""
+    """Return a page with its diffs drawn in two columns, with switches."""
     stages = set()
     for part in parts(text):
         if part.kind == "essence":
@@ -107,7 +107,7 @@ def with_views(page, text):
 
 
 def with_step(page, text):
-    """Return a lesson's text with an animated figure before the still picture."""
+    """Return a lesson with an animated figure before the still picture."""
     body = playground.draw("lesson.html", f"{up_from(page)}_static/")
     picture = re.search(r"!\[[^\]]*\]\([^)]*/step\.svg\)", text)
     return f"{text[: picture.start()]}{raw(page, body)}\n{text[picture.start() :]}"
@@ -131,7 +131,7 @@ def with_exercise(page, text):
 
 
 def with_folds(text):
-    """Return a page's text with bold titles in its folds: a heading would end them."""
+    """Return a page with bold titles in its folds: a heading would end them."""
 
     def bold(fold):
         return re.sub(r"^###+ (.+)$", r"**\1**", fold[0], flags=re.MULTILINE)
@@ -140,7 +140,7 @@ def with_folds(text):
 
 
 def with_targets(text):
-    """Return a page's text with its HTML anchors as targets that Sphinx can link to.
+    """Return a page with its HTML anchors as targets that Sphinx can link to.
 
     Links whose text is a file's path show only its name, without .md.
     """

@@ -7,7 +7,7 @@ api        the names that other projects may import
 ranks      runs a script as the ranks of one torchrun
 supervisor  starts the ranks, watches them and ends them
 processes  ends the processes that ranks started
-failures   describes a failure: an error and its line, or where each rank was
+failures   describes a failure by an error and its line, or where each rank was
 recorder   records DDP and collectives
 events     writes the log
 replace    wraps attributes of PyTorch and Python
@@ -42,17 +42,17 @@ exchange   whether each rank's own gradients were exchanged
 gradients  whether several ranks and one have the same gradients
 alone      whether gradients are a weighted sum of each rank's own
 seen       reads the logs for the rules
-shares     rules: which samples each rank uses
-streams    rules: samples of streams, or drawn by the script itself
-steps      rules: weights, schedules, learning rates
-evaluation  rules: which samples and weights the ranks evaluate
-computed   rules: what backward passes compute and exchange
-printed    rules: numbers that are printed, averaged or compared
+shares     rules on the samples each rank uses
+streams    rules on samples of streams, or drawn by the script itself
+steps      rules on weights, schedules, learning rates
+evaluation  rules on the samples and weights that ranks evaluate
+computed   rules on what backward passes compute and exchange
+printed    rules on numbers that are printed, averaged or compared
 rules      all other rules, and the list of all
 consequences  drops findings without consequences
 findings   fills in findings.csv
 sources    follows a value back to the lines that set it
-report     the findings, as text
+report     the findings as a string
 """
 
 import tempfile
@@ -65,7 +65,7 @@ class CouldNotLook(Exception):
 
 
 def inspect(script, *flags, ranks=2):
-    """Return the list of Findings on the script at a path: empty if it is good.
+    """Return the list of Findings on the script at a path, empty if it is good.
 
     `flags` are the script's; `ranks` is at least 2. Warns if its gradients could not be
     compared with one process's. Raises CouldNotLook if there is no such script or it

@@ -12,7 +12,7 @@ ALLOWED += ast.Set, ast.Tuple, ast.List  # rank in (-1, 0)
 KEPT = "rank_?(zero|0)|(main|master|primary)_?(process|only|rank)|on_?(main|master)"
 OF_ONE = "0 == rank"
 PRINTS = re.compile(r"(accelerator|fabric)\.print$")  # libraries' print on one rank
-DECIDES = "decides"  # in place of a condition, if numbers are compared
+DECIDES = "decides"  # instead of a condition, if numbers are compared
 READS = re.compile("eval|train|state_dict|.*(save|print|write).*")  # keep weights
 NUMBERS = "item", "len", "float"  # calls that return one
 ACTS = "save|step|stop|checkpoint"  # in functions called after a decision

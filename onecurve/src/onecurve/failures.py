@@ -1,6 +1,6 @@
 """Describe failures: an error and its line, or where each rank was.
 
-`result` is what ranks.run returned, `text` the script, `seen` its ranks' events.
+`result` is what ranks.run returned, `text` its source, `seen` its ranks' events.
 """
 
 import re
@@ -27,7 +27,7 @@ def line_number(place):
 
 
 def at(text, line):
-    """Return the line of a script with a number as text; the number may be None."""
+    """Return the line of a script with a number as a string, or of None."""
     lines = text.splitlines()
     if not line or line > len(lines):
         return "no line of the script (before its first or after its last)"
@@ -46,7 +46,7 @@ def syntax_error(text):
 
 
 def ending(status):
-    """Return an exit status as text; 0 and None mean that the rank finished."""
+    """Describe an exit status; 0 and None mean that the rank finished."""
     if not status:
         return "finished"
     if status > 0:
@@ -71,7 +71,7 @@ def whereabouts(result, text, seen):
 
 
 def first_mismatched_collective(seen):
-    """Return as text where two ranks first called different collectives, or ''."""
+    """Say where two ranks first called different collectives, or return ''."""
     found = seen.first_parting()
     if not found:
         return ""
@@ -81,7 +81,7 @@ def first_mismatched_collective(seen):
 
 
 def call_at(call):
-    """Return a collective call's name, size and line as text."""
+    """Describe a collective call: its name, size and line."""
     if call is None:
         return "missing"
     numbers = f" of {call['numbers']} numbers" if call["numbers"] else ""
@@ -89,7 +89,7 @@ def call_at(call):
 
 
 def own_error(result):
-    """Return (rank, text, line) of the error that ended a run, or None.
+    """Return (rank, message, line) of the error that ended a run, or None.
 
     Errors caused by another rank's end don't count. A rank that exited by itself comes
     before ranks that were then killed.
@@ -110,7 +110,7 @@ def ended_silently(result):
 
 
 def error(result, text, seen):
-    """Return as text why a run failed: an error and its line, or an exit status."""
+    """Say why a run failed: an error and its line, or an exit status."""
     statuses = result.statuses
     own = own_error(result)
     if own:

@@ -42,7 +42,7 @@ TABLE = read_table()
 
 @dataclass
 class Finding:
-    """A finding: its level, text, line, details per rank, and fix."""
+    """A finding: its level, message, line, details per rank, and fix."""
 
     name: str
     level: str  # ERROR, SLOW or LOOK
@@ -67,7 +67,7 @@ def of_each_rank(values):
 
 
 def some(names):
-    """Return the first names as text, with an ellipsis if there are more."""
+    """Join the first names, with an ellipsis if there are more."""
     return ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
 
 

@@ -73,7 +73,7 @@ class Hooks(Optimizers):
         return original(module, mode)
 
     def join(self, original, *args, **options):
-        """Wrap Join.__enter__: ranks may have different numbers of steps."""
+        """Wrap Join.__enter__, since ranks may have different numbers of steps."""
         self.log.write("join")
         return original(*args, **options)
 
@@ -102,7 +102,7 @@ class Hooks(Optimizers):
         return original(operation, op, *args, **options)
 
     def spawn(self, original, fn, *args, **options):
-        """Replace functions that start processes: torchrun has to start them."""
+        """Replace functions that start processes, since torchrun has to."""
         name = getattr(fn, "__name__", "main")
         self.cannot_tell(
             "it starts its own ranks. Let torchrun start them: instead of "
@@ -121,7 +121,7 @@ class Hooks(Optimizers):
         self.types[id(ddp)] = types_of(ddp)
 
     def wrapper_forward(self, original, wrapper, *args, **kwargs):
-        """Wrap a wrapper's forward pass: dtypes must be as when it was created."""
+        """Wrap a wrapper's forward pass. Dtypes must be as when it was created."""
         wrapped = self.types[id(wrapper)]
         now = types_of(wrapper)  # DDP ignores parameters added since
         moved = any(now.get(name, kind) != kind for name, kind in wrapped.items())

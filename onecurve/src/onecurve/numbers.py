@@ -66,7 +66,7 @@ def held_by(value):
 
 
 def numbers_in(text, value, depth):
-    """Return {text: number} of a value and of the items of its dicts and lists."""
+    """Return {string: number} of a value and of the items of its dicts and lists."""
     one = number(value)
     if one is not None:
         return {text: one}
@@ -82,7 +82,7 @@ def numbers_in(text, value, depth):
 
 
 def told_in(value):
-    """Return {word before it, in quotes: number} for the numbers in a text or texts."""
+    """Return {word before it, in quotes: number} for the numbers in a value."""
     texts = [value] if isinstance(value, str) else value
     found = {}
     for text in texts if isinstance(texts, tuple | list) else []:

@@ -48,14 +48,14 @@ def on_cpu(value):
 
 
 def move(original, module, *args, **options):
-    """Replace Module.to: a GPU's index also means the CPU."""
+    """Replace Module.to, so that a GPU's index means the CPU."""
     places = ["cpu" if type(value) is int else on_cpu(value) for value in args]
     options = {name: on_cpu(value) for name, value in options.items()}
     return original(module, *places, **options)
 
 
 def fork_rng(original, devices=None, enabled=True, *args, **options):
-    """Replace fork_rng: there are no GPU generators."""
+    """Replace fork_rng, because there are no GPU generators."""
     return original([], enabled, device_type="cpu")
 
 
@@ -64,17 +64,17 @@ def nothing(original, *args, **options):
 
 
 def same(original, value, *args, **options):
-    """Replace a function that moves a tensor or module: return it unchanged."""
+    """Replace a function that moves a tensor or module by one that returns it."""
     return value
 
 
 def compiled(original, model=None, *args, **options):
-    """Replace torch.compile: return the model unchanged."""
+    """Replace torch.compile by a function that returns the model."""
     return model if model is not None else lambda function: function
 
 
 class OfCpu(torch.Generator):
-    """Replacement for a GPU's generator: the CPU's."""
+    """Replace a GPU's generator by the CPU's."""
 
     def __new__(cls, device=None):
         return super().__new__(cls)
@@ -162,25 +162,25 @@ TO_ALL = {
 
 
 def join(limit, original, backend=None, init_method=None, timeout=None, *more, **how):
-    """Wrap init_process_group: use gloo and a timeout."""
+    """Wrap init_process_group to use gloo and a timeout."""
     how.pop("device_id", None)
     return original("gloo", init_method, limit, *more, **how)
 
 
 def new_group(original, ranks=None, timeout=None, backend=None, *args, **options):
-    """Wrap new_group: use gloo."""
+    """Wrap new_group to use gloo."""
     return original(ranks, timeout, "gloo", *args, **options)
 
 
 def ddp_init(original, ddp, module, *args, **options):
-    """Wrap DDP's constructor: drop device arguments."""
+    """Wrap DDP's constructor to drop device arguments."""
     options.pop("device_ids", None)
     options.pop("output_device", None)
     return original(ddp, module, **options)
 
 
 def init_device_mesh(original, device_type, *args, **options):
-    """Wrap init_device_mesh: use the CPU."""
+    """Wrap init_device_mesh to use the CPU."""
     return original("cpu", *args, **options)
 
 

@@ -13,8 +13,8 @@ DIFFER |= {"sec", "speed", "throughput", "memory", "mem"}
 DIFFER |= {"lr", "rate"}  # compared in steps.py
 SIZE = r"len\([^)]*\)"  # may be of a rank's part
 SMALL = 1e-6  # relative tolerance
-ROUNDED = 2e-3  # the same for numbers in text, which are rounded
-QUOTED = '"'  # starts the name of a number in text
+ROUNDED = 2e-3  # the same for printed numbers, which are rounded
+QUOTED = '"'  # starts the name of a printed number
 
 
 def numbers_of(seen, rank, kind="numbers"):
@@ -34,7 +34,7 @@ def numbers_of(seen, rank, kind="numbers"):
 
 
 def differing_by_rank(seen, kind):
-    """Yield (events of all ranks, text, values) of numbers that differ by rank."""
+    """Yield (events of all ranks, name, values) of numbers that differ by rank."""
     tables = [numbers_of(seen, rank, kind) for rank in seen.ranks]
     for place in sorted(set.intersection(*map(set, tables))):
         events = [table[place] for table in tables]
@@ -101,7 +101,7 @@ def numbers_by_world(several, others, steps):
 
 
 def pairs_of_numbers(several, one):
-    """Yield (steps, text, rank 0's number, one process's) of printed numbers."""
+    """Yield (steps, name, rank 0's number, one process's) of printed numbers."""
     theirs = numbers_of(one, 0)
     for place, ours in numbers_of(several, 0).items():
         other = theirs.get(place)
@@ -218,7 +218,7 @@ def each_told(values):
 
 
 def differing(events):
-    """Yield (text, values) of expressions whose numbers differ between events."""
+    """Yield (source, values) of expressions whose numbers differ between events."""
     tables = [event["numbers"] for event in events]
     for text in tables[0]:
         words = set(re.findall("[a-z]+", re.sub(SIZE, "", text.lower())))

@@ -25,14 +25,14 @@ CONTEXT = multiprocessing.get_context("forkserver" if FORKS else "spawn")
 # Missing packages are skipped.
 PRELOAD = ["torch", "torchvision", "torch.distributed.checkpoint.state_dict", "tqdm"]
 CONTEXT.set_forkserver_preload([*PRELOAD, "onecurve.ranks", "onecurve.rank"])
-TOO_SLOW = 124  # in place of an exit status
+TOO_SLOW = 124  # instead of an exit status
 
 
 class Result(subprocess.CompletedProcess):
     """A run's result; `late` is HANGS, STOPPED, or '' if it finished in time.
 
     `statuses` and `stderrs` are per rank; the status of a rank we killed is None.
-    `errors` is {rank: (text, line of the script or None)} of uncaught exceptions and
+    `errors` is {rank: (message, line of the script or None)} of uncaught exceptions and
     `places` {rank: line or None} where killed ranks were.
     """
 

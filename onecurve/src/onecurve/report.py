@@ -1,4 +1,4 @@
-"""Format an inspection's findings as text."""
+"""Format an inspection's findings."""
 
 import math
 from dataclasses import asdict

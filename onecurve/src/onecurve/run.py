@@ -109,5 +109,5 @@ def failure(result, name):
 
 
 def last_line(text):
-    """Return a text's last line, or an empty string."""
+    """Return a string's last line, or an empty string."""
     return (text.strip().splitlines() or [""])[-1]

@@ -184,7 +184,7 @@ class Seen:
         """Return the names of weights meant to differ by rank, such as experts.
 
         An all-to-all sends them samples. They start different while others start equal;
-        other weights in their modules may start equal, too.
+        other weights in their modules may also start equal.
         """
         calls = [call["name"] for call in self.of("collective_call")]
         begun = [events[0]["weights"] for events in self.on_all("weights") if events]

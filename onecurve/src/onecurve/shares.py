@@ -180,7 +180,7 @@ def same_rows(passes):
 
 
 def rows_known(passes):
-    """Return whether any pass has known samples; texts, for example, have none."""
+    """Return whether any pass has known samples; sentences, for example, have none."""
     return any(one["rows"] for each in passes for one in each)
 
 

@@ -40,7 +40,7 @@ MADE = {  # {finding: pattern of the statement to point to}
 
 
 class Source:
-    """A script's statements, parsed from its text."""
+    """A script's statements, parsed from its source."""
 
     def __init__(self, text):
         self.tree = ast.parse(text)
@@ -137,7 +137,7 @@ class Source:
 
 
 def head(statement):
-    """Return a statement's text without the statements inside it."""
+    """Return a statement's source without the statements inside it."""
     return ast.unparse(statement).partition("\n")[0]
 
 

@@ -125,7 +125,7 @@ def on_each(several, ours, theirs):
 
 
 def shortened(rates):
-    """Return the rates of an optimizer's first groups as text."""
+    """Return the rates of an optimizer's first groups as a string."""
     if len(rates) <= SHOWN:
         return str(rates)
     told = ", ".join(f"{rate:.6g}" for rate in rates[:SHOWN])

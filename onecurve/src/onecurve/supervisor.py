@@ -115,7 +115,7 @@ def is_of_onecurve(error, frames):
 
 
 def described(error, name):
-    """Return an error as (text, line of the script `name` or None)."""
+    """Return an error as (message, line of the script `name` or None)."""
     if isinstance(error, SystemExit):
         text = error.code if isinstance(error.code, str) else ""
     else:

@@ -30,7 +30,7 @@ def check(run):
 
 
 def kept(record, training):
-    """Return each image's kept units on all ranks, as texts of 0 and 1."""
+    """Return each image's kept units on all ranks, as strings of 0 and 1."""
     found = []
     for rank in record.ranks:
         for event in record.of("gpu hidden", rank):
