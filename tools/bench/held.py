@@ -33,21 +33,21 @@ MEASURED = [stage for stage in MNIST.values() if stage not in RESUMES]
 IMAGES = 128, 10  # for two steps, for evaluation
 OF_SECOND_CURVE = "--steps 2 --every 2 --dtype float32"
 SHOWN = ["weights", "optimizer", "saved", "sent"]  # on the second curve's page
-HEADINGS = ["script", "ranks", *SHOWN, "formula"]
+HEADINGS = ["script", "ranks", *SHOWN, "sent, by formula"]
 # Sent per rank and step: W ranks, P bytes of weights, A of a batch's activations.
 FORMULAS = {
     "14_data_parallel": "2 P (W-1)/W",
     "zero_1": "3 P (W-1)/W",
     "fsdp": "3 P (W-1)/W, and less for the ends",
-    "15_sequence_parallel": "8 A (W-1)/W a block, 4 A (W-1)/W at the ends, and a rest",
-    "sequence_by_hand": "8 A (W-1)/W a block, and a rest",
+    "15_sequence_parallel": "8 A (W-1)/W per block, 4 A (W-1)/W at the ends, a rest",
+    "sequence_by_hand": "8 A (W-1)/W per block, and a rest",
     "16_pipeline_1f1b": "A to each neighbor",
     "gpipe": "A to each neighbor",
-    "gathered_keys": "4 A (W-1)/W a block, and 14's",
-    "recomputed": "6 A (W-1)/W a block, and 14's",
-    "17_context_parallel": "4 A (W-1)/W a block, and 14's",
-    "19_expert_parallel": "four all-to-alls a block, and 14's but for the experts",
-    "20_grid": "in a row, 4 A/2 (2-1)/2 a block; FSDP's, about 3 P (W-1)/W",
+    "gathered_keys": "4 A (W-1)/W per block + 2 P (W-1)/W",
+    "recomputed": "6 A (W-1)/W per block + 2 P (W-1)/W",
+    "17_context_parallel": "4 A (W-1)/W per block + 2 P (W-1)/W",
+    "19_expert_parallel": "4 all-to-alls per block + stage 14's without the experts",
+    "20_grid": "4 A/2 (2-1)/2 per block in a row + FSDP's 3 P (W-1)/W, roughly",
 }
 
 

@@ -10,9 +10,9 @@ SEQUENCES = 64  # in the tables' global batch
 def threshold_rows():
     """Return the rows of the table of `thresholds`, headings first."""
     found = [scaling.thresholds(SEVEN, cluster) for cluster in CLUSTERS.values()]
-    units = {"tensor": "units of width", "experts": "units of an expert"}
-    units["context"] = "tokens of a sequence, per GPU"
-    rows = [["", *CLUSTERS, "of what"]]
+    units = {"tensor": "the model's width", "experts": "an expert's hidden width"}
+    units["context"] = "tokens of each sequence per GPU"
+    rows = [["cut", *CLUSTERS, "at least this many"]]
     for cut in found[0]:
         unit = units.get(cut, "tokens per GPU and step")
         rows.append([cut, *[f"{one[cut]:,.0f}" for one in found], unit])
@@ -29,7 +29,7 @@ def memory_rows():
         "weights in float32": 4 * SEVEN.parameters / ranks,
         "gradients in float32": 4 * SEVEN.parameters / ranks,
         "Adam's averages": 8 * SEVEN.parameters / ranks,
-        "two gathered blocks and a whole gradient": 3 * block,
+        "two gathered blocks, one whole gradient": 3 * block,
         "log-probabilities in float32": logits,
     }
     rows = [["", "every activation kept", "with checkpointing"]]
@@ -41,22 +41,24 @@ def memory_rows():
     kept = [size - logits for size in kinds]
     rows.append(["other activations", *[f"{size / 1e9:.1f}" for size in kept]])
     totals = [sum(parts.values()) + size for size in kept]
-    rows.append(["together", *[f"{size / 1e9:.1f}" for size in totals]])
+    rows.append(["total", *[f"{size / 1e9:.1f}" for size in totals]])
     fixed = sum(parts.values()) - logits
     per_sequence = [GPUS * (logits + size) / SEQUENCES for size in kept]
     fit = [int((MEMORY - fixed) / size) for size in per_sequence]
-    rows.append([f"sequences that fit into {MEMORY / 1e9:.0f} GB", *map(str, fit)])
+    rows.append(
+        [f"sequences per GPU that fit into {MEMORY / 1e9:.0f} GB", *map(str, fit)]
+    )
     return rows
 
 
 def cut_rows():
     """Return the rows of a table of all cuts of the same batch, headings first."""
     tokens = SEQUENCES * SEVEN.length
-    rows = [["", "state, GB", "sent, GB per sequence"]]
+    rows = [["cut", "state, GB", "sent, GB"]]
     rows[0] += [f"{name}, s" for name in CLUSTERS]
     for cut in scaling.thresholds(SEVEN, CLUSTERS["one machine"]):
-        size = sum(scaling.sent(SEVEN, cut, GPUS, tokens).values()) / SEQUENCES
-        row = [cut, f"{scaling.state(SEVEN, cut, GPUS) / 1e9:.1f}", f"{size / 1e9:.2f}"]
+        size = sum(scaling.sent(SEVEN, cut, GPUS, tokens).values())
+        row = [cut, f"{scaling.state(SEVEN, cut, GPUS) / 1e9:.1f}", f"{size / 1e9:.1f}"]
         for cluster in CLUSTERS.values():
             _, best, worst = scaling.step(SEVEN, cut, cluster, tokens)
             row.append(f"{best:.2f} to {worst:.2f}")

@@ -11,13 +11,7 @@ from pygments.formatters import TerminalFormatter
 from pygments.lexers import DiffLexer
 
 from tools.run.ideas import Idea, ideas
-from tools.run.stages import (
-    EVERY,
-    find_stage,
-    previous,
-    refuse,
-    script,
-)
+from tools.run.stages import EVERY, find_stage, previous, refuse, script
 
 # The diffs that the pages explain hunk by hunk.
 EXPLAINED = [(previous(stage), stage) for stage in EVERY.values() if previous(stage)]

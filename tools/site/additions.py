@@ -10,12 +10,7 @@ from tools.pages.markup import inline, linked
 from tools.pages.reasons import LESSONS
 from tools.run import diffs, essence
 from tools.run.parts import parts
-from tools.run.stages import (
-    EVERY,
-    ROOT,
-    TARGETS,
-    previous,
-)
+from tools.run.stages import EVERY, ROOT, TARGETS, previous
 from tools.site import calculator, playground
 from tools.site.contents import LISTS, UNLISTED, contents, toctree
 
