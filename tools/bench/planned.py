@@ -12,7 +12,7 @@ def threshold_rows():
     found = [scaling.thresholds(SEVEN, cluster) for cluster in CLUSTERS.values()]
     units = {"tensor": "the model's width", "experts": "an expert's hidden width"}
     units["context"] = "tokens of each sequence per GPU"
-    rows = [["cut", *CLUSTERS, "at least this many"]]
+    rows = [["cut", *CLUSTERS, "unit"]]
     for cut in found[0]:
         unit = units.get(cut, "tokens per GPU and step")
         rows.append([cut, *[f"{one[cut]:,.0f}" for one in found], unit])

@@ -78,7 +78,7 @@ def step_rows():
 
 def queue_rows():
     """Return the rows of a table of when steps are queued and done, headings first."""
-    rows = [["hidden", "batch", "Python has asked, ms", "the GPU is done, ms"]]
+    rows = [["hidden", "batch", "Python has queued it, ms", "the GPU is done, ms"]]
     for case in of_one_gpu()["queue"]:
         times = [f"{median(case[name]):.2f}" for name in ("asked", "done")]
         rows.append([case["hidden"], case["batch"], *times])

@@ -57,7 +57,7 @@ def stages(targets=TARGETS):
             changed = f"{diffs.changed_lines(before, stage)} from {before[:2]}"
         name = f"[`{stage}`]({stage}/README.md)"
         rows.append([name, f"`make {target}`", LESSONS[stage], length, changed])
-    headings = ["stage", "run it", "what it teaches", "lines", "changed"]
+    headings = ["stage", "run it", "what it teaches", "lines", "lines changed"]
     return table("lllll", headings, rows)
 
 
@@ -135,7 +135,7 @@ def public_scripts():
     count = r"Of (\d+) scripts, (\d+) have .*, and (\d+) more in what they"
     scripts, training, more = re.search(count, page).groups()
     return (
-        f"Such mistakes are not rare. Of {scripts} widely copied public training "
+        f"Such bugs are not rare. Of {scripts} widely copied public training "
         f"scripts, {training} train wrongly\n"
         f"and {more} more evaluate, print or save something wrong: "
         "[the list, with symptoms](onecurve/PUBLIC.md)."

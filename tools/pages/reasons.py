@@ -10,7 +10,7 @@ LESSONS = {
     "02_single_gpu": "moving the model and each batch to the GPU",
     "03_dp": "`nn.DataParallel`: one process drives several GPUs",
     "04_ddp": "`DistributedDataParallel`: one process per GPU, on one or more machines",
-    "05_ddp_inference": "evaluating on every rank, with exact counts",
+    "05_ddp_inference": "evaluating on all ranks, counting each test image once",
     "06_model_parallel": "one model split between two GPUs",
     "07_fsdp": "fully sharded: each rank keeps 1/*W* of every tensor",
     "08_tensor_parallel": "each rank computes part of every layer, for the same images",

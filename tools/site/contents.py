@@ -50,7 +50,6 @@ MAIN = [  # at the top of the first page
 ]
 LISTS = {  # page -> the pages in its table of contents
     "exercises/README": [one.name for one in along_the_path()],
-
     "onecurve/README": ["RULES", "PUBLIC"],
 }
 for path in sorted(ROOT.glob("[0b]*/**/DETAILS.md")):
