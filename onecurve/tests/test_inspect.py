@@ -315,21 +315,16 @@ def test_a_process_with_other_weights_than_the_ranks_is_not_compared():
 
 
 @pytest.mark.parametrize(
-    ("woven", "orders", "whole"),
-    [
-        (False, False, [2, 0, 1, 1, 0]),
-        (True, False, [2, 1, 0, 0, 1]),
-        (False, True, [2, 0, 1, 4, 3]),  # rank 1 has samples 3 and 4
-        (True, True, [4, 3, 0, 1, 2]),  # rank 1 has samples 1 and 3
-    ],
+    ("orders", "whole"),
+    [(False, [2, 0, 1, 1, 0]), (True, [2, 0, 1, 4, 3])],  # rank 1 has samples 3 and 4
 )
-def test_what_ranks_draw_is_put_together_as_their_samples_are(woven, orders, whole):
+def test_what_ranks_draw_is_put_together_as_their_samples_are(orders, whole):
     parts = [torch.tensor([2, 0, 1]), torch.tensor([1, 0])]
-    assert joined(parts, (5,), woven, orders).tolist() == whole
+    assert joined(parts, (5,), orders).tolist() == whole
     columns = [part[None] for part in parts]
-    assert joined(columns, (1, 5), woven, False).shape == (1, 5)
+    assert joined(columns, (1, 5), False).shape == (1, 5)
     for unlike in (6,), (5, 1), (3,):
-        assert joined(parts, unlike, woven, orders) is None
+        assert joined(parts, unlike, orders) is None
 
 
 SPAWNS = """

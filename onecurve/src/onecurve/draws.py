@@ -2,7 +2,7 @@
 
 One process with the samples of several ranks needs their random numbers too: noise,
 diffusion steps, drawn batches. Numbers drawn by the same line are concatenated as the
-samples are, or interleaved if rank r has the samples [r::world_size].
+samples are.
 """
 
 from collections import Counter
@@ -23,7 +23,6 @@ class Draws:
         self.counts = Counter()  # line -> draws since the latest step
         self.all = Counter()  # line -> all draws
         self.in_turn = False  # whether one process takes each rank's turn
-        self.woven = False  # whether rank r has one process's samples [r::W]
 
     def next_name(self, steps):
         """Return the next draw's file name, the same on each rank; None after MOST."""
@@ -58,7 +57,7 @@ class Draws:
             return parts[0]
         if as_many and function is torch.randperm:
             self.log.write("own_orders", line=self.log.line())
-        whole = joined(parts, shape, self.woven, function is torch.randperm)
+        whole = joined(parts, shape, function is torch.randperm)
         if whole is not None:
             return whole
         part = None if batch else self.part_in_turn()
@@ -107,26 +106,20 @@ class Draws:
         return names
 
 
-def joined(parts, shape, woven, orders):
+def joined(parts, shape, orders):
     """Return the tensors of several ranks as one of a shape, or None.
 
-    If `woven`, the ranks' samples are interleaved. If `orders`, each tensor is an order
-    of a rank's samples; they become one order of all samples.
+    If `orders`, each tensor is an order of a rank's samples; they become one order of
+    all samples.
     """
     at = dimension_of_samples(parts, shape)
     if at is None:
         return None
-    sizes = [part.shape[at] for part in parts]
-    places = torch.arange(shape[at]).split(sizes)
-    if woven:
-        places = [
-            torch.arange(rank, shape[at], len(parts)) for rank in range(len(parts))
-        ]
-    if [len(one) for one in places] != sizes:
-        return None
     if orders:
+        sizes = [part.shape[at] for part in parts]
+        places = torch.arange(shape[at]).split(sizes)
         parts = [own[part] for own, part in zip(places, parts, strict=True)]
-    return torch.cat(parts, at).index_select(at, torch.cat([*places]).argsort())
+    return torch.cat(parts, at)
 
 
 def dimension_of_samples(parts, shape):

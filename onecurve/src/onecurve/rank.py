@@ -32,9 +32,8 @@ def prepare(rank, task):
         sources = sorted(folder.parent.glob("several/steps*"))
         if kind in ("several", "wider"):
             recorder = equal.Steps(log, end, own, sources)
-        elif kind in ("one", "woven"):
+        elif kind == "one":
             recorder = merged.Merged(log, end, own, sources)
-            recorder.draws.woven = kind == "woven"
         else:  # "whole", or such as "alone1" and "split1"
             number = rank if kind == "whole" else int(kind[5:])
             recorder = replay.Alone(log, end, own, [sources[number]])

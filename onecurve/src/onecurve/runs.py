@@ -14,7 +14,7 @@ from onecurve import (
     steps,
     streams,
 )
-from onecurve.findings import OTHER_SAMPLES, name_what_follows
+from onecurve.findings import name_what_follows
 from onecurve.seen import Seen
 from onecurve.supervisor import HANGS
 
@@ -25,7 +25,6 @@ COMPARE_ALONE = "onecurve.alone:compare"
 POWER = "onecurve.divided:power_of"
 DIVIDED = "onecurve.divided:judge"
 IN_DOUBLE = "in float64"
-MERGED = "one", "woven"  # runs of one process with the batches of all ranks
 NOTHING = Seen([[]])  # of one rank
 
 
@@ -66,7 +65,7 @@ def run_exactly(command, kind, folder, told):
     result, seen = run.run_kind(command, kind, folder)
     told.runs[kind] = seen
     for event in seen.of("cannot_tell"):
-        if kind not in MERGED or not seen.of("step"):
+        if kind != "one" or not seen.of("step"):
             return event["why"]
     if run.own_fault(result):
         return run.own_fault(result)
@@ -134,24 +133,15 @@ def compare_with_one(command, folder, several, told, added):
 def compare_one(command, folder, several, told, by_weights=False):
     """Compare with one process that does all ranks' work; return a Finding or None.
 
-    With `by_weights`, compare the weights after each step. If samples differ, try again
-    with random numbers in "woven" order: rank r draws for samples [r::W].
+    With `by_weights`, compare the weights after each step.
     """
-    differ = None
-    for kind in MERGED:
-        other = run_exactly(command, kind, folder, told)
-        if other:
-            told.why = told.why or other
-            break
-        paths = several, folder / kind / "steps0"
-        told.equal, differ, told.why = ranks.call(COMPARE, *paths, by_weights)
-        for event in told.runs[kind].of("cannot_tell"):  # a later batch
-            told.why = told.why or event["why"]
-        drawn = any(several[0].glob("drawn*"))
-        if told.equal or differ or told.why != OTHER_SAMPLES or not drawn:
-            break
-    if told.equal:
-        told.runs["one"] = told.runs[kind]
+    told.why = run_exactly(command, "one", folder, told)
+    if told.why:
+        return None
+    paths = several, folder / "one/steps0"
+    told.equal, differ, told.why = ranks.call(COMPARE, *paths, by_weights)
+    for event in told.runs["one"].of("cannot_tell"):  # a later batch
+        told.why = told.why or event["why"]
     return differ
 
 

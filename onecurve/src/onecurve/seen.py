@@ -168,6 +168,19 @@ class Seen:
                 found.setdefault((place, times[place]), {})[rank] = event
         yield from found.values()
 
+    def agree_in_each_step(self):
+        """Return whether ranks take as many steps, each from the same weights."""
+        own = self.own_parts()
+        tables = []
+        for rank in self.ranks:
+            table = {}
+            for event in self.of("weights", rank):
+                shared = event["weights"].items()
+                weights = {name: one for name, one in shared if name not in own}
+                table[event["id"], event["steps"]] = weights
+            tables.append(table)
+        return all(table == tables[0] for table in tables)
+
     def batches_of_step(self):
         """Return how many batches rank 0 reads per step at most, or 1 without any."""
         most = 1
