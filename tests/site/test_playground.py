@@ -18,7 +18,7 @@ ROWS = {name: row for name, _, row in playground.SWITCHES}
 HARMLESS = "seed", "init_sync"  # each alone; together they move the curve
 MOVES = [name for name in ROWS if name not in HARMLESS]
 GO = """hash => new Promise(seen => {
-  history.replaceState(null, "", "#");
+  history.replaceState(null, "", "#another");
   addEventListener("hashchange", seen, { once: true });
   location.hash = hash;
 })"""

@@ -13,6 +13,7 @@ events     writes the log
 replace    wraps attributes of PyTorch and Python
 run        one run of the script, and how it can fail
 runs       all of its runs, and what they show
+comparison  the runs in float64, and whether their gradients agree
 rank       prepares a rank before the script begins
 files      redirects the script's output files to the run's own folder
 pretend    gives CPUs to a script that asks for GPUs

@@ -50,6 +50,7 @@ class Finding:
     line: str | None  # such as train.py:12
     details: list
     repair: str
+    factor: float | None = None  # of a gradient that differs by nothing else
 
 
 def finding(row_name, line, details=(), level=None, repair=None, **facts):

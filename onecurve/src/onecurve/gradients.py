@@ -56,11 +56,13 @@ def compare(several, one, by_weights=False):
                 why = why_not(ranks, theirs, same)
                 if why:
                     return equal, None, why
-                details = difference(*pair, names, len(ranks))
+                details, factor = difference(*pair, names, len(ranks))
                 clipped = ours["since"].get("clipped") if pair is after else None
-                by_hand = "direction" in details[0] and ours["since"].get("reduced")
+                by_hand = factor and ours["since"].get("reduced")
                 line = clipped or by_hand or ours["line"]
-                return 0, finding("gradient", line, details, ranks=len(ranks)), None
+                found = finding("gradient", line, details, ranks=len(ranks))
+                found.factor = factor
+                return 0, found, None
         equal += 1
     return equal, None, None if equal else "the script takes no step on one rank"
 
@@ -124,17 +126,18 @@ def differing(ours, theirs, same):
 
 
 def difference(ours, theirs, names, ranks):
-    """Return lines that say how the gradients of some names differ."""
+    """Return (lines on how gradients of some names differ, a factor or None)."""
     both = [name for name in names if name in ours and name in theirs]
     if both != names or any(ours[name].shape != theirs[name].shape for name in names):
-        return [f"one of the two runs has no gradient of the same shape: {names[0]}"]
+        told = f"one of the two runs has no gradient of the same shape: {names[0]}"
+        return [told], None
     a = torch.cat([ours[name] for name in names])
     b = torch.cat([theirs[name] for name in names])
     ratio, cosine = rounding.relation(a, b)
-    if 1 - cosine < PARALLEL:
+    factor = ratio if 1 - cosine < PARALLEL else None
+    details = [f"cosine {cosine:.6f}, length {ratio:.6f}"]
+    if factor:
         details = [rounding.told(ratio, ranks)]
-    else:
-        details = [f"cosine {cosine:.6f}, length {ratio:.6f}"]
     if len(names) < len(ours):
         details.append(f"{len(names)} of {len(ours)} parameters: {names[0]} ...")
-    return details
+    return details, factor

@@ -101,11 +101,15 @@ def numbers_by_world(several, others, steps):
 
 
 def pairs_of_numbers(several, one):
-    """Yield (steps, name, rank 0's number, one process's) of printed numbers."""
+    """Yield (steps, name, the first printing rank's number, one process's)."""
     theirs = numbers_of(one, 0)
-    for place, ours in numbers_of(several, 0).items():
+    printed = {}
+    for rank in reversed(several.ranks):
+        table = numbers_of(several, rank)
+        printed |= {place: event for place, event in table.items() if event["taken"]}
+    for place, ours in printed.items():
         other = theirs.get(place)
-        if other is None or not ours["taken"] or ours["steps"] != other["steps"]:
+        if other is None or ours["steps"] != other["steps"]:
             continue
         for text, number in ours["numbers"].items():
             words = set(re.findall("[a-z]+", text.lower()))

@@ -3,44 +3,13 @@
 import shutil
 from dataclasses import dataclass, field
 
-from onecurve import (
-    consequences,
-    printed,
-    ranks,
-    rules,
-    run,
-    shares,
-    sources,
-    steps,
-    streams,
-)
+from onecurve import consequences, printed, rules, run, shares, sources, steps, streams
+from onecurve.comparison import Comparison, compare_gradients
 from onecurve.findings import name_what_follows
 from onecurve.seen import Seen
 from onecurve.supervisor import HANGS
 
-# By name because they import PyTorch.
-EXCHANGED = "onecurve.gradients:exchanged"
-COMPARE = "onecurve.gradients:compare"
-COMPARE_ALONE = "onecurve.alone:compare"
-POWER = "onecurve.divided:power_of"
-DIVIDED = "onecurve.divided:judge"
-IN_DOUBLE = "in float64"
 NOTHING = Seen([[]])  # of one rank
-
-
-@dataclass
-class Comparison:
-    """How a script's gradients compare."""
-
-    exchanged: int = 0  # steps whose gradients are the mean of the ranks'
-    equal: int = 0  # steps whose gradients match one process
-    alone: int = 0  # steps whose gradients combine those recomputed per rank
-    followed: int = 0  # steps whose recomputation starts with equal weights
-    rough: str | None = None  # why gradients were not compared in float64
-    of_whole: bool = False  # whether `alone` is from ranks with whole models
-    why: str | None = None  # why one process was not compared, or only at first
-    findings: list = field(default_factory=list)
-    runs: dict = field(default_factory=dict)  # {kind: Seen} of the runs in float64
 
 
 @dataclass
@@ -58,122 +27,6 @@ class Inspection:
         if any(finding.level == "ERROR" for finding in self.findings):
             return 1
         return 2 if self.stopped else 0
-
-
-def run_exactly(command, kind, folder, told):
-    """Run the script in float64 and add its Seen to `told`; return why it failed."""
-    result, seen = run.run_kind(command, kind, folder)
-    told.runs[kind] = seen
-    for event in seen.of("cannot_tell"):
-        if kind != "one" or not seen.of("step"):
-            return event["why"]
-    if run.own_fault(result):
-        return run.own_fault(result)
-    errors = [error for error, _ in result.errors.values()]
-    # it counts batches by len(loader), but one process gets fewer, larger ones
-    over = kind != "several" and seen.of("step") and errors == ["StopIteration"]
-    problem = run.failure(result, command.path.name)
-    if problem and not over:
-        where = IN_DOUBLE if kind == "several" else "on one rank"
-        return f"{where}, {problem.what}"
-    return None
-
-
-def compare_gradients(command, folder, seen, agree):
-    """Compare the ranks' gradients with their mean and with one process.
-
-    If they aren't exchanged but weights `agree`, an optimizer may exchange them in its
-    step: then compare weights. `seen` is of the unmodified run.
-    """
-    told = Comparison()
-    told.why = run_exactly(command, "several", folder, told)
-    if told.why and told.why.startswith(IN_DOUBLE):
-        # a library requires its own dtype: compare roughly
-        told.rough = told.why
-        command = command._replace(double=False)
-        shutil.rmtree(folder / "several")
-        told.why = run_exactly(command, "several", folder, told)
-    if told.why:
-        return told
-    own = sorted((folder / "several").glob("steps*"))
-    facts = seen.own_parts(), bool(seen.of("split"))
-    told.exchanged, found, kept = ranks.call(EXCHANGED, own, *facts)
-    told.findings += [kept] if kept else []
-    if found and found.level == "ERROR":
-        if agree and not compare_one(command, folder, own, told, by_weights=True):
-            found.level = "LOOK"  # one process may do the same
-        if not told.equal:
-            told.findings.append(found)
-            told.why = "they are not averaged across ranks"
-        return told
-    told.findings += compare_with_one(command, folder, own, told, found)
-    averaged = told.exchanged or (seen.of("shard") and not seen.of("scale"))
-    if averaged and not told.equal and not told.findings:
-        told.findings += compare_wider(command, folder, own, told)
-    return told
-
-
-def compare_with_one(command, folder, several, told, added):
-    """Compare with one process, or with one per rank; return Findings.
-
-    `added` is a Finding that gradients are summed, or None.
-    """
-    differ = compare_one(command, folder, several, told)
-    if not told.equal:
-        alone = compare_alone(command, folder, several, told)
-        if alone and (alone.level == "ERROR" or not differ):
-            differ = alone
-    if differ:
-        told.alone = 0
-    # a sum is right if it matches one process
-    known = told.equal or told.alone or (differ and differ.name == "added")
-    return [one for one in (differ, added if not known else None) if one]
-
-
-def compare_one(command, folder, several, told, by_weights=False):
-    """Compare with one process that does all ranks' work; return a Finding or None.
-
-    With `by_weights`, compare the weights after each step.
-    """
-    told.why = run_exactly(command, "one", folder, told)
-    if told.why:
-        return None
-    paths = several, folder / "one/steps0"
-    told.equal, differ, told.why = ranks.call(COMPARE, *paths, by_weights)
-    for event in told.runs["one"].of("cannot_tell"):  # a later batch
-        told.why = told.why or event["why"]
-    return differ
-
-
-def compare_alone(command, folder, several, told):
-    """Compare with one process per rank; update `told`, return a Finding or None."""
-    numbers = range(command.ranks)
-    for kind in "alone", "split", "whole":  # "whole" if one rank alone fails
-        kinds = ["whole"] if kind == "whole" else [f"{kind}{one}" for one in numbers]
-        if not any(run_exactly(command, one, folder, told) for one in kinds):
-            break
-    else:
-        return None
-    told.of_whole = kind == "whole"
-    alone = [step for one in kinds for step in sorted((folder / one).glob("steps*"))]
-    known = told.exchanged > 0
-    compared = ranks.call(COMPARE_ALONE, several, alone, known)
-    told.alone, differ, why, told.followed = compared
-    if told.why and why:
-        told.why = f"{told.why}; {why}"
-    return differ
-
-
-def compare_wider(command, folder, several, told):
-    """Compare with one more rank if a loss seems to depend on their number."""
-    power = ranks.call(POWER, several)
-    if not power:
-        return []
-    if run_exactly(command, "wider", folder, told):
-        return []
-    wider = sorted((folder / "wider").glob("steps*"))
-    found = ranks.call(DIVIDED, several, wider, power)
-    return [found] if found else []
 
 
 def inspect(command, folder):

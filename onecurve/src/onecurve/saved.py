@@ -10,6 +10,7 @@ from onecurve.findings import some
 from onecurve.replace import replace
 
 GOES_ON = r"resum|torch\.load|load_state_dict"  # in a script that resumes
+REBUILDS = r"last_epoch\s*=(?!=)"  # a scheduler, from a saved epoch
 WHEN = "epoch|step|iter"  # in names of a checkpoint's counters
 HELD = {  # state needed to resume, by names in a checkpoint
     "optimizer": re.compile("optim|param_groups").search,
@@ -62,8 +63,9 @@ class Saved:
         path = frame.f_code.co_filename if frame else ""
         lacks = []
         if isinstance(obj, dict):
-            if says_when(obj) and is_to_go_on(path):
-                lacks += states_lacking(obj, self.has_state)
+            if says_when(obj) and mentions(GOES_ON, path):
+                rebuilt = {"scheduler"} if mentions(REBUILDS, path) else set()
+                lacks += states_lacking(obj, self.has_state - rebuilt)
             if parameters_with_state(obj) >= len(self.learned):
                 lacks += named("parameter", parameters_lacking(self.learned, obj))
         lacks += named("buffer", self.buffers_lacking(obj))
@@ -106,9 +108,9 @@ def resolved(state_dict):
     return only if len(found) == 1 and isinstance(only, dict) else found
 
 
-def is_to_go_on(path):
-    """Return whether a script's source mentions resuming."""
-    return re.search(GOES_ON, "".join(linecache.getlines(path)))
+def mentions(pattern, path):
+    """Return whether a script's source matches a pattern."""
+    return re.search(pattern, "".join(linecache.getlines(path)))
 
 
 def dicts_below(value):

@@ -27,9 +27,11 @@ def other_samples_shared(seen):
     passes = list(seen.training_passes())
     if rows_known(passes) and not same_rows(passes):
         yield from samples_by_hand(seen, passes)
-    drawn = any(one["drawn"] for one in seen.of("pass"))
-    if not passes or not seen.of("step") or (losses_differ(seen) and not drawn):
+    if not passes or not seen.of("step"):
         return
+    noise = any(one["drawn"] != each[0]["drawn"] for each in passes for one in each)
+    if losses_differ(seen) and not noise:
+        return  # ranks share the work on these samples
     if same_rows(passes):
         yield finding("samples", *drawn_at(seen))
 
