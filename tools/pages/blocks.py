@@ -135,10 +135,9 @@ def public_scripts():
     count = r"Of (\d+) scripts, (\d+) have .*, and (\d+) more in what they"
     scripts, training, more = re.search(count, page).groups()
     return (
-        f"Such bugs are not rare. Of {scripts} widely copied public training "
-        f"scripts, {training} train wrongly\n"
-        f"and {more} more evaluate, print or save something wrong: "
-        "[the list, with symptoms](onecurve/PUBLIC.md)."
+        f"Such bugs are common. We checked {scripts} widely copied public training "
+        f"scripts: {training} train\nincorrectly, and {more} more evaluate, print or "
+        "save the wrong thing ([list and symptoms](onecurve/PUBLIC.md))."
     )
 
 
