@@ -39,7 +39,7 @@ def rules():
             name = f'<a id="{row["name"]}"></a>`{row["name"]}`'
             text = f"- {name} {row['level']} **{what}.** {row['means']}"
             if row["repair"]:
-                text += f" *Fix: {row['repair']}.*"
+                text += f" *Fix:* {row['repair']}."
             lines.append(wrapped(text))
     return "\n".join(lines)
 
