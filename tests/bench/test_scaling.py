@@ -8,7 +8,7 @@ from test_held import MEASURED
 from torch.utils.checkpoint import checkpoint
 
 from conftest import ROOT
-from tools.bench import scaling
+from tools.bench import planned, scaling
 from tools.bench.held import Saved
 from tools.run.stages import load
 
@@ -116,3 +116,9 @@ def test_the_text_says_how_long_a_step_takes_with_one_card():
     assert f"which is {size / 1e9:.0f} GB." in words
     assert f"this takes {size / cluster.links['ring']:.2f} s" in words
     assert f"from {shortest:.2f} to {longest:.2f} s" in words
+
+
+def test_the_first_table_has_the_memory_of_the_last():
+    _, kept, again = planned.memory_rows()[-2]
+    assert f"| one machine | {float(kept):.0f} GB: doesn't fit |" in PAGE
+    assert f"with activation checkpointing | {float(again):.0f} GB |" in PAGE
