@@ -39,13 +39,13 @@ def measured_on(machine):
         f"Measured on {machine['cpus']} CPUs ({machine['processor']}), "
         f"{', '.join(machine['gpus']) or 'no GPU'}; Python {machine['python']}, "
         f"PyTorch {machine['torch']}. "
-        "Medians, and in brackets the smallest and largest."
+        "Medians, with the smallest and largest in brackets."
     )
 
 
 def steps(result):
     """Return the rows of a table of steps, headings first."""
-    rows = [["hidden", "batch", "processes", "ms per step", "speed-up"]]
+    rows = [["hidden", "batch", "processes", "ms per step", "speedup"]]
     rows[0] += ["efficiency", "communication"]
     for (hidden, batch), group in by_case(result).items():
         for processes, samples in sorted(group.items()):
