@@ -135,9 +135,10 @@ def public_scripts():
     count = r"Of (\d+) scripts, (\d+) have .*, and (\d+) more in what they"
     scripts, training, more = re.search(count, page).groups()
     return (
-        f"Such bugs are common. We checked {scripts} widely copied public training "
-        f"scripts: {training} train\nincorrectly, and {more} more evaluate, print or "
-        "save the wrong thing ([list and symptoms](onecurve/PUBLIC.md))."
+        f"Bugs in training scripts are common, too. Of {scripts} widely copied public "
+        f"ones, {training} train incorrectly\n(four of these only show an API), and "
+        f"{more} more evaluate, print or save the wrong thing\n"
+        "([list and symptoms](onecurve/PUBLIC.md))."
     )
 
 
