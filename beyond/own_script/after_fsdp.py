@@ -90,7 +90,7 @@ def train_epoch(model, loader, optimizer, scheduler, accumulate):
 def evaluate(model, dataset):
     """Return how many images the model classifies correctly, and out of how many."""
     model.eval()
-    for buffer in model.buffers():  # of BatchNorm: from now on those of rank 0
+    for buffer in model.buffers():  # use rank 0's BatchNorm statistics
         dist.broadcast(buffer, 0)
     correct = 0
     # A forward pass is a collective here: every rank needs the same number of batches.
