@@ -34,7 +34,7 @@ IMAGES = 128, 10  # for two steps, for evaluation
 OF_SECOND_CURVE = "--steps 2 --every 2 --dtype float32"
 SHOWN = ["weights", "optimizer", "saved", "sent"]  # on the second curve's page
 HEADINGS = ["script", "ranks", *SHOWN, "sent, by formula"]
-# Sent per rank and step: W ranks, P bytes of weights, A of a batch's activations.
+# Sent per rank per step: W ranks, P bytes of weights, A of a batch's activations.
 FORMULAS = {
     "14_data_parallel": "2 P (W-1)/W",
     "zero_1": "3 P (W-1)/W",

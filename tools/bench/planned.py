@@ -14,7 +14,7 @@ def threshold_rows():
     units["context"] = "tokens of each sequence per GPU"
     rows = [["cut", *CLUSTERS, "unit"]]
     for cut in found[0]:
-        unit = units.get(cut, "tokens per GPU and step")
+        unit = units.get(cut, "tokens per GPU per step")
         rows.append([cut, *[f"{one[cut]:,.0f}" for one in found], unit])
     return rows
 

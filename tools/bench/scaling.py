@@ -120,7 +120,7 @@ def state(model, cut, ranks):
 def thresholds(model, cluster):
     """Return {cut: smallest size at which computation can hide its messages}.
 
-    The size is tokens per GPU and step; for `tensor` the width, for `experts` an
+    The size is tokens per GPU per step; for `tensor` the width, for `experts` an
     expert's width. At the pipeline's, ranks are idle for a tenth of the time.
     """
     links = cluster.links
