@@ -136,7 +136,7 @@ def public_scripts():
     scripts, training, more = re.search(count, page).groups()
     return (
         f"Bugs in training scripts are common, too. Of {scripts} widely copied public "
-        f"ones, {training} train incorrectly\n(four of these are only API demos), and "
+        f"ones, {training} train incorrectly\n(though four are only API demos), and "
         f"{more} more evaluate, print or save the wrong thing\n"
         "([list and symptoms](onecurve/PUBLIC.md))."
     )
