@@ -72,7 +72,7 @@ def test_ideas_stand_in_the_order_of_the_lesson(page):
     assert titles == [idea.title for idea, _ in diffs.by_idea("03_dp", "04_ddp")]
     closed = texts(page, ".idea > .fold:not([open])")
     assert len(closed) == 1  # imports and the like
-    why = page.get_by_text("LOCAL_RANK, its number")
+    why = page.get_by_text("LOCAL_RANK is the process")
     assert len(texts(page, ".idea > .reason")) == 5
     assert not why.is_visible()  # the question comes before the answer
     page.locator(".body:not([hidden]) summary", has_text="Why?").first.click()

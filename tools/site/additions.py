@@ -148,8 +148,9 @@ def add(app, page, source):
     if page.startswith("notebooks/"):
         return
     text = with_targets(with_views(page, with_folds(source[0])))
-    if page == "README":  # the page replaces its picture
-        text = re.sub(r"\n!\[[^\]]*\]\([^)]*/hero\.svg\)\n", "", text) + contents()
+    if page == "README":  # the page replaces its picture and what introduces the diff
+        hero = r"\n!\[[^\]]*\]\([^)]*/hero\.svg\)\n\n[^\n]+\n"
+        text = re.sub(hero, "", text) + contents()
     if page == "tools/site/playground":
         body = playground.draw("body.html", f"{up_from(page)}_static/")
         text = text.replace("<!-- the playground -->", raw(page, body))
@@ -158,8 +159,8 @@ def add(app, page, source):
         text += raw(page, pairs) + raw(page, scripts(page, EVERY.values()))
     if page == "docs/SCALING":
         body = raw(page, calculator.calculator(f"{up_from(page)}_static/"))
-        title, first, rest = text.split("\n\n", 2)
-        text = "\n\n".join([title, first, f"{CALCULATED}{body}", rest])
+        *example, rest = text.split("\n\n", 4)
+        text = "\n\n".join([*example, f"{CALCULATED}{body}", rest])
         ring = raw(page, calculator.ring(f"{up_from(page)}_static/"))
         text = text.replace("\n```text\n", f"\n{ring}\n```text\n", 1)
     if page == "04_ddp/README":
