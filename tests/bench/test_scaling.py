@@ -13,6 +13,7 @@ from tools.bench.held import Saved
 from tools.run.stages import load
 
 PAGE = (ROOT / "docs/SCALING.md").read_text()
+WORDS = " ".join(PAGE.split())
 SMALL = scaling.Model(blocks=2, width=32, vocabulary=16, length=32)
 TOKENS = 32 * 32  # per batch
 A = 4 * TOKENS * SMALL.width  # bytes of activations between two blocks
@@ -100,10 +101,9 @@ def test_the_text_says_from_which_batch_ddp_pays():
     cluster = scaling.CLUSTERS["two, with one card each"]
     limit = scaling.thresholds(scaling.SEVEN, cluster)["DDP"]
     sequences = limit * cluster.ranks / scaling.SEVEN.length
-    words = " ".join(PAGE.split())
-    assert f"makes {math.ceil(sequences)} sequences for all" in words
+    assert f"makes {math.ceil(sequences)} sequences for all" in WORDS
     share = math.ceil(scaling.SHARE * sequences)
-    assert f"of the peak, {share} sequences suffice" in words
+    assert f"of the peak, {share} sequences suffice" in WORDS
 
 
 def test_the_text_says_how_long_a_step_takes_with_one_card():
@@ -112,10 +112,9 @@ def test_the_text_says_how_long_a_step_takes_with_one_card():
     size = sent(scaling.SEVEN, "DDP", cluster.ranks, tokens)
     words = scaling.SEVEN, "DDP", cluster, tokens
     _, shortest, longest = scaling.step(*words)
-    words = " ".join(PAGE.split())
-    assert f"which is {size / 1e9:.0f} GB." in words
-    assert f"this takes {size / cluster.links['ring']:.2f} s" in words
-    assert f"from {shortest:.2f} to {longest:.2f} s" in words
+    assert f"which is {size / 1e9:.0f} GB." in WORDS
+    assert f"this takes {size / cluster.links['ring']:.2f} s" in WORDS
+    assert f"from {shortest:.2f} to {longest:.2f} s" in WORDS
 
 
 def test_the_first_table_has_the_memory_of_the_last():

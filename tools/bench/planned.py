@@ -45,9 +45,8 @@ def memory_rows():
     fixed = sum(parts.values()) - logits
     per_sequence = [GPUS * (logits + size) / SEQUENCES for size in kept]
     fit = [int((MEMORY - fixed) / size) for size in per_sequence]
-    rows.append(
-        [f"sequences per GPU that fit into {MEMORY / 1e9:.0f} GB", *map(str, fit)]
-    )
+    label = f"sequences per GPU that fit into {MEMORY / 1e9:.0f} GB"
+    rows.append([label, *map(str, fit)])
     return rows
 
 

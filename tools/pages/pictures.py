@@ -179,6 +179,7 @@ def draw(name):
 
 
 if __name__ == "__main__":
+    for name in PICTURES:
+        (FOLDER / f"{name}.svg").write_text(draw(name))
     for path in FOLDER.glob("*.svg"):
-        text = draw(path.stem) if path.stem in PICTURES else path.read_text()
-        path.write_text(palette.restyled(text))
+        path.write_text(palette.restyled(path.read_text()))
