@@ -18,12 +18,15 @@ REDUCED = {"kind": "collective_call", "name": "backward", "line": "mnist.py:1"}
 BY_HAND = {**REDUCED, "name": "all_reduce", "line": "mnist.py:2", "numbers": 5000}
 HOOK = {"kind": "by_hook"}
 GATHERED = {**BY_HAND, "name": "all_gather"}
+GIVEN = {"kind": "given"}
 COUNTS = {**BY_HAND, "numbers": 2}
 STEP = {"kind": "step"}
 LONG = {**STEP, "own": 4.0}
 SHORT = {**STEP, "own": 1.0}
 FILE = {"kind": "file", "path": "model.pth"}
-TRAINS = [DDP, PASS, BACKWARD, REDUCED, STEP]
+EPOCH = {"kind": "printed"}
+REDUCES = [DDP, PASS, BACKWARD, REDUCED]
+TRAINS = [*REDUCES, STEP]
 OTHERS = [{**PASS, "rows": ["c", "d"]}]
 
 
@@ -33,26 +36,25 @@ def record(*ranks, **setting):
     made = api.Seen([list(events) for events in ranks])
     made.setting = SimpleNamespace(**(usual | setting))
     made.text = "first\nsecond\n"
+    made.stdout = "epoch 1/2\n" * sum(EPOCH in events for events in ranks)
     return made
 
 
 CASES = [  # expectation, a right run, a wrong run and its message
     ("by_ddp", [TRAINS], [[BACKWARD, STEP]], "0 times, expected once"),
     ("by_ddp", [[*TRAINS, COUNTS]], [[*TRAINS[:3], STEP]], "0 times, expected once"),
-    ("by_ddp", [TRAINS], [[*TRAINS[:4], REDUCED, STEP]], "2 times, expected once"),
-    (
-        "by_ddp",
-        [[*TRAINS[:4], HOOK, BY_HAND, STEP]],
-        [[*TRAINS[:4], BY_HAND, STEP]],
-        "5000",
-    ),
+    ("by_ddp", [TRAINS], [[*REDUCES, REDUCED, STEP]], "2 times, expected once"),
+    ("by_ddp", [[*REDUCES, HOOK, BY_HAND, STEP]], [[*REDUCES, BY_HAND, STEP]], "5000"),
     ("one_writer", [[FILE, FILE], []], [[FILE], [FILE]], "rank 0 and rank 1"),
     ("one_writer", [[], [FILE]], [[], []], "no rank"),
+    ("one_printer", [[EPOCH], []], [[EPOCH], [EPOCH]], "2 ranks print epoch 1"),
     ("each_once", [[PASS], OTHERS], [[PASS], [PASS]], "2 of 4 images"),
     ("few_twice", [[PASS], [*OTHERS]], [[PASS, PASS], OTHERS * 2], "4 are used twice"),
     ("mean_on_all", [[LONG], [LONG]], [[LONG], [SHORT]], "norms are 2.000000, 1.0"),
-    ("gathers", [[GATHERED]], [[BY_HAND]], "gathers nothing"),
-    ("passes_on", [[COUNTS]], [[GATHERED]], "no longer passed on"),
+    ("gathers", [[GIVEN, GATHERED]], [[GIVEN, BACKWARD, BY_HAND]], "gathers nothing"),
+    ("passes_on", [[GIVEN, COUNTS]], [[GIVEN, GATHERED]], "calls all_gather"),
+    ("passes_on", [[*TRAINS, BY_HAND]], [[GIVEN, BY_HAND]], "calls all_reduce"),
+    ("shared", [[PASS], [PASS]], [[PASS], OTHERS], "2 ranks compute on 2 different"),
 ]
 
 

@@ -20,11 +20,10 @@ from tools.run.stages import ROOT, make_folder, refuse
 
 BATCHES = {  # width of the hidden layer -> images per step over all processes
     128: [64, 256, 1024, 4096],
-    512: [256, 1024],
     2048: [64, 256, 1024, 4096],
     4096: [1024],
 }
-QUICK_BATCHES = {128: [64, 256], 512: [256, 1024]}
+QUICK_BATCHES = {128: [64, 256], 2048: [256]}
 PROGRAM = ROOT / "tools/bench/benchmark_rank.py"
 
 

@@ -12,48 +12,47 @@ def threshold_rows():
     found = [scaling.thresholds(SEVEN, cluster) for cluster in CLUSTERS.values()]
     units = {"tensor": "the model's width", "experts": "an expert's hidden width"}
     units["context"] = "tokens of each sequence per GPU"
-    rows = [["cut", *CLUSTERS, "unit"]]
+    rows = [["method", *CLUSTERS, "unit"]]
     for cut in found[0]:
         unit = units.get(cut, "tokens per GPU per step")
         rows.append([cut, *[f"{one[cut]:,.0f}" for one in found], unit])
     return rows
 
 
-def memory_rows():
-    """Return the rows of FSDP's memory on one machine in GB, headings first."""
-    ranks = GPUS
-    tokens = SEQUENCES * SEVEN.length / ranks
-    block = 2 * 12 * SEVEN.width**2
+def memory(sequences, ranks, again=False):
+    """Return {part: bytes} in a GPU under FSDP; `again` means with checkpointing."""
+    tokens = sequences * SEVEN.length
     logits = 4 * tokens * SEVEN.vocabulary
-    parts = {
+    saved = scaling.saved(SEVEN, tokens, checkpointing=again)
+    return {
         "weights in float32": 4 * SEVEN.parameters / ranks,
         "gradients in float32": 4 * SEVEN.parameters / ranks,
         "Adam's averages": 8 * SEVEN.parameters / ranks,
-        "two gathered blocks, one whole gradient": 3 * block,
+        "two gathered blocks, one whole gradient": 3 * 2 * 12 * SEVEN.width**2,
         "log-probabilities in float32": logits,
+        "other activations": saved - logits,
     }
+
+
+def memory_rows():
+    """Return the rows of FSDP's memory on one machine in GB, headings first."""
+    kinds = [memory(SEQUENCES // GPUS, GPUS, again) for again in (False, True)]
     rows = [["", "every activation kept", "with checkpointing"]]
-    for name, size in parts.items():
-        rows.append([name, *[f"{size / 1e9:.1f}"] * 2])
-    kinds = [
-        scaling.saved(SEVEN, tokens, checkpointing=again) for again in (False, True)
-    ]
-    kept = [size - logits for size in kinds]
-    rows.append(["other activations", *[f"{size / 1e9:.1f}" for size in kept]])
-    totals = [sum(parts.values()) + size for size in kept]
-    rows.append(["total", *[f"{size / 1e9:.1f}" for size in totals]])
-    fixed = sum(parts.values()) - logits
-    per_sequence = [GPUS * (logits + size) / SEQUENCES for size in kept]
-    fit = [int((MEMORY - fixed) / size) for size in per_sequence]
-    label = f"sequences per GPU that fit into {MEMORY / 1e9:.0f} GB"
-    rows.append([label, *map(str, fit)])
+    for name in kinds[0]:
+        rows.append([name, *[f"{parts[name] / 1e9:.1f}" for parts in kinds]])
+    rows.append(["total", *[f"{sum(parts.values()) / 1e9:.1f}" for parts in kinds]])
+    fit = []
+    for again in False, True:
+        fixed, one = [sum(memory(n, GPUS, again).values()) for n in (0, 1)]
+        fit.append(str(int((MEMORY - fixed) / (one - fixed))))
+    rows.append([f"sequences per GPU that fit into {MEMORY / 1e9:.0f} GB", *fit])
     return rows
 
 
 def cut_rows():
     """Return the rows of a table of all cuts of the same batch, headings first."""
     tokens = SEQUENCES * SEVEN.length
-    rows = [["cut", "state, GB", "sent, GB"]]
+    rows = [["method", "state, GB", "sent, GB"]]
     rows[0] += [f"{name}, s" for name in CLUSTERS]
     for cut in scaling.thresholds(SEVEN, CLUSTERS["one machine"]):
         size = sum(scaling.sent(SEVEN, cut, GPUS, tokens).values())

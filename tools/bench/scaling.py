@@ -5,9 +5,9 @@ Use your own numbers. Nothing is measured; `make memory` measures the second cur
 
 from typing import NamedTuple
 
-FLOPS = 989e12  # peak of an H200 in dense bfloat16
+PEAK = 989e12  # FLOP/s of an H200 in dense bfloat16
+FLOPS = 0.4 * PEAK  # that a model reaches
 MEMORY = 141e9  # bytes of an H200
-SHARE = 0.4  # fraction of the peak that a model reaches
 NVLINK = 450e9  # bytes per second that a GPU sends to others in its machine
 CARD = 50e9  # bytes per second that a 400 Gbit/s network card sends
 GPUS = 8  # per machine
@@ -144,7 +144,7 @@ def step(model, cut, cluster, tokens):
     A pipeline uses micro-batches of one sequence.
     """
     ranks = cluster.ranks
-    computing = 6 * model.parameters * tokens / (ranks * SHARE * FLOPS)
+    computing = 6 * model.parameters * tokens / (ranks * FLOPS)
     busy = computing
     if cut == "pipeline":
         busy *= 1 + (ranks - 1) * model.length / tokens

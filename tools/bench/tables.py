@@ -4,7 +4,7 @@ import json
 from collections import defaultdict
 from statistics import median
 
-from tools.bench.scaling import FLOPS, SEVEN, kept
+from tools.bench.scaling import PEAK, SEVEN, kept
 from tools.run.stages import ROOT
 
 # The benchmark's (width, batch) to show next to a GPU's.
@@ -93,7 +93,7 @@ def block_rows():
         tokens = case["sequences"] * SEVEN.length
         by_formula = case["blocks"] * kept(SEVEN, tokens)
         seconds = median(case["ms"]) / 1000
-        share = 6 * case["weights"] * tokens / seconds / FLOPS
+        share = 6 * case["weights"] * tokens / seconds / PEAK
         sizes = [f"{size / 1e9:.2f}" for size in (case["kept"], by_formula)]
         times = f"{1000 * seconds:.1f}", f"{share:.0%}"
         rows.append([case["blocks"], case["sequences"], *sizes, *times])

@@ -88,3 +88,14 @@ def quarters(record):
             f"A part has {largest} images, but only {share // 4} fit into memory, a "
             f"quarter of a rank's {share}."
         )
+
+
+def shared(record):
+    """Several ranks compute on the same images, as in tensor parallelism."""
+    passes = next(record.training_passes())
+    parts = {tuple(event["rows"]) for event in passes}
+    if len(parts) > len(passes) // 2:
+        raise Wrong(
+            f"In step 1, {len(passes)} ranks compute on {len(parts)} different parts "
+            "of the batch: the layers are no longer divided as they were."
+        )

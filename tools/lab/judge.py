@@ -8,7 +8,7 @@ weights        also match that run's model.pth
 gradients      also match that run's gradients, step by step
 devices        train layers on these fake GPUs
 learns         only reduce the loss
-slow_is_wrong  also have no finding that only costs time
+sharded        hold at most this many times an equal share of weights in each optimizer
 expect         functions in expectations.py and images.py, for everything else
 
 If the curve matches, an inspector's finding is no mistake: the script may do things in
@@ -89,6 +89,8 @@ def expect(record, runs, wanted, options):
     for name in wanted.get("expect", "").split():
         module = images if hasattr(images, name) else expectations
         getattr(module, name)(record)
+    if "sharded" in wanted:
+        expectations.expect_sharded(record, wanted["sharded"])
     if "devices" in wanted:
         record.expect_devices(*wanted["devices"])
     if wanted.get("learns"):
@@ -101,8 +103,6 @@ def expect(record, runs, wanted, options):
             expect_weights(record, right, what)
         if wanted.get("gradients"):
             expect_gradients(record, right, what)
-    if wanted.get("slow_is_wrong"):
-        record.expect_no_finding("SLOW")
 
 
 class Runs:

@@ -111,16 +111,8 @@ def report():
     """Return a line on the learner's progress, to send to the instructor."""
     path = along_the_path()
     solved = [one.number for one in path if state(one) == "done"]
-    begun = [one.number for one in in_order_begun() if state(one) == "begun"]
-    following = first_on_track("")
-    text = f"{sender()}: {len(solved)} of {len(path)} solved"
-    if solved:
-        text += f" ({' '.join(solved)})"
-    if begun:
-        text += f", begun: {' '.join(begun)}"
-    elif following:
-        text += f", next: {following.number}"
-    return text
+    names = f" ({' '.join(solved)})" if solved else ""
+    return f"{sender()}: {len(solved)} of {len(path)} solved{names}"
 
 
 def list_exercises():

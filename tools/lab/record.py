@@ -105,15 +105,15 @@ class Record(api.Seen):
             kind = Limit if re.search(DUE_TO_LAB, error) else Wrong
             raise kind(f"The run fails: {error}")
 
-    def expect_no_finding(self, level="ERROR", but=()):
-        """Raise Wrong if the inspector has a finding of a level, unless `but` names it.
+    def expect_no_finding(self, but=()):
+        """Raise Wrong if the inspector finds an ERROR, unless `but` names it.
 
         The message hides its cause and fix. Models split across ranks are skipped.
         """
         if self.of("cannot_tell"):
             return
         for found in api.findings(self):
-            if found.level == level and found.name not in (*UNTOLD, *but):
+            if found.level == "ERROR" and found.name not in (*UNTOLD, *but):
                 what = found.what.replace(f"{self.out}/", "")
                 line = api.line_number(found.line)
                 where = f"\n  at {api.at(self.text, line)}" if line else ""
@@ -164,12 +164,14 @@ class Record(api.Seen):
 
     def expect_devices(self, *expected):
         """Raise Wrong unless rank 0's layers trained on exactly these fake GPUs."""
-        found = sorted({event["device"] for event in self.of("gpu backward")})
-        if found != list(expected):
-            raise Wrong(
-                f"The network trained on {' and '.join(found)}, expected "
-                f"{' and '.join(expected)}."
-            )
+        events = self.of("gpu backward")
+        for part in events, events[-8:]:  # also in the last step
+            found = sorted({event["device"] for event in part})
+            if found != list(expected):
+                raise Wrong(
+                    f"The network trained on {' and '.join(found)}, expected "
+                    f"{' and '.join(expected)}."
+                )
 
     def initial_weights(self, rank=0):
         """Return digests of a rank's initial weights, in order."""

@@ -135,10 +135,10 @@ def public_scripts():
     count = r"Of (\d+) scripts, (\d+) have .*, and (\d+) more in what they"
     scripts, training, more = re.search(count, page).groups()
     return (
-        f"Bugs in training scripts are common, too. Of {scripts} widely copied public "
-        f"ones, {training} train incorrectly\n(though four are only API demos), and "
-        f"{more} more evaluate, print or save the wrong thing\n"
-        "([list and symptoms](onecurve/PUBLIC.md))."
+        f"Training scripts often have such bugs. We checked {scripts} widely copied "
+        f"public scripts: {training} train\nincorrectly (four of these are only API "
+        f"demos), and {more} more evaluate, print or save the wrong\nthing ([list and "
+        "symptoms](onecurve/PUBLIC.md))."
     )
 
 

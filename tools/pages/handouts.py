@@ -1,9 +1,9 @@
 """Write a workshop's handouts: `make handouts`, for TRACK=half_day or another track.
 
-runs/handouts_half_day.html contains two cards, "The lines that do the work" and "Which
-rank waits?", and a sheet for each exercise: its task and commands on the front, the
-relevant code on the back. runs/answers_half_day.html is for the instructor: solutions,
-what the check says to wrong answers, and where people met the mistake.
+runs/handouts_half_day.html contains a card, "The lines that do the work", and a sheet
+for each exercise: its task and commands on the front, the relevant code on the back.
+runs/answers_half_day.html is for the instructor: solutions, what the check says to
+wrong answers, and where people met the mistake.
 """
 
 import ast
@@ -13,13 +13,11 @@ from pathlib import Path
 
 from markdown_it import MarkdownIt
 
-from tools.lab.exercise import chapter
 from tools.lab.progress import along_the_track
 from tools.run.essence import PAIR, essence
-from tools.run.stages import ROOT, save_page
+from tools.run.stages import save_page
 
 HEAD = Path(__file__).with_suffix(".html")
-LOCAL_LINK = re.compile(r"\[([^]]+)\]\((?!http)[^)]+\)")
 TRAINING = "train_epoch", "main"
 DIFFERING = re.compile(r"\\d\+|\.\*|(?<= )\.(?= )")  # variable text in a pattern
 
@@ -52,21 +50,6 @@ def functions_that_matter(exercise):
             lines = [f"{n:3}  {text.splitlines()[n - 1]}" for n in numbers]
             shown += [*lines, ""]
     return shown[:-1]
-
-
-def cards():
-    """Return the two cards as Markdown."""
-    lines = f"# The lines that do the work\n\nFrom `{PAIR[0]}` to `{PAIR[1]}`."
-    hangs = (ROOT / "04_ddp/HANGS.md").read_text()
-    waits = [
-        "# Which rank waits?",
-        hangs.partition("\n\n## ")[0].rpartition("\n\n")[2],
-        chapter(hangs, "A run that hangs").rpartition("\n\n")[0],
-        "## Which tool, when?",
-        chapter(hangs, "Which tool, when?").partition("\n\n`dist.breakpoint")[0],
-    ]
-    text = LOCAL_LINK.sub(r"\1", "\n\n".join(waits))
-    return [f"{lines}\n\n{essence()}", text]
 
 
 def sheet(exercise):
@@ -117,7 +100,8 @@ def main(track):
     """Write both pages for a track; the default is half_day."""
     track = track or "half_day"
     exercises = along_the_track(track)
-    sections = [("card", text) for text in cards()]
+    title = f"# The lines that do the work\n\nFrom `{PAIR[0]}` to `{PAIR[1]}`."
+    sections = [("card", f"{title}\n\n{essence()}")]
     for exercise in exercises:
         sections += zip(("front", "code"), sheet(exercise), strict=True)
     save_page(f"handouts_{track}.html", page(sections))

@@ -11,12 +11,12 @@ from tools.run import diffs
 from tools.run.stages import previous, refuse
 
 PAIR = "02_single_gpu", "04_ddp"
-STEPS = {  # step -> pattern of its lines; steps that fail silently come first
-    "Shuffle again in every epoch": r"manual_seed|set_epoch",
+STEPS = {  # step -> pattern of its lines, in the order of stage 4's page
+    "Join the process group": r'"cuda":$|set_device|init_process_group',
     "Give each process its own images": r"  sampler = |  loader = DataLoader",
     "Average the gradients": r"ddp_model = |loss = train_epoch",
     "Report the loss of all images": r"totals",
-    "Join the process group": r'"cuda":$|set_device|init_process_group',
+    "Shuffle again in every epoch": r"manual_seed|set_epoch",
 }
 REST = "Imports, checks of the start, a flag, and printing on one process"
 COLUMNS = 80  # of a terminal
@@ -78,9 +78,9 @@ def essence():
     count = sum(line[0] == "+" for line in shown)
     rest = sum(j2 - j1 for _, _, j1, j2 in steps()[REST])
     note = (
-        f"These {count} lines do the work. Stage 4 adds {rest} more: imports, checks "
-        "of how you\nstarted the script, a flag, and lines that let only one process "
-        "print and save."
+        f"These {count} lines do the work. Stage 4 adds {rest} more: imports, a check "
+        "that torchrun\nstarted the script, a flag, and conditions so that only one "
+        "process prints and saves."
     )
     return "\n".join(["```diff", *shown, "```", "", note])
 

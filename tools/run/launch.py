@@ -48,9 +48,6 @@ def main(target):
             print()
     if not is_one:
         compare.main(os.environ.get("OUT"))
-    if target == "all" and not os.environ.get("DATA"):
-        print("To train on all of MNIST instead of 5,000 digits: make data, then")
-        print("make all DATA=data/mnist")
 
 
 def end_with_make():

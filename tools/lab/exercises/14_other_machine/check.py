@@ -23,14 +23,16 @@ def check(run):
 def expect_counts(run, folder):
     """Raise Wrong unless the CPU and GPUs correctly evaluate three GPUs' checkpoint."""
     flags = [*prepare_try(folder), "--backend", "gloo"]  # NCCL refuses to share a GPU
-    right = re.findall("test (.*)", run.solution(flags=flags, processes=1).stdout)
+    right = re.findall(
+        "test (.*)", run.solution(flags=flags, processes=1, float64=False).stdout
+    )
     for processes, fake, gpus in (
         (3, "", 0),
         (2, "three_gpus", 3),
         (3, "two_gpus", 2),
         (4, "two_gpus_each", 2),
     ):
-        record = run(flags=flags, processes=processes, fake=fake)
+        record = run(flags=flags, processes=processes, fake=fake, float64=False)
         where = f"{gpus} GPUs per machine"
         if re.findall("test (.*)$", record.stdout.strip()) != right:
             raise Wrong(
@@ -42,10 +44,11 @@ def expect_counts(run, folder):
 
 
 def expect_own_gpu(record, rank, gpu):
-    """Raise Wrong if a rank loaded the file onto another GPU than its own."""
-    used = {event["device"] for event in record.of("gpu restored", rank)}
-    if used - {gpu}:
+    """Raise Wrong if a rank uses another GPU than its own."""
+    events = record.of("gpu restored", rank) + record.of("gpu forward", rank)
+    foreign = {event["device"] for event in events} - {gpu}
+    if foreign:
         raise Wrong(
-            f"Rank {rank} works on {gpu} but loaded the file onto "
-            f"{', '.join(sorted(used))}, which has no room for all ranks."
+            f"Rank {rank} uses {', '.join(sorted(foreign))}, expected only {gpu}. One "
+            "GPU has no room for all ranks."
         )

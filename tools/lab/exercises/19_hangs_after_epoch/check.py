@@ -1,4 +1,4 @@
-from tools.lab.comparison import expect_curve
+from tools.lab.comparison import expect_curve, expect_weights
 from tools.lab.record import Wrong
 from tools.lab.setting import THREE_RANKS
 
@@ -8,7 +8,9 @@ EPOCHS = 3
 def check(run):
     for setting in {"train": 128}, {**THREE_RANKS, "train": 99}:
         record = run(**setting, epochs=EPOCHS, fake="slow_disk")
-        expect_curve(record, run.solution(**setting, epochs=EPOCHS), "a correct script")
+        expected = run.solution(**setting, epochs=EPOCHS)
+        expect_curve(record, expected, "a correct script")
+        expect_weights(record, expected, "a correct script")
         begun = [starts(record, rank) for rank in record.ranks]
         saves = [one for one in record.of("file") if one["path"].endswith(".pth")]
         for epoch in range(1, EPOCHS):
