@@ -119,7 +119,7 @@ def test_the_first_table_answers_by_the_formulas():
     plans = (8, 8, False), (4, 8, False), (8, 8, True), (4, 16, False)
     sizes = [sum(planned.memory(*plan).values()) / 1e9 for plan in plans]
     assert re.findall(r"\| (\d+) GB", PAGE)[:4] == [f"{size:.0f}" for size in sizes]
-    cluster = scaling.CLUSTERS["one machine"]
-    computing, *_ = scaling.step(scaling.SEVEN, "FSDP", cluster, 64 * 4096)
+    words = scaling.SEVEN, "FSDP", scaling.Cluster(1, 8), 64 * 4096
+    computing, *_ = scaling.step(*words)
     seconds = [f"{computing * factor:.1f}" for factor in (1, 4 / 3, 1 / 2)]
     assert re.findall(r"(\d\.\d) s \|", PAGE)[:3] == seconds

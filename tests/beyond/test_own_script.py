@@ -79,7 +79,7 @@ def exact(data, tmp_path_factory):
     return get
 
 
-@pytest.mark.parametrize("name", ["after_ddp", "after_fsdp"])
+@pytest.mark.parametrize("name", ["after_ddp", slow("after_fsdp")])
 def test_two_ranks_have_the_curve_of_one_process(name, exact):
     ours = exact(name)[0]
     right = exact("before")[0]

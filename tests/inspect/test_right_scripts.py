@@ -10,7 +10,7 @@ from onecurve import api
 from tools.lab.exercise import along_the_path
 from tools.run.stages import CPU_PROCESSES, EVERY, OWN, TRANSFORMER, script
 
-FAST = ["04_ddp", "07_fsdp"]
+FAST = ["04_ddp"]
 FOUND = {  # findings and levels; other right scripts have none
     "11_moves_with_gpus 1": [("rates", "LOOK")],
     "17_moving_plateau 1": [("schedule", "LOOK")],

@@ -120,7 +120,7 @@ def test_what_the_lab_cannot_judge_is_its_own_limit(name, monkeypatch):
         judge(text)
 
 
-@pytest.mark.parametrize("how", [slow(signal.SIGKILL), signal.SIGINT])
+@pytest.mark.parametrize("how", [slow(signal.SIGKILL), slow(signal.SIGINT)])
 def test_a_check_that_is_ended_leaves_nothing(tmp_path, monkeypatch, how):
     """The check itself doesn't import PyTorch; its child processes do."""
     monkeypatch.setattr("conftest.ENV", {**ENV, "WORKSHOP": str(tmp_path)})

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from conftest import ROOT
+from conftest import ROOT, slow
 from tools.pages import outcomes
 from tools.pages.switches import hunk_of
 from tools.run.diffs import EXPLAINED
@@ -71,7 +71,7 @@ def test_the_steps_of_the_front_page_make_up_its_epochs():
 
 
 @pytest.mark.parametrize(
-    "line, kind, limit", [("while True: pass", "hangs", 2), ("1/0", "crashes", 60)]
+    "line, kind, limit", [slow("while True: pass", "hangs", 2), ("1/0", "crashes", 60)]
 )
 def test_a_run_that_does_not_end_well_is_never_harmless(line, kind, limit):
     """Even if its curve is right: both have no epochs here."""

@@ -4,16 +4,19 @@ import re
 import shlex
 import subprocess
 
+import pytest
+
 from conftest import ENV, EVEN, ROOT, command, run
 
 SECONDS = re.compile(r"\d+\.\d\d s")
 
 
+@pytest.mark.slow
 def test_progress_bar(data, tmp_path):
     """The `script` command runs another command in a terminal."""
     flags = ["--data", data(EVEN), "--out", tmp_path, "--epochs", 2]
-    shell = f"stty rows 40 columns 100; {shlex.join(command('04_ddp', *flags))}"
-    words = ["script", "--quiet", "--return", "--command", shell, "/dev/null"]
+    words = ["script", "--quiet", "--return", "/dev/null", "--command"]
+    words += [f"stty rows 40 columns 100; {shlex.join(command('04_ddp', *flags))}"]
     result = subprocess.run(words, cwd=ROOT, env=ENV, stdout=subprocess.PIPE)
     assert result.returncode == 0
     written = result.stdout.decode()
