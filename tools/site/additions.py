@@ -18,10 +18,10 @@ DIFF = re.compile(r"```diff\n.*?\n```", re.DOTALL)
 EMPTY = re.compile(r'<th class="(head[^"]*)"><p></p></th>')  # an empty column heading
 FOLD = re.compile(r"<details>.*?</details>", re.DOTALL)
 CALCULATED = """
-Choose a setup. For each cut you see how long a step takes, from full overlap to none,
-how much of it the GPUs compute or wait for messages, and what fills a GPU: its state,
-the activations that checkpointing keeps, and those it recomputes. The red line is at
-141 GB.
+Choose a setup. For each method you see how long a step takes, from full overlap to
+none, how much of it the GPUs compute or wait for messages, and what fills a GPU: its
+state, the activations that checkpointing keeps, and those it recomputes. The red line
+is at 141 GB.
 """
 ASIDES = {"sidebar-drawer": "Pages", "toc-drawer": "On this page"}
 FIELD = """<form role="search"><label>Words <input type="search" name="q"></label>
