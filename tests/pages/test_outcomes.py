@@ -89,7 +89,8 @@ def same(stage, old, new):
         return False
     if new.get("steps", []) != pytest.approx(old.get("steps", []), rel=5e-3):
         return False
-    return {**old, "curve": 0, "steps": 0} == {**new, "curve": 0, "steps": 0}
+    plain = [{**one, "curve": len(one["curve"]), "steps": 0} for one in (old, new)]
+    return plain[0] == plain[1]
 
 
 CASES = [(name, ranks) for name, found in STORED["switches"].items() for ranks in found]

@@ -49,17 +49,13 @@ def state(exercise):
     return "begun" if folder.exists() else ""
 
 
-def in_order_begun():
-    """Return the begun exercises, even if solved, the last begun last."""
+def last_begun():
+    """Return the exercise begun last, even if solved, or exit if there is none."""
     pages = {one: workshop(one) / "README.md" for one in along_the_path()}
     begun = [one for one in pages if pages[one].exists()]
-    return sorted(begun, key=lambda one: pages[one].stat().st_mtime_ns)
-
-
-def last_begun():
-    """Return the exercise begun last, or exit if there is none."""
-    begun = in_order_begun()
-    return begun[-1] if begun else refuse(WHICH)
+    if not begun:
+        refuse(WHICH)
+    return max(begun, key=lambda one: pages[one].stat().st_mtime_ns)
 
 
 def along_the_track(track):

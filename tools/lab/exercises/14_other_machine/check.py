@@ -23,16 +23,15 @@ def check(run):
 def expect_counts(run, folder):
     """Raise Wrong unless the CPU and GPUs correctly evaluate three GPUs' checkpoint."""
     flags = [*prepare_try(folder), "--backend", "gloo"]  # NCCL refuses to share a GPU
-    right = re.findall(
-        "test (.*)", run.solution(flags=flags, processes=1, float64=False).stdout
-    )
+    options = {"flags": flags, "float64": False}  # the file is in float32
+    right = re.findall("test (.*)", run.solution(**options, processes=1).stdout)
     for processes, fake, gpus in (
         (3, "", 0),
         (2, "three_gpus", 3),
         (3, "two_gpus", 2),
         (4, "two_gpus_each", 2),
     ):
-        record = run(flags=flags, processes=processes, fake=fake, float64=False)
+        record = run(**options, processes=processes, fake=fake)
         where = f"{gpus} GPUs per machine"
         if re.findall("test (.*)$", record.stdout.strip()) != right:
             raise Wrong(

@@ -1,3 +1,5 @@
+import math
+
 from tools.lab.comparison import expect_curve
 from tools.lab.record import Wrong
 
@@ -31,7 +33,7 @@ def steps(events):
 
 def expect_overlap(events, batch):
     """Raise Wrong unless a step's micro-batches overlap on both halves."""
-    quarter = -(-batch // MICRO)  # rounded up
+    quarter = math.ceil(batch / MICRO)
     for name, device in ("first", "cuda:0"), ("second", "cuda:1"):
         half = [event for event in events if event["device"] == device]
         sizes = [event["images"] for event in half if event["kind"] == "gpu forward"]
