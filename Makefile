@@ -1,6 +1,7 @@
-# Six scripts, one loss curve. `make` prints the lines with ##. `make ddp GPUS=0,1` runs
-# `.venv/bin/python -m tools ddp`, which calls the function listed in tools/__main__.py.
-# That function's variables are read from MAKEFLAGS, exactly as typed.
+# `make ddp GPUS=0,1` checks these words (tools/asked.py), creates .venv if it is missing
+# and runs `.venv/bin/python -m tools ddp`, which reads GPUS=0,1 from MAKEFLAGS, as typed.
+# tools/__main__.py lists the commands; a stage goes to tools/run/launch.py.
+# The lines with ## are the help. tools/asked.py reads the known targets from them.
 
 ## Six scripts, one loss curve: parallel training in PyTorch, side by side.
 ## Begin with 'make all' and README.md, then 'make ddp' and 04_ddp/README.md.
@@ -48,15 +49,15 @@
 ## For variables such as NPROC=4 or ARGS="--hidden 2048": make help-variables
 
 ifeq ($(wildcard tools/asked.py),)
-$(error this is not the folder of this Makefile: make -C FOLDER goes there first)
+$(error run make in this Makefile's folder: make -C FOLDER, not make -f FOLDER/Makefile)
 endif
 
 PYTHON ?= python3
 PY := .venv/bin/python
-# Packages for a learner's commands and for those in CONTRIBUTING.md.
+# These empty files say that packages are installed: a learner's, and a contributor's.
 LEARN := .venv/learn.ready
 DEV := .venv/dev.ready
-# make PY=python ddp uses the active Python's packages.
+# `make PY=python ddp` installs nothing and uses that Python's packages.
 ifeq ($(origin PY),command line)
 LEARN :=
 DEV :=
@@ -73,28 +74,25 @@ MAINTAIN := test site lint docs outcomes mutants
 TARGETS := all beyond transformer doctor $(SIX) $(BEYOND) $(SECOND) $(LAB) $(LOOK) $(MACHINE) \
   $(MAINTAIN) help help-variables asked
 
+# The recipes' "$$PYTHON" is PYTHON as typed. tools/asked.py reads GOALS.
 override PYTHON := $(value PYTHON)
 export PYTHON
 export GOALS := $(MAKECMDGOALS)
 # Pages and scripts are UTF-8 in any locale.
 export PYTHONUTF8 := 1
-# Keep make from expanding typed values: in OUT='$HOME', it would expand a variable H.
+# make would expand a typed variable to export it: OUT='$HOME' would become $(H)OME.
 TYPED := $(foreach name,$(.VARIABLES),$(if $(filter command,$(origin $(name))),$(name)))
-$(foreach name,$(filter-out PYTHON,$(TYPED)),$(eval unexport $(name)))
+$(foreach name,$(TYPED),$(eval unexport $(name)))
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.SUFFIXES:
 .PHONY: $(TARGETS)
 
-all beyond transformer $(SIX) $(BEYOND) $(SECOND): $(LEARN) | asked
+all beyond transformer $(SIX) $(BEYOND) $(SECOND) $(LAB) $(LOOK) $(MACHINE): $(LEARN) | asked
 	@$(PY) -m tools $@
 
-$(LAB) $(LOOK) $(MACHINE): $(LEARN) | asked
-	@$(PY) -m tools $@
-
-# Prints its last line, for the instructor, even if nothing can be installed.
+# Installs in a second make, so that its last line, for the instructor, comes in any case.
 doctor: $(if $(LEARN),,asked)
-	@$(if $(LEARN),$(MAKE) -s $(LEARN) || { echo "$${USER:-$$(id -u)}@$$(uname -n): not ready: no .venv"; exit 1; })
+	@$(if $(LEARN),$(MAKE) -s $(LEARN) || { echo "$${USER:-$$(id -u)}@$$(uname -n): not ready: stopped before the checks"; exit 1; })
 	@$(PY) -m tools doctor
 
 $(MAINTAIN): $(DEV) | asked
@@ -103,16 +101,18 @@ $(MAINTAIN): $(DEV) | asked
 help help-variables: | asked
 	@:
 
-# Prints the help and rejects unknown words before anything is installed.
+# Runs first. It prints the help, or stops at an unknown target or variable (GPU=0).
 asked:
 	@"$$PYTHON" -c "import sys; sys.exit(sys.version_info < (3, 10))" 2>/dev/null || \
 	  { echo "$$PYTHON is not Python 3.10 or newer: make PYTHON=python3.11, say" >&2; exit 1; }
 	@"$$PYTHON" -m tools.asked
 
-# Two lists of packages, each pinned in tools/requirements/; dev includes learn.
+# Creates .venv and installs a list of pinned packages. The list dev includes learn.
 .venv/%.ready: tools/requirements/%.txt | asked
 	@"$$PYTHON" -m tools.run.install $*
 	@touch $@ $(if $(filter dev,$*),$(LEARN))
 
-# Otherwise `make 04_ddp` would find that folder and do nothing.
-$(filter-out $(TARGETS) Makefile,$(wildcard *)) .DEFAULT: | asked
+# A folder's name, such as 04_ddp, is no target: `asked` rejects it and other words.
+$(filter-out $(TARGETS) Makefile,$(wildcard *)): | asked
+.DEFAULT:
+	@"$$PYTHON" -m tools.asked

@@ -1,6 +1,7 @@
 """Run a make command: `make ddp` runs `python -m tools ddp`.
 
-Each command is a function that receives the variables listed after it as strings. It is
+COMMANDS lists the function of each command and the variables that it receives, strings;
+the others are in os.environ. Stages, such as ddp, go to tools.run.launch. A function is
 imported only when called, because most need PyTorch, which takes seconds to import.
 """
 

@@ -7,6 +7,7 @@ installed, so it uses only the standard library.
 import os
 import re
 import sys
+from difflib import get_close_matches
 from pathlib import Path
 
 MAKEFILE = Path(__file__).parents[1].joinpath("Makefile").read_text(encoding="utf-8")
@@ -94,7 +95,9 @@ def unknown(goals, given):
     """Return a one-line error about the first unknown word, or ''."""
     for name in given:
         if name not in variables():
-            return f"unknown variable {name}. List them: make help-variables"
+            near = get_close_matches(name, variables(), 1)
+            hint = f" Did you mean {near[0]}?" if near else ""
+            return f"unknown variable {name}.{hint} List them: make help-variables"
     for goal in goals:
         if goal not in targets() and not goal.startswith(".venv/"):
             hint = ""

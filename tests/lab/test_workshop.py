@@ -121,7 +121,7 @@ def test_who_can_install_nothing_has_a_line_for_the_instructor(tmp_path):
     words = ["make", "doctor", "PYTHON=false"]
     result = call(words, cwd=tmp_path, env=ENV)
     assert result.returncode != 0
-    assert result.stdout.endswith(": not ready: no .venv\n")
+    assert result.stdout.endswith(": not ready: stopped before the checks\n")
     assert result.stderr.startswith("false is not Python 3.10 or newer: make PYTHON=")
 
 

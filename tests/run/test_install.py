@@ -19,14 +19,13 @@ from tools.run.stages import EVERY
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["cpu", "NPRC=a b"], "unknown variable NPRC. List them: make help-variables"),
+        (["cpu", "NPRC=a b"], "unknown variable NPRC. Did you mean NPROC? List them"),
         (["04_ddp"], "unknown target 04_ddp. Did you mean make ddp? List them: make h"),
         (["tests"], "unknown target tests. List them: make help"),
         (["check", "06"], "unknown target 06. Did you mean E=06? List them: make help"),
-        (
-            ["cpu", "PYTHON=no"],
-            "no is not Python 3.10 or newer: make PYTHON=",
-        ),
+        (["ddpp"], "unknown target ddpp. List them: make help"),
+        (["cpu", "PYTHON=no"], "no is not Python 3.10 or newer: make PYTHON="),
+        (["ddp", "GPU=0"], "unknown variable GPU. Did you mean GPUS? List them: make"),
     ],
 )
 def test_a_word_that_make_does_not_know_is_refused(words, line):
@@ -120,7 +119,7 @@ def test_without_venv_a_missing_package_is_a_line_with_the_command(tmp_path):
 def test_make_f_from_elsewhere_says_what_to_do(tmp_path):
     result = call(["make", "-f", ROOT / "Makefile", "cpu", "OUT=x"], cwd=tmp_path)
     assert (result.returncode, result.stdout) == (2, "")
-    assert "not the folder of this Makefile: make -C FOLDER goes" in result.stderr
+    assert "run make in this Makefile's folder: make -C FOLDER, not" in result.stderr
     assert result.stderr.count("\n") == 1
 
 
