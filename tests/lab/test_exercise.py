@@ -24,7 +24,7 @@ EACH = [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in BY_N
 
 def run_once(text, stage, **options):
     """Run a script as a check does, but cache equal runs."""
-    options["flags"] = tuple(options.get("flags", ()))
+    options |= {name: tuple(options.get(name, ())) for name in ("flags", "before")}
     return judging.run_once(text, stage, **options)
 
 

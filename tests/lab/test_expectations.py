@@ -67,6 +67,12 @@ def test_an_expectation_tells_right_from_wrong(name, right, wrong, said):
         expect(record(*wrong))
 
 
+def test_each_epoch_has_a_new_order():
+    images.new_orders(record([PASS, *OTHERS], epochs=2))
+    with pytest.raises(Wrong, match="Epochs 1 and 2 take the images"):
+        images.new_orders(record([PASS, PASS], epochs=2))
+
+
 def test_a_resumed_run_goes_on():
     expectations.goes_on(record([STEP, STEP], epochs=3, resume=1))
     with pytest.raises(Wrong, match="takes 3 steps, but the 2 remaining epochs have 2"):

@@ -1,6 +1,7 @@
 """More requirements for `expect`: which images a run trains on and evaluates."""
 
 import math
+from itertools import combinations
 
 from tools.lab.record import Wrong
 
@@ -65,6 +66,15 @@ def expect_images(record, most):
                 f"In epoch {epoch} the ranks together train on {len(used)} images, but "
                 f"there are {train}: {twice} are used twice, at most {most} may be."
             )
+
+
+def new_orders(record):
+    """No epoch takes the images in the same order as another."""
+    orders = enumerate(images_of_epochs(record), start=1)
+    for (epoch, one), (later, other) in combinations(orders, 2):
+        if one == other:
+            told = f"Epochs {epoch} and {later} take the images in the same order."
+            raise Wrong(told)
 
 
 def images_of_epochs(record):

@@ -95,6 +95,7 @@ def expect(record, runs, wanted, options):
         record.expect_devices(*wanted["devices"])
     if wanted.get("learns"):
         record.expect_learning()
+        images.new_orders(record)
         record.expect_no_finding()
     if "equal" in wanted:
         right, what = runs.equal(wanted["equal"], options)
@@ -140,8 +141,8 @@ class Runs:
         return self.right(name, **options), words[name]
 
     def right(self, name, **options):
-        """Run one of the exercise's correct scripts."""
-        options["flags"] = tuple(options.get("flags", ()))
+        """Run one of the exercise's correct scripts, in an empty folder."""
+        options |= {"flags": tuple(options.get("flags", ())), "before": ()}
         text = self.exercise.script(name)
         record = run_once(text, self.exercise.stage, **options)
         try:

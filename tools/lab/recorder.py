@@ -70,6 +70,12 @@ class Recorder(Hooks):
 
     def before_step(self, optimizer, args, kwargs):
         """Before an optimizer's step, even one that another optimizer calls."""
+        self.measure(optimizer)
+        self.log.write("state", numbers=state_of(optimizer), stepped=False)
+        super().before_step(optimizer, args, kwargs)
+
+    def measure(self, optimizer):
+        """Add up an optimizer's gradients, and count the numbers that it may change."""
         self.squares = self.own = 0
         parameters = self.parameters(optimizer).values()
         self.held = sum(local_part(parameter).numel() for parameter in parameters)
@@ -79,8 +85,6 @@ class Recorder(Hooks):
                 squares = squares_of(parameter.grad)
                 self.squares += squares * counts
                 self.own += squares
-        self.log.write("state", numbers=state_of(optimizer), stepped=False)
-        super().before_step(optimizer, args, kwargs)
 
     def step_facts(self):
         """Return the squared gradient norm and how many numbers the step may change."""
@@ -101,6 +105,8 @@ class Recorder(Hooks):
 
     def after_step(self, optimizer, args, kwargs):
         """After an optimizer's step, even one that another optimizer calls."""
+        if any(map(callable, [*args[1:], *kwargs.values()])):
+            self.measure(optimizer)  # a closure has computed the gradients
         self.log.write("state", numbers=state_of(optimizer), stepped=True)
         super().after_step(optimizer, args, kwargs)
 

@@ -23,6 +23,7 @@ class Setting:
     steps: int = 0  # of a script of the second curve
     flags: tuple = ()  # more flags of the script
     resume: int = 0  # epochs of a first run, before one with --resume
+    before: tuple = ()  # flags of an older run into the same folder, for one epoch
     fake: str = ""  # the name of a function of tools.lab.fake_cuda
     float64: bool = False
 
@@ -34,7 +35,7 @@ class Setting:
         theirs = asdict(other)
         words = []
         for name, value in asdict(self).items():
-            if name == "flags":
+            if name in ("flags", "before"):
                 value = ",".join(str(flag) for flag in value)
                 theirs[name] = ",".join(str(flag) for flag in theirs[name])
             if value != theirs[name] and "/" not in str(value):
@@ -42,14 +43,17 @@ class Setting:
         return " ".join(words)
 
     def command_lines(self, *words):
-        """Return each run's command line, beginning with words; two to resume."""
-        words = [*words, "--batch-size", self.batch, *self.flags]
+        """Return each run's command line, beginning with words."""
+        words = [*words, "--batch-size", self.batch]
         if self.steps:
-            return [[*words, "--steps", self.steps]]
-        words.append("--epochs")
+            return [[*words, *self.flags, "--steps", self.steps]]
+        lines = []
+        if self.before:
+            lines.append([*words, *self.before, "--epochs", 1])
+        words += [*self.flags, "--epochs"]
         if not self.resume:
-            return [[*words, self.epochs]]
-        return [[*words, self.resume], [*words, self.epochs, "--resume"]]
+            return [*lines, [*words, self.epochs]]
+        return [*lines, [*words, self.resume], [*words, self.epochs, "--resume"]]
 
     def described(self):
         text = f"on {self.processes} ranks" if self.processes > 1 else "in one process"
@@ -62,6 +66,8 @@ class Setting:
         text += f"{self.epochs} epochs" if self.epochs > 1 else "1 epoch"
         if self.resume:
             text += f", stopped and resumed after {self.resume}"
+        if self.before:
+            text += f", after an older run with {' '.join(self.before)}"
         return f"{text}, in float64" if self.float64 else text
 
 

@@ -115,9 +115,6 @@ class Stream(Done):
 
     wait_event = wait_stream = wait_for_work
 
-    def is_capturing(self):
-        return False
-
     def record_event(self, event=None):
         event = event or Event()
         event.record()

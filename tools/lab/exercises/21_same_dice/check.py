@@ -1,5 +1,5 @@
 from tools.lab.expectations import by_ddp
-from tools.lab.images import each_once
+from tools.lab.images import each_once, new_orders
 from tools.lab.record import Wrong
 from tools.lab.setting import THREE_RANKS
 
@@ -18,6 +18,7 @@ def check(run):
     by_ddp(record)
     each_once(record)
     record.expect_learning()
+    new_orders(record)
     record.expect_no_finding(but=["random"])
     expect_half(record)
     expect_different(record)
