@@ -20,8 +20,9 @@ SECONDS = 0.15  # per sample, approximately
 
 
 def timed(function, count):
-    """Return the mean seconds per call, over `count` calls after a warm-up."""
-    return Timer("function()", globals={"function": function}).timeit(count).mean
+    """Return the mean seconds per call, rounded, over `count` calls after a warm-up."""
+    timer = Timer("function()", globals={"function": function})
+    return float(f"{timer.timeit(count).mean:.6g}")
 
 
 def measure(stage, hidden, batch, rounds):
