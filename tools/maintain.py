@@ -12,17 +12,8 @@ from pathlib import Path
 
 from tools.run.stages import ROOT, refuse
 
-BIN = Path(sys.executable).parent
-
-
-def program(name):
-    """Return the path of a program installed next to this Python."""
-    return BIN / name
-
-
-def python(*words):
-    """Return a command that runs this Python."""
-    return [sys.executable, *words]
+PYTHON = sys.executable
+BIN = Path(PYTHON).parent  # has the programs installed next to it
 
 
 def run(*commands, **options):
@@ -37,31 +28,31 @@ def run(*commands, **options):
 def test():
     """Run the tests. The tests read ALL=1 themselves and add the slow ones."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    words = python("-m", "pytest", "-n", "2", "--dist", "loadgroup")
+    words = [PYTHON, "-m", "pytest", "-n", "2", "--dist", "loadgroup"]
     return run(words, env=environment)
 
 
 def lint():
     """Check style, imports, limits and the generated parts that need no run."""
-    imports = [program("lint-imports"), "--no-logo", "--no-cache"]
+    imports = [BIN / "lint-imports", "--no-logo", "--no-cache"]
     shell = ["tools/run/slurm.sh", "tests/cluster/up.sh", ".ci/run"]
     own = {"cwd": ROOT / "onecurve"}
     return run(
-        [program("ruff"), "check", "."],
-        [program("ruff"), "format", "--check", "."],
+        [BIN / "ruff", "check", "."],
+        [BIN / "ruff", "format", "--check", "."],
         imports,
-        [program("shellcheck"), *shell],
-        python("tools/limits.py"),
-        python("-m", "tools.pages.blocks", "--check"),
-        python("-m", "tools.pages.stored", "--check"),
-    ) or run(imports, python("eval/pages.py", "--check"), **own)
+        [BIN / "shellcheck", *shell],
+        [PYTHON, "tools/limits.py"],
+        [PYTHON, "-m", "tools.pages.blocks", "--check"],
+        [PYTHON, "-m", "tools.pages.stored", "--check"],
+    ) or run(imports, [PYTHON, "eval/pages.py", "--check"], **own)
 
 
 def docs(check):
     """Regenerate every generated part; with `check`, fail if a file changes."""
     before = changes() if check else set()
     modules = "upstream", "blocks", "pictures", "stored"
-    status = run(*[python("-m", f"tools.pages.{name}") for name in modules])
+    status = run(*[[PYTHON, "-m", f"tools.pages.{name}"] for name in modules])
     stale = changes() - before if check and not status else set()
     if stale:
         refuse("\n".join(["regenerated these stale files:", *sorted(stale)]))
@@ -83,7 +74,7 @@ def site(out=ROOT / "_site"):
     """Build the web site in a folder."""
     trees = out.with_name("_doctrees")
     options = ["-W", "--keep-going", "-q", "-c", "tools/site", "-d", trees]
-    status = run([program("sphinx-build"), *options, ".", out])
+    status = run([BIN / "sphinx-build", *options, ".", out])
     if not status:
         print((out / "index.html").as_uri())
     return status
@@ -91,4 +82,4 @@ def site(out=ROOT / "_site"):
 
 def mutants():
     """Insert bugs into the code one at a time and check that a test catches each."""
-    return run(python("tests/mutants.py"))
+    return run([PYTHON, "tests/mutants.py"])

@@ -79,14 +79,6 @@ def test_ideas_stand_in_the_order_of_the_lesson(page):
     assert why.is_visible()
 
 
-def test_the_whole_script_can_be_read(page):
-    show(page, "04_ddp")
-    page.locator(".body:not([hidden]) summary", has_text="The whole script").click()
-    assert texts(page, ".whole .text") == diffs.lines("04_ddp")
-    added = len(texts(page, ".idea .new"))
-    assert len(texts(page, ".whole .new")) == added
-
-
 def test_a_switch_asks_first_then_shows_what_happened(page):
     show(page, "04_ddp")
     page.get_by_role("switch", name="Without set_epoch").click()

@@ -138,21 +138,6 @@ def lesson(stage):
     return f"{HERE}{folder(stage).relative_to(ROOT)}/README.md"
 
 
-def whole(a, b):
-    """Return the lines of stage `b` as Cells; those that `a` lacks are new."""
-    added = set()
-    for hunk in diffs.hunks(a, b):
-        for tag, _, _, j1, j2 in hunk.opcodes:
-            if tag != "equal":
-                added.update(range(j1, j2))
-    found = []
-    lines = diffs.lines(b)
-    for n in range(len(lines)):
-        kind = "new" if n in added else "same"
-        found.append(columns.cell("right", kind, n + 1, n, lines))
-    return found
-
-
 def pair(a, b):
     """Return the templates' data of a diff."""
     is_front = (a, b) == essence.PAIR
@@ -169,7 +154,6 @@ def pair(a, b):
         "lesson": inline(LESSONS[b]),
         "target": target,
         "ideas": front() if is_front else ideas(a, b),
-        "whole": whole(a, b),
     }
 
 

@@ -4,7 +4,6 @@ import re
 import shutil
 from pathlib import Path
 
-from tools.lab.exercise import find_exercise
 from tools.pages import side_by_side
 from tools.pages.markup import inline, linked
 from tools.pages.reasons import LESSONS
@@ -108,23 +107,6 @@ def with_step(page, text):
     return f"{text[: picture.start()]}{raw(page, body)}\n{text[picture.start() :]}"
 
 
-def with_exercise(page, text):
-    """Return an exercise's page with its commands, and its change in a fold."""
-    exercise = find_exercise(Path(page).name.partition("_")[0])
-    number = exercise.number
-    head, _, rest = text.partition("\n## ")
-    commands = f"```sh\nmake exercise E={number}\nmake try\nmake check\nmake hint\n```"
-    change = (exercise.folder / "start.patch").read_text()
-    fold = [
-        "## What changed in the stage",
-        "<details><summary>This gives the mistake away</summary>",
-        f"```diff\n{change}```",
-        "</details>",
-    ]
-    parts = [head, commands, "", f"## {rest}", "", "\n\n".join(fold)]
-    return "\n".join(parts)
-
-
 def with_folds(text):
     """Return a page with bold titles in its folds: a heading would end them."""
 
@@ -161,16 +143,12 @@ def add(app, page, source):
         body = raw(page, calculator.calculator(f"{up_from(page)}_static/"))
         *example, rest = text.split("\n\n", 4)
         text = "\n\n".join([*example, f"{CALCULATED}{body}", rest])
-        ring = raw(page, calculator.ring(f"{up_from(page)}_static/"))
-        text = text.replace("\n```text\n", f"\n{ring}\n```text\n", 1)
     if page == "04_ddp/README":
         text = with_step(page, text)
     if page in UNLISTED:
         text = f"---\norphan: true\n---\n\n{text}"
     if page in LISTS:
         text += toctree(LISTS[page], [":glob:"])
-    if re.match(r"exercises/\d", page):
-        text = with_exercise(page, text)
     source[0] = text
 
 

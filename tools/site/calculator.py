@@ -1,4 +1,4 @@
-"""SCALING's calculator and ring, computed here by the page's formulas."""
+"""SCALING's calculator, which uses the page's formulas."""
 
 import itertools
 import json
@@ -57,11 +57,6 @@ def calculator(source):
     )
     data = Markup(json.dumps({"memory": MEMORY, "plans": rounded}))
     return draw("calculator.html", source=source, controls=CONTROLS, data=data)
-
-
-def ring(source):
-    """Return the ring as HTML, for the gradients of 6.7 billion parameters."""
-    return draw("ring.html", source=source, bytes=2 * SEVEN.parameters)
 
 
 def draw(name, **values):
