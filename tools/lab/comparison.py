@@ -14,7 +14,9 @@ def expect_curve(record, expected, what="one process"):
     for number, (ours, right) in enumerate(pairs, start=1):
         told = ""
         row = f"{record.row} {number}"
-        if not math.isclose(ours[0], right[0], rel_tol=record.close):  # or NaN
+        both = [ours[0], right[0]]
+        near = math.isclose(*both, rel_tol=record.close) or all(map(math.isnan, both))
+        if not near:
             ours, right = (f"{loss[0]:.{record.digits}f}" for loss in (ours, right))
             told = f"The loss of {row} is {ours}, but in {what} it is {right}."
         elif ours[1:] != right[1:]:

@@ -24,7 +24,7 @@ from onecurve import api
 from tools.lab import expectations, images, recorder
 from tools.lab.comparison import expect_curve, expect_gradients, expect_weights
 from tools.lab.record import Limit, Record, Wrong
-from tools.lab.setting import Setting, of_check, of_page
+from tools.lab.setting import Setting, of_check, of_page, varied
 from tools.run.sample import cut
 from tools.run.stages import BY_NAME
 
@@ -73,11 +73,16 @@ def judge(runs):
 
 
 def judge_by_behavior(runs):
-    """Raise Wrong unless each run meets the exercise's requirements."""
+    """Raise Wrong unless each run meets the exercise's requirements.
+
+    All runs but the first also vary what no task mentions.
+    """
     exercise = runs.exercise
-    for plan in exercise.runs:
+    for number, plan in enumerate(exercise.runs):
         wanted = exercise.wanted | plan
         options = {name: wanted.pop(name) for name in plan if name in FIELDS}
+        if number:
+            options = varied(exercise.stage, **options)
         expect(runs(**options), runs, wanted, options)
     check = exercise.load_check()
     if check:

@@ -102,6 +102,13 @@ def of_check(stage, **options):
     return of_page(stage, **(FEW_STEPS if is_second(stage) else SMALL) | options)
 
 
+def varied(stage, flags=(), **options):
+    """Return options of a run with another seed and rate, and a machine per rank."""
+    rate = "0.002" if is_second(stage) else "0.07"
+    flags = "--seed", "5", "--lr", rate, *flags  # the options' own come last and count
+    return {"fake": "machines"} | options | {"flags": flags}
+
+
 def is_second(stage):
     """Return whether a stage trains the transformer."""
     return BY_NAME[stage].room == "transformer"

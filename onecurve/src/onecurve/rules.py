@@ -77,8 +77,7 @@ def same_inputs(seen):
         if len(rows) > 1 and () not in rows and shares.same_rows(of_network):
             alike.append(of_network[0][0]["line"])
     if alike and len(alike) < len(passes):
-        what = "network inputs"
-        yield finding("random", alike[0], level="LOOK", what=what)
+        yield finding("random", alike[0], level="LOOK", what="network inputs")
 
 
 def evaluated_by_hand(seen):

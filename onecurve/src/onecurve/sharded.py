@@ -27,16 +27,18 @@ class Sharded:
     def shard(self, original, module, *args, **options):
         """Wrap fully_shard: before it, each rank has whole weights to compare."""
         self.log.write("shard")
+        modules = module if isinstance(module, list | tuple) else [module]
         whole = {}
-        for name, parameter in module.named_parameters():
-            if not hasattr(parameter, "placements"):
-                whole[name] = digest(parameter)
+        for number, one in enumerate(modules):
+            for name, parameter in one.named_parameters():
+                if not hasattr(parameter, "placements"):
+                    whole[number, name] = digest(parameter)
         result = original(module, *args, **options)
-        for name, parameter in module.named_parameters():
-            if name in whole:
-                part = whole[name], parameter, digest(parameter)
-                self.parts[f"{name}, number {len(self.parts)}"] = part
-        self.made = origin(module)
+        for (number, name), before in whole.items():
+            parameter = modules[number].get_parameter(name)
+            part = before, parameter, digest(parameter)
+            self.parts[f"{name}, number {len(self.parts)}"] = part
+        self.made = origin(modules[0])
         return result
 
     def scale(self, original, module, factor):
@@ -97,6 +99,5 @@ class Sharded:
 
 def is_part(tensor, places):
     """Return whether a tensor is a shard or shares a shard's memory."""
-    if any(one.is_shard() for one in getattr(tensor, "placements", [])):
-        return True
-    return tensor.untyped_storage().data_ptr() in places
+    is_sharded = any(one.is_shard() for one in getattr(tensor, "placements", []))
+    return is_sharded or tensor.untyped_storage().data_ptr() in places

@@ -17,8 +17,7 @@ import torch
 
 from onecurve.api import replace
 from tools.lab.fake_cuda import devices, operations, parallel, placement
-from tools.lab.fake_cuda.devices import MATMUL as MATMUL
-from tools.lab.fake_cuda.devices import STATE
+from tools.lab.fake_cuda.devices import MATMUL, STATE
 
 CLASSES = 10
 
@@ -56,7 +55,7 @@ def slow_disk(log):
 
 def machines(log, ranks=1):
     """Spread the ranks over machines, `ranks` on each, with shared folders."""
-    rank = int(os.environ["RANK"])
+    rank = int(os.environ.get("RANK", "0"))
     os.environ["GROUP_RANK"] = str(rank // ranks)  # which machine
     os.environ["LOCAL_RANK"] = str(rank % ranks)
     os.environ["LOCAL_WORLD_SIZE"] = str(ranks)

@@ -1,7 +1,8 @@
 """The fake GPUs, their clock and the names of torch.cuda.
 
-Times don't depend on the machine. A call takes CALL ms on the CPU, a matrix product
-MATMUL ms on the GPU. A wait takes WAIT ms longer than the GPU needs.
+Times don't depend on the machine. A call takes CALL ms on the CPU. On the GPU, a matrix
+product takes MATMUL ms and an optimizer's update of a tensor UPDATE ms. A wait takes
+WAIT ms longer than the GPU needs.
 """
 
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from onecurve.api import CLOCKS, Done, replace
 
 CALL = 0.05  # ms per call, of any kind
 MATMUL = 2.4  # ms on the GPU; a step of the scripts has five
+UPDATE = 0.1  # ms on the GPU to update one of the network's four tensors
 WAIT = 2.0  # ms that a wait adds, since the GPU idles until the next call
 MEMORY = 80 * 2**30  # bytes per GPU
 
@@ -53,10 +55,10 @@ class State:
             self.now = until + WAIT
             self.log("wait")
 
-    def start_matmul(self):
-        """Queue a matrix product on the GPUs."""
+    def start(self, milliseconds):
+        """Queue work on the GPUs."""
         self.now += CALL
-        self.free = max(self.now, self.free) + self.matmul
+        self.free = max(self.now, self.free) + milliseconds
 
 
 STATE = State()

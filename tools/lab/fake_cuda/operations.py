@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from onecurve.api import tensors_in
-from tools.lab.fake_cuda.devices import STATE, device_name, synchronize
+from tools.lab.fake_cuda.devices import STATE, UPDATE, device_name, synchronize
 from tools.lab.fake_cuda.parallel import check_collective
 from tools.lab.fake_cuda.placement import get_place, set_place
 
@@ -21,6 +21,7 @@ ANY_DEVICES = {"aten::copy_", "aten::set_", "aten::_has_same_storage_numel"}
 VIEWS = {"aten::alias", "aten::detach", "aten::select", "aten::view"}  # keep the place
 INDEXING = {"aten::index", "aten::index_put_"}
 MATMULS = {"aten::mm", "aten::addmm"}
+UPDATES = {"aten::add_", "aten::_foreach_add_"}
 READS = {"aten::_local_scalar_dense", "aten::equal"}  # the CPU waits for the GPU
 MODES = "/torch/|/fake_cuda/|/onecurve/exact.py"  # between the script and an operation
 GENERATOR = "Expected a '{}' device type for generator but found '{}'"
@@ -49,7 +50,10 @@ class Operations(TorchDispatchMode):
         if place > "cpu" and name in READS and not is_judge(sys._getframe(1)):
             synchronize()
         if place > "cpu" and name in MATMULS:
-            STATE.start_matmul()
+            STATE.start(STATE.matmul)
+        if place > "cpu" and name in UPDATES:
+            changed = [tensor for word, tensor in given if word == "self"]
+            STATE.start(UPDATE * sum(tensor.dim() > 0 for tensor in changed))
         with torch._C.DisableTorchFunction():  # not the script's call
             result = func(*args, **kwargs)
         for made in tensors_in(result):
