@@ -139,7 +139,7 @@ class Runs:
     def equal(self, name, options):
         """Return the run for `equal`, given the learner's options, and its title."""
         if name == "one":
-            alone = options | {"processes": 1, "resume": 0, "fake": ""}
+            alone = options | {"processes": 1, "first": 0, "resume": 0, "fake": ""}
             return self.solution(**alone), "one process"
         stage = f"stage {int(self.exercise.stage[:2])}"
         words = {"stage": stage, "solution": "a correct script"}
@@ -183,10 +183,14 @@ def record_run(text, stage, setting, limit):
         words = [path, "--out", out]
         if not setting.steps:
             words += ["--data", cut(folder / "data", setting.train, setting.test)]
-        for line in setting.command_lines(*words):
+        *earlier, last = setting.command_lines(*words)
+        for line in *earlier, last:
+            processes = setting.processes
+            if line is not last:
+                processes = setting.first or processes
             result = api.run(
                 line,
-                setting.processes,
+                processes,
                 setting.float64,
                 timeout=limit,
                 prepare=prepare,

@@ -23,6 +23,7 @@ class Setting:
     steps: int = 0  # of a script of the second curve
     flags: tuple = ()  # more flags of the script
     resume: int = 0  # epochs of a first run, before one with --resume
+    first: int = 0  # ranks of that first run; 0: as many as later
     before: tuple = ()  # flags of an older run into the same folder, for one epoch
     fake: str = ""  # the name of a function of tools.lab.fake_cuda
     float64: bool = False
@@ -66,6 +67,8 @@ class Setting:
         text += f"{self.epochs} epochs" if self.epochs > 1 else "1 epoch"
         if self.resume:
             text += f", stopped and resumed after {self.resume}"
+        if self.first:
+            text += f", on {self.first} ranks until then"
         if self.before:
             text += f", after an older run with {' '.join(self.before)}"
         return f"{text}, in float64" if self.float64 else text

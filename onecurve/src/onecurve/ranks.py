@@ -49,6 +49,7 @@ def place(stack, name):
 
 def start_server():
     """Start the fork server so that Ctrl-C doesn't print its traceback."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # as torchrun does
     is_main = threading.current_thread() is threading.main_thread()
     if CONTEXT.get_start_method() == "forkserver" and is_main:
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -73,7 +73,6 @@ def run_rank(job, environment):
     os.environ.update(environment)
     if job.gpus is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = job.gpus
-    torch.set_num_threads(1)
     if "tqdm" in sys.modules:
         # Its own lock is a semaphore, which a killed rank would leak.
         sys.modules["tqdm"].tqdm.set_lock(threading.RLock())
