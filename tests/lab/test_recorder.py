@@ -5,6 +5,7 @@ from copy import copy
 import pytest
 
 from tools.lab.comparison import expect_curve, expect_weights
+from tools.lab.expectations import same_statistics
 from tools.lab.judge import run_once, run_script
 from tools.lab.record import Record, Wrong
 from tools.run.edit import edit
@@ -15,6 +16,7 @@ REDUCE = "    dist.all_reduce(totals)  # adds up over all ranks\n"
 WRAP = (
     "    ddp_model = nn.parallel.DistributedDataParallel(model)  # averages gradients\n"
 )
+ONE = "        if rank == 0:\n            correct,"
 ALONE = "    mine = [dist.new_group([one]) for one in range(world_size)][rank]\n"
 ALONE += WRAP.replace("(model)", "(model, process_group=mine)")
 
@@ -23,7 +25,13 @@ def run(*changes, **options):
     return run_once(edit(STAGE, *changes), "04_ddp", **options)
 
 
+SHARE = "        evaluate(model, torch.utils.data.Subset(test, range(rank, 100, 2)))\n"
 VERDICTS = [  # expectation, a bug in the stage and its message
+    (
+        same_statistics,
+        [("nn.ReLU(),", "nn.BatchNorm1d(hidden),"), (ONE, SHARE + ONE)],
+        "Ranks evaluate with different buffers: ",
+    ),
     (
         Record.expect_learning,
         [("lr=args.lr", "lr=0.1, maximize=True")],

@@ -118,6 +118,13 @@ def one_printer(record):
         raise Wrong(f"{count} ranks print epoch 1, expected one.")
 
 
+def same_statistics(record):
+    """Ranks that evaluate different images have the same BatchNorm statistics."""
+    for found in api.findings(record):
+        if (found.name, found.level) == ("buffers", "ERROR"):
+            raise Wrong(f"{found.what[0].upper()}{found.what[1:]}.")
+
+
 def all_trained(record):
     """Training changes all of the network's weights."""
     first, *_, last = [event["weights"] for event in record.of("weights")]
