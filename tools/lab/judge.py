@@ -73,15 +73,12 @@ def judge(runs):
 
 
 def judge_by_behavior(runs):
-    """Raise Wrong unless each run meets the exercise's requirements.
-
-    All runs but the first also vary what no task mentions.
-    """
+    """Raise Wrong unless each run meets the exercise's requirements."""
     exercise = runs.exercise
     for number, plan in enumerate(exercise.runs):
         wanted = exercise.wanted | plan
         options = {name: wanted.pop(name) for name in plan if name in FIELDS}
-        if number:
+        if number:  # the later runs also vary what no task mentions
             options = varied(exercise.stage, **options)
         expect(runs(**options), runs, wanted, options)
     check = exercise.load_check()

@@ -117,6 +117,9 @@ class Stream(Done):
 
     wait_event = wait_stream = wait_for_work
 
+    def is_capturing(self):  # Adam asks
+        return False
+
     def record_event(self, event=None):
         event = event or Event()
         event.record()
