@@ -22,19 +22,13 @@ BY_NAME = {one.name: one for one in EXERCISES}
 EACH = [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in BY_NAME]
 
 
-def run_once(text, stage, **options):
-    """Run a script as a check does, but cache equal runs."""
-    options |= {name: tuple(options.get(name, ())) for name in ("flags", "before")}
-    return judging.run_once(text, stage, **options)
-
-
 def verdict(exercise, text, expected=""):
     """Return a check's verdict on a script, '' if it is right.
 
     Also returns the line of check.py that raised it, None if other code did.
     """
     hangs = "hangs" in expected or expected.startswith("The run")
-    changed = {"LIMIT": HANGING} if hangs else {"run_script": run_once}
+    changed = {"LIMIT": HANGING} if hangs else {"run_script": judging.run_once}
     try:
         with mock.patch.multiple(judging, **changed):
             judging.judge(judging.Runs(exercise, text))

@@ -144,9 +144,8 @@ class Runs:
 
     def right(self, name, **options):
         """Run one of the exercise's correct scripts, in an empty folder."""
-        options |= {"flags": tuple(options.get("flags", ())), "before": ()}
         text = self.exercise.script(name)
-        record = run_once(text, self.exercise.stage, **options)
+        record = run_once(text, self.exercise.stage, **options | {"before": ()})
         try:
             record.expect_end()
         except Wrong as why:
@@ -159,10 +158,9 @@ def run_script(text, stage, **options):
     return record_run(text, stage, of_check(stage, **options), LIMIT)
 
 
-@functools.cache
 def run_once(text, stage, **options):
     """Run a correct script as `run_script` does; cached, to judge many answers."""
-    return record_run(text, stage, of_check(stage, **options), PATIENCE)
+    return recorded_run(text, stage, of_check(stage, **options), PATIENCE)
 
 
 def record_run(text, stage, setting, limit):
@@ -177,22 +175,20 @@ def record_run(text, stage, setting, limit):
         path.parent.mkdir()
         path.write_text(text, encoding="utf-8")
         prepare = recorder.record, folder, str(path), setting.fake
+        options = {"timeout": limit, "prepare": prepare}
         words = [path, "--out", out]
         if not setting.steps:
             words += ["--data", cut(folder / "data", setting.train, setting.test)]
         *earlier, last = setting.command_lines(*words)
         for line in *earlier, last:
             processes = setting.processes
-            if line is not last:
-                processes = setting.first or processes
-            result = api.run(
-                line,
-                processes,
-                setting.float64,
-                timeout=limit,
-                prepare=prepare,
-            )
+            if line is not last and setting.first:
+                processes = setting.first
+            result = api.run(line, processes, setting.float64, **options)
             if result.returncode:
                 break
-        events = api.read_ranks(folder, setting.processes or 1)
+        events = api.read_ranks(folder, processes or 1)
         return Record(events, result, out, text, setting, limit)
+
+
+recorded_run = functools.cache(record_run)

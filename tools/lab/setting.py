@@ -28,6 +28,10 @@ class Setting:
     fake: str = ""  # the name of a function of tools.lab.fake_cuda
     float64: bool = False
 
+    def __post_init__(self):
+        for name in "flags", "before":  # lists in exercise.toml; equal runs are cached
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+
     def beside(self, other):
         """Return fields that differ from another setting's, for `make try WITH=`.
 
@@ -36,7 +40,7 @@ class Setting:
         theirs = asdict(other)
         words = []
         for name, value in asdict(self).items():
-            if name in ("flags", "before"):
+            if isinstance(value, tuple):
                 value = ",".join(str(flag) for flag in value)
                 theirs[name] = ",".join(str(flag) for flag in theirs[name])
             if value != theirs[name] and "/" not in str(value):
@@ -68,7 +72,7 @@ class Setting:
         if self.resume:
             text += f", stopped and resumed after {self.resume}"
         if self.first:
-            text += f", on {self.first} ranks until then"
+            text += f", begun on {self.first} rank{'s' * (self.first > 1)}"
         if self.before:
             text += f", after an older run with {' '.join(self.before)}"
         return f"{text}, in float64" if self.float64 else text
@@ -109,7 +113,7 @@ def varied(stage, flags=(), **options):
     """Return options of a run with another seed and rate, and a machine per rank."""
     rate = "0.002" if is_second(stage) else "0.07"
     flags = "--seed", "5", "--lr", rate, *flags  # the options' own come last and count
-    return {"fake": "machines"} | options | {"flags": flags}
+    return {"fake": "machines", **options, "flags": flags}
 
 
 def is_second(stage):
