@@ -20,7 +20,7 @@ COMMANDS = {  # target: function, variables
     "playground": "tools.site.playground:main",
     "exercises": "tools.lab.progress:list_exercises",
     "exercise": "tools.lab.commands:main_exercise E TRACK",
-    "try": "tools.lab.trying:main E WITH NPROC",
+    "try": "tools.lab.trying:main E WITH",
     "check": "tools.lab.commands:check E",
     "watch": "tools.lab.watch:main E",
     "hint": "tools.lab.commands:hint E",

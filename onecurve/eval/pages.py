@@ -133,7 +133,6 @@ PARTS = {
     "known": known,
     "count": count,
     "public_rates": rates.public,
-    "by_script": rates.by_script,
 }
 RUNS = {"right": right, "wrong": wrong}
 

@@ -16,12 +16,10 @@ CASES = {
     ("newest", "no"): "unseen: six more with ten mistakes each, graded once",
     ("newest", "yes"): "the same six, mistakes that were looked at last, graded once",
 }
-AGAIN = "the same, by the rules as they are"
 FIRST = "first_"  # the prefix of a first grade's columns
 PUBLIC = {  # title: whether held back, which grade
     "open: rules were changed by them": ("no", ""),
     "held back, graded by the rules before anybody opened them": ("yes", FIRST),
-    AGAIN: ("yes", ""),
 }
 RIGHT = ["versions", "right cause", "at a line of the key"]
 GONE = "its line is gone"
@@ -58,13 +56,9 @@ def cases():
     found = []
     for (group, held_back), title in CASES.items():
         rows = versions_of(group, held_back)
-        titles = {FIRST: title, "": AGAIN}
-        if not any(row["first_grade"] for row in rows):
-            titles = {"": title}
-        for which, told in titles.items():
-            if all(row[f"{which}grade"] for row in rows):
-                counted = count(rows, which)
-                found.append([told, *(counted[name] for name in headings)])
+        which = FIRST if any(row["first_grade"] for row in rows) else ""
+        counted = count(rows, which)
+        found.append([title, *(counted[name] for name in headings)])
     return table("lrrrrrr", ["", *headings], found)
 
 
@@ -76,18 +70,3 @@ def public():
         counted = count(versions_of(grades.PUBLIC, held_back), which)
         found.append([title, *(counted[name] for name in headings)])
     return table("lrrrrrrr", ["", *headings], found)
-
-
-def by_script():
-    """Return the table of how many bugs in each public script were explained."""
-    rows = versions_of(grades.PUBLIC)
-    found = []
-    for name in sorted({row["case"] for row in rows}):
-        line = [f"`{name}`"]
-        for held_back, which in PUBLIC.values():
-            mine = [row for row in rows if row["case"] == name]
-            mine = [row for row in mine if row["held_back"] == held_back]
-            counted = count(mine, which)
-            line.append(f"{counted['right cause']} of {counted['versions']}")
-        found.append(line)
-    return table("lrrr", ["name", "open", "held back, at first", "now"], found)

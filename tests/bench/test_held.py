@@ -58,9 +58,9 @@ def test_a_rank_saves_less_the_further_a_text_is_cut():
 
 
 def rows_of_the_page():
-    """Return {stage: its other cells} from the table in SCALING.md."""
+    """Return {stage: its other cells} from the table in SCALING_DETAILS.md."""
     found = {}
-    for line in (ROOT / "docs/SCALING.md").read_text().splitlines():
+    for line in (ROOT / "docs/SCALING_DETAILS.md").read_text().splitlines():
         name, *cells = line.strip("| ").split(" | ")
         if name.strip("`") in MNIST.values():
             found[name.strip("`")] = cells

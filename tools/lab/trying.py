@@ -1,8 +1,8 @@
 """`make try`: run a learner's script and a correct one, and compare their curves.
 
 [try] in exercise.toml sets fields of the Setting. `prepare_try` in check.py creates
-files in the learner's folder and returns the flags for them. NPROC=3 changes the number
-of ranks, and WITH="processes=3 batch=48" any fields.
+files in the learner's folder and returns the flags for them. WITH="processes=3" changes
+any fields.
 """
 
 import math
@@ -14,7 +14,6 @@ from tools.lab.progress import own_script, script_text
 from tools.lab.setting import of_page, read_fields
 from tools.run import compare
 from tools.run.data import shown
-from tools.run.gpus import positive
 from tools.run.stages import refuse
 
 LIMIT = 15  # seconds without progress, or of computing
@@ -80,15 +79,11 @@ def show_facts(own, right):
             print(f"{what}:", f"  yours  {ours[what]}", f"  right  {text}", sep="\n")
 
 
-def main(name, fields="", processes=""):
+def main(name, fields=""):
     """Run the learner's script and a correct one, and print the output of both."""
     exercise = chosen(name)
     path = own_script(exercise)
     setting = replace(of_page(exercise.stage, **exercise.tried), **read_fields(fields))
-    if processes:
-        if not setting.processes:
-            refuse(f"NPROC={processes}: {exercise.stage} runs in one process")
-        setting = replace(setting, processes=positive("NPROC", processes))
     why = api.syntax_error(script_text(path))
     if why:
         refuse(f"{shown(path)} does not compile: {why}")

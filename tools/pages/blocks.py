@@ -57,7 +57,7 @@ def stages(targets=TARGETS):
             changed = f"{diffs.changed_lines(before, stage)} from {before[:2]}"
         name = f"[`{stage}`]({stage}/README.md)"
         rows.append([name, f"`make {target}`", LESSONS[stage], length, changed])
-    headings = ["stage", "run it", "what it teaches", "lines", "lines changed"]
+    headings = ["stage", "run it", "what it teaches", "lines", "changed"]
     return table("lllll", headings, rows)
 
 
@@ -135,9 +135,9 @@ def public_scripts():
     count = r"Of (\d+) scripts, (\d+) have .*, and (\d+) more in what they"
     scripts, training, more = re.search(count, page).groups()
     return (
-        f"Training scripts often have such bugs. We checked {scripts} widely copied "
-        f"public scripts: {training} train\nincorrectly (four of these are only API "
-        f"demos), and {more} more evaluate, print or save the wrong\nthing ([list and "
+        f"Such bugs are common. Of {scripts} widely copied public scripts, {training} "
+        "train incorrectly, although four of\nthese are only API demos. Another "
+        f"{more} evaluate, print or save the wrong thing ([list and\n"
         "symptoms](onecurve/PUBLIC.md))."
     )
 

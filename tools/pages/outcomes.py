@@ -194,9 +194,10 @@ def mistakes(stage, *others):
         rows.append(["none", number, *cells(curve), ""])
     for switch in SWITCHES:
         if switch["stage"] == stage or switch["key"] in others:
+            why = switch["says"]
             for number, found in stored["switches"][switch["key"]].items():
-                curve = cells(found["curve"])
-                rows.append([switch["title"], number, *curve, switch["says"]])
+                rows.append([switch["title"], number, *cells(found["curve"]), why])
+                why = "(the same)"
     return table("lrrrrrl", headings, rows)
 
 

@@ -78,8 +78,8 @@ def essence():
     count = sum(line[0] == "+" for line in shown)
     rest = sum(j2 - j1 for _, _, j1, j2 in steps()[REST])
     note = (
-        f"These {count} lines do the work. Stage 4 adds {rest} more: imports, a check "
-        "that torchrun\nstarted the script, a flag, and conditions so that only one "
+        f"These {count} lines do the work. Stage 4 adds {rest} more: imports, `rank` "
+        "and `world_size`, two checks,\na flag, and conditions so that only one "
         "process prints and saves."
     )
     return "\n".join(["```diff", *shown, "```", "", note])

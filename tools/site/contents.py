@@ -51,6 +51,7 @@ MAIN = [  # at the top of the first page
 LISTS = {  # page -> the pages in its table of contents
     "exercises/README": [one.name for one in along_the_path()],
     "onecurve/README": ["RULES", "PUBLIC"],
+    "docs/SCALING": ["SCALING_DETAILS"],
 }
 for path in sorted(ROOT.glob("[0b]*/**/DETAILS.md")):
     page = f"{path.parent.relative_to(ROOT)}/README"
