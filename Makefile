@@ -10,7 +10,7 @@
 ##   make cpu             stage 1: one process on the CPU
 ##   make single_gpu      stage 2: one GPU; diff from stage 1
 ##   make dp              stage 3: nn.DataParallel; diff from stage 2
-##   make ddp             stage 4: DistributedDataParallel; diff from stage 3
+##   make ddp             stage 4: DistributedDataParallel; diff from stage 2
 ##   make ddp_inference   stage 5: evaluation on every rank; diff from stage 4
 ##   make model_parallel  stage 6: a model on two GPUs; diff from stage 2
 ##   make compare         check that the curves match: a table and runs/curves.png

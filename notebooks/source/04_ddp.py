@@ -16,7 +16,7 @@ from tools.pages import notebook as nb
 nb.prepare()
 
 # %% [markdown]
-# ## The diff from stage 3
+# ## The diff from stage 2
 
 # %%
 nb.show_diff("04_ddp")
@@ -25,11 +25,11 @@ nb.show_diff("04_ddp")
 # ## Run both stages and compare their curves
 
 # %%
-nb.run("03_dp")
+nb.run("02_single_gpu")
 nb.run("04_ddp")
 
 # %%
-nb.curve("03_dp", "04_ddp")
+nb.curve("02_single_gpu", "04_ddp")
 
 # %% [markdown]
 # ## Which rank gets which image

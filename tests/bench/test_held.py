@@ -32,7 +32,7 @@ def measured():
     `held` measured them; another test reports stale ones.
     """
     found = {}
-    for page in sorted((ROOT / "transformer").glob("**/README.md")):
+    for page in sorted((ROOT / "transformer").glob("**/*.md")):
         rows = r"^\| `(\w+)` \| ((?:[\d,]+ \| ){5})"
         for name, cells in re.findall(rows, page.read_text(), re.MULTILINE):
             cells = cells.replace(",", "").split(" | ")[:5]

@@ -204,7 +204,7 @@ def test_refusals(cluster, folder):
 
 def test_srun_starts_the_ranks_as_the_page_shows(cluster, told):
     """Each gets the variables that torchrun would set: 2 ranks on each of 2 nodes."""
-    page = (ROOT / "04_ddp/CLUSTERS.md").read_text()
+    page = (ROOT / "04_ddp/CLUSTERS_DETAILS.md").read_text()
     (command,) = re.findall(r"```bash\n(srun .*?)```", page, re.DOTALL)
     shown = sorted(cluster.run("bash", "-c", command, folder=told).splitlines())
     assert len(shown) == 4

@@ -10,7 +10,7 @@ from axe_playwright_python.sync_playwright import Axe
 
 from conftest import ROOT, call
 from tools.pages.switches import SWITCHES, hunk_of, read_outcomes, without
-from tools.run import diffs, essence
+from tools.run import diffs
 
 pytestmark = pytest.mark.slow
 OUTCOMES = read_outcomes()
@@ -55,8 +55,8 @@ def texts(page, selector):
 
 
 def test_a_pair_shows_each_changed_line_once(page):
-    for pair in [*diffs.EXPLAINED, essence.PAIR]:
-        show(page, pair[1] if pair in diffs.EXPLAINED else "-".join(pair))
+    for pair in diffs.EXPLAINED:
+        show(page, pair[1])
         shown = []
         for sign, kind in ("-", "old"), ("+", "new"):
             for line in texts(page, f".idea .l.{kind} .text"):
@@ -69,7 +69,9 @@ def test_a_pair_shows_each_changed_line_once(page):
 def test_ideas_stand_in_the_order_of_the_lesson(page):
     show(page, "04_ddp")
     titles = [title.partition(" ")[2] for title in texts(page, ".idea h3")]
-    assert titles == [idea.title for idea, _ in diffs.by_idea("03_dp", "04_ddp")]
+    assert titles == [
+        idea.title for idea, _ in diffs.by_idea("02_single_gpu", "04_ddp")
+    ]
     closed = texts(page, ".idea > .fold:not([open])")
     assert len(closed) == 1  # imports and the like
     why = page.get_by_text("LOCAL_RANK is the process")

@@ -1,5 +1,7 @@
 """Print SCALING.md's tables from formulas: `python -m tools.bench.planned`."""
 
+from functools import partial
+
 from tools.bench import scaling
 from tools.bench.scaling import CLUSTERS, GPUS, MEMORY, SEVEN
 from tools.bench.tables import aligned
@@ -7,15 +9,20 @@ from tools.bench.tables import aligned
 SEQUENCES = 64  # in the tables' global batch
 
 
-def threshold_rows():
-    """Return the rows of the table of `thresholds`, headings first."""
+UNITS = {  # of thresholds that are not tokens per GPU per step
+    "tensor": "the model's width",
+    "context": "tokens of each sequence per GPU",
+    "experts": "an expert's hidden width",
+}
+
+
+def threshold_rows(*cuts):
+    """Return the rows of a table of some cuts' thresholds, headings first."""
     found = [scaling.thresholds(SEVEN, cluster) for cluster in CLUSTERS.values()]
-    units = {"tensor": "the model's width", "experts": "an expert's hidden width"}
-    units["context"] = "tokens of each sequence per GPU"
-    rows = [["method", *CLUSTERS, "unit"]]
-    for cut in found[0]:
-        unit = units.get(cut, "tokens per GPU per step")
-        rows.append([cut, *[f"{one[cut]:,.0f}" for one in found], unit])
+    rows = [["method", *CLUSTERS]]
+    for cut in cuts:
+        name = f"{cut}: {UNITS[cut]}" if cut in UNITS else cut
+        rows.append([name, *[f"{one[cut]:,.0f}" for one in found]])
     return rows
 
 
@@ -64,7 +71,12 @@ def cut_rows():
     return rows
 
 
-TABLES = {"thresholds": threshold_rows, "filled": memory_rows, "cuts": cut_rows}
+TABLES = {
+    "thresholds": partial(threshold_rows, "DDP", "FSDP", "HSDP"),
+    "other_thresholds": partial(threshold_rows, *UNITS),
+    "filled": memory_rows,
+    "cuts": cut_rows,
+}
 
 
 if __name__ == "__main__":

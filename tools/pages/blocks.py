@@ -5,7 +5,7 @@ With `--check`, it only lists stale parts and skips those that show a run's outp
 
 A generated part is between `<!-- generated: NAME -->` and `<!-- end -->`. NAME is a key
 of BLOCKS, followed by arguments: `printed 04_ddp`. Hunks also have a title, and a part
-can show several: `hunk 03_dp 04_ddp 1 2 | Import what is new`.
+can show several: `hunk 02_single_gpu 03_dp 1 2 | Import it`.
 """
 
 import math
@@ -21,7 +21,7 @@ from tools.pages import outcomes, own_script, resumed, upstream, variants
 from tools.pages.reasons import LESSONS, refuse_unexplained
 from tools.pages.symptoms import symptoms_by_kind
 from tools.run import diffs
-from tools.run.essence import PAIR, essence
+from tools.run.essence import essence
 from tools.run.parts import parts
 from tools.run.stages import (
     BEYOND,
@@ -44,14 +44,11 @@ NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e-\d+)?")
 
 
 def stages(targets=TARGETS):
-    """Return a table of the six stages, or of other `targets`.
-
-    Stage 4 is compared with stage 2, as in the front page's diff.
-    """
+    """Return a table of the six stages, or of other `targets`."""
     rows = []
     for target, stage in targets.items():
         length = len(script(stage).read_text().splitlines())
-        before = PAIR[0] if stage == PAIR[1] else previous(stage)
+        before = previous(stage)
         changed = "–"
         if before:
             changed = f"{diffs.changed_lines(before, stage)} from {before[:2]}"
@@ -135,9 +132,9 @@ def public_scripts():
     count = r"Of (\d+) scripts, (\d+) have .*, and (\d+) more in what they"
     scripts, training, more = re.search(count, page).groups()
     return (
-        f"Such bugs are common. Of {scripts} widely copied public scripts, {training} "
-        "train incorrectly, although four of\nthese are only API demos. Another "
-        f"{more} evaluate, print or save the wrong thing ([list and\n"
+        f"Silent bugs are common: of {scripts} widely copied public scripts, "
+        f"{training} train\nincorrectly (4 of them are only API demos), and {more} "
+        "more evaluate, print or save\nthe wrong thing ([list and "
         "symptoms](onecurve/PUBLIC.md))."
     )
 

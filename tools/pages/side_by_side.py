@@ -22,6 +22,7 @@ from tools.pages.switches import SWITCHES, hunk_of, read_outcomes, without
 from tools.run import diffs, essence, palette
 from tools.run.stages import (
     BEYOND,
+    BY_NAME,
     EVERY,
     ROOT,
     TARGETS,
@@ -65,7 +66,7 @@ def card(pair, hunks, numbers, title, switches, why="", is_plumbing=False):
     for section, opcodes in hunks:
         drawn.append((section, columns.cells(old, new, opcodes, cut)))
     return {
-        "name": name(pair),
+        "name": pair[1],
         "numbers": numbers,
         "title": inline(title),
         "count": count,
@@ -74,11 +75,6 @@ def card(pair, hunks, numbers, title, switches, why="", is_plumbing=False):
         "plumbing": is_plumbing,
         "switches": [(one["key"], inline(one["title"])) for one in switches],
     }
-
-
-def name(pair):
-    """Return a pair's name in a URL: just the stage if `a` is its predecessor."""
-    return pair[1] if pair in diffs.EXPLAINED else "-".join(pair)
 
 
 def ideas(a, b):
@@ -138,21 +134,19 @@ def lesson(stage):
     return f"{HERE}{folder(stage).relative_to(ROOT)}/README.md"
 
 
-def pair(a, b):
-    """Return the templates' data of a diff."""
-    is_front = (a, b) == essence.PAIR
-    (target,) = [target for target, stage in EVERY.items() if stage == b]
+def pair(a, b, is_front=False):
+    """Return the templates' data of a diff, by the front page's steps or its ideas."""
     return {
         "a": a,
         "b": b,
-        "name": name((a, b)),
+        "name": b,
         "is_front": is_front,
         "rail": rail(),
         "page": lesson(b),
         "recorded": read_outcomes()["recorded"],
         "count": diffs.changed_lines(a, b),
         "lesson": inline(LESSONS[b]),
-        "target": target,
+        "target": BY_NAME[b].target,
         "ideas": front() if is_front else ideas(a, b),
     }
 
@@ -197,7 +191,7 @@ def data(stages):
 
 def pairs():
     """Return the templates' data of all diffs."""
-    return [pair(*one) for one in [*diffs.EXPLAINED, essence.PAIR]]
+    return [pair(*one) for one in diffs.EXPLAINED]
 
 
 def page(root="../", suffix=".md"):

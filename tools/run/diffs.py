@@ -1,4 +1,4 @@
-"""Show the diff between two stages: `make diff A=03_dp B=04_ddp`."""
+"""Show the diff between two stages: `make diff A=02_single_gpu B=04_ddp`."""
 
 import ast
 import difflib

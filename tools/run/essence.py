@@ -8,7 +8,7 @@ import re
 import textwrap
 
 from tools.run import diffs
-from tools.run.stages import previous, refuse
+from tools.run.stages import previous
 
 PAIR = "02_single_gpu", "04_ddp"
 STEPS = {  # step -> pattern of its lines, in the order of stage 4's page
@@ -31,12 +31,11 @@ def step_of(line):
     return REST
 
 
-def steps(is_complete=True):
+def steps():
     """Return where each step changes lines: {step: [[i1, i2, j1, j2], …]}.
 
     As in difflib: lines i1 to i2 of the old script are removed, j1 to j2 of the new one
-    are added. The last step is REST. Raises SystemExit if a step has no lines, unless
-    `is_complete` is false.
+    are added. The last step is REST.
     """
     old = diffs.lines(PAIR[0])
     new = diffs.lines(PAIR[1])
@@ -50,18 +49,15 @@ def steps(is_complete=True):
                     of_old = [removed[0], removed[-1] + 1] if removed else [i1, i1]
                     of_new = [added[0], added[-1] + 1] if added else [j1, j1]
                     stretches.append(of_old + of_new)
-    for step, stretches in found.items():
-        if is_complete and not stretches:
-            refuse(f"no line from {PAIR[0]} to {PAIR[1]} matches {STEPS[step]}: {step}")
     return found
 
 
-def lines_of_steps(is_complete=True):
+def lines_of_steps():
     """Return [(step, its changed lines as -line or +line)] without REST."""
     old = diffs.lines(PAIR[0])
     new = diffs.lines(PAIR[1])
     found = []
-    for step, stretches in steps(is_complete).items():
+    for step, stretches in steps().items():
         changed = []
         for i1, i2, j1, j2 in stretches:
             changed += [f"-{line}" for line in old[i1:i2]]
@@ -88,7 +84,7 @@ def essence():
 def groups_of(a, b):
     """Return [(title, changed lines)] of a diff's ideas, except plumbing."""
     if (a, b) == PAIR:
-        return lines_of_steps(is_complete=False)
+        return lines_of_steps()
     found = []
     for idea, numbered in diffs.by_idea(a, b):
         if not idea.is_plumbing:
@@ -114,7 +110,7 @@ def wrapped(line):
 
 def show(stage):
     """Print the essential lines of a stage's diff, as many as fit on a screen."""
-    a, b = PAIR if stage == PAIR[1] else (previous(stage), stage)
+    a, b = previous(stage), stage
     shown = []
     count = 0
     skipped = 0

@@ -26,9 +26,9 @@ def ideas(a, b):
 
     Plumbing comes last. Returns an empty list if the page does not explain this diff.
     """
-    page = (folder(b) / "README.md").read_text()
+    pages = [path.read_text() for path in sorted(folder(b).glob("*.md"))]
     found = []
-    for part in parts(page):
+    for part in parts("\n".join(pages)):
         if part.kind in ("hunk", "plumbing") and part.arguments[:2] == [a, b]:
             numbers = [int(number) for number in part.arguments[2:]]
             is_plumbing = part.kind == "plumbing"

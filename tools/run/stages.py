@@ -62,7 +62,7 @@ TABLE = [
     Stage("01_cpu", None),
     Stage("02_single_gpu", "01_cpu"),
     Stage("03_dp", "02_single_gpu"),
-    Stage("04_ddp", "03_dp", 2, shares_gpus=True),
+    Stage("04_ddp", "02_single_gpu", 2, shares_gpus=True),
     Stage("05_ddp_inference", "04_ddp", 2, shares_gpus=True),
     Stage("06_model_parallel", "02_single_gpu"),
     Stage("07_fsdp", "05_ddp_inference", 2, FSDP),

@@ -53,7 +53,7 @@ def cards():
     """Return the six stages as HTML cards with the size of each diff."""
     found = []
     for target, stage in TARGETS.items():
-        base = essence.PAIR[0] if stage == essence.PAIR[1] else previous(stage)
+        base = previous(stage)
         hunks = diffs.hunks(base, stage) if base else []
         signs = [line[0] for hunk in hunks for line in hunk.changed()]
         one = {"name": stage, "target": target, "base": base}
@@ -80,7 +80,8 @@ def with_views(page, text):
     for part in parts(text):
         if part.kind == "essence":
             stages.add(essence.PAIR[1])
-            drawn = side_by_side.part("essence", side_by_side.pair(*essence.PAIR))
+            pair = side_by_side.pair(*essence.PAIR, is_front=True)
+            drawn = side_by_side.part("essence", pair)
         elif part.kind in ("hunk", "plumbing"):
             a, b, number, *_ = part.arguments
             stages.add(b)

@@ -51,6 +51,8 @@ MAIN = [  # at the top of the first page
 LISTS = {  # page -> the pages in its table of contents
     "exercises/README": [one.name for one in along_the_path()],
     "onecurve/README": ["RULES", "PUBLIC"],
+    "beyond/own_script/README": ["FSDP"],
+    "04_ddp/CLUSTERS": ["CLUSTERS_DETAILS"],
     "docs/SCALING": ["SCALING_DETAILS"],
 }
 for path in sorted(ROOT.glob("[0b]*/**/DETAILS.md")):

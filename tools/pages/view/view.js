@@ -1,6 +1,6 @@
 "use strict";
 // The address, the switches and the keys of a page's diffs, which Python has drawn.
-// The address is #04_ddp.7, a stage and a hunk of its diff, or #02_single_gpu-04_ddp.3.
+// The address is #04_ddp.7, a stage and a hunk of its diff.
 // &off=set_epoch turns a mistake on.
 
 const cards = [...document.querySelectorAll(".idea")];
