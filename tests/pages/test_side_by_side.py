@@ -117,28 +117,6 @@ def test_each_screen_of_the_workshop_shows_its_idea_alone_and_large(page):
         assert size >= 28
 
 
-KEYS = [  # start, key and destination
-    ("03_dp", "n", "03_dp.1"),  # without a click before
-    ("03_dp.1", "n", "03_dp.2"),
-    ("03_dp.2", "p", "03_dp.1"),
-    ("04_ddp", "ArrowRight", "04_ddp"),  # left to the browser
-    ("04_ddp", "Control+n", "04_ddp"),
-    ("04_ddp", "Alt+n", "04_ddp"),
-    ("04_ddp", "PageDown", "04_ddp"),
-]
-
-
-def test_keys(page):
-    for start, name, expected in KEYS:
-        show(page, start)
-        page.keyboard.press(name)
-        assert page.evaluate("location.hash") == f"#{expected}", name
-    show(page, "04_ddp")
-    page.get_by_role("switch", name="Without set_epoch").focus()
-    page.keyboard.press("n")
-    assert page.evaluate("location.hash").startswith("#04_ddp.")
-
-
 def test_every_link_leads_to_a_file(page):
     """This includes links in a switch's outcome."""
     show(page, "04_ddp.8&off=set_epoch")

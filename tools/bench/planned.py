@@ -52,16 +52,16 @@ def memory_rows():
     for again in False, True:
         fixed, one = [sum(memory(n, GPUS, again).values()) for n in (0, 1)]
         fit.append(str(int((MEMORY - fixed) / (one - fixed))))
-    rows.append([f"sequences per GPU that fit into {MEMORY / 1e9:.0f} GB", *fit])
+    rows.append([f"sequences that fit into {MEMORY / 1e9:.0f} GB, at most", *fit])
     return rows
 
 
-def cut_rows():
-    """Return the rows of a table of all cuts of the same batch, headings first."""
+def cut_rows(*cuts):
+    """Return the rows of a table of cuts, by default all, headings first."""
     tokens = SEQUENCES * SEVEN.length
     rows = [["method", "state, GB", "sent, GB"]]
     rows[0] += [f"{name}, s" for name in CLUSTERS]
-    for cut in scaling.thresholds(SEVEN, CLUSTERS["one machine"]):
+    for cut in cuts or scaling.thresholds(SEVEN, CLUSTERS["one machine"]):
         size = sum(scaling.sent(SEVEN, cut, GPUS, tokens).values())
         row = [cut, f"{scaling.state(SEVEN, cut, GPUS) / 1e9:.1f}", f"{size / 1e9:.1f}"]
         for cluster in CLUSTERS.values():
@@ -75,7 +75,8 @@ TABLES = {
     "thresholds": partial(threshold_rows, "DDP", "FSDP", "HSDP"),
     "other_thresholds": partial(threshold_rows, *UNITS),
     "filled": memory_rows,
-    "cuts": cut_rows,
+    "cuts": partial(cut_rows, "DDP", "FSDP", "HSDP", "tensor", "pipeline"),
+    "other_cuts": partial(cut_rows, "context", "experts"),
 }
 
 

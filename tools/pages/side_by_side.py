@@ -3,7 +3,7 @@
 `make side_by_side` writes side_by_side.html to runs/ or OUT. The page contains its
 style, scripts and data, so it needs no network or server. The site's pages show parts
 of it. The templates are in view/, the parts' are in code.html. Everything except
-the switches and keys works without JavaScript. (Jinja2 is installed with PyTorch.)
+the switches works without JavaScript. (Jinja2 is installed with PyTorch.)
 """
 
 import functools

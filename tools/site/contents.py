@@ -19,11 +19,7 @@ CONTENTS = {  # caption -> the pages below it, in the table of contents
         "onecurve/README",
     ],
     "The second curve": ["transformer/README", *pages_of(TRANSFORMER.values())],
-    "Look closer": [
-        "tools/site/notebooks",
-        "exercises/README",
-        "exercises/WORKSHOP",
-    ],
+    "Look closer": ["tools/site/notebooks", "exercises/README", "exercises/WORKSHOP"],
     "Find help": [
         "docs/SETUP",
         "docs/SYMPTOMS",
@@ -55,7 +51,7 @@ LISTS = {  # page -> the pages in its table of contents
     "04_ddp/CLUSTERS": ["CLUSTERS_DETAILS"],
     "docs/SCALING": ["SCALING_DETAILS"],
 }
-for path in sorted(ROOT.glob("[0b]*/**/DETAILS.md")):
+for path in sorted(ROOT.glob("[0bt]*/**/DETAILS.md")):
     page = f"{path.parent.relative_to(ROOT)}/README"
     LISTS[page] = [*LISTS.get(page, []), "DETAILS"]
 

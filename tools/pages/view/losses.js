@@ -92,14 +92,14 @@ function distanceChart(box, rows, last, marks) {
     : text("good", x(0) + 5, box.height - 6, "rounding"));
   if (box.left) for (const tick of DISTANCES) parts.push(text("scale", box.left - 8,
     y(tick) + 4, tick < .1 ? tick.toExponential() : tick));
-  for (const { row, off, normal } of marks) {
+  for (const { row, off, normal, isSecond } of marks) {
     const isIn = off !== null, isFar = isIn && off > rows.allowed(row);
     const at = x(row - .5);
     if (isFar) parts.push(`<path class="way" d="M${at} ${y(normal)}V${y(off)}"/>`);
     if (isFar || !isIn) parts.push(dot("hollow", at, y(normal)));
     if (isIn) parts.push(dot(isFar ? "far" : "near", at, y(off)));
     const times = Math.round(off / rows.allowed(row));
-    if (isFar && !box.isSmall && rows === EPOCHS) parts.push(text("bad", at + 9, y(off) + 4,
+    if (isFar && !isSecond && !box.isSmall && rows === EPOCHS) parts.push(text("bad", at + 9, y(off) + 4,
       `${times.toLocaleString("en")} ×`));
   }
   return drawn(box, "how far each loss is from the right one", parts);

@@ -50,10 +50,10 @@ function numbers(one, right, curves, rows) {
   const hasSteps = runs.every(({ steps }) => steps);
   const middles = curve => curve.map(([loss], n) => [n + .5, loss]);
   const ghost = hasSteps ? pointsOf(runsOf()["2"]) : middles(right);
-  const lines = runs.map(run => ({ kind: "wrong",
+  const lines = runs.map((run, n) => ({ kind: n ? "wrong second" : "wrong",
     points: hasSteps ? pointsOf(run) : middles(run.curve) }));
-  const marks = runs.flatMap(({ curve }) => curve.slice(0, last).map(([loss], n) =>
-    ({ row: n + 1, off: distance(loss, right[n][0]), normal: FLOOR })));
+  const marks = runs.flatMap(({ curve }, k) => curve.slice(0, last).map(([loss], n) =>
+    ({ row: n + 1, off: distance(loss, right[n][0]), normal: FLOOR, isSecond: k > 0 })));
   const made = element("div", "numbers", `<div class="charts">${
     lossChart(box, rows, last, [{ kind: "ghost", points: ghost }, ...lines])}${
     distanceChart({ ...box, height: 90 }, rows, last, marks)}</div>`);
@@ -73,7 +73,7 @@ function outcomeInWords(one, answer) {
   const kinds = Object.values(one.outcome).map(found => found.kind);
   if (answer) {
     made.append(element("p", "soft", kinds.includes(answer) ? "You guessed right."
-      : `Your guess was: ${GUESSES[answer]}.`));
+      : `Not quite. You guessed: ${GUESSES[answer]}.`));
   }
   for (const ranks of groups.values()) {
     const { kind, curve, error, exit, lanes: all } = one.outcome[ranks[0]];

@@ -1,5 +1,5 @@
 "use strict";
-// The address, the switches and the keys of a page's diffs, which Python has drawn.
+// The address and the switches of a page's diffs, which Python has drawn.
 // The address is #04_ddp.7, a stage and a hunk of its diff.
 // &off=set_epoch turns a mistake on.
 
@@ -38,7 +38,7 @@ function current() {
 
 function go(hash, isScrolling = true) {
   location.hash = hash;
-  read(isScrolling);  // now, because the hashchange event can come after the next key
+  read(isScrolling);  // now, before the hashchange event
 }
 
 function read(isScrolling = true) {
@@ -150,27 +150,6 @@ if (hero) {
   }).observe(hero);
 }
 
-// ---- keys
-
-// Go to the next idea or the one before.
-function goToIdea(by) {
-  const shown = cards.filter(card => !card.closest("[hidden]"));
-  const now = shown.indexOf(current());
-  const next = shown[Math.min(Math.max(now + by, 0), shown.length - 1)];
-  const off = next.dataset.pair === place.pair ? place.off : [];
-  go(address(next.dataset.pair, numbersOf(next)[0], off));
-}
-
-addEventListener("keydown", event => {
-  const isTaken = event.target.closest?.(
-    "input:not([role=switch]), select, textarea, pre");
-  const isCommand = event.ctrlKey || event.metaKey || event.altKey;
-  if (isTaken || isCommand || !cards.length || hero) return;
-  const by = { n: 1, p: -1 }[event.key];
-  if (!by) return;
-  event.preventDefault();
-  goToIdea(by);
-});
 addEventListener("hashchange", () => read());
 for (const card of cards) {
   card.addEventListener("change", event => flip(card, event.target));

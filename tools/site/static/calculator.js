@@ -30,7 +30,7 @@ function headline({ cuts, computing, kept }) {
   if (!fitting.length) return "Nothing fits. Choose more machines or a smaller model.";
   const [cut, [, best, worst]] = fitting.reduce((a, b) => b[1][2] < a[1][2] ? b : a);
   const [least, most] = [worst, best].map(one => Math.round(100 * computing / one));
-  return `${cut} fits. Its GPUs compute ${least} to ${most} % of the time.`;
+  return `Fastest that fits: ${cut}. Its GPUs compute ${least} to ${most} % of the time.`;
 }
 
 function showPlan() {
