@@ -86,7 +86,7 @@ def main(args):
     world_size = int(os.environ["WORLD_SIZE"])
     args.out.mkdir(parents=True, exist_ok=True)
 
-    # The processes: each one takes its own GPU, then waits until all have joined.
+    # The processes: each one takes its own GPU and joins the process group.
     if DEVICE == "cuda":
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
     dist.init_process_group(args.backend)
