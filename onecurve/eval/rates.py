@@ -5,21 +5,21 @@ import grades
 # Which rows of grades.csv a line of the table counts: a set, and whether its versions
 # were held back (None: either).
 CASES = {
-    ("first", "no"): "six kinds of script, the mistakes by which rules were made",
-    ("first", "yes"): "the same six, mistakes that were looked at last",
-    ("new", None): "five kinds that came after the rules, graded once",
-    ("unseen", None): "unseen: five more kinds, later still, graded once",
-    ("blind", None): "unseen: six more, after all these, graded once",
-    ("more", None): "unseen: six more of other kinds, graded once",
-    ("last", None): "unseen: six more, later still, graded once",
-    ("latest", None): "unseen: six more, the latest, graded once",
-    ("newest", "no"): "unseen: six more with ten mistakes each, graded once",
-    ("newest", "yes"): "the same six, mistakes that were looked at last, graded once",
+    ("first", "no"): "six kinds of script, bugs that shaped the rules",
+    ("first", "yes"): "the same six, other bugs",
+    ("new", None): "five kinds, graded once",
+    ("unseen", None): "unseen: five more",
+    ("blind", None): "unseen: six more",
+    ("more", None): "unseen: six of other kinds",
+    ("last", None): "unseen: six later ones",
+    ("latest", None): "unseen: six still later",
+    ("newest", "no"): "unseen: six with ten bugs each",
+    ("newest", "yes"): "the same six, other bugs, graded once",
 }
 FIRST = "first_"  # the prefix of a first grade's columns
 PUBLIC = {  # title: whether held back, which grade
-    "open: rules were changed by them": ("no", ""),
-    "held back, graded by the rules before anybody opened them": ("yes", FIRST),
+    "open: these changed rules": ("no", ""),
+    "held back, graded once": ("yes", FIRST),
 }
 RIGHT = ["versions", "right cause", "at a line of the key"]
 GONE = "its line is gone"

@@ -91,7 +91,7 @@ def test_every_stage_has_the_flags_of_the_first_and_their_defaults(plan, room):
 def test_refusals_on_a_machine_with_three_gpus(plan):
     with pytest.raises(SystemExit, match="3 processes cannot share 64 images a step"):
         plan("04_ddp", 3, GPUS="0,1,2")
-    with pytest.raises(SystemExit, match="4 processes need a GPU each. Or use GPUS="):
+    with pytest.raises(SystemExit, match="07_fsdp needs 4 GPUs, found 3. To use CPUs"):
         plan("07_fsdp", 3, NPROC="4")
     for stage in "15_sequence_parallel", "17_context_parallel", "19_expert_parallel":
         with pytest.raises(SystemExit, match="3 processes cannot share its work. Try"):

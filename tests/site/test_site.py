@@ -358,7 +358,7 @@ def test_an_unknown_address_leads_back(served, page):
 def test_a_page_says_in_its_head_what_it_is_about(site, page):
     show(page, site / "04_ddp" / "README.html")
     said = page.locator("meta[name=description]").get_attribute("content")
-    assert said.startswith("At best, a second GPU halves the time")
+    assert said.startswith("At best, a second GPU halves your training")
     shared = page.locator("meta[property='og:description']").get_attribute("content")
     assert shared == said
 

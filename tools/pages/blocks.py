@@ -132,9 +132,9 @@ def public_scripts():
     count = r"Of (\d+) scripts, (\d+) have .*, and (\d+) more in what they"
     scripts, training, more = re.search(count, page).groups()
     return (
-        f"Silent bugs are common. We checked {scripts} widely copied scripts: "
-        f"{training} train incorrectly\n(4 of these only demonstrate an API), and "
-        f"{more} more evaluate, print or save the wrong thing\n([list and "
+        f"Silent bugs are common. Of {scripts} widely copied scripts, {training} train "
+        "incorrectly\n(including 4 that only demonstrate an API), and "
+        f"{more} more evaluate, print or save the\nwrong thing ([list and "
         "symptoms](onecurve/PUBLIC.md))."
     )
 

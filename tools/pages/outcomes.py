@@ -194,10 +194,9 @@ def mistakes(stage, *others):
         rows.append(["none", number, *cells(curve), ""])
     for switch in SWITCHES:
         if switch["stage"] == stage or switch["key"] in others:
-            why = switch["says"]
             for number, found in stored["switches"][switch["key"]].items():
-                rows.append([switch["title"], number, *cells(found["curve"]), why])
-                why = "(the same)"
+                row = [switch["title"], number, *cells(found["curve"])]
+                rows.append([*row, switch["says"]])
     return table("lrrrrrl", headings, rows)
 
 

@@ -124,9 +124,7 @@ def show(a, b):
             print(f"\n{idea.title}")
         for _, hunk in found:
             print(color("\n".join(hunk.text)))
-    print(
-        "\nSide by side, with reasons and what breaks without a line: make side_by_side"
-    )
+    print("\nWith reasons, and what breaks without a line: make side_by_side")
 
 
 def main(a, b):

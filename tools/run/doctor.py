@@ -41,7 +41,7 @@ def gpus():
     for index in range(count_gpus()):
         names.append(torch.cuda.get_device_name(index))
         torch.ones(1, device=f"cuda:{index}").item()  # fails if too old for torch
-    why = "if this machine has one, run python -m torch.utils.collect_env"
+    why = f"PyTorch's CUDA: {torch.version.cuda}, see python -m torch.utils.collect_env"
     return OK, ", ".join(names) or f"none: all stages run on the CPU ({why})"
 
 

@@ -207,7 +207,7 @@ def plan_processes(row, given, count, nodes, args):
     elif count == nodes == 1 and "GPUS" not in given:
         wanted = row.cpu_processes  # sharing the GPU
     if wanted > count > 0 and not row.shares_gpus:
-        refuse(f"{row.name}: {wanted} processes need a GPU each. Or use GPUS=cpu")
+        refuse(f"{row.name} needs {wanted} GPUs, found {count}. To use CPUs: GPUS=cpu")
     is_free = "NPROC" not in given and "GPUS" not in given
     while not fits(row, wanted * nodes, args):
         if wanted == 1 or not is_free:
