@@ -72,8 +72,9 @@ def plumbing(a, b, *numbers, title):
     """Return the heading of hunks that only `make diff` and the site show."""
     found = diffs.hunks(a, b)
     count = sum(len(found[int(number) - 1].changed()) for number in numbers)
-    lines = "one more line" if count == 1 else f"{count} more lines"
-    where = f"`make diff A={a} B={b}` shows {lines}."
+    if count == 1:
+        return hunk(a, b, *numbers, title=title)
+    where = f"`make diff A={a} B={b}` shows {count} more lines."
     return "\n".join([anchors(b, numbers), "", f"### {title}", "", where])
 
 
