@@ -132,11 +132,11 @@ def public_scripts():
     page = (ROOT / "onecurve/PUBLIC.md").read_text()
     count = r"Of (\d+) scripts, (\d+) have .*, and (\d+) more in what they"
     scripts, training, more = re.search(count, page).groups()
+    real = int(training) - 4
     return (
-        f"Silent bugs are common. Of {scripts} widely copied scripts, {training} train "
-        "incorrectly\n(including 4 that only demonstrate an API), and "
-        f"{more} more evaluate, print or save the\nwrong thing ([list and "
-        "symptoms](onecurve/PUBLIC.md))."
+        f"Silent bugs are common. Of {scripts} widely copied scripts, {real} real ones "
+        f"and 4 API demos\ntrain incorrectly. Another {more} evaluate, print or save "
+        "the wrong thing ([list and\nsymptoms](onecurve/PUBLIC.md))."
     )
 
 

@@ -47,7 +47,7 @@ MAIN = [  # at the top of the first page
 LISTS = {  # page -> the pages in its table of contents
     "exercises/README": [one.name for one in along_the_path()],
     "onecurve/README": ["RULES", "PUBLIC"],
-    "beyond/own_script/README": ["FSDP"],
+    "beyond/own_script/README": ["FSDP", "INSPECT"],
     "04_ddp/CLUSTERS": ["CLUSTERS_DETAILS"],
     "docs/SCALING": ["SCALING_DETAILS"],
 }
