@@ -1,6 +1,5 @@
 """Promise: SCALING.md's formulas match what the second curve sends and stores."""
 
-import math
 import re
 
 import pytest
@@ -99,9 +98,8 @@ def test_more_computing_hides_the_exchange_from_the_threshold_on():
 def test_the_text_says_from_which_batch_ddp_pays():
     cluster = scaling.CLUSTERS["two, with one card each"]
     limit = scaling.thresholds(scaling.SEVEN, cluster)["DDP"]
-    sequences = limit * cluster.ranks / scaling.SEVEN.length
-    assert f"{limit:,.0f} tokens per GPU" in WORDS
-    assert f"{math.ceil(sequences)} sequences on all sixteen" in WORDS
+    assert f"{limit:,.0f} tokens per GPU are fewer than two sequences" in WORDS
+    assert limit < 2 * scaling.SEVEN.length
 
 
 def test_the_text_says_how_long_a_step_takes_with_one_card():

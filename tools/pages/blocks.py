@@ -134,9 +134,10 @@ def public_scripts():
     scripts, training, more = re.search(count, page).groups()
     real = int(training) - 4
     return (
-        f"Silent bugs are common. Of {scripts} widely copied scripts, {real} real ones "
-        f"and 4 API demos\ntrain incorrectly. Another {more} evaluate, print or save "
-        "the wrong thing ([list and\nsymptoms](onecurve/PUBLIC.md))."
+        f"Silent bugs are common. We checked {scripts} widely copied scripts: "
+        f"{training} train incorrectly\n({real} full training scripts and 4 API demos), "
+        f"and {more} more evaluate, print or save\nthe wrong thing ([list and "
+        "symptoms](onecurve/PUBLIC.md))."
     )
 
 
