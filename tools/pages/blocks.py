@@ -135,7 +135,7 @@ def public_scripts():
     real = int(training) - 4
     return (
         f"Silent bugs are common. We checked {scripts} widely copied scripts: "
-        f"{training} train incorrectly\n({real} full training scripts and 4 API demos), "
+        f"{training} train incorrectly\n({real} training scripts and 4 API demos), "
         f"and {more} more evaluate, print or save\nthe wrong thing ([list and "
         "symptoms](onecurve/PUBLIC.md))."
     )
