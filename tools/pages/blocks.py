@@ -132,10 +132,9 @@ def public_scripts():
     page = (ROOT / "onecurve/PUBLIC.md").read_text()
     count = r"Of (\d+) scripts, (\d+) have .*, and (\d+) more in what they"
     scripts, training, more = re.search(count, page).groups()
-    real = int(training) - 4
     return (
         f"Silent bugs are common. We checked {scripts} widely copied scripts: "
-        f"{training} train incorrectly\n({real} training scripts and 4 API demos), "
+        f"{training} train incorrectly\n({int(training) - 4} training scripts and 4 API demos), "
         f"and {more} more evaluate, print or save\nthe wrong thing ([list and "
         "symptoms](onecurve/PUBLIC.md))."
     )
