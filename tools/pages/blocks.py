@@ -134,8 +134,8 @@ def public_scripts():
     scripts, training, more = re.search(count, page).groups()
     return (
         f"Silent bugs are common. We checked {scripts} widely copied scripts: "
-        f"{training} train incorrectly\n({int(training) - 4} training scripts and 4 API demos), "
-        f"and {more} more evaluate, print or save\nthe wrong thing ([list and "
+        f"{training} train incorrectly\n({int(training) - 4} training scripts and 4 API "
+        f"demos), and {more} more evaluate, print or save\nthe wrong thing ([list and "
         "symptoms](onecurve/PUBLIC.md))."
     )
 
