@@ -134,9 +134,9 @@ def public_scripts():
     scripts, training, more = re.search(count, page).groups()
     return (
         f"Silent bugs are common. We checked {scripts} widely copied scripts: "
-        f"{training} train incorrectly\n({int(training) - 4} training scripts and 4 API "
-        f"demos), and {more} more evaluate, print or save\nthe wrong thing ([list and "
-        "symptoms](onecurve/PUBLIC.md))."
+        f"{training} train incorrectly\n({int(training) - 4} training scripts and 4 "
+        f"API demos), and {more} more evaluate, print or save\nthe wrong thing ([list "
+        "and symptoms](onecurve/PUBLIC.md))."
     )
 
 
