@@ -36,7 +36,7 @@ def memory(sequences, ranks, again=False):
         "gradients in float32": 4 * SEVEN.parameters / ranks,
         "Adam's averages": 8 * SEVEN.parameters / ranks,
         "two gathered blocks, one whole gradient": 3 * 2 * 12 * SEVEN.width**2,
-        "log-probabilities in float32": logits,
+        "log-probabilities and their gradient": 2 * logits,
         "other activations": saved - logits,
     }
 
