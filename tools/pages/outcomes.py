@@ -195,8 +195,8 @@ def mistakes(stage, *others):
     for switch in SWITCHES:
         if switch["stage"] == stage or switch["key"] in others:
             for number, found in stored["switches"][switch["key"]].items():
-                row = [switch["title"], number, *cells(found["curve"])]
-                rows.append([*row, switch["says"]])
+                why = "" if rows[-1][0] == switch["title"] else switch["says"]
+                rows.append([switch["title"], number, *cells(found["curve"]), why])
     return table("lrrrrrl", headings, rows)
 
 
