@@ -151,8 +151,7 @@ def step(model, cut, cluster, tokens):
     messages = sent(model, cut, ranks, tokens)
     seconds = {link: size / cluster.links[link] for link, size in messages.items()}
     late = {"DDP": "ring", "HSDP": "cards"}.get(cut)  # sent only in the backward pass
-    network = sum(seconds.values()) - seconds.get("machine", 0)  # over the same cards
-    at_best = max(
-        busy, network, *seconds.values(), computing / 3 + seconds.get(late, 0)
-    )
+    inside = seconds.get("machine", 0)
+    outside = sum(seconds.values()) - inside  # these messages share the same links
+    at_best = max(busy, inside, outside, computing / 3 + seconds.get(late, 0))
     return computing, at_best, busy + sum(seconds.values())

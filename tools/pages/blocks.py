@@ -69,7 +69,7 @@ def hunk(a, b, *numbers, title):
 
 
 def plumbing(a, b, *numbers, title):
-    """Return the heading of hunks that only `make diff` and the site show."""
+    """Return a line, or the heading of hunks that `make diff` and the site show."""
     found = diffs.hunks(a, b)
     count = sum(len(found[int(number) - 1].changed()) for number in numbers)
     if count == 1:

@@ -139,8 +139,6 @@ def pair(a, b, is_front=False):
     return {
         "a": a,
         "b": b,
-        "name": b,
-        "is_front": is_front,
         "rail": rail(),
         "page": lesson(b),
         "recorded": read_outcomes()["recorded"],

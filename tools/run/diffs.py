@@ -11,7 +11,7 @@ from pygments.formatters import TerminalFormatter
 from pygments.lexers import DiffLexer
 
 from tools.run.ideas import Idea, ideas
-from tools.run.stages import EVERY, find_stage, previous, refuse, script
+from tools.run.stages import EVERY, OWN, find_stage, previous, refuse, script
 
 # The diffs that the pages explain hunk by hunk.
 EXPLAINED = [(previous(stage), stage) for stage in EVERY.values() if previous(stage)]
@@ -128,7 +128,7 @@ def show(a, b):
 
 
 def main(a, b):
-    """Show the diff between two stages named by the user."""
+    """Show the diff between two stages named by the user, or between two of OWN."""
     if not a or not b:
         refuse("name two stages: make diff A=02_single_gpu B=04_ddp")
-    show(find_stage(a), find_stage(b))
+    show(*[name if name in OWN else find_stage(name) for name in (a, b)])

@@ -8,7 +8,7 @@ import re
 import textwrap
 
 from tools.run import diffs
-from tools.run.stages import previous
+from tools.run.stages import previous, refuse
 
 PAIR = "02_single_gpu", "04_ddp"
 STEPS = {  # step -> pattern of its lines, in the order of stage 4's page
@@ -67,9 +67,11 @@ def lines_of_steps():
 
 
 def essence():
-    """Return the essential lines from one process to DDP as Markdown, with a count."""
+    """Return the essential lines, counted, as Markdown. Exits if a step has none."""
     shown = []
     for step, changed in lines_of_steps():
+        if not changed:
+            refuse(f"no line from {PAIR[0]} to {PAIR[1]} matches {STEPS[step]}: {step}")
         shown += [f"@@ {step} @@", *changed]
     count = sum(line[0] == "+" for line in shown)
     rest = sum(j2 - j1 for _, _, j1, j2 in steps()[REST])

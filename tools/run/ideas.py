@@ -26,9 +26,11 @@ def ideas(a, b):
 
     Plumbing comes last. Returns an empty list if the page does not explain this diff.
     """
-    pages = [path.read_text() for path in sorted(folder(b).glob("*.md"))]
+    every = []
+    for page in sorted(folder(b).glob("*.md")):
+        every += parts(page.read_text())
     found = []
-    for part in parts("\n".join(pages)):
+    for part in every:
         if part.kind in ("hunk", "plumbing") and part.arguments[:2] == [a, b]:
             numbers = [int(number) for number in part.arguments[2:]]
             is_plumbing = part.kind == "plumbing"

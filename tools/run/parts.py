@@ -7,7 +7,7 @@ import re
 from typing import NamedTuple
 
 PART = re.compile(r"<!-- generated: (.+?) -->\n(.*?)<!-- end -->\n?", re.DOTALL)
-END_OF_REASON = re.compile(r"^<!-- generated|^#+ |^</?details>", re.MULTILINE)
+END_OF_REASON = re.compile(r"^<!-- generated|^##+ |^</?details>", re.MULTILINE)
 
 
 class Part(NamedTuple):

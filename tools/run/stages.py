@@ -132,13 +132,11 @@ def load_file(name, path):
 
 
 def find_stage(name):
-    """Return the stage named by `04_ddp`, `04_ddp/`, `ddp`, `04` or `4`, or one of OWN.
+    """Return the stage named by `04_ddp`, `04_ddp/`, `ddp`, `04` or `4`.
 
     Exits with a line that lists the stages if there is no such stage.
     """
     name = Path(name).name
-    if name in OWN:
-        return name
     for target, stage in EVERY.items():
         if name in (stage, target, stage[:2], stage[:2].lstrip("0")):
             return stage
