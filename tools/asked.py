@@ -25,8 +25,6 @@ VARIABLES = """\
                the last saved epoch
   RESTARTS=3   for resume and sharded_checkpoint: if a process dies, restart all
                of them from the last saved epoch, at most three times
-  NNODES=2 NODE_RANK=0 MASTER_ADDR=HOST for several machines, a command on each;
-               WAIT=300: wait at most 300 seconds for the other machines
   QUICK=1      for bench: fewer and shorter rounds
   A=STAGE B=STAGE for diff; S=STAGE for trace; E=05 for the lab;
                FROM=DIR for data

@@ -63,7 +63,6 @@ def test_make_runs_every_stage(tmp_path):
 
 def test_the_shell_s_variables_do_not_count():
     shell = {"NPROC": "3", "EPOCHS": "x", "ARGS": "--wide", "DATA": "nowhere"}
-    shell |= {"MASTER_ADDR": "head", "NODE_RANK": "3", "WAIT": "x"}
     result = make("ddp", *FEW, "OUT=Makefile/x", env={**ENV, **shell})
     assert result.stderr.startswith("cannot write to Makefile/x (No")  # only OUT counts
 
@@ -72,7 +71,6 @@ WRONG = [  # what a user types, and the error line, which says what works
     ("cpu NPROC=4", "NPROC=4: 01_cpu runs in one process. For more, try make ddp"),
     ("cpu EPOCHS=0", "EPOCHS=0: expected a whole number of at least 1"),
     ("ddp NPROC=3", "04_ddp: 3 processes cannot share 64 images a step. Try: NPROC=2 "),
-    ("all NNODES=2", "NNODES=2: run a single stage, not make all"),
     ("all OUT=o ARGS='--out e'", "ARGS contains --out e: use OUT=DIR for all stages"),
     ("cpu DATA=tests", "no MNIST in tests (tests/MNIST/raw/train-images-idx3-ubyte is"),
     ("cpu OUT=Makefile/x", "cannot write to Makefile/x (Not a directory). Choose ano"),
@@ -85,12 +83,10 @@ WRONG = [  # what a user types, and the error line, which says what works
     ("moe DATA=x", "DATA=x: 18_moe trains on random tokens. Try: ARGS='--step"),
     ("dp ARGS=--wide", "mnist.py: error: unrecognized arguments: --wide"),
     ("dp ARGS='\"'", "ARGS='\"' cannot be split into words: No closing quotation"),
-    ("ddp RESTARTS=3", "RESTARTS=3: only for resume and sharded_checkpoint, on one ma"),
-    ("resume RESTARTS=1 NNODES=2", "RESTARTS=1: only for resume and sharded_checkpoin"),
+    ("ddp RESTARTS=3", "RESTARTS=3: only for resume and sharded_checkpoint"),
     ("diff A=2", "name two stages: make diff A=02_single_gpu B=04_ddp"),
     ("diff A=2 B=99", "unknown stage '99'. Choose one of 01_cpu, 02_single_gpu, 03_d"),
     ("cpu OUT='~/x'", "~/x would be a folder named ~ here. Use $HOME instead"),
-    ("ddp NODE_RANK=1", "NNODES is missing. Try: NNODES=2 NODE_RANK=0 MASTER_ADDR="),
 ]
 
 

@@ -11,8 +11,6 @@ from tools.run import gpus, results, supervise
 from tools.run.plan import make_plan
 from tools.run.stages import EVERY, MNIST, TRANSFORMER
 
-TWO_NODES = {"NNODES": "2", "NODE_RANK": "1", "MASTER_ADDR": "host"}
-
 
 @pytest.fixture
 def plan(monkeypatch):
@@ -33,7 +31,6 @@ def plan(monkeypatch):
         ("04_ddp", 0, {}, None, 2),
         ("04_ddp", 1, {}, None, 2),  # they share it
         ("04_ddp", 1, {"GPUS": "0"}, "0", 1),
-        ("04_ddp", 1, TWO_NODES, None, 1),
         ("04_ddp", 3, {}, None, 2),
         ("10_hybrid", 3, {}, None, 2),
         ("04_ddp", 3, {"ARGS": "--batch-size 66"}, None, 3),
@@ -70,8 +67,7 @@ def test_what_runs_where(plan, stage, count, settings, visible, processes):
 
 def test_what_is_given_reaches_the_command_and_args_win(plan):
     words = "--epochs 5 --backend mpi"
-    made = plan("04_ddp", 1, **TWO_NODES, NPROC="2", WAIT="7", EPOCHS="2", ARGS=words)
-    assert "--rdzv-conf=join_timeout=7,is_host=0" in made.command
+    made = plan("04_ddp", 1, NPROC="2", EPOCHS="2", ARGS=words)
     assert made.words.count("--backend") == 2  # gloo, since two share a GPU
     assert made.words[-2:] == ["--backend", "mpi"]
     assert made.args.epochs == 5
@@ -96,28 +92,6 @@ def test_refusals_on_a_machine_with_three_gpus(plan):
     for stage in "15_sequence_parallel", "17_context_parallel", "19_expert_parallel":
         with pytest.raises(SystemExit, match="3 processes cannot share its work. Try"):
             plan(stage, 3, GPUS="0,1,2")
-
-
-def test_nodes_meet_only_if_their_commands_agree(plan):
-    """Except for OUT, which may be on each node's own disk."""
-
-    def options(stage="04_ddp", **settings):
-        made = plan(stage, GPUS="cpu", **{**TWO_NODES, **settings})
-        return [word for word in made.command if word.startswith("--rdzv-")]
-
-    ours = options()
-    assert ours[2].startswith("--rdzv-id=04_ddp-2-")
-    assert ours[3] == "--rdzv-conf=join_timeout=300,is_host=0"
-    assert options(OUT="elsewhere", ARGS="--lr 0.1") == ours
-    first = options(NODE_RANK="0")
-    assert first == [*ours[:3], "--rdzv-conf=join_timeout=300,is_host=1"]
-    others = [options(NNODES="4"), options(ARGS="--lr 0.5"), options(DATA="data/mnist")]
-    others.append(options("05_ddp_inference"))
-    assert len({options[2] for options in [ours, *others]}) == 5
-    for wrong in "abc", "2", "-1", "01":
-        line = f"^NODE_RANK={wrong}: expected a number from 0 to 1$"
-        with pytest.raises(SystemExit, match=line):
-            options(NODE_RANK=wrong)
 
 
 def test_all_and_beyond_give_each_stage_what_it_takes(plan):

@@ -37,9 +37,6 @@ def main(target):
     if is_one and base:
         essence.show(plans[0].stage)
         print()
-    if os.environ.get("NNODES"):
-        nodes = os.environ["NNODES"]
-        print(f"torchrun waits for {nodes} nodes with the same stage, flags and id")
     for plan in plans:
         status = run(plan)
         if status:
@@ -60,8 +57,6 @@ def end_with_make():
 
 def plan_several(target, settings):
     """Return the plans of a target in SEVERAL, each with its own folder in OUT."""
-    if settings.get("NNODES"):
-        refuse(f"NNODES={settings['NNODES']}: run a single stage, not make {target}")
     plans = []
     for stage in SEVERAL[target].values():
         folder = Path(settings.get("OUT") or "runs") / stage

@@ -6,7 +6,6 @@ with a line that says what does.
 
 import argparse
 import ast
-import hashlib
 import math
 import shlex
 import sys
@@ -19,15 +18,13 @@ from tools.run.data import shown
 from tools.run.gpus import positive
 from tools.run.stages import BY_NAME, refuse, script, too_old
 
-NODES = "NNODES", "NODE_RANK", "MASTER_ADDR"  # all three, or none
-
 
 @dataclass(frozen=True)
 class Plan:
     """One run of a stage."""
 
     stage: str
-    processes: int  # started by torchrun on this node; 0: one process, no torchrun
+    processes: int  # started by torchrun; 0: one process, no torchrun
     environment: dict  # variables for the command, {name: value}
     command: list  # the full command: python or torchrun, options, script, flags
     words: list  # the script and its flags
@@ -46,7 +43,7 @@ def make_plan(stage, settings, several=False):
         refuse(wrong)
     row = BY_NAME[stage]
     given = {name: text for name, text in settings.items() if text}
-    for name, why in ignored(row, given, several).items():
+    for name, why in ignored(row, several).items():
         if name in given and not several:
             refuse(f"{name}={given[name]}: {why}")
         given.pop(name, None)
@@ -65,9 +62,8 @@ def make_plan(stage, settings, several=False):
     launcher = [str(shown(sys.executable))]
     processes = 0
     if row.cpu_processes:
-        nodes, options = plan_nodes(given, stage, args)
-        processes = plan_processes(row, given, count, nodes, args)
-        launcher = [*torchrun(), *options, f"--nproc-per-node={processes}"]
+        processes = plan_processes(row, given, count, args)
+        launcher = [*torchrun(), "--standalone", f"--nproc-per-node={processes}"]
         if processes > count > 0:  # NCCL would refuse
             flags = ["--backend", "gloo", *flags]
     if "RESTARTS" in given:
@@ -77,23 +73,22 @@ def make_plan(stage, settings, several=False):
         environment["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
         flags.append("--resume")
     words = [str(shown(script(stage))), *flags]
-    writes = int(given.get("NODE_RANK", 0)) == 0 and not evaluates
-    return Plan(stage, processes, environment, [*launcher, *words], words, args, writes)
+    command = [*launcher, *words]
+    return Plan(stage, processes, environment, command, words, args, not evaluates)
 
 
-def ignored(row, given, several):
+def ignored(row, several):
     """Return the variables that a stage does not use: {name: why}."""
     found = {}
     if not row.cpu_processes:
-        why = f"{row.name} runs in one process. For more, try make ddp"
-        found = dict.fromkeys(["NPROC", *NODES], why)
+        found["NPROC"] = f"{row.name} runs in one process. For more, try make ddp"
     elif several and (row.only_processes or row.parts == "blocks"):
         found["NPROC"] = f"{row.name} runs on {row.cpu_processes} processes"
     if row.room == "transformer":
         why = f"{row.name} trains on random tokens. Try: ARGS='--steps 30'"
         found |= dict.fromkeys(["DATA", "EPOCHS"], why)
-    if not row.state or "NNODES" in given:
-        found["RESTARTS"] = "only for resume and sharded_checkpoint, on one machine"
+    if not row.state:
+        found["RESTARTS"] = "only for resume and sharded_checkpoint"
     return found
 
 
@@ -150,71 +145,38 @@ def refuse_invalid_numbers(args):
             refuse(f"{flag}: expected a finite number")
 
 
-def plan_nodes(given, stage, args):
-    """Return (number of nodes, torchrun's rendezvous options).
-
-    torchrun numbers the nodes itself. The node with NODE_RANK=0 opens the port and
-    prepares its results folder.
-    """
-    missing = [name for name in NODES if name not in given]
-    if len(missing) == len(NODES):
-        return 1, ["--standalone"]
-    if missing:
-        refuse(f"{missing[0]} is missing. Try: NNODES=2 NODE_RANK=0 MASTER_ADDR=HOST")
-    seconds = positive("WAIT", given.get("WAIT", "300"))
-    nodes = positive("NNODES", given["NNODES"])
-    rank = given["NODE_RANK"]
-    if rank not in map(str, range(nodes)):
-        refuse(f"NODE_RANK={rank}: expected a number from 0 to {nodes - 1}")
-    options = [f"--nnodes={nodes}", "--rdzv-backend=c10d"]
-    options.append(f"--rdzv-endpoint={given['MASTER_ADDR']}")
-    options.append(f"--rdzv-id={rendezvous_id(stage, nodes, args)}")
-    # Only node 0 may open the port, or two nodes 0 would form one run.
-    is_host = int(rank == "0")
-    options.append(f"--rdzv-conf=join_timeout={seconds},is_host={is_host}")
-    return nodes, options
-
-
-def rendezvous_id(stage, nodes, args):
-    """Return a run id that is the same on two nodes only if their commands agree."""
-    flags = {name: str(value) for name, value in vars(args).items() if name != "out"}
-    digest = hashlib.sha256(repr(sorted(flags.items())).encode()).hexdigest()
-    return f"{stage}-{nodes}-{digest[:8]}"
-
-
 def plan_gpus(row, given):
     """Return (entries of CUDA_VISIBLE_DEVICES or None for all, number of GPUs)."""
     if "GPUS" in given:
         chosen = gpus.choose_gpus(given["GPUS"])
         return chosen, len(chosen)
     count = gpus.count_gpus() if row.cpu_processes else 0
-    is_asked_for = "NPROC" in given or "NNODES" in given
-    if count == 1 and not row.shares_gpus and not is_asked_for:
+    if count == 1 and not row.shares_gpus and "NPROC" not in given:
         return [], 0  # two processes show more than one, even on the CPU
     return None, count
 
 
-def plan_processes(row, given, count, nodes, args):
-    """Return how many processes run on this node; refuse impossible numbers.
+def plan_processes(row, given, count, args):
+    """Return how many processes to run; refuse impossible numbers.
 
     NPROC, or one for each of `count` GPUs, or the stage's default without GPUs. The
-    work must divide among all nodes' processes. To achieve that, some GPUs may stay
-    unused unless the user chose a number.
+    work must divide among the processes. To achieve that, some GPUs may stay unused
+    unless the user chose a number.
     """
     wanted = row.only_processes or count or row.cpu_processes
     if "NPROC" in given:
         wanted = positive("NPROC", given["NPROC"])
-    elif count == nodes == 1 and "GPUS" not in given:
+    elif count == 1 and "GPUS" not in given:
         wanted = row.cpu_processes  # sharing the GPU
     if wanted > count > 0 and not row.shares_gpus:
         refuse(f"{row.name} needs {wanted} GPUs, found {count}. To use CPUs: GPUS=cpu")
     is_free = "NPROC" not in given and "GPUS" not in given
-    while not fits(row, wanted * nodes, args):
+    while not fits(row, wanted, args):
         if wanted == 1 or not is_free:
             work, advice = f"{args.batch_size} images a step", "--batch-size 64"
             if row.room == "transformer":
                 work, advice = "its work", "--blocks 2"
-            why = f"{wanted * nodes} processes cannot share {work}"
+            why = f"{wanted} processes cannot share {work}"
             advice = f"NPROC={row.cpu_processes} ARGS='{advice}'"
             refuse(f"{row.name}: {why}. Try: {advice}")
         wanted -= 1
