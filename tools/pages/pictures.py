@@ -7,20 +7,28 @@ reader's theme. The other files in svg/ are drawn by hand; we only update their 
 import io
 import json
 import re
+from os.path import commonprefix
 
 import matplotlib
 import torch
+from jinja2 import Environment, FileSystemLoader
+from markupsafe import Markup
 from torch import nn
 from torch.utils.data import DistributedSampler
 
 from tools.bench import figures
-from tools.pages import drawing, first_step, hero, outcomes, sheet
+from tools.pages import drawing, outcomes
 from tools.pages.switches import SWITCHES, edited
 from tools.run import palette
 from tools.run.data import SAMPLE, tensors
 from tools.run.stages import ROOT, load
 
 FOLDER = ROOT / "tools" / "pages" / "svg"
+TEMPLATES = Environment(
+    loader=FileSystemLoader(FOLDER.with_name("templates")),
+    autoescape=True,
+    trim_blocks=True,
+)
 STYLE = {
     **palette.STYLE,
     "svg.fonttype": "none",
@@ -52,8 +60,8 @@ def numbers_of_first_step():
     """Return the numbers of stage 4's first step on two ranks, rounded.
 
     {"labels": of the 64 images in shuffled order, "losses": of each rank, "gradients":
-    of the last layer's ten biases on each rank, "whole": the gradients of one process
-    with all images, "biases": after the step}.
+    of the last layer's ten biases on each rank, "mean": of these, "whole": the
+    gradients of one process with all images, "biases": after the step}.
     """
     torch.manual_seed(0)
     model = load("04_ddp").Net(128)
@@ -71,8 +79,9 @@ def numbers_of_first_step():
         found.append(bias.grad.clone())
     biases = bias.detach() - 0.1 * (found[0] + found[1]) / 2
     first, second, whole = [[round(x, 4) for x in one.tolist()] for one in found]
+    mean = [(a + b) / 2 for a, b in zip(first, second, strict=True)]
     step = {"labels": labels.tolist(), "losses": losses[:2], "whole": whole}
-    step["gradients"] = [first, second]
+    step |= {"gradients": [first, second], "mean": [round(one, 5) for one in mean]}
     return [step | {"biases": [round(one, 4) for one in biases.tolist()]}]
 
 
@@ -152,10 +161,10 @@ def losses_by_step():
     ]
 
 
-PICTURES = {  # name -> functions that return the data, a list, and draw it
+PICTURES = {  # name -> a function that returns the data, a list, and what draws them
     "set_epoch": (who_gets_what, drawing.assignments),
-    "hero": (losses_by_step, hero.draw),
-    "step": (numbers_of_first_step, first_step.draw),
+    "hero": (losses_by_step, "hero.svg"),
+    "step": (numbers_of_first_step, "step.svg"),
     "bubble": (bubble, drawing.schedules),
     "trace": (trace, figures.draw_timeline),
     "memory": (memory, drawing.memory),
@@ -167,15 +176,23 @@ def draw(name):
     """Return a picture's SVG."""
     show, plot = PICTURES[name]
     data = show()
+    if isinstance(plot, str):
+        return fill(plot, data)
     file = io.StringIO()
     about = {"Description": json.dumps(data), "Date": None, "Creator": None}
     with matplotlib.rc_context(STYLE):
-        made = plot(*data)
-        if isinstance(made, sheet.Sheet):
-            return made.svg(data)
-        made.savefig(file, format="svg", metadata=about)
+        plot(*data).savefig(file, format="svg", metadata=about)
     text = re.sub(r"'DejaVu Sans'[^;\"]*", "var(--sans)", file.getvalue())
     return palette.themed(text)
+
+
+def fill(name, data):
+    """Return a picture's SVG from its template."""
+    template = TEMPLATES.get_template(name)
+    (found,) = data
+    style = Markup(palette.stylesheet())
+    about = {"json": json.dumps(data), "palette": style, "common": commonprefix}
+    return template.render(data=found, **about) + "\n"
 
 
 if __name__ == "__main__":
