@@ -1,14 +1,24 @@
-"""Convert the pages' Markdown to HTML for use on other pages."""
+"""Convert the pages' Markdown to HTML for use on other pages, and fill templates."""
 
 import os
 import re
+from urllib.parse import quote
 
+from jinja2 import Environment, FileSystemLoader
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
+from tools.run import palette
 from tools.run.stages import ROOT
 
 LINK = re.compile(r'href="(?!https?:|#)([^"]+)"')
+VIEW = ROOT / "tools" / "pages" / "view"
+TEMPLATES = Environment(
+    loader=FileSystemLoader([VIEW, VIEW.with_name("templates")]),
+    autoescape=True,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
 HERE = "repo-file:"  # prefix of links to files until `linked` resolves them
 
 
@@ -40,3 +50,9 @@ def linked(text, root, suffix):
         return root + re.sub(r"\.md(?=#|$)", suffix, found[1])
 
     return re.sub(HERE + r'([^"\\]*)', way, text)
+
+
+ICON = (VIEW / "favicon.svg").read_text().strip()
+TEMPLATES.filters["markdown"] = html
+TEMPLATES.globals["icon"] = f"data:image/svg+xml,{quote(ICON)}"
+TEMPLATES.globals["palette"] = Markup(palette.switchable())

@@ -11,24 +11,19 @@ from os.path import commonprefix
 
 import matplotlib
 import torch
-from jinja2 import Environment, FileSystemLoader
 from markupsafe import Markup
 from torch import nn
 from torch.utils.data import DistributedSampler
 
 from tools.bench import figures
 from tools.pages import drawing, outcomes
+from tools.pages.markup import TEMPLATES
 from tools.pages.switches import SWITCHES, edited
 from tools.run import palette
 from tools.run.data import SAMPLE, tensors
 from tools.run.stages import ROOT, load
 
 FOLDER = ROOT / "tools" / "pages" / "svg"
-TEMPLATES = Environment(
-    loader=FileSystemLoader(FOLDER.with_name("templates")),
-    autoescape=True,
-    trim_blocks=True,
-)
 STYLE = {
     **palette.STYLE,
     "svg.fonttype": "none",

@@ -9,17 +9,15 @@ the switches works without JavaScript. (Jinja2 is installed with PyTorch.)
 import functools
 import json
 import os
-from pathlib import Path
 from urllib.parse import quote
 
-from jinja2 import Environment, FileSystemLoader
 from markupsafe import Markup
 
 from tools.pages import columns
-from tools.pages.markup import HERE, html, inline, linked
+from tools.pages.markup import HERE, TEMPLATES, html, inline, linked
 from tools.pages.reasons import LESSONS
 from tools.pages.switches import SWITCHES, hunk_of, read_outcomes, without
-from tools.run import diffs, essence, palette
+from tools.run import diffs, essence
 from tools.run.stages import (
     BEYOND,
     BY_NAME,
@@ -32,17 +30,7 @@ from tools.run.stages import (
     save_page,
 )
 
-VIEW = Path(__file__).parent / "view"
 SCRIPTS = ["losses.js", "outcome.js", "hero.js", "view.js"]
-TEMPLATES = Environment(
-    loader=FileSystemLoader(VIEW),
-    autoescape=True,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
-TEMPLATES.globals["palette"] = Markup(palette.switchable())
-icon = (VIEW / "favicon.svg").read_text().strip()
-TEMPLATES.globals["icon"] = f"data:image/svg+xml,{quote(icon)}"
 GROUPS = {"Six stages": TARGETS, "Beyond": BEYOND, "The second curve": TRANSFORMER}
 
 

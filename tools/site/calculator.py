@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from tools.bench import scaling
 from tools.bench.scaling import MEMORY, SEVEN, Cluster, Model
-from tools.pages.side_by_side import TEMPLATES
+from tools.pages.markup import TEMPLATES
 
 MODELS = {
     "1.3 billion": Model(blocks=24, width=2048, vocabulary=32_000, length=4096),

@@ -14,8 +14,7 @@ from pathlib import Path
 from jinja2 import FileSystemLoader
 from markupsafe import Markup
 
-from tools.pages.markup import inline
-from tools.pages.side_by_side import TEMPLATES, VIEW
+from tools.pages.markup import TEMPLATES, VIEW, inline
 from tools.pages.switches import SWITCHES as ALL_SWITCHES
 from tools.pages.switches import without
 from tools.run import compare, diffs
