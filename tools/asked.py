@@ -40,7 +40,6 @@ VARIABLES = """\
                driver the default is https://download.pytorch.org/whl/cpu, which
                lacks GPU support. TORCH_INDEX=default: with GPU support
   ALL=1        for test: also run the slow tests
-  CHECK=1      for docs: fail if anything was out of date
 Pass these on make's command line. OMP_NUM_THREADS, PYTHON, TORCH_INDEX are also
 read from the environment.
 """

@@ -4,13 +4,12 @@ Each function runs commands in order and returns the exit status of the first th
 fails, or 0.
 """
 
-import hashlib
 import os
 import subprocess
 import sys
 from pathlib import Path
 
-from tools.run.stages import ROOT, refuse
+from tools.run.stages import ROOT
 
 PYTHON = sys.executable
 BIN = Path(PYTHON).parent  # has the programs installed next to it
@@ -48,26 +47,10 @@ def lint():
     ) or run(imports, [PYTHON, "eval/pages.py", "--check"], **own)
 
 
-def docs(check):
-    """Regenerate every generated part; with `check`, fail if a file changes."""
-    before = changes() if check else set()
+def docs():
+    """Regenerate every generated part; `git diff` then shows what was stale."""
     modules = "upstream", "blocks", "pictures", "stored"
-    status = run(*[[PYTHON, "-m", f"tools.pages.{name}"] for name in modules])
-    stale = changes() - before if check and not status else set()
-    if stale:
-        refuse("\n".join(["regenerated these stale files:", *sorted(stale)]))
-    return status
-
-
-def changes():
-    """Return the files that differ from the last commit, as a set of "NAME DIGEST"."""
-    words = ["git", "ls-files", "-mdo", "--exclude-standard"]
-    listed = subprocess.run(words, capture_output=True, check=True, text=True).stdout
-    found = set()
-    for name in map(Path, listed.splitlines()):
-        content = name.read_bytes() if name.exists() else b""
-        found.add(f"{name} {hashlib.sha256(content).hexdigest()[:8]}")
-    return found
+    return run(*[[PYTHON, "-m", f"tools.pages.{name}"] for name in modules])
 
 
 def site(out=ROOT / "_site"):

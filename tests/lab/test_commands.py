@@ -2,12 +2,12 @@
 
 import os
 import shlex
-import shutil
 import subprocess
 
 import pytest
+from mutants import copy
 
-from conftest import ENV, ROOT, call
+from conftest import ENV, call
 from tools.lab.exercise import PARTS, along_the_path, find_exercise
 
 HOW_MANY = len(along_the_path())
@@ -126,42 +126,14 @@ def test_a_folder_that_cannot_be_written_is_named_in_a_line(workshop):
     assert error == f"{folder}/07_one_half: Not a directory"
 
 
-@pytest.fixture
-def copy(tmp_path):
-    """Return a function that calls make in a copy of what the lab needs, and the copy.
-
-    The copy has no git repository and only two stages.
-    """
-    stages = "02_single_gpu", "04_ddp"
-    for name in "tools", "exercises", *stages:
-        leave = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=leave)
-    for name in "Makefile", "pyproject.toml":
-        shutil.copy(ROOT / name, tmp_path)
-    (tmp_path / ".venv").symlink_to(ROOT / ".venv")
-    alone = ENV | {"GIT_CEILING_DIRECTORIES": str(tmp_path.parent)}
-    return lambda *words: call(["make", *words], cwd=tmp_path, env=alone), tmp_path
-
-
-def test_make_works_where_one_edits_too(copy):
-    act, root = copy
-    act("exercise", "E=07")
-    act("exercise", "E=06")  # begun last
-    for words, folder, line in (
-        (["hint"], "workshop/07_one_half", "1 of 3: "),
-        (["hint", "E=7"], "workshop/06_same_order", "1 of 3: "),
-        (["hint"], "exercises", "1 of 3: "),  # of 06
-        (["exercise"], "workshop/06_same_order", find_exercise("01").title),
-    ):
-        result = call(["make", *words], cwd=root / folder)
-        assert (result.stdout[: len(line)], result.stderr) == (line, "")
-    for name, given in {"06_same_order": 1, "07_one_half": 2}.items():
-        assert len((root / "workshop" / name / ".hints").read_text()) == given
-
-
-def test_an_edited_stage_is_refused_with_the_command_that_restores_it(copy):
-    act, root = copy
+def test_an_edited_stage_is_refused_with_the_command_that_restores_it(tmp_path):
+    root = copy(tmp_path / "clone")
     path = root / "04_ddp/mnist.py"
+    env = ENV | {"WORKSHOP": str(tmp_path)}
+
+    def act(*words):
+        return call(["make", *words], cwd=root, env=env)
+
     git = ["git", "-c", "user.name=n", "-c", "user.email=e"]
     for words in ["init", "-q"], ["add", "."], ["commit", "-qm", "first"]:
         subprocess.run([*git, *words], cwd=root, check=True)

@@ -4,14 +4,12 @@ Concurrent checks don't interfere with each other: each uses its own folders.
 """
 
 import difflib
-import os
-import shlex
 import shutil
 
 from onecurve import api
 from tools.lab import progress
 from tools.lab.exercise import Exercise, find_exercise, refuse_edited_stage
-from tools.run import data, stages
+from tools.run import data
 from tools.run.diffs import color
 from tools.run.stages import refuse
 
@@ -23,15 +21,6 @@ def chosen(name):
     exercise = find_exercise(name) if name else progress.last_begun()
     refuse_edited_stage(exercise)
     return exercise
-
-
-def makefile(exercise, folder):
-    """Return a Makefile for a learner's folder, where E= defaults to its exercise."""
-    root = shlex.quote(os.path.relpath(stages.ROOT, folder.resolve()))
-    text = (stages.ROOT / "exercises/Makefile").read_text()
-    is_given = "$(filter exercise,$@)$(value E)"  # `make exercise`, or any E=
-    target = f"$@ $(if {is_given},,E={exercise.number})"
-    return text.replace("-C ..", f"-C {root.replace('$', '$$')}").replace("$@", target)
 
 
 def begin(exercise):
@@ -46,7 +35,6 @@ def begin(exercise):
         text = exercise.script("start")
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "README.md").write_text(exercise.without_hints())
-        (folder / "Makefile").write_text(makefile(exercise, folder))
         path.write_text(text)
     observed = exercise.chapter("What you observe")
     task = exercise.chapter("Your task")

@@ -1,7 +1,6 @@
 """Regenerate the generated parts of the pages: `python -m tools.pages.blocks`.
 
 With `--check`, it only lists stale parts and skips those that show a run's output.
-`make docs CHECK=1` checks those, too.
 
 A generated part is between `<!-- generated: NAME -->` and `<!-- end -->`. NAME is a key
 of BLOCKS, followed by arguments: `printed 04_ddp`. Hunks also have a title, and a part
@@ -17,7 +16,7 @@ from itertools import pairwise
 from tools.bench import planned
 from tools.bench.tables import ON_A_GPU, measured_on, published, steps, table
 from tools.lab.exercise import PARTS, along_the_path
-from tools.pages import outcomes, own_script, resumed, upstream, variants
+from tools.pages import outcomes, own_script, upstream, variants
 from tools.pages.reasons import LESSONS, refuse_unexplained
 from tools.pages.symptoms import symptoms_by_kind
 from tools.run import diffs
@@ -165,12 +164,11 @@ BLOCKS = {
     "left_out": variants.left_out,
     "inspected": own_script.inspected,
     "own_curves": own_script.own_curves,
-    "resumed": resumed.resumed,
-    "widths": resumed.widths,
+    "widths": variants.widths,
 }
 # These show a run's output.
 RUNS = {"held", "printed", "verdict", "program", "variants", "inspected"}
-RUNS |= {"own_curves", "resumed", "widths"}
+RUNS |= {"own_curves", "widths"}
 
 
 def make(part):

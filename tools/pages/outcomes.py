@@ -166,18 +166,17 @@ def layout(value, depth):
 
 
 def left_out(stage):
-    """Return {name: losses} of a stage's switches that are in its page's table.
+    """Return {name: its OUTCOME} of a stage's switches that are in its page's table.
 
     The name of the unchanged script is "".
     """
     stored = read_outcomes()
     processes = str(CPU_PROCESSES.get(stage, 1))
-    curves = {"": stored["right"][stage][processes]}
+    found = {"": {"kind": "", "curve": stored["right"][stage][processes]}}
     for switch in SWITCHES:
         if switch["stage"] == stage and switch.get("table"):
-            found = stored["switches"][switch["key"]]
-            curves[switch["name"]] = found[processes]["curve"]
-    return {name: [loss for loss, *_ in curve] for name, curve in curves.items()}
+            found[switch["name"]] = stored["switches"][switch["key"]][processes]
+    return found
 
 
 def mistakes(stage, *others):

@@ -163,10 +163,7 @@ def switch_data(switch, outcomes):
 def data(stages):
     """Return the outcomes of some stages' switches as JavaScript."""
     outcomes = read_outcomes()
-    shown = []
-    for switch in SWITCHES:
-        if switch["stage"] in stages and "variant" not in switch:
-            shown.append(switch)
+    shown = [one for one in SWITCHES if one["stage"] in stages and hunk_of(one)]
     found = {one["key"]: switch_data(one, outcomes) for one in shown}
     stages = ["01_cpu", *[switch["stage"] for switch in shown]]
     right = {stage: outcomes["right"][stage] for stage in stages}

@@ -45,11 +45,11 @@ def read_outcomes():
 def hunk_of(switch):
     """Return the number of the hunk that shows a switch.
 
-    Returns None for a variant and for a stage without a diff.
+    Returns None for a variant, for `hunk: 0` and for a stage without a diff.
     """
     stage = switch["stage"]
     if "hunk" in switch:
-        return int(switch["hunk"])
+        return int(switch["hunk"]) or None
     if not previous(stage) or "variant" in switch:
         return None
     struck = without(stage, switch["edits"])["struck"]

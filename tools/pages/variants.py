@@ -191,7 +191,27 @@ def held_by_variants(*names):
 
 
 def left_out(stage):
-    """Return a stage's losses, and its losses without each of its changes."""
-    curves = outcomes.left_out(stage)
-    rows = [row(name or NOTHING, curve) for name, curve in curves.items()]
-    return console(HEADING.format("without"), *rows)
+    """Return a stage's losses, and its losses and errors without some of its lines."""
+    found = outcomes.left_out(stage)
+    width = max(18, *map(len, found))
+    rows = []
+    for name, one in found.items():
+        curve = [loss for loss, *_ in one["curve"]]
+        text = row((name or NOTHING).ljust(width), curve)
+        rows.append(f"{text}  fails: {one['error']}" if "error" in one else text)
+    return console(HEADING.format("without".ljust(width)), *rows)
+
+
+def widths():
+    """Return the losses of stage 12 on 2, 3 and 1 ranks, next to stage 1's."""
+    stage = "12_sharded_checkpoint"
+    lines = ["         ranks  loss      stage 1, 96 images a step"]
+    with tempfile.TemporaryDirectory() as folder:
+        flags = ["--out", folder, "--batch-size", "96"]  # divisible by each
+        alone = printed_losses(run("01_cpu", [script("01_cpu"), *flags], None).stdout)
+        for epoch, ranks in enumerate((2, 3, 1), 1):
+            words = [script(stage), *flags, "--epochs", epoch]
+            words += ["--resume"] if epoch > 1 else []
+            (loss,) = printed_losses(run(stage, words, ranks).stdout)
+            lines.append(f"epoch {epoch}  {ranks:5}  {loss}  {alone[epoch - 1]}")
+    return console(*lines)
