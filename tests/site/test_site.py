@@ -214,39 +214,6 @@ def test_the_front_pages_curve_is_what_the_last_switch_did(site, page):
     assert page.inner_text(".hero .title") == "One curve"
 
 
-def test_a_lesson_shows_its_first_step_and_each_mistake_in_it(site, page):
-    wrong = wrong_with(page)
-    page.emulate_media(reduced_motion="reduce")
-    show(page, site / "04_ddp/README.html")
-    picture = page.locator("img[src$='step.svg']")
-    assert picture.is_visible()  # nothing trains before someone asks
-    page.locator(".lesson button").click()
-    figure = page.locator(".lesson .step")
-    badge = figure.locator(".badge")
-    badge.wait_for()
-    assert not picture.is_visible()
-    assert (figure.locator(".lane").count(), badge.inner_text()) == (
-        2,
-        "= equal, bit for bit",
-    )
-    form = page.locator(".lesson form")
-    form.get_by_label("8", exact=True).check(force=True)
-    figure.locator(".lane").nth(7).wait_for()
-    for label, words in LESSON.items():
-        form.get_by_label(label).check(force=True)
-        figure.get_by_text(words).first.wait_for()
-    page.emulate_media(media="print")  # print shows the picture instead
-    assert picture.is_visible()
-    assert wrong == []
-
-
-LESSON = {  # bug -> the figure's text
-    "Without DistributedSampler's ranks": "8 digits, the same",
-    "Without set_epoch": "epoch 2: the same deck again",
-    "Without the wrapper": "two models, and both train",
-}
-
-
 SIZE = "one => [one.clientWidth, one.clientHeight]"
 MASK = "one => parseFloat(getComputedStyle(one).maskSize.split(' ')[1])"
 

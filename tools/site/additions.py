@@ -101,13 +101,6 @@ def with_views(page, text):
     return text + raw(page, scripts(page, stages)) if stages else text
 
 
-def with_step(page, text):
-    """Return a lesson with an animated figure before the still picture."""
-    body = playground.draw("lesson.html", f"{up_from(page)}_static/")
-    picture = re.search(r"!\[[^\]]*\]\([^)]*/step\.svg\)", text)
-    return f"{text[: picture.start()]}{raw(page, body)}\n{text[picture.start() :]}"
-
-
 def with_folds(text):
     """Return a page with bold titles in its folds: a heading would end them."""
 
@@ -144,8 +137,6 @@ def add(app, page, source):
         body = raw(page, calculator.calculator(f"{up_from(page)}_static/"))
         *example, rest = text.split("\n\n", 4)
         text = "\n\n".join([*example, f"{CALCULATED}{body}", rest])
-    if page == "04_ddp/README":
-        text = with_step(page, text)
     if page in UNLISTED:
         text = f"---\norphan: true\n---\n\n{text}"
     if page in LISTS:

@@ -12,7 +12,6 @@ const PHASES = [  // what each moment shows; the first is the deck
   ["Step", "Equal weights minus equal gradients: the ranks stay equal."],
 ];
 const PAUSE = 1700;  // milliseconds between two moments
-const isCalm = matchMedia("(prefers-reduced-motion: reduce)");
 const SHOWN = 64;  // the most digits drawn
 const HEAD = 24, BARS = 54, AXIS = 14, GAP = 12;  // pixels
 
@@ -356,47 +355,4 @@ function tellingMoment(off, steps) {
   if (off.includes("sampler")) return [1, 1];
   if (off.includes("ddp")) return [Math.max(steps.length - 1, 1), 5];  // the last is small
   return [1, 5];
-}
-
-// ---- in a lesson: the figure replaces the still picture
-
-function beginLesson(place) {
-  const form = place.querySelector("form");
-  const figure = place.querySelector(".figure");
-  let made;
-  const start = async () => {
-    const { ranks, off } = Object.fromEntries(new FormData(form));
-    const settings = { ranks: Number(ranks), batch_size: 64, lr: .1, hidden: 128,
-      epochs: 3, off: off ? [off] : [] };
-    const digits = await lessonDigits;
-    made ||= new StepFigure(figure, digits.train);
-    place.classList.add("begun");
-    made.stop();
-    const steps = [];
-    const told = { set_epoch: 64, ddp: 188 }[off] || 1;  // the step that shows a mistake
-    trainInWorker(settings, digits, posted => {
-      if (posted.row) return;
-      steps.push(posted);
-      made.slider.max = steps.length;
-      if (steps.length !== told) return;
-      made.load(steps, ...tellingMoment(settings.off, steps));
-      if (!off && !isCalm.matches) made.play();
-    });
-  };
-  form.onchange = start;
-  start();
-}
-
-let lessonDigits;
-for (const place of document.querySelectorAll(".lesson")) {
-  const button = place.querySelector("button");
-  button.onclick = () => {
-    button.remove();
-    const script = document.createElement("script");
-    script.src = place.dataset.digits;
-    lessonDigits = new Promise(resolve => { script.onload = resolve; })
-      .then(() => unpackDigits(DIGITS));
-    document.head.append(script);
-    beginLesson(place);
-  };
 }
