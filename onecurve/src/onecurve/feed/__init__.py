@@ -1,0 +1,1 @@
+"""Give a rank batches: its own, all ranks' merged, or another rank's."""

@@ -1,0 +1,1 @@
+"""Print findings at the lines that cause them."""

@@ -1,0 +1,1 @@
+"""The rules, the findings they yield and their consequences."""

@@ -1,0 +1,1 @@
+"""Let a script run here: on CPUs, in float64, without FSDP."""

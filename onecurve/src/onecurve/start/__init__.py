@@ -1,0 +1,1 @@
+"""Start a run's ranks, watch them and end them."""
