@@ -33,7 +33,7 @@ WRONG = "return ddp_model(inputs)", "return model(inputs)"  # an edit of right.p
 def rules():
     """Return a list item for each rule: its text, meaning and fix."""
     lines = []
-    with (SOURCE / "onecurve/findings.csv").open(encoding="utf-8") as file:
+    with (SOURCE / "onecurve/rules/findings.csv").open(encoding="utf-8") as file:
         for row in csv.DictReader(file):
             what = row["what"].replace("{", "*").replace("}", "*")
             name = f'<a id="{row["name"]}"></a>`{row["name"]}`'

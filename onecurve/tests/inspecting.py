@@ -38,7 +38,7 @@ def inspect(path, *flags, folder, ranks=2, patience=60):
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
         patch.chdir("/")
         patch.setattr(sys, "argv", words)
-        patch.setattr("onecurve.run.PATIENCE", patience)
+        patch.setattr("onecurve.compare.run.PATIENCE", patience)
         with pytest.raises(SystemExit) as ended:
             command.main()
     return read(printed.getvalue(), path, int(ended.value.code))

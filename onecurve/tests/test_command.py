@@ -118,7 +118,7 @@ def test_ranks_that_only_wait_are_ended_long_before_those_that_compute(
 ):
     script = tmp_path / "train.py"
     script.write_text(IDLES)
-    monkeypatch.setattr("onecurve.run.IDLE", 2)
+    monkeypatch.setattr("onecurve.compare.run.IDLE", 2)
     said = "all ranks were idle for 2 s after 0 steps"
     with pytest.raises(onecurve.CouldNotLook, match=said):
         onecurve.inspect(script)

@@ -12,15 +12,18 @@ from golden import read_golden
 from torch.utils.data import RandomSampler
 
 from inspecting import inspect
-from onecurve import alone, pretend, ranks, rounding, rules, supervisor
-from onecurve.draws import joined
-from onecurve.files import copy
-from onecurve.findings import TABLE
-from onecurve.identities import own_number
-from onecurve.report import fine
-from onecurve.run import failure
-from onecurve.runs import Inspection
-from onecurve.seen import Seen
+from onecurve.compare import per_rank, rounding
+from onecurve.compare.run import failure
+from onecurve.feed.draws import joined
+from onecurve.inspection import Inspection
+from onecurve.report.formats import fine
+from onecurve.rules import registry
+from onecurve.rules.findings import TABLE
+from onecurve.rules.seen import Seen
+from onecurve.set_up import cpu_for_cuda
+from onecurve.start import ranks, supervisor
+from onecurve.watch.identities import own_number
+from onecurve.watch.output_files import copy
 
 CASES = read_cases()
 EQUAL = "gradients of 9 steps match one process"
@@ -161,7 +164,7 @@ def test_ranks_diverge_if_they_make_different_calls(first, other, parts):
             call = {"name": "all_reduce", "numbers": size, "whole": size != "group"}
             events[rank].append({"kind": "collective_call", "line": "a.py:1", **call})
     seen = Seen(events)
-    found = [*rules.collectives_differ(seen)]
+    found = [*registry.collectives_differ(seen)]
     assert [one.name for one in found] == ["parted"] * parts
     told = "".join(fine(Inspection(seen, found)))
     assert ("the same on every rank" in told) == (not parts)
@@ -213,7 +216,7 @@ assert batch.to("cpu", copy=True) is not batch
 
 def pretend_gpus(rank):
     """Make a script see GPUs, as the inspector does."""
-    pretend.install(patience=60)
+    cpu_for_cuda.install(patience=60)
 
 
 def test_calls_to_a_gpu_do_not_fail_without_one(tmp_path):
@@ -301,13 +304,17 @@ def test_a_process_with_other_weights_than_the_ranks_is_not_compared():
     step = {"weights": ones, "given": ones, "unclipped": {}, "losses": [2.0]}
     step |= {"sums": [8.0], "short": False, "line": "train.py:7", "since": {}}
     other = {**step, "after_pass": [zeros, ones]}
-    assert alone.judge([step] * 2, [other] * 2) is None  # their mean
+    assert per_rank.judge([step] * 2, [other] * 2) is None  # their mean
     unlike = {**other, "weights": zeros}
-    with pytest.raises(alone.Unclear, match="doesn't have all of the ranks' weights"):
-        alone.judge([step] * 2, [other, unlike])
+    with pytest.raises(
+        per_rank.Unclear, match="doesn't have all of the ranks' weights"
+    ):
+        per_rank.judge([step] * 2, [other, unlike])
     unmade = {**step, "weights": {"gain": ones["gain"].to("meta")}}
-    with pytest.raises(alone.Unclear, match="doesn't have all of the ranks' weights"):
-        alone.judge([unmade] * 2, [other] * 2)
+    with pytest.raises(
+        per_rank.Unclear, match="doesn't have all of the ranks' weights"
+    ):
+        per_rank.judge([unmade] * 2, [other] * 2)
 
 
 @pytest.mark.parametrize(

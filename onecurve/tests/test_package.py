@@ -36,8 +36,8 @@ def test_it_needs_pytorch_and_psutil_alone(installed):
         (["--help"], "usage: onecurve [-h] [--ranks RANKS]"),
         (["no.py"], "no such script: no.py"),
         (
-            ["../onecurve/findings.csv"],
-            "../onecurve/findings.csv is not a Python script: ",
+            ["../onecurve/rules/findings.csv"],
+            "../onecurve/rules/findings.csv is not a Python script: ",
         ),
         (["--ranks", "1", "no.py"], "--ranks 1: expected 2 or more"),
     ],
@@ -50,8 +50,8 @@ def test_what_needs_no_run_is_answered_without_any_package(installed, words, sai
     assert (result.stdout + result.stderr).startswith(said)
 
 
-def test_the_package_says_what_each_module_is_for():
+def test_the_package_says_what_each_package_is_for():
     package = PROJECT / "src/onecurve"
-    modules = {path.stem for path in package.glob("*.py")} - {"__init__"}
+    packages = {path.parent.name for path in package.glob("*/__init__.py")}
     text = (package / "__init__.py").read_text()
-    assert set(re.findall(r"(?m)^(\w+)  ", text)) == modules
+    assert set(re.findall(r"(?m)^(\w+)  ", text)) == packages | {"inspection"}

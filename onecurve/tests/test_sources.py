@@ -2,9 +2,9 @@
 
 import pytest
 
-from onecurve.findings import LAST, finding
-from onecurve.sources import point
-from onecurve.steps import BY_HAND
+from onecurve.report.sources import point
+from onecurve.rules.findings import LAST, finding
+from onecurve.rules.weights import BY_HAND
 
 SCRIPT = """
 class Running(Module):

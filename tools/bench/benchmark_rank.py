@@ -1,7 +1,7 @@
 """Measure steps of stage 4 in one process of the benchmark.
 
 Its arguments are {hidden: [global batch, ...]}, the number of rounds, and a file to
-which rank 0 writes the results. `onecurve.ranks` starts it.
+which rank 0 writes the results. `onecurve.api.run` starts it.
 """
 
 import json

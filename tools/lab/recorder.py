@@ -7,7 +7,7 @@ import numpy
 import torch
 
 from onecurve.api import (
-    Files,
+    OutputFiles,
     Hooks,
     InDouble,
     Log,
@@ -132,7 +132,7 @@ def record(rank, folder, path, fake=""):
     log = Log(folder / f"rank{rank}", [path])
     recorder = Recorder(rank, log)
     recorder.install()
-    Files(None, log).install()
+    OutputFiles(None, log).install()
     if torch.get_default_dtype() == torch.float64:
         for name in READERS:
             replace(name, load)

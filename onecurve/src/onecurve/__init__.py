@@ -2,58 +2,17 @@
 
 The package depends only on PyTorch and psutil. It has no code for particular scripts.
 
-__main__   the command line: onecurve train.py
-api        the names that other projects may import
-ranks      runs a script as the ranks of one torchrun
-supervisor  starts the ranks, watches them and ends them
-processes  ends the processes that ranks started
-failures   describes a failure by an error and its line, or where each rank was
-recorder   records DDP and collectives
-events     writes the log
-replace    wraps attributes of PyTorch and Python
-run        one run of the script, and how it can fail
-runs       all of its runs, and what they show
-comparison  the runs in float64, and whether their gradients agree
-rank       prepares a rank before the script begins
-files      redirects the script's output files to the run's own folder
-pretend    gives CPUs to a script that asks for GPUs
-branches   finds code that depends on the rank
-origins    where the script creates networks and samplers and sets seeds
-identities  numbers objects and never reuses a number
-apart      recognizes training by one rank alone
-loaders    records data loaders
-sharded    records FSDP
-hooks      records networks, backward passes and the rest
-networks   describes a network
-saved      finds what a saved checkpoint lacks
-optimizers  records optimizers and schedulers
-samples    digests of samples and random generators
-numbers    values that one rank prints, and the other ranks' values
-equal      keeps each step's batches, gradients and weights
-kept       names of these files
-draws      combines the ranks' random numbers for one process
-losses     sums and means that a loss consists of
-merged     one process that gets the ranks' merged batches
-replay     one process that repeats one rank's work
-plain      one process without FSDP and tensor parallelism
-divided    whether a loss scales with the number of ranks
-rounding   whether two tensors are equal up to rounding
-exact      float64, no dropout, fixed statistics: for `equal`
-exchange   whether each rank's own gradients were exchanged
-gradients  whether several ranks and one have the same gradients
-alone      whether gradients are a weighted sum of each rank's own
-seen       reads the logs for the rules
-shares     rules on the samples each rank uses
-streams    rules on samples of streams, or drawn by the script itself
-steps      rules on weights, schedules, learning rates
-evaluation  rules on the samples and weights that ranks evaluate
-computed   rules on what backward passes compute and exchange
-printed    rules on numbers that are printed, averaged or compared
-rules      all other rules, and the list of all
-consequences  drops findings without consequences
-findings   fills in findings.csv
-sources    follows a value back to the lines that set it
-report     the findings as a string
+Packages, in the order in which things happen:
+
+start     starts a run's ranks, watches them and ends them
+set_up    lets a script run here: on CPUs, in float64, without FSDP
+watch     records what a rank does as events
+feed      gives a rank batches: its own, all ranks' merged, or another rank's
+rules     findings from the events, and what follows from them
+compare   runs a script in several ways and compares the runs
+report    prints findings at the lines that cause them
+
+inspection  does all of it, for __main__ (the command) and for api (other projects)
 """
 
 import tempfile
@@ -72,17 +31,19 @@ def inspect(script, *flags, ranks=2):
     compared with one process's. Raises CouldNotLook if there is no such script or it
     could not be inspected to its end.
     """
-    from onecurve import report, runs  # other modules need neither
+    # Other modules need neither.
+    from onecurve import inspection
+    from onecurve.report import formats
 
     path = Path(script).resolve()
     if not path.is_file():
         raise CouldNotLook(f"no such script: {script}")
     words = [str(flag) for flag in flags]
     with tempfile.TemporaryDirectory() as logs:
-        inspection = runs.inspect((path, words, ranks), Path(logs, path.stem))
-    told = report.verdict(path.name, inspection)
-    if inspection.status == 2:
+        found = inspection.inspect((path, words, ranks), Path(logs, path.stem))
+    told = formats.verdict(path.name, found)
+    if found.status == 2:
         raise CouldNotLook(told)
-    if report.NOT_COMPARED in told:
+    if formats.NOT_COMPARED in told:
         warnings.warn(told, stacklevel=2)
-    return inspection.findings
+    return found.findings

@@ -15,9 +15,10 @@ import threading
 import time
 from pathlib import Path
 
-from onecurve import failures, report
-from onecurve.run import Command
-from onecurve.runs import inspect
+from onecurve.compare.run import Command
+from onecurve.inspection import inspect
+from onecurve.report import formats
+from onecurve.start import failures
 
 LOGS = Path("runs/onecurve")
 RUNS = {  # in order
@@ -118,9 +119,9 @@ def main():
     over.set()
     facts = path.name, inspection, time.monotonic() - begun, folder, pages
     if args.json:
-        print(json.dumps(report.facts(*facts), indent=2))
+        print(json.dumps(formats.facts(*facts), indent=2))
     else:
-        print(report.text(*facts))
+        print(formats.text(*facts))
     sys.exit(inspection.status)
 
 

@@ -3,11 +3,13 @@
 import shutil
 from dataclasses import dataclass, field
 
-from onecurve import consequences, printed, rules, run, shares, sources, steps, streams
-from onecurve.comparison import Comparison, compare_gradients
-from onecurve.findings import name_what_follows
-from onecurve.seen import Seen
-from onecurve.supervisor import HANGS
+from onecurve.compare import run
+from onecurve.compare.comparison import Comparison, compare_gradients
+from onecurve.report import sources
+from onecurve.rules import consequences, printed, registry, sampling, streams, weights
+from onecurve.rules.findings import name_what_follows
+from onecurve.rules.seen import Seen
+from onecurve.start.supervisor import HANGS
 
 NOTHING = Seen([[]])  # of one rank
 
@@ -51,16 +53,16 @@ def inspect(command, folder):
         return Inspection(seen, [], stopped=run.own_fault(result))
     unequal = []
     if problem and problem.name == "hang":
-        unequal = list(shares.numbers_of_batches(seen.takers(), problem))
+        unequal = list(sampling.numbers_of_batches(seen.takers(), problem))
     if unequal:  # run the rest, too
         shutil.rmtree(folder / "watch")
         command = command._replace(lengths=False)
         result, seen = run.run_kind(command, "watch", folder)
         problem = run.failure(result, command.path.name)
-    found = rules.findings(seen) + unequal
+    found = registry.findings(seen) + unequal
     if problem:
         if problem.name == "fails":  # the other ranks were killed
-            found = [one for one in found if rules.NO_MORE not in str(one.details)]
+            found = [one for one in found if registry.NO_MORE not in str(one.details)]
         return Inspection(seen, [problem, *found], stopped="the run did not finish")
     if result.late:
         count = len(seen.of("step"))
@@ -85,9 +87,9 @@ def differ_by_world(told):
     several = told.runs["several"]
     one = told.runs.get("one", NOTHING)
     alone = [seen for kind, seen in told.runs.items() if kind.startswith("alone")]
-    found = [*steps.rates_by_world(several, one)]
-    found += [] if found else steps.first_rates_by_world(several, [one, *alone])
-    found += steps.length_by_world(several, [one, *alone])
+    found = [*weights.rates_by_world(several, one)]
+    found += [] if found else weights.first_rates_by_world(several, [one, *alone])
+    found += weights.length_by_world(several, [one, *alone])
     found += streams.drawn_alike(several)
     found += streams.own_orders(one)
     if told.equal:

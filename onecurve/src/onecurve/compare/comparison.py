@@ -3,14 +3,15 @@
 import shutil
 from dataclasses import dataclass, field
 
-from onecurve import ranks, run
+from onecurve.compare import run
+from onecurve.start import ranks
 
 # By name because they import PyTorch.
-EXCHANGED = "onecurve.gradients:exchanged"
-COMPARE = "onecurve.gradients:compare"
-COMPARE_ALONE = "onecurve.alone:compare"
-POWER = "onecurve.divided:power_of"
-DIVIDED = "onecurve.divided:judge"
+EXCHANGED = "onecurve.compare.gradients:exchanged"
+COMPARE = "onecurve.compare.gradients:compare"
+COMPARE_ALONE = "onecurve.compare.per_rank:compare"
+POWER = "onecurve.compare.loss_scale:power_of"
+DIVIDED = "onecurve.compare.loss_scale:judge"
 IN_DOUBLE = "in float64"
 
 

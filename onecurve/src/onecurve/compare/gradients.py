@@ -1,11 +1,11 @@
-"""Compare the gradients of several ranks with one process's, as `equal` kept them."""
+"""Compare the gradients of several ranks with one process's."""
 
 from itertools import count
 
 import torch
 
-from onecurve import exchange, rounding
-from onecurve.findings import OTHER_SAMPLES, finding
+from onecurve.compare import exchange, rounding
+from onecurve.rules.findings import OTHER_SAMPLES, finding
 
 PARALLEL = 1e-6  # of 1 - cosine
 

@@ -5,8 +5,8 @@ weight in PyTorch's loss function. Over all passes of a step, the ranks' mean is
 it is 1/W on W ranks and 1/(W + 1) on one more, the loss scales with their number.
 """
 
-from onecurve.findings import finding
-from onecurve.gradients import read_steps
+from onecurve.compare.gradients import read_steps
+from onecurve.rules.findings import finding
 
 CLOSE = 1e-4  # of a weight: losses are rounded to their dtype
 HOW = {-1: "divided", 1: "multiplied"}

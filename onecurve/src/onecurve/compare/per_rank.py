@@ -1,6 +1,6 @@
 """Compare the ranks' gradients with gradients recomputed for each rank alone.
 
-One process per rank replays that rank's batches and random numbers (`replay.Alone`).
+One process per rank replays that rank's batches and random numbers (`ReplayedRank`).
 The gradients that the optimizer received must be a weighted sum of these; a weight of
 1/W for every rank means they were averaged. No batches are merged.
 """
@@ -9,10 +9,11 @@ from itertools import pairwise
 
 import torch
 
-from onecurve import rounding
-from onecurve.exchange import exchanged_at, given_to
-from onecurve.findings import LAST, finding, some
-from onecurve.gradients import read_steps
+from onecurve.compare import rounding
+from onecurve.compare.exchange import exchanged_at, given_to
+from onecurve.compare.gradients import read_steps
+from onecurve.rules.findings import LAST, finding
+from onecurve.wording import some
 
 CLOSE = {torch.float64: 1e-5}  # of weights; correct scripts differ by 1e-9
 ROUGH = 2e-3  # in shorter dtypes
@@ -229,7 +230,7 @@ def is_about(ours, theirs):
 def raise_where_weights_differ(weights, others, same):
     """Raise Unclear if a process doesn't have the several ranks' weights.
 
-    A layer may have more numbers than `kept.NUMBERS`, or its weights may have been on
+    A layer may have more numbers than `stored.NUMBERS`, or its weights may have been on
     "meta" when the optimizer was created. Equal losses prove nothing: a layer's output
     may be multiplied by 0.
     """

@@ -6,16 +6,16 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-from onecurve import ranks
-from onecurve.failures import ended_silently, ending, own_error
-from onecurve.findings import finding, of_each_rank
-from onecurve.seen import Seen, read_ranks
-from onecurve.supervisor import OWN_FAULT
+from onecurve.rules.findings import finding, of_each_rank
+from onecurve.rules.seen import Seen, read_ranks
+from onecurve.start import ranks
+from onecurve.start.failures import ended_silently, ending, own_error
+from onecurve.start.supervisor import OWN_FAULT
 
 MOST_SECONDS = 240  # of computing per rank
 PATIENCE = 60  # seconds until a collective times out
 IDLE = 90  # seconds without computing on any rank; more than PATIENCE
-PREPARE = "onecurve.rank:prepare"  # by name because it imports PyTorch
+PREPARE = "onecurve.feed.rank:prepare"  # by name because it imports PyTorch
 
 
 class Command(NamedTuple):

@@ -9,7 +9,7 @@ from collections import Counter
 
 import torch
 
-from onecurve.kept import draw_name, in_name
+from onecurve.feed.stored import draw_name, in_name
 
 MOST = 200  # draws kept per line and step
 

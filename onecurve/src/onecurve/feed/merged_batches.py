@@ -4,18 +4,18 @@ import contextlib
 
 import torch
 
-from onecurve.equal import Steps
-from onecurve.events import digest, tensors_in
-from onecurve.exact import as_read, in_double, like
-from onecurve.kept import batch_name, cut_name
-from onecurve.samples import generator_states
+from onecurve.feed.recorded_steps import RecordedSteps
+from onecurve.feed.stored import batch_name, cut_name
+from onecurve.set_up.float64 import as_read, in_double, like
+from onecurve.watch.events import digest, tensors_in
+from onecurve.watch.samples import generator_states
 
 
 class CannotTell(Exception):
     """Raised if batches can't be merged; the message says why."""
 
 
-class Merged(Steps):
+class MergedBatches(RecordedSteps):
     """Trains one process on merged batches with the ranks' learning rates."""
 
     def __init__(self, log, end, folder, sources):

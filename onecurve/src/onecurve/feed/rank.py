@@ -5,9 +5,11 @@ import sys
 import tempfile
 import time
 
-from onecurve import equal, exact, files, hooks, merged, numbers, plain, pretend, replay
-from onecurve.events import Log
-from onecurve.kept import in_name
+from onecurve.feed import merged_batches, recorded_steps, replayed_rank
+from onecurve.feed.stored import in_name
+from onecurve.set_up import cpu_for_cuda, float64, unsharded
+from onecurve.watch import hooks, output_files, printed_numbers
+from onecurve.watch.events import Log
 
 TOGETHER = 10  # seconds that a finished rank waits for other ranks
 
@@ -20,7 +22,7 @@ def prepare(rank, task):
     tempfile.tempdir = scratch
     sys.path.insert(0, str(working if command.module else parent))
     log = Log(folder / f"rank{rank}", {str(parent), str(working)})
-    pretend.install(patience)
+    cpu_for_cuda.install(patience)
     end = Ending(folder, rank, command.ranks)
     if kind == "watch":
         recorder = hooks.Hooks(log, end)
@@ -31,19 +33,19 @@ def prepare(rank, task):
         own.mkdir()
         sources = sorted(folder.parent.glob("several/steps*"))
         if kind in ("several", "wider"):
-            recorder = equal.Steps(log, end, own, sources)
+            recorder = recorded_steps.RecordedSteps(log, end, own, sources)
         elif kind == "one":
-            recorder = merged.Merged(log, end, own, sources)
+            recorder = merged_batches.MergedBatches(log, end, own, sources)
         else:  # "whole", or such as "alone1" and "split1"
             number = rank if kind == "whole" else int(kind[5:])
-            recorder = replay.Alone(log, end, own, [sources[number]])
+            recorder = replayed_rank.ReplayedRank(log, end, own, [sources[number]])
         recorder.install()
-        exact.install(recorder.draw, recorder.drawing, command.double)
+        float64.install(recorder.draw, recorder.drawing, command.double)
         if kind not in ("several", "wider") and not kind.startswith("split"):
-            plain.install()
+            unsharded.install()
     recorder.cuts = command.cuts
-    numbers.Numbers(log).install()
-    files.Files(folder / "files", log).install()
+    printed_numbers.PrintedNumbers(log).install()
+    output_files.OutputFiles(folder / "files", log).install()
     return recorder.script_ends if kind == "watch" else None
 
 

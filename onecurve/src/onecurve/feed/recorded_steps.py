@@ -5,16 +5,16 @@ import math
 import torch
 from torch.utils.data import default_collate
 
-from onecurve.draws import Draws
-from onecurve.events import digest, is_zero
-from onecurve.exact import as_read, in_double
-from onecurve.exchange import OwnGradients
-from onecurve.hooks import Hooks
-from onecurve.identities import own_number
-from onecurve.kept import BEGIN, batch_name, cut_name, in_name, thinned
-from onecurve.losses import Losses
-from onecurve.replace import replace
-from onecurve.samples import OWN, changed, generator_states, generators
+from onecurve.feed.draws import Draws
+from onecurve.feed.stored import BEGIN, batch_name, cut_name, in_name, thinned
+from onecurve.set_up.float64 import as_read, in_double
+from onecurve.set_up.replace import replace
+from onecurve.watch.events import digest, is_zero
+from onecurve.watch.hooks import Hooks
+from onecurve.watch.identities import own_number
+from onecurve.watch.losses import Losses
+from onecurve.watch.own_gradients import OwnGradients
+from onecurve.watch.samples import OWN, changed, generator_states, generators
 
 STEPS = 12  # to compare
 FURTHER = 64  # if a small model has not evaluated yet, or has no loader
@@ -22,7 +22,7 @@ DRAWN = 16  # leading random numbers that tell draws apart
 PASSES = 128  # training passes in these, estimated from the first step
 
 
-class Steps(Hooks):
+class RecordedSteps(Hooks):
     """Keeps batches, and gradients and weights before each step, in `folder`."""
 
     def __init__(self, log, end, folder, sources):

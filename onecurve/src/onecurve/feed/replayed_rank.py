@@ -2,13 +2,13 @@
 
 import torch
 
-from onecurve.events import bare
-from onecurve.kept import BEGIN, restored, thinned
-from onecurve.merged import Merged
-from onecurve.samples import set_generators
+from onecurve.feed.merged_batches import MergedBatches
+from onecurve.feed.stored import BEGIN, restored, thinned
+from onecurve.watch.events import bare
+from onecurve.watch.samples import set_generators
 
 
-class Alone(Merged):
+class ReplayedRank(MergedBatches):
     """Replays a rank's batches and random numbers, with the ranks' gradients."""
 
     def __init__(self, log, end, folder, sources):

@@ -7,9 +7,10 @@ their assignments, arguments to calls of the function, and calls to return value
 import ast
 import re
 
-from onecurve.branches import called
-from onecurve.findings import LAST, PARTS, SHOWN
-from onecurve.steps import BY_HAND
+from onecurve.rules.findings import LAST, PARTS
+from onecurve.rules.weights import BY_HAND
+from onecurve.watch.branches import called
+from onecurve.wording import SHOWN
 
 MOST = 40  # statements
 SYNCED = "no_sync|require_backward_grad_sync|set_requires_gradient_sync"

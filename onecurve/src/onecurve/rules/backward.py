@@ -2,7 +2,7 @@
 
 import math
 
-from onecurve.findings import LAST, PARTS, finding, of_each_rank
+from onecurve.rules.findings import LAST, PARTS, finding, of_each_rank
 
 TOO_LATE = "zero_grad() is called between backward() and step()"
 EARLY = "call zero_grad() before backward() or after step()"

@@ -4,7 +4,7 @@ Some rules infer a bug from how a script does something. Their findings are drop
 the ranks' weights stay equal and gradients and printed numbers match one process's.
 """
 
-from onecurve import printed
+from onecurve.rules import printed
 
 
 def weights_agree(found, seen):

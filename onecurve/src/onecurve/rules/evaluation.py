@@ -1,7 +1,7 @@
 """Rules: which samples and which weights the ranks evaluate."""
 
-from onecurve.findings import finding
-from onecurve.seen import first_split
+from onecurve.rules.findings import finding
+from onecurve.rules.seen import first_split
 
 
 def evaluated_twice(seen):

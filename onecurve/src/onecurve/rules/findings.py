@@ -4,7 +4,6 @@ import csv
 from dataclasses import dataclass
 from pathlib import Path
 
-SHOWN = 3  # of names
 OTHER_SAMPLES = "samples do not come from a DataLoader"
 LAST = "no_sync() or set_requires_gradient_sync(False) for all but the last backward()"
 PARTS = "use clip_grad_norm_ on the parameters: its norm covers all ranks' shards"
@@ -65,11 +64,6 @@ def finding(row_name, line, details=(), level=None, repair=None, **facts):
 def of_each_rank(values):
     """Return a line for each rank with its value."""
     return [f"rank {rank}: {value}" for rank, value in enumerate(values)]
-
-
-def some(names):
-    """Join the first names, with an ellipsis if there are more."""
-    return ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
 
 
 def name_what_follows(found):

@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from typing import NamedTuple
 
-from onecurve.findings import finding, of_each_rank
+from onecurve.rules.findings import finding, of_each_rank
 
 # Words in names of values that may differ by rank.
 DIFFER = {"time", "seconds", "elapsed", "seed", "rank", "pid", "device", "gpu"}

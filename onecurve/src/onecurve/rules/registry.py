@@ -1,8 +1,8 @@
 """All rules. A rule is a function that takes a Seen and yields Findings."""
 
-from onecurve import computed, evaluation, printed, shares, steps, streams
-from onecurve.findings import finding
-from onecurve.seen import Seen
+from onecurve.rules import backward, evaluation, printed, sampling, streams, weights
+from onecurve.rules.findings import finding
+from onecurve.rules.seen import Seen
 
 NO_MORE = "no further call"  # to collectives that other ranks call
 
@@ -62,7 +62,7 @@ def seeds_by_rank(seen, group):
     """Return the line that last seeds a group's ranks differently, or None."""
     if seen.readings(0, True):
         return None  # loaders don't draw batches from these seeds
-    seeds = shares.seeds_set(Seen([seen.events[rank] for rank in group]))
+    seeds = sampling.seeds_set(Seen([seen.events[rank] for rank in group]))
     return next((line for line, alike in seeds.values() if not alike), None)
 
 
@@ -74,7 +74,7 @@ def same_inputs(seen):
     alike = []
     for of_network in passes.values():
         rows = {tuple(each[0]["rows"]) for each in of_network}
-        if len(rows) > 1 and () not in rows and shares.same_rows(of_network):
+        if len(rows) > 1 and () not in rows and sampling.same_rows(of_network):
             alike.append(of_network[0][0]["line"])
     if alike and len(alike) < len(passes):
         yield finding("random", alike[0], level="LOOK", what="network inputs")
@@ -96,7 +96,7 @@ def evaluated_by_hand(seen):
     for passes in calls.values():
         first, last = passes[0][0], passes[-1][0]
         later = all(last["time"] > time for time in begun)
-        if later and first["rows"] and shares.same_rows(passes):
+        if later and first["rows"] and sampling.same_rows(passes):
             yield finding("evaluated", first["line"], size=len(first["rows"]))
             return
 
@@ -105,34 +105,34 @@ EACH = "each"  # compares all ranks
 TAKERS = "takers"  # compares ranks that have their own batches
 ONE = "one"  # needs only one rank
 RULES = {
-    steps.weights_differ: EACH,
-    steps.parts_of_models: EACH,
-    steps.parts_saved: EACH,
-    computed.no_gradients: ONE,
-    computed.gradients_zero: EACH,
+    weights.weights_differ: EACH,
+    weights.parts_of_models: EACH,
+    weights.parts_saved: EACH,
+    backward.no_gradients: ONE,
+    backward.gradients_zero: EACH,
     told_at_once: ONE,
-    steps.modes: EACH,
-    computed.not_finite: ONE,
+    weights.modes: EACH,
+    backward.not_finite: ONE,
     evaluation.evaluated_in_training: ONE,
-    steps.saved_without: ONE,
-    steps.schedules_differ: EACH,
-    shares.samples_shared: TAKERS,
+    weights.saved_without: ONE,
+    weights.schedules_differ: EACH,
+    sampling.samples_shared: TAKERS,
     streams.other_samples_shared: TAKERS,
-    shares.never_taken: TAKERS,
+    sampling.never_taken: TAKERS,
     other_batches: EACH,
-    shares.same_order: ONE,
+    sampling.same_order: ONE,
     streams.same_stream: ONE,
     streams.same_order_by_hand: ONE,
-    shares.same_random_numbers: TAKERS,
-    computed.exchanges: EACH,
-    computed.last_not_exchanged: EACH,
-    computed.clipped_alone: EACH,
-    computed.parts_scaled: EACH,
+    sampling.same_random_numbers: TAKERS,
+    backward.exchanges: EACH,
+    backward.last_not_exchanged: EACH,
+    backward.clipped_alone: EACH,
+    backward.parts_scaled: EACH,
     same_inputs: TAKERS,
     evaluation.evaluated_twice: TAKERS,
     evaluated_by_hand: TAKERS,
     evaluation.evaluated_network: EACH,
-    steps.statistics: EACH,
+    weights.statistics: EACH,
     collectives_differ: EACH,
     one_file: EACH,
     printed.decisions: EACH,

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from onecurve.findings import finding
+from onecurve.rules.findings import finding
 
 MOSTLY = 0.75  # of the samples that an epoch skips
 SPARE = 64  # samples that sharding drops or adds

@@ -3,8 +3,14 @@
 from collections import Counter, defaultdict
 from itertools import pairwise
 
-from onecurve.findings import finding
-from onecurve.shares import ALIKE, rows_known, same_rows, seeds_set_alike, sliced
+from onecurve.rules.findings import finding
+from onecurve.rules.sampling import (
+    ALIKE,
+    rows_known,
+    same_rows,
+    seeds_set_alike,
+    sliced,
+)
 
 EPOCH = 3  # minimum number of batches or steps with an order
 FEW = 6  # samples that may be equal by chance

@@ -2,8 +2,9 @@
 
 from collections import defaultdict
 
-from onecurve.findings import SHOWN, finding, of_each_rank
-from onecurve.seen import first_split
+from onecurve.rules.findings import finding, of_each_rank
+from onecurve.rules.seen import first_split
+from onecurve.wording import SHOWN
 
 RATES = "set the same learning rate on every rank in every step"
 BY_HAND = "the script itself"

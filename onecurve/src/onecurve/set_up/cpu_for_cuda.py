@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import torch
 from torch.overrides import TorchFunctionMode
 
-from onecurve.replace import replace
+from onecurve.set_up.replace import replace
 
 GPU = torch.device("cuda")
 PYTORCH = os.path.dirname(torch.__file__) + os.sep
@@ -23,7 +23,7 @@ LEFT_OUT += ["torch.cuda:init", "torch.cuda:set_rng_state"]
 AS_IT_IS = ["torch:Tensor.cuda", "torch:Tensor.pin_memory", "torch.nn:Module.cuda"]
 
 
-class OnCpu(TorchFunctionMode):
+class CpuForCuda(TorchFunctionMode):
     """A mode in which "cuda" means the CPU in all torch functions."""
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
@@ -220,4 +220,4 @@ def install(patience):
     replace("torch.distributed.device_mesh:init_device_mesh", init_device_mesh)
     replace("torch.nn.parallel:DistributedDataParallel.__init__", ddp_init)
     replace("torch.nn:SyncBatchNorm", UnsyncedBatchNorm)
-    OnCpu().__enter__()
+    CpuForCuda().__enter__()

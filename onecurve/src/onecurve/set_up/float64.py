@@ -8,7 +8,7 @@ import contextlib
 import torch
 from torch.overrides import TorchFunctionMode
 
-from onecurve.replace import replace
+from onecurve.set_up.replace import replace
 
 # dtype -> its replacement.
 LONG = {torch.float32: torch.float64, torch.float16: torch.float64}

@@ -7,7 +7,7 @@ from functools import partial
 
 import torch
 
-from onecurve.replace import replace
+from onecurve.set_up.replace import replace
 
 
 def whole(original, module, *args, **options):

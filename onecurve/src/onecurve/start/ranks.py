@@ -19,12 +19,12 @@ from contextlib import suppress
 from pathlib import Path
 from pkgutil import resolve_name
 
-from onecurve.supervisor import FORKS, Job, supervise
+from onecurve.start.supervisor import FORKS, Job, supervise
 
 CONTEXT = multiprocessing.get_context("forkserver" if FORKS else "spawn")
 # Missing packages are skipped.
 PRELOAD = ["torch", "torchvision", "torch.distributed.checkpoint.state_dict", "tqdm"]
-CONTEXT.set_forkserver_preload([*PRELOAD, "onecurve.ranks", "onecurve.rank"])
+CONTEXT.set_forkserver_preload([*PRELOAD, "onecurve.start.ranks", "onecurve.feed.rank"])
 TOO_SLOW = 124  # instead of an exit status
 
 

@@ -19,7 +19,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from pkgutil import resolve_name
 
-from onecurve.processes import (
+from onecurve.start.processes import (
     adopt_orphans,
     end_children,
     end_with_parent,
@@ -31,7 +31,7 @@ from onecurve.processes import (
 # https://github.com/Lightning-AI/pytorch-lightning/issues/21345
 FORKS = sys.platform != "darwin"
 RANKS = multiprocessing.get_context("fork" if FORKS else "spawn")
-HERE = f"{Path(__file__).resolve().parent}{os.sep}"
+HERE = f"{Path(__file__).resolve().parents[1]}{os.sep}"
 CALLS = re.compile(r"\b(original|function|func)\(")  # calls a wrapped function
 OWN_FAULT = "error in onecurve itself"
 HANGS = "hangs"  # no rank makes progress

@@ -5,9 +5,9 @@ import re
 
 import torch
 
-from onecurve.events import bare, digest, tensors_in
-from onecurve.findings import some
-from onecurve.replace import replace
+from onecurve.set_up.replace import replace
+from onecurve.watch.events import bare, digest, tensors_in
+from onecurve.wording import some
 
 GOES_ON = r"resum|torch\.load|load_state_dict"  # in a script that resumes
 REBUILDS = r"last_epoch\s*=(?!=)"  # a scheduler, from a saved epoch
@@ -18,7 +18,7 @@ HELD = {  # state needed to resume, by names in a checkpoint
 }
 
 
-class Saved:
+class Checkpoints:
     """Writes the event `saved`: what a saved file lacks."""
 
     def __init__(self, log, networks, learned, has_state):

@@ -5,10 +5,10 @@ from inspect import signature
 
 import torch
 
-from onecurve.apart import Apart
-from onecurve.events import bare
-from onecurve.identities import own_number
-from onecurve.replace import replace
+from onecurve.set_up.replace import replace
+from onecurve.watch.events import bare
+from onecurve.watch.identities import own_number
+from onecurve.watch.one_rank_blocks import OneRankBlocks
 
 NAMES = ["barrier", "monitored_barrier", "all_reduce", "broadcast", "reduce"]
 NAMES += ["all_gather", "all_gather_object", "broadcast_object_list"]
@@ -29,12 +29,12 @@ def numbers_of(given):
     return None
 
 
-class Recorder:
+class Collectives:
     """Writes the events `ddp` and `collective_call`; results don't change."""
 
     def __init__(self, log):
         self.log = log
-        self.apart = Apart(log)
+        self.apart = OneRankBlocks(log)
         self.depth = 0  # of nested module calls
         self.exchanging = False  # whether the next backward pass exchanges gradients
         self.in_backward = False

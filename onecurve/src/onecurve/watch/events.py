@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch.utils._pytree import tree_leaves
 
-OWN = f"{Path(__file__).resolve().parent}{os.sep}"  # prefix of this package's paths
+OWN = f"{Path(__file__).resolve().parents[1]}{os.sep}"  # prefix of this package's paths
 STANDARD = sysconfig.get_path("stdlib")  # Python's; it may be in a home folder
 # What DDP, torch.compile and checkpointing add to the names of wrapped modules.
 WRAPPERS = re.compile(r"(?<![^.])(module|_orig_mod|_checkpoint_wrapped_module)\.")
@@ -37,7 +37,7 @@ class Log:
         self.file.write(json.dumps(event) + "\n")
 
     def found(self, row, *details, line=None, **facts):
-        """Write an event that is a finding by itself, for `findings.finding`."""
+        """Write an event that is a finding by itself, for `rules.findings.finding`."""
         told = {"row": row, "details": details, "facts": facts}
         self.write("found", line=line or self.line(), **told)
 

@@ -1,13 +1,13 @@
 """Record what FSDP shards: whole weights, saved shards, and their scaling."""
 
-from onecurve.events import digest, local_part, tensors_in
-from onecurve.origins import origin
-from onecurve.replace import replace
+from onecurve.set_up.replace import replace
+from onecurve.watch.events import digest, local_part, tensors_in
+from onecurve.watch.origins import origin
 
 ROUGH = 1e-3  # of a factor: shards may be in bfloat16
 
 
-class Sharded:
+class FSDP:
     """Writes `shard`, `parts_scaled`, `saved_part` and similar events."""
 
     def __init__(self, log, networks):

@@ -8,10 +8,12 @@ from collections import Counter
 
 import torch
 
-from onecurve.events import bare, digest, has_gaps, is_finite, tensors_in
-from onecurve.findings import some
-from onecurve.identities import own_number
-from onecurve.networks import (
+from onecurve.set_up.replace import replace
+from onecurve.watch.checkpoints import Checkpoints
+from onecurve.watch.events import bare, digest, has_gaps, is_finite, tensors_in
+from onecurve.watch.fsdp import FSDP
+from onecurve.watch.identities import own_number
+from onecurve.watch.networks import (
     has_own_statistics,
     is_at_work,
     is_replicated,
@@ -19,12 +21,10 @@ from onecurve.networks import (
     types_of,
     weights_of,
 )
-from onecurve.optimizers import Optimizers
-from onecurve.origins import origin
-from onecurve.replace import replace
-from onecurve.samples import changed, generator_states, rows
-from onecurve.saved import Saved
-from onecurve.sharded import Sharded
+from onecurve.watch.optimizers import Optimizers
+from onecurve.watch.origins import origin
+from onecurve.watch.samples import changed, generator_states, rows
+from onecurve.wording import some
 
 SHUFFLES = re.compile(r"shuffl|randperm|permut|sample\(|choice|argsort")
 CUT = "nor on one rank, so gradients of 1 and more ranks agree"
@@ -38,8 +38,8 @@ class Hooks(Optimizers):
         self.wrapped = []  # modules that DDP wraps
         self.types = {}  # id of a wrapper -> dtypes of its parameters
         self.networks = []  # called for training
-        self.sharded = Sharded(log, self.networks)
-        self.saved = Saved(log, self.networks, self.learned, self.has_state)
+        self.sharded = FSDP(log, self.networks)
+        self.saved = Checkpoints(log, self.networks, self.learned, self.has_state)
 
     def install(self):
         super().install()

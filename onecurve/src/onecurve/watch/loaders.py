@@ -10,12 +10,12 @@ from itertools import chain, islice
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from onecurve.events import OWN
-from onecurve.identities import own_number
-from onecurve.origins import Origins, origin
-from onecurve.recorder import Recorder
-from onecurve.replace import replace
-from onecurve.samples import changed, generator_states, rows, share_of
+from onecurve.set_up.replace import replace
+from onecurve.watch.collectives import Collectives
+from onecurve.watch.events import OWN
+from onecurve.watch.identities import own_number
+from onecurve.watch.origins import Origins, origin
+from onecurve.watch.samples import changed, generator_states, rows, share_of
 
 MOST = 200_000  # batches or samples of an epoch whose indices are recorded
 EVALUATION_BATCHES = 6  # per evaluation
@@ -46,7 +46,7 @@ def of_data(loader):
     return loader.line, own_number(loader.dataset)
 
 
-class Loaders(Recorder):
+class Loaders(Collectives):
     """Records what a rank's loaders do, and shortens their epochs.
 
     `end` is called without arguments when enough has been seen. If None, the script

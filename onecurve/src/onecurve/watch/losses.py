@@ -1,10 +1,10 @@
-"""Record the sum and mean behind each loss, for `equal`."""
+"""Record the sum and mean behind each loss, for `feed.recorded_steps`."""
 
 from inspect import signature
 
 import torch
 
-from onecurve.replace import replace
+from onecurve.set_up.replace import replace
 
 LOSSES = ["cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss"]
 LOSSES += ["binary_cross_entropy", "binary_cross_entropy_with_logits", "huber_loss"]

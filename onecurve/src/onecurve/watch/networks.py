@@ -4,8 +4,8 @@ import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from onecurve.events import bare, digest
-from onecurve.pretend import UnsyncedBatchNorm
+from onecurve.set_up.cpu_for_cuda import UnsyncedBatchNorm
+from onecurve.watch.events import bare, digest
 
 
 def types_of(module):

@@ -9,7 +9,7 @@ import re
 ONE = r"rank\w*(\(\))? == 0$|^not \S*rank\w*(\(\))?$|is_(main|master)\w*\S*$"
 
 
-class Apart:
+class OneRankBlocks:
     """Tells whether the script is where one rank trains alone."""
 
     def __init__(self, log):

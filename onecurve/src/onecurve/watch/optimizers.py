@@ -9,11 +9,11 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from onecurve.events import digest, is_zero
-from onecurve.identities import own_number
-from onecurve.loaders import Loaders
-from onecurve.replace import replace
-from onecurve.samples import generator_states
+from onecurve.set_up.replace import replace
+from onecurve.watch.events import digest, is_zero
+from onecurve.watch.identities import own_number
+from onecurve.watch.loaders import Loaders
+from onecurve.watch.samples import generator_states
 
 MOST_STEPS = 32  # without epochs, once the script has evaluated
 FURTHEST = 160  # if it hasn't, or the model is small: some scripts finish

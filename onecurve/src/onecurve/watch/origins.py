@@ -5,11 +5,11 @@ from functools import partial
 
 import torch
 
-from onecurve.events import place
-from onecurve.replace import replace
+from onecurve.set_up.replace import replace
+from onecurve.watch.events import place
 
 MADE = "_made_at"  # the attribute that holds an object's line
-READ_BY = "/data/_utils/worker.py", "/data/_utils/fetch.py", "onecurve/samples.py"
+READ_BY = "/data/_utils/worker.py", "/data/_utils/fetch.py", "onecurve/watch/samples.py"
 INSIDE = "<genexpr>", "<listcomp>", "<dictcomp>", "<lambda>"  # in a constructor
 
 

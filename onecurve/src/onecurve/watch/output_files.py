@@ -14,8 +14,8 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
-from onecurve.events import OWN, STANDARD, place
-from onecurve.replace import replace
+from onecurve.set_up.replace import replace
+from onecurve.watch.events import OWN, STANDARD, place
 
 READ = ["os:stat", "os:listdir", "os:scandir", "os:access", "torch:load"]
 READ += ["os:chmod", "os:utime"]  # which leave contents unchanged
@@ -47,7 +47,7 @@ def copy(path, twin):
     os.unlink(own)
 
 
-class Files:
+class OutputFiles:
     """Redirects what this process writes; `log` gets an event for each file.
 
     If `shadow` is None, files are only logged.

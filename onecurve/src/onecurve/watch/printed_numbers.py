@@ -19,10 +19,10 @@ from pathlib import Path
 import torch
 from torch.utils.data import Dataset
 
-from onecurve.branches import DECIDES, OF_ONE, branches
-from onecurve.events import place
-from onecurve.identities import own_number
-from onecurve.replace import CLOCKS, replace
+from onecurve.set_up.replace import CLOCKS, replace
+from onecurve.watch.branches import DECIDES, OF_ONE, branches
+from onecurve.watch.events import place
+from onecurve.watch.identities import own_number
 
 TRAINED = torch.nn.Module, torch.optim.Optimizer
 MOST = 200  # evaluations of a line
@@ -115,7 +115,7 @@ def number(value):
     return float(value)
 
 
-class Numbers:
+class PrintedNumbers:
     """Records at each `if` whether it is taken and the numbers in the branch."""
 
     def __init__(self, log):

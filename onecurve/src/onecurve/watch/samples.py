@@ -8,7 +8,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 from torch.utils.data import Subset, default_convert
 
-from onecurve.events import digest, tensors_in
+from onecurve.watch.events import digest, tensors_in
 
 IDENTITY = 16  # samples that identify a dataset
 MOST_CONTENTS = 500  # samples per epoch whose contents are digested
