@@ -7,10 +7,10 @@ import numpy
 import torch
 
 from onecurve.api import (
-    OutputFiles,
     Hooks,
     InDouble,
     Log,
+    OutputFiles,
     digest,
     is_replicated,
     load,

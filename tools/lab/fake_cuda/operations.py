@@ -23,7 +23,7 @@ INDEXING = {"aten::index", "aten::index_put_"}
 MATMULS = {"aten::mm", "aten::addmm"}
 UPDATES = {"aten::add_", "aten::_foreach_add_"}
 READS = {"aten::_local_scalar_dense", "aten::equal"}  # the CPU waits for the GPU
-MODES = "/torch/|/fake_cuda/|/onecurve/set_up/float64.py"  # between the script and an operation
+MODES = "/torch/|/fake_cuda/|/set_up/float64.py"  # between script and operation
 GENERATOR = "Expected a '{}' device type for generator but found '{}'"
 INDICES = (
     "indices should be either on cpu or on the same device as the indexed tensor ({})"
