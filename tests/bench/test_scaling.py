@@ -98,7 +98,7 @@ def test_more_computing_hides_the_exchange_from_the_threshold_on():
 def test_the_text_says_from_which_batch_ddp_pays():
     cluster = scaling.CLUSTERS["two, with one card each"]
     limit = scaling.thresholds(scaling.SEVEN, cluster)["DDP"]
-    assert f"{limit:,.0f} tokens per GPU are fewer than two sequences" in WORDS
+    assert f"{limit:,.0f} tokens per GPU, less than two sequences" in WORDS
     assert limit < 2 * scaling.SEVEN.length
 
 
