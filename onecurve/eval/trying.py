@@ -34,7 +34,7 @@ def inspected(script, case):
     own = {"PYTHONPATH": str(SOURCE), "CUDA_VISIBLE_DEVICES": ""}
     env = {**os.environ, **own, **case.get("environment", {})}
     with tempfile.TemporaryDirectory() as logs:
-        words = [sys.executable, "-m", "onecurve", "--json", "--logs", logs]
+        words = [sys.executable, "-m", "onecurve", "--format", "json", "--logs", logs]
         words += [script.name, *case.get("arguments", [])]
         options = {"capture_output": True, "text": True}
         run = subprocess.run(words, cwd=script.parent, env=env, **options)

@@ -6,8 +6,8 @@
 
 The scripts are the edits of right.py in mistakes.diff and ordinary.diff. A row contains
 a script's name and a finding's name, level and line of code, but none of its wording.
-A script without findings has one row with empty fields. `onecurve --json` inspects each
-script, so nothing here depends on the inspector's internals.
+A script without findings has one row with empty fields. `onecurve --format json`
+inspects each script, so nothing here depends on the inspector's internals.
 """
 
 import argparse
@@ -47,7 +47,7 @@ def findings(name, text):
         path = Path(folder, "train.py")
         path.write_text(text)
         logs = ["--logs", f"{folder}/logs"]
-        words = [sys.executable, "-m", "onecurve", "--json", *logs, str(path)]
+        words = [sys.executable, "-m", "onecurve", "--format", "json", *logs, str(path)]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         options = {"capture_output": True, "text": True, "env": environment}
         result = subprocess.run(words, cwd="/", **options)

@@ -9,6 +9,8 @@ from cases import RIGHT
 from conftest import PROJECT, call
 
 import onecurve
+from onecurve.report import formats
+from onecurve.rules.findings import finding
 
 SLOPPY = """
 import sys
@@ -42,7 +44,7 @@ def test_a_module_is_inspected_from_its_folder_and_reported_as_json(tmp_path):
     (tmp_path / "pkg/model.py").write_text(MODEL)
     (tmp_path / "pkg/train.py").write_text(SLOPPY)
     (tmp_path / "runs").write_text("in the place of the folder for logs")
-    result = python_in(tmp_path, "onecurve", "--json", "-m", "pkg.train", "0.5")
+    result = python_in(tmp_path, "onecurve", "--format=json", "-m", "pkg.train", "0.5")
     report = json.loads(result.stdout)
     assert report["verdict"] == "1 error in train.py", result.stderr
     (found,) = report["findings"]
@@ -145,3 +147,14 @@ def test_a_wrapper_that_is_freed_does_not_wait_for_its_groups_thread(tmp_path):
     script = tmp_path / "train.py"
     script.write_text(FREES)
     assert onecurve.inspect(script) == []
+
+
+def test_github_gets_an_annotation_at_the_line(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = [finding("kept", "train.py:7"), finding("exchange", None, ["4 weights"])]
+    error, look = formats.annotations(found, tmp_path / "pkg/train.py").splitlines()
+    assert error.startswith(
+        "::error file=pkg/train.py,line=1::gradients are not averag"
+    )
+    assert "%0A4 weights%0A-> make sure every trained" in error
+    assert look.startswith("::warning file=pkg/train.py,line=7::gradients accumulate")

@@ -3,8 +3,7 @@
 import pytest
 
 from onecurve.report.sources import point
-from onecurve.rules.findings import LAST, finding
-from onecurve.rules.weights import BY_HAND
+from onecurve.rules.findings import finding
 
 SCRIPT = """
 class Running(Module):
@@ -42,7 +41,6 @@ def main():
     torch.save(state, "model.pt")
     print(score)
 """
-HAND = f"[0.1] on 2 ranks, [0.2] on 1, set by {BY_HAND}"
 
 
 def line(text):
@@ -61,12 +59,12 @@ def line(text):
         ("gradient", "(loss / 2).back", "(loss / 2).back", {"ranks": 2}),
         ("rates", "return Cosine", "updates = EPOCHS", {}),
         ("rates", "scheduler.step()", "scheduler.step()", {}),
-        ("rates", "if score > best", "rate = base", {"details": [HAND]}),
+        ("rates", "if score > best", "rate = base", {"cause": "rate"}),
         ("datasets", "loader = Data", "part = train[rank", {}),
         ("statistics", "running = Run", "self.mean +=", {"name": "mean"}),
-        ("updates", "if score > best", "rate = base", {"ranks": 2, "details": [HAND]}),
+        ("updates", "if score > best", "rate = base", {"ranks": 2, "cause": "rate"}),
         ("parts_saved", "torch.save", "state = {", {}),
-        ("exchange", "  loss.backward", "require_backward", {"repair": LAST}),
+        ("exchange", "  loss.backward", "require_backward", {"cause": "sync"}),
         ("exchange", "  loss.backward", "  loss.backward", {}),
         ("printed", "print(score)", "print(score)", {"text": '"score"'}),
     ],

@@ -14,7 +14,7 @@ NAMES = {
     "run": "start.ranks",
     "call": "start.ranks",
     "start_server": "start.ranks",
-    "STOPPED": "start.supervisor",
+    "STOPPED": "start.patience",
     "adopt_orphans": "start.processes",
     "children": "start.processes",
     "end_children": "start.processes",

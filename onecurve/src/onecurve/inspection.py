@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from onecurve.compare import run
 from onecurve.compare.comparison import Comparison, compare_gradients
 from onecurve.report import sources
-from onecurve.rules import consequences, printed, registry, sampling, streams, weights
+from onecurve.rules import consequences, printed, registry, sampling, schedules, streams
 from onecurve.rules.findings import name_what_follows
 from onecurve.rules.seen import Seen
-from onecurve.start.supervisor import HANGS
+from onecurve.start.patience import HANGS
 
 NOTHING = Seen([[]])  # of one rank
 
@@ -31,6 +31,13 @@ class Inspection:
         return 2 if self.stopped else 0
 
 
+def watch(command, folder):
+    """Run a command unchanged; return its Result, its Seen and any failure."""
+    shutil.rmtree(folder / "watch", ignore_errors=True)
+    result, seen = run.run_kind(command, "watch", folder)
+    return result, seen, run.failure(result, command.path.name)
+
+
 def inspect(command, folder):
     """Run a command, a tuple like Command, and return an Inspection.
 
@@ -39,31 +46,29 @@ def inspect(command, folder):
     command = run.Command(*command)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    result, seen = run.run_kind(command, "watch", folder)
-    problem = run.failure(result, command.path.name)
-    if problem and seen.of("cut"):
-        # it may need the results of a full evaluation
-        shutil.rmtree(folder / "watch")
+    result, seen, problem = watch(command, folder)
+    if problem and seen.of("cut"):  # it may need the results of a full evaluation
         command = command._replace(cuts=False)
-        result, seen = run.run_kind(command, "watch", folder)
-        problem = run.failure(result, command.path.name)
-    if seen.of("cannot_tell"):
-        return Inspection(seen, [], stopped=seen.of("cannot_tell")[0]["why"])
-    if run.own_fault(result):
-        return Inspection(seen, [], stopped=run.own_fault(result))
+        result, seen, problem = watch(command, folder)
+    why = [event["why"] for event in seen.of("cannot_tell")]
+    if why or result.own_fault:
+        return Inspection(seen, [], stopped=(why or [result.own_fault])[0])
     unequal = []
     if problem and problem.name == "hang":
         unequal = list(sampling.numbers_of_batches(seen.takers(), problem))
     if unequal:  # run the rest, too
-        shutil.rmtree(folder / "watch")
         command = command._replace(lengths=False)
-        result, seen = run.run_kind(command, "watch", folder)
-        problem = run.failure(result, command.path.name)
+        result, seen, problem = watch(command, folder)
     found = registry.findings(seen) + unequal
     if problem:
-        if problem.name == "fails":  # the other ranks were killed
-            found = [one for one in found if registry.NO_MORE not in str(one.details)]
+        if problem.name == "fails" and None in (seen.first_parting() or ()):
+            found = [one for one in found if one.name != "parted"]  # it was killed
         return Inspection(seen, [problem, *found], stopped="the run did not finish")
+    return compare(command, folder, result, seen, found)
+
+
+def compare(command, folder, result, seen, found):
+    """Return an Inspection of a run that ended well, compared with other runs."""
     if result.late:
         count = len(seen.of("step"))
         told = f"{count} steps took {run.MOST_SECONDS} s: use smaller sizes"
@@ -87,9 +92,9 @@ def differ_by_world(told):
     several = told.runs["several"]
     one = told.runs.get("one", NOTHING)
     alone = [seen for kind, seen in told.runs.items() if kind.startswith("alone")]
-    found = [*weights.rates_by_world(several, one)]
-    found += [] if found else weights.first_rates_by_world(several, [one, *alone])
-    found += weights.length_by_world(several, [one, *alone])
+    found = [*schedules.rates_by_world(several, one)]
+    found += [] if found else schedules.first_rates_by_world(several, [one, *alone])
+    found += schedules.length_by_world(several, [one, *alone])
     found += streams.drawn_alike(several)
     found += streams.own_orders(one)
     if told.equal:

@@ -4,6 +4,7 @@ import shutil
 from dataclasses import dataclass, field
 
 from onecurve.compare import run
+from onecurve.feed.kinds import kind_of
 from onecurve.start import ranks
 
 # By name because they import PyTorch.
@@ -12,7 +13,6 @@ COMPARE = "onecurve.compare.gradients:compare"
 COMPARE_ALONE = "onecurve.compare.per_rank:compare"
 POWER = "onecurve.compare.loss_scale:power_of"
 DIVIDED = "onecurve.compare.loss_scale:judge"
-IN_DOUBLE = "in float64"
 
 
 @dataclass
@@ -32,21 +32,27 @@ class Comparison:
 
 def run_exactly(command, kind, folder, told):
     """Run the script in float64 and add its Seen to `told`; return why it failed."""
-    result, seen = run.run_kind(command, kind, folder)
-    told.runs[kind] = seen
+    why, _ = try_exactly(command, kind, folder, told)
+    return why
+
+
+def try_exactly(command, name, folder, told):
+    """Do the same, and return whether the script itself failed, not onecurve."""
+    kind, _ = kind_of(name)
+    result, seen = run.run_kind(command, name, folder)
+    told.runs[name] = seen
     for event in seen.of("cannot_tell"):
-        if kind != "one" or not seen.of("step"):
-            return event["why"]
-    if run.own_fault(result):
-        return run.own_fault(result)
+        if kind.feed != "merged" or not seen.of("step"):
+            return event["why"], False
+    if result.own_fault:
+        return result.own_fault, False
     errors = [error for error, _ in result.errors.values()]
     # it counts batches by len(loader), but one process gets fewer, larger ones
-    over = kind != "several" and seen.of("step") and errors == ["StopIteration"]
+    over = kind.feed != "own" and seen.of("step") and errors == ["StopIteration"]
     problem = run.failure(result, command.path.name)
     if problem and not over:
-        where = IN_DOUBLE if kind == "several" else "on one rank"
-        return f"{where}, {problem.what}"
-    return None
+        return f"{kind.told}, {problem.what}", True
+    return None, False
 
 
 def compare_gradients(command, folder, seen, agree):
@@ -56,8 +62,8 @@ def compare_gradients(command, folder, seen, agree):
     step: then compare weights. `seen` is of the unmodified run.
     """
     told = Comparison()
-    told.why = run_exactly(command, "several", folder, told)
-    if told.why and told.why.startswith(IN_DOUBLE):
+    told.why, script_failed = try_exactly(command, "several", folder, told)
+    if script_failed:
         # a library requires its own dtype: compare roughly
         told.rough = told.why
         command = command._replace(double=False)

@@ -119,7 +119,9 @@ def describe(ranks, names):
     if at and at != first["line"]:
         details.append(f"backward() at {first['line']}")
     line = at or first["line"]
-    return finding("exchange", line, [*details, cause], repair=repair)
+    told = [*details, cause]
+    last = "sync" if repair == LAST else None
+    return finding("exchange", line, told, repair=repair, cause=last)
 
 
 def held_by(rank, names):

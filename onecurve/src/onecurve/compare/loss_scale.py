@@ -5,10 +5,14 @@ weight in PyTorch's loss function. Over all passes of a step, the ranks' mean is
 it is 1/W on W ranks and 1/(W + 1) on one more, the loss scales with their number.
 """
 
+import torch
+
 from onecurve.compare.gradients import read_steps
 from onecurve.rules.findings import finding
 
-CLOSE = 1e-4  # of a weight: losses are rounded to their dtype
+ROUNDED = 1e-4  # of a weight: losses are rounded to their dtype
+CLOSE = {torch.float64: 1e-5}  # of weights; correct scripts differ by 1e-9
+ROUGH = 2e-3  # in shorter dtypes
 HOW = {-1: "divided", 1: "multiplied"}
 TOLD = "weight of each loss in a step: {:.4f} on {} ranks, {:.4f} on {}"
 
@@ -18,7 +22,7 @@ def power_of(folders):
     shares = [share_of(ranks) for ranks in read_steps(folders)]
     for power in HOW:
         right = len(folders) ** power
-        if shares and all(one and abs(one / right - 1) < CLOSE for one in shares):
+        if shares and all(one and abs(one / right - 1) < ROUNDED for one in shares):
             return power
     return None
 
@@ -47,3 +51,21 @@ def judge(several, wider, power):
     told = TOLD.format(ours**power, ours, theirs**power, theirs)
     first = next(read_steps(several))
     return finding("divided", first[0]["line"], [told], how=HOW[power])
+
+
+def divisor_of(step):
+    """Return the divisor of a step's summed losses; None if unknown or varying."""
+    pairs = list(zip(step["sums"], step["losses"], strict=False))
+    if not pairs or len(step["sums"]) != len(step["losses"]) or not all(step["losses"]):
+        return None
+    divisors = [total / loss for total, loss in pairs]
+    divisor = divisors[0]
+    whole = abs(divisor - round(divisor)) < 1e-6 * divisor
+    return divisor if whole and is_about(torch.tensor(divisors) / divisor, 1) else None
+
+
+def is_about(ours, theirs):
+    """Return whether weights are equal up to rounding, by the first one's dtype."""
+    ours = torch.as_tensor(ours)
+    limit = CLOSE.get(ours.dtype, ROUGH)
+    return bool((ours - theirs).abs().max() < limit)

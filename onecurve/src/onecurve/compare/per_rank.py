@@ -12,11 +12,10 @@ import torch
 from onecurve.compare import rounding
 from onecurve.compare.exchange import exchanged_at, given_to
 from onecurve.compare.gradients import read_steps
+from onecurve.compare.loss_scale import divisor_of, is_about
 from onecurve.rules.findings import LAST, finding
 from onecurve.wording import some
 
-CLOSE = {torch.float64: 1e-5}  # of weights; correct scripts differ by 1e-9
-ROUGH = 2e-3  # in shorter dtypes
 OTHER = "rank {rank}'s loss differs when it runs alone: {alone:.6f}, not {ours:.6f}"
 MEANS = "use sum * world_size / count_of_all"
 
@@ -170,7 +169,7 @@ def by_weights(ranks, others, weights):
         number = int(of_passes.argmin()) + 1
         which = f"backward pass {number} of {len(of_passes)}"
         told = f"{which} contributes no gradients"
-        return finding("exchange", line, [told], repair=LAST)
+        return finding("exchange", line, [told], repair=LAST, cause="sync")
     if not is_about(weights.max(1).values, weights.min(1).values):
         raise Unclear("the backward passes of a step have different weights")
     of_ranks = weights.mean(1)
@@ -207,24 +206,6 @@ def by_counts_of_all(ranks):
         return by_counts(ranks, ranks, torch.full((len(ranks),), 1 / len(ranks)))
     except Unclear:
         return None
-
-
-def divisor_of(step):
-    """Return the divisor of a step's summed losses; None if unknown or varying."""
-    pairs = list(zip(step["sums"], step["losses"], strict=False))
-    if not pairs or len(step["sums"]) != len(step["losses"]) or not all(step["losses"]):
-        return None
-    divisors = [total / loss for total, loss in pairs]
-    divisor = divisors[0]
-    whole = abs(divisor - round(divisor)) < 1e-6 * divisor
-    return divisor if whole and is_about(torch.tensor(divisors) / divisor, 1) else None
-
-
-def is_about(ours, theirs):
-    """Return whether weights are equal up to rounding, by the first one's dtype."""
-    ours = torch.as_tensor(ours)
-    limit = CLOSE.get(ours.dtype, ROUGH)
-    return bool((ours - theirs).abs().max() < limit)
 
 
 def raise_where_weights_differ(weights, others, same):

@@ -6,11 +6,11 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
+from onecurve.feed.kinds import kind_of
 from onecurve.rules.findings import finding, of_each_rank
 from onecurve.rules.seen import Seen, read_ranks
 from onecurve.start import ranks
 from onecurve.start.failures import ended_silently, ending, own_error
-from onecurve.start.supervisor import OWN_FAULT
 
 MOST_SECONDS = 240  # of computing per rank
 PATIENCE = 60  # seconds until a collective times out
@@ -34,7 +34,7 @@ class Task(NamedTuple):
     """How to run a script; the same on all ranks."""
 
     command: Command  # with this run's number of ranks
-    kind: str  # watch, several, wider, one, whole, or alone or split and a rank
+    kind: str  # a key of KINDS, after alone and split with a rank
     folder: Path  # where the ranks write events
     working: Path  # the script's working directory
     scratch: str  # for temporary files
@@ -46,10 +46,7 @@ def run_kind(command, kind, folder):
 
     Retry after a segmentation fault: gloo's thread crashes now and then in any script.
     """
-    if kind == "wider":
-        command = command._replace(ranks=command.ranks + 1)
-    elif kind not in ("watch", "several", "whole"):
-        command = command._replace(ranks=1)
+    command = command._replace(ranks=kind_of(kind)[0].count(command.ranks))
     place = folder / kind
     result = run_in(place, command, kind)
     if -signal.SIGSEGV in result.statuses:
@@ -69,19 +66,11 @@ def run_in(place, command, kind):
         options = {"module": module, "prepare": (PREPARE, task)}
         options["timeout"] = MOST_SECONDS
         options["idle"] = IDLE
-        options["float64"] = double and kind != "watch"
+        options["float64"] = double and kind_of(kind)[0].in_float64
         result = ranks.run([path, *flags], count, **options)
     (place / "stdout").write_text(result.stdout, encoding="utf-8")
     (place / "stderr").write_text(result.stderr, encoding="utf-8")
     return result
-
-
-def own_fault(result):
-    """Return an error raised inside onecurve, or None."""
-    for told, _ in result.errors.values():
-        if told.startswith(OWN_FAULT):
-            return told
-    return None
 
 
 def failure(result, name):

@@ -5,18 +5,27 @@ import sys
 import tempfile
 import time
 
-from onecurve.feed import merged_batches, recorded_steps, replayed_rank
+from onecurve.feed.kinds import kind_of
+from onecurve.feed.merged_batches import MergedBatches
+from onecurve.feed.recorded_steps import RecordedSteps
+from onecurve.feed.replayed_rank import ReplayedRank
 from onecurve.feed.stored import in_name
 from onecurve.set_up import cpu_for_cuda, float64, unsharded
 from onecurve.watch import hooks, output_files, printed_numbers
 from onecurve.watch.events import Log
 
+FEEDS = {
+    "own": RecordedSteps,
+    "merged": MergedBatches,
+    "replayed": ReplayedRank,
+}
 TOGETHER = 10  # seconds that a finished rank waits for other ranks
 
 
 def prepare(rank, task):
     """Set up a rank of a task; return a function to call after the script, or None."""
-    command, kind, folder, working, scratch, patience = task
+    command, name, folder, working, scratch, patience = task
+    kind, number = kind_of(name)
     parent = command.path.parent
     os.chdir(working)
     tempfile.tempdir = scratch
@@ -24,29 +33,25 @@ def prepare(rank, task):
     log = Log(folder / f"rank{rank}", {str(parent), str(working)})
     cpu_for_cuda.install(patience)
     end = Ending(folder, rank, command.ranks)
-    if kind == "watch":
-        recorder = hooks.Hooks(log, end)
-        recorder.keeps_lengths = command.lengths
-        recorder.install()
-    else:
+    if kind.in_float64:
         own = folder / f"steps{rank}"
         own.mkdir()
         sources = sorted(folder.parent.glob("several/steps*"))
-        if kind in ("several", "wider"):
-            recorder = recorded_steps.RecordedSteps(log, end, own, sources)
-        elif kind == "one":
-            recorder = merged_batches.MergedBatches(log, end, own, sources)
-        else:  # "whole", or such as "alone1" and "split1"
-            number = rank if kind == "whole" else int(kind[5:])
-            recorder = replayed_rank.ReplayedRank(log, end, own, [sources[number]])
+        if kind.feed == "replayed":
+            sources = [sources[rank if number is None else number]]
+        recorder = FEEDS[kind.feed](log, end, own, sources)
         recorder.install()
         float64.install(recorder.draw, recorder.drawing, command.double)
-        if kind not in ("several", "wider") and not kind.startswith("split"):
+        if not kind.is_sharded:
             unsharded.install()
+    else:
+        recorder = hooks.Hooks(log, end)
+        recorder.keeps_lengths = command.lengths
+        recorder.install()
     recorder.cuts = command.cuts
     printed_numbers.PrintedNumbers(log).install()
     output_files.OutputFiles(folder / "files", log).install()
-    return recorder.script_ends if kind == "watch" else None
+    return None if kind.in_float64 else recorder.script_ends
 
 
 class Ending:

@@ -1,6 +1,7 @@
 """Format an inspection's findings."""
 
 import math
+import os
 from dataclasses import asdict
 from textwrap import wrap
 
@@ -125,7 +126,7 @@ def samples(seen, names):
     """Return lines about the samples that ranks use, if they are known."""
     epochs = seen.takers().first_epochs()
     lines = []
-    wrong = names & {"samples", "overlap", "whole", "datasets", "again"}
+    wrong = names & {"samples", "overlap", "datasets", "again"}
     if epochs and not wrong and all(epoch["identity"] for epoch in epochs):
         taken = sum(len(epoch["indices"]) for epoch in epochs)
         count = len(set().union(*(epoch["indices"] for epoch in epochs)))
@@ -181,7 +182,9 @@ def facts(name, inspection, seconds, folder, pages=None):
     looked = not inspection.stopped
     found = []
     for finding in by_level(inspection.findings):
-        found.append(asdict(finding) | {"pages": pages_about(finding, pages)})
+        shown = asdict(finding) | {"pages": pages_about(finding, pages)}
+        del shown["subject"], shown["cause"]
+        found.append(shown)
     return {
         "verdict": verdict(name, inspection),
         "status": inspection.status,
@@ -193,6 +196,22 @@ def facts(name, inspection, seconds, folder, pages=None):
         "seconds": round(seconds, 1),
         "log": str(folder),
     }
+
+
+def annotations(findings, path):
+    """Return findings as GitHub's workflow commands, to show them in a pull request.
+
+    https://docs.github.com/en/actions/reference/workflow-commands-for-github-actions
+    """
+    lines = []
+    for finding in by_level(findings):
+        file, _, number = (finding.line or f"{path.name}:1").rpartition(":")
+        shown = os.path.relpath(path.with_name(file))
+        command = {"ERROR": "error"}.get(finding.level, "warning")
+        told = [*finding.details, *([f"-> {finding.repair}"] if finding.repair else [])]
+        message = "%0A".join([finding.what, *told])
+        lines.append(f"::{command} file={shown},line={number}::{message}")
+    return "\n".join(lines)
 
 
 def by_level(findings):

@@ -7,8 +7,6 @@ their assignments, arguments to calls of the function, and calls to return value
 import ast
 import re
 
-from onecurve.rules.findings import LAST, PARTS
-from onecurve.rules.weights import BY_HAND
 from onecurve.watch.branches import called
 from onecurve.wording import SHOWN
 
@@ -173,11 +171,11 @@ def arguments(block):
 
 def names_of(finding, start):
     """Return the names in a statement that a finding is about."""
-    what = finding.what.partition(": ")[2]
+    subject = finding.subject
     if finding.name == "statistics":
-        return [f"self.{what}"]
+        return [f"self.{subject}"]
     if finding.name in ("printed", "by_world"):
-        return [] if what[0] == '"' else names_in(ast.parse(what, mode="eval"))
+        return [] if subject[0] == '"' else names_in(ast.parse(subject, mode="eval"))
     call = getattr(start, "value", None)
     if isinstance(call, ast.Call) and called(call) == "backward" and call.args:
         return names_in(call.args[0])  # the object may be an Accelerator
@@ -196,11 +194,11 @@ def point(finding, folder):
     source = Source((folder / file).read_text(errors="replace"))
     start = source.at(int(number))
     first = None
-    if finding.repair == LAST:
+    if finding.cause == "sync":
         first = source.latest(SYNCED, int(number))
-    elif finding.repair == PARTS:
+    elif finding.cause == "norm":
         first = source.latest(NORM, int(number))
-    elif BY_HAND in "".join(finding.details):
+    elif finding.cause == "rate":
         first = start = source.latest(RATE, 10**9) or start
     if finding.name in MADE and start:
         found = source.back(start, names_of(finding, start))

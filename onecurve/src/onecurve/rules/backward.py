@@ -73,7 +73,7 @@ def last_not_exchanged(seen):
     for line, counts in seen.exchanges() if seen.of("shard") else []:
         if any(counts) and not counts[-1]:
             told = f"the last of {len(counts)} backward passes is not exchanged"
-            yield finding("exchange", line, [told], repair=LAST)
+            yield finding("exchange", line, [told], repair=LAST, cause="sync")
             return
 
 
@@ -92,5 +92,6 @@ def parts_scaled(seen):
         factors = [one["factor"] for one in each]
         if None not in factors and max(factors) - min(factors) > APART * max(factors):
             told = of_each_rank(f"shards scaled by {factor:.4g}" for factor in factors)
-            yield finding("clip", each[0]["line"], told, repair=PARTS)
+            line = each[0]["line"]
+            yield finding("clip", line, told, repair=PARTS, cause="norm")
             return

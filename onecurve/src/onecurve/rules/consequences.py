@@ -30,8 +30,8 @@ def with_consequence(found, seen, told):
         if finding.name == "twice":
             return is_compared and printed.evaluations_agree(several, one)
         if finding.name == "printed":
-            text = finding.what.rpartition(": ")[2]
-            return same or is_compared and printed.agrees(text, several, one)
+            known = is_compared and printed.agrees(finding.subject, several, one)
+            return same or known
         return False
 
     return [finding for finding in found if not is_harmless(finding)]

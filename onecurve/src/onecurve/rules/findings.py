@@ -50,15 +50,20 @@ class Finding:
     details: list
     repair: str
     factor: float | None = None  # of a gradient that differs by nothing else
+    subject: str | None = None  # the expression or name that the message is about
+    cause: str | None = None  # what to point to: "sync", "norm" or "rate"
 
 
-def finding(row_name, line, details=(), level=None, repair=None, **facts):
+def finding(row_name, line, details=(), level=None, repair=None, cause=None, **facts):
     """Fill in a row of findings.csv; `level` and `repair` override the row's."""
     row = TABLE[row_name]
     what = row["what"].format(**facts)
     level = level or row["level"]
     repair = repair or row["repair"]
-    return Finding(row_name, level, what, line, list(details), repair)
+    found = Finding(row_name, level, what, line, list(details), repair)
+    found.subject = facts.get("text", facts.get("name"))
+    found.cause = cause
+    return found
 
 
 def of_each_rank(values):

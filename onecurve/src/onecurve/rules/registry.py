@@ -1,6 +1,14 @@
 """All rules. A rule is a function that takes a Seen and yields Findings."""
 
-from onecurve.rules import backward, evaluation, printed, sampling, streams, weights
+from onecurve.rules import (
+    backward,
+    evaluation,
+    printed,
+    sampling,
+    schedules,
+    streams,
+    weights,
+)
 from onecurve.rules.findings import finding
 from onecurve.rules.seen import Seen
 
@@ -115,7 +123,7 @@ RULES = {
     backward.not_finite: ONE,
     evaluation.evaluated_in_training: ONE,
     weights.saved_without: ONE,
-    weights.schedules_differ: EACH,
+    schedules.schedules_differ: EACH,
     sampling.samples_shared: TAKERS,
     streams.other_samples_shared: TAKERS,
     sampling.never_taken: TAKERS,

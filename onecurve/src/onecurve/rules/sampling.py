@@ -90,8 +90,6 @@ def judge_shares(epochs, are_sliced):
     if all(one == lists[0] for one in lists):
         if not are_sliced:
             yield finding("samples", line, details)
-    elif drawn_again and all(len(one) >= size for one in lists):
-        yield finding("whole", line, details)
     elif twice >= len(lists) and not drawn_again:
         never = size - len(counts)
         details.append(f"{twice} are used by more than one rank, {never} by none")

@@ -4,7 +4,6 @@ psutil is imported on first use, so that `onecurve --help` works without package
 """
 
 import ctypes
-import os
 import signal
 import sys
 from contextlib import suppress
@@ -54,15 +53,3 @@ def end_children(spared=()):
                     with suppress(psutil.NoSuchProcess):
                         one.kill()
         psutil.wait_procs(started)
-
-
-def pause(*_):
-    """Stop this process and its children, whose sessions Ctrl-Z and fg don't reach."""
-    started = [child.pid for child in children()]
-    for pid in started:
-        with suppress(ProcessLookupError):
-            os.killpg(pid, signal.SIGSTOP)
-    os.kill(os.getpid(), signal.SIGSTOP)
-    for pid in started:
-        with suppress(ProcessLookupError):
-            os.killpg(pid, signal.SIGCONT)

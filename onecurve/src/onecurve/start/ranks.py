@@ -32,8 +32,9 @@ class Result(subprocess.CompletedProcess):
     """A run's result; `late` is HANGS, STOPPED, or '' if it finished in time.
 
     `statuses` and `stderrs` are per rank; the status of a rank we killed is None.
-    `errors` is {rank: (message, line of the script or None)} of uncaught exceptions and
-    `places` {rank: line or None} where killed ranks were.
+    `errors` is {rank: (message, line of the script or None)} of uncaught exceptions,
+    `own_fault` one that onecurve raised itself, or None, and `places` {rank: line or
+    None} where killed ranks were.
     """
 
 
@@ -105,10 +106,12 @@ def read_result(job, statuses, late):
 
     stderrs = [text(f"stderr{rank}") for rank in range(len(statuses))]
     errors = {}
+    own_fault = None
     places = {}
     for rank, status in enumerate(statuses):
         if text(f"error{rank}"):
-            errors[rank] = tuple(json.loads(text(f"error{rank}")))
+            *errors[rank], is_ours = json.loads(text(f"error{rank}"))
+            own_fault = errors[rank][0] if is_ours else own_fault
         if status is None:
             places[rank] = place(text(f"stack{rank}"), job.words[0])
     failed = [abs(status) for status in statuses if status is not None]
@@ -118,6 +121,7 @@ def read_result(job, statuses, late):
     result.statuses = statuses
     result.stderrs = stderrs
     result.errors = errors
+    result.own_fault = own_fault
     result.places = places
     return result
 

@@ -19,12 +19,11 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from pkgutil import resolve_name
 
+from onecurve.start.patience import Patience
 from onecurve.start.processes import (
     adopt_orphans,
     end_children,
     end_with_parent,
-    pause,
-    seconds_of,
 )
 
 # On macOS, gloo aborts if forked after importing torch, so processes are spawned:
@@ -34,10 +33,7 @@ RANKS = multiprocessing.get_context("fork" if FORKS else "spawn")
 HERE = f"{Path(__file__).resolve().parents[1]}{os.sep}"
 CALLS = re.compile(r"\b(original|function|func)\(")  # calls a wrapped function
 OWN_FAULT = "error in onecurve itself"
-HANGS = "hangs"  # no rank makes progress
-STOPPED = "stopped"  # a rank computed for too long
 ANSWER = 3  # seconds for a rank to write its stack, or to end
-LONGEST = 10  # maximum wall time of a run, in timeouts
 
 
 @dataclass
@@ -114,7 +110,7 @@ def is_of_onecurve(error, frames):
 
 
 def described(error, name):
-    """Return an error as (message, line of the script `name` or None)."""
+    """Return an error: its message, line of the script `name`, whether ours."""
     if isinstance(error, SystemExit):
         text = error.code if isinstance(error.code, str) else ""
     else:
@@ -123,10 +119,11 @@ def described(error, name):
     lines = [frame.lineno for frame in frames if frame.filename == name]
     if isinstance(error, SyntaxError) and error.filename == name:
         lines.append(error.lineno)
-    if is_of_onecurve(error, frames):
+    is_ours = is_of_onecurve(error, frames)
+    if is_ours:
         place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}"
         text = f"{OWN_FAULT}, {place}: {text}"
-    return text, lines[-1] if lines else None
+    return text, lines[-1] if lines else None, is_ours
 
 
 def listen():
@@ -174,7 +171,6 @@ def supervise(link, other, job):
     """Start, watch and end a job's ranks; then send what `watch` returned."""
     other.close()  # the caller's end: only the caller may keep it open
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller gets it and hangs up
-    signal.signal(signal.SIGTSTP, pause)
     gc.freeze()  # a collection would copy all of PyTorch's objects in each process
     adopt_orphans()
     environments = [{}]
@@ -238,29 +234,3 @@ def ask_where(ranks, stacks):
         while rank.is_alive() and not path.stat().st_size and time.monotonic() < end:
             rank.join(0.02)
     time.sleep(0.2)  # until the whole stack is written
-
-
-class Patience:
-    """Limits seconds of computing (`timeout`) and of idling, even on a busy machine."""
-
-    def __init__(self, pids, timeout, idle):
-        self.pids = pids
-        self.timeout = timeout
-        self.idle = idle
-        self.begun = time.monotonic()
-        self.seconds = 0  # of computing at the last progress
-        self.since = self.begun  # time of the last progress
-
-    def late(self):
-        """Return HANGS, STOPPED, or '' while there is time."""
-        now = time.monotonic()
-        each = [seconds_of(pid) for pid in self.pids]
-        if sum(each) > self.seconds + self.idle / 20:
-            self.seconds = sum(each)
-            self.since = now
-        if now - self.since > self.idle:
-            return HANGS
-        whole = now - self.begun
-        if max(each) > self.timeout or whole > LONGEST * self.timeout:
-            return STOPPED
-        return ""
