@@ -84,6 +84,7 @@ notfound_context = {
     "body": (ROOT / "tools/site/404.html").read_text().format(site=f"/{name}/"),
 }
 html_copy_source = False
+html_search_scorer = str(ROOT / "tools/site/static/scorer.js")
 html_show_search_summary = False  # it would fetch each page found
 html_show_sphinx = False
 

@@ -18,7 +18,7 @@ function planRow(cut, [state, best, worst], { computing, kept }) {
     ${percent(worst)} to ${percent(best)} %`];
   return `<tr class="fits-${fits}"><th scope="row">${cut}</th>
     <td data-label="a step, s">${times[0]}</td><td data-label="busy">${times[1]}</td>
-    <td data-label="GB"><div class="bar full">${filled("state", state)}${filled("some", some)}${
+    <td data-label="GB"><div class="bar whole">${filled("state", state)}${filled("some", some)}${
       filled("all", all - some)}</div>${[0, some, all].map(one =>
       Math.round((state + one) / 1e9)).join(", ")}</td>
     <td data-label="fits?">${fits}</td></tr>`;
