@@ -98,6 +98,9 @@ function draw() {
   by("progress").textContent = done ? "" : `${name}, epoch ${epoch}`;
   by("verdict").textContent = verdict || "…";
   by("verdict").className = verdict.startsWith("DIFFERENT") ? "different" : "";
+  for (const one of switches) {
+    one.closest("article").dataset.verdict = one.checked ? verdict : "";
+  }
   drawLosses();
   if (run.steps.length && figure.steps !== run.steps) figure.load(run.steps, 1);
 }
