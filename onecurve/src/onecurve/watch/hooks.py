@@ -246,6 +246,9 @@ class Hooks(Optimizers):
                 if parameter.requires_grad:
                     trained[bare(name)] = own_number(parameter)
             left = [name for name in trained if trained[name] not in self.optimized]
+            if self.sharded.parts:  # FSDP may show whole parameters instead of shards
+                known = {self.names.get(one) for one in self.optimized}
+                left = [name for name in left if name not in known]
             if 0 < len(left) < len(trained):
                 counts = {"left": len(left), "count": len(trained)}
                 self.log.found("left", some(left), line=self.optimizer_line, **counts)
