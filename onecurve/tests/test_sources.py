@@ -49,6 +49,11 @@ def line(text):
     return f"train.py:{number}"
 
 
+def read(file):
+    """Return the source of train.py, the only file."""
+    return SCRIPT if file == "train.py" else None
+
+
 @pytest.mark.parametrize(
     ("name", "seen", "made", "facts"),
     [
@@ -69,25 +74,22 @@ def line(text):
         ("printed", "print(score)", "print(score)", {"text": '"score"'}),
     ],
 )
-def test_the_line_that_makes_a_value_comes_first(name, seen, made, facts, tmp_path):
-    (tmp_path / "train.py").write_text(SCRIPT)
+def test_the_line_that_makes_a_value_comes_first(name, seen, made, facts):
     found = finding(name, line(seen), **facts)
-    point(found, tmp_path)
+    point(found, read)
     assert found.line == line(made)
     assert (f"seen at {line(seen)}" in found.details) == (seen != made)
 
 
-def test_the_line_that_differs_by_rank_is_named_first(tmp_path):
-    (tmp_path / "train.py").write_text(SCRIPT)
+def test_the_line_that_differs_by_rank_is_named_first():
     found = finding("printed", line("print(score)"), text="score")
-    point(found, tmp_path)
+    point(found, read)
     told = ", ".join(line(text) for text in ("part = train[rank", "score = counted"))
     assert found.details[0].startswith(f"depends on values set at {told}")
 
 
 @pytest.mark.parametrize("place", [None, "other.py:3", "train.py:999"])
-def test_a_line_that_is_not_in_the_folder_stays(place, tmp_path):
-    (tmp_path / "train.py").write_text(SCRIPT)
+def test_a_line_that_is_not_in_the_folder_stays(place):
     found = finding("gradient", place, ranks=2)
-    point(found, tmp_path)
+    point(found, read)
     assert (found.line, found.details) == (place, [])

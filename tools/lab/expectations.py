@@ -120,7 +120,7 @@ def one_printer(record):
 
 def same_statistics(record):
     """Ranks that evaluate different images have the same BatchNorm statistics."""
-    for found in api.findings(record):
+    for found in record.findings():
         if (found.name, found.level) == ("buffers", "ERROR"):
             raise Wrong(f"{found.what[0].upper()}{found.what[1:]}.")
 

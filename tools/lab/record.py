@@ -13,8 +13,8 @@ from tools.run import compare
 CLOSE = 1e-5
 # How many of a finding's details to show; others would give away the cause.
 FACTS = {"weights": 1, "no_gradient": 0}
-# Findings that give away the cause, or are harmless in a finished run.
-UNTOLD = {"clip", "batches"}
+# Findings that give away the cause.
+UNTOLD = {"clip"}
 # Errors caused by the lab, not by the script.
 DUE_TO_LAB = r"NVIDIA|CUDA-enabled|Torch not compiled with|File too large|fake GPU"
 DUE_TO_LAB += "|daemonic|CUDA driver"
@@ -104,19 +104,26 @@ class Record(api.Seen):
             kind = Limit if re.search(DUE_TO_LAB, error) else Wrong
             raise kind(f"The run fails: {error}")
 
+    def findings(self):
+        """Return what the inspector finds in a single run."""
+        return api.findings(self, lambda file: self.text)
+
     def expect_no_finding(self, but=()):
         """Raise Wrong if the inspector finds an ERROR, unless `but` names it.
 
-        The message hides its cause and fix. Models split across ranks are skipped.
+        The message hides its fix, and its cause if it names a consequence. Models split
+        across ranks are skipped.
         """
         if self.of("cannot_tell"):
             return
-        for found in api.findings(self):
+        for found in self.findings():
             if found.level == "ERROR" and found.name not in (*UNTOLD, *but):
-                what = found.what.replace(f"{self.out}/", "")
+                what = (found.consequences or [found.what])[0]
+                what = what.replace(f"{self.out}/", "")
                 line = api.line_number(found.line)
                 where = f"\n  at {api.at(self.text, line)}" if line else ""
-                facts = found.details[: FACTS.get(found.name)]
+                shown = 0 if found.consequences else FACTS.get(found.name)
+                facts = found.details[:shown]
                 details = "".join(f"\n  {detail}" for detail in facts)
                 raise Wrong(f"{what[0].upper()}{what[1:]}.{where}{details}")
 

@@ -37,7 +37,7 @@ NAMES = {
     "read_ranks": "rules.seen",
     # inspect and report
     "inspect": "inspection",
-    "findings": "rules.registry",
+    "findings": "inspection",
     "TABLE": "rules.findings",
     "text": "report.formats",
     # describe failures

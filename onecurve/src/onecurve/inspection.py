@@ -80,11 +80,30 @@ def compare(command, folder, result, seen, found):
     agree = consequences.weights_agree(found, seen)
     told = compare_gradients(command, folder, seen, agree)
     found += differ_by_world(told)
-    found = consequences.with_consequence(told.findings + found, seen, told)
+
+    def read(file):
+        path = command.path.parent / file
+        return path.read_text(errors="replace") if path.is_file() else None
+
+    found = interpret(told.findings + found, seen, told, read)
+    return Inspection(seen, found, told)
+
+
+def findings(seen, read):
+    """Return what one run shows. `read` returns a file's source, or None."""
+    return interpret(registry.findings(seen), seen, Comparison(), read)
+
+
+def interpret(found, seen, told, read):
+    """Return the findings without harmless ones and consequences, at their causes.
+
+    `told` is the Comparison with other runs, which may be empty.
+    """
+    found = consequences.with_consequence(found, seen, told)
     found = name_what_follows(found)
     for one in found:
-        sources.point(one, command.path.parent)
-    return Inspection(seen, found, told)
+        sources.point(one, read)
+    return found
 
 
 def differ_by_world(told):

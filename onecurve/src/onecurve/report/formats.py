@@ -183,7 +183,7 @@ def facts(name, inspection, seconds, folder, pages=None):
     found = []
     for finding in by_level(inspection.findings):
         shown = asdict(finding) | {"pages": pages_about(finding, pages)}
-        del shown["subject"], shown["cause"]
+        del shown["subject"], shown["cause"], shown["consequences"]
         found.append(shown)
     return {
         "verdict": verdict(name, inspection),

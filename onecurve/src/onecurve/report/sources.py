@@ -186,12 +186,16 @@ def names_of(finding, start):
     return names
 
 
-def point(finding, folder):
-    """Point a finding to where a value is set, and add where it is used."""
+def point(finding, read):
+    """Point a finding to where a value is set, and add where it is used.
+
+    `read` returns a file's source, or None if there is none.
+    """
     file, _, number = (finding.line or "").rpartition(":")
-    if not number or not (folder / file).is_file():
+    text = read(file) if number else None
+    if text is None:
         return
-    source = Source((folder / file).read_text(errors="replace"))
+    source = Source(text)
     start = source.at(int(number))
     first = None
     if finding.cause == "sync":

@@ -1,7 +1,7 @@
 """Fill in findings.csv with what the rules saw."""
 
 import csv
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 OTHER_SAMPLES = "samples do not come from a DataLoader"
@@ -52,6 +52,7 @@ class Finding:
     factor: float | None = None  # of a gradient that differs by nothing else
     subject: str | None = None  # the expression or name that the message is about
     cause: str | None = None  # what to point to: "sync", "norm" or "rate"
+    consequences: list = field(default_factory=list)  # what other findings say
 
 
 def finding(row_name, line, details=(), level=None, repair=None, cause=None, **facts):
@@ -80,6 +81,7 @@ def name_what_follows(found):
         if causes and one.name in UNSAID:
             continue
         if causes:
+            causes[0].consequences.append(one.what)
             causes[0].details.append(f"consequence: {one.what}")
         elif not again or one.name not in SAME:
             kept.append(one)
