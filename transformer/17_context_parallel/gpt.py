@@ -65,7 +65,7 @@ def ring_attention(q, k, v):
     """Return causal attention; q, k, v: sequences x heads x this rank's tokens x width.
 
     In each turn, keys and values arrive from the rank before. The softmax over all
-    turns is kept as two sums, which are divided by exp(the highest score so far).
+    turns is kept as two sums, both scaled by exp(-highest).
     """
     position, size = ring()
     tokens = torch.arange(q.shape[2], device=DEVICE)
