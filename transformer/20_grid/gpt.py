@@ -67,7 +67,7 @@ class PassOn(torch.autograd.Function):
 def ring_attention(q, k, v):
     """Return causal attention; q, k, v: sequences x heads x this rank's tokens x width.
 
-    In each turn, keys and values arrive from the rank before. The softmax over all
+    From turn 1 on, keys and values arrive from the previous rank. The softmax over all
     turns is kept as two sums, both scaled by exp(-highest).
     """
     position, size = ring()
