@@ -132,9 +132,10 @@ def public_scripts():
     count = r"Of (\d+) scripts, (\d+) have .*, and (\d+) more in what they"
     scripts, training, more = re.search(count, page).groups()
     return (
-        f"Silent bugs are common. Of {scripts} widely copied scripts that we checked, "
-        f"{training} train\nincorrectly. Another {more} train correctly but evaluate, "
-        "print or save the wrong\nthing ([list and symptoms](onecurve/PUBLIC.md))."
+        f"Silent bugs are common. Of {scripts} widely copied scripts, {training} train "
+        f"incorrectly\n({int(training) - 4} training scripts and 4 API demos). Another "
+        f"{more} train correctly but evaluate,\nprint or save the wrong thing ([list "
+        "and symptoms](onecurve/PUBLIC.md))."
     )
 
 
