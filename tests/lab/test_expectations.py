@@ -18,7 +18,8 @@ REDUCED = {"kind": "collective_call", "name": "backward", "line": "mnist.py:1"}
 BY_HAND = {**REDUCED, "name": "all_reduce", "line": "mnist.py:2", "numbers": 5000}
 HOOK = {"kind": "by_hook"}
 GATHERED = {**BY_HAND, "name": "all_gather"}
-GIVEN = {"kind": "given"}
+HALF = {**GATHERED, "numbers": 3000}
+GIVEN = {"kind": "given", "numbers": 30}
 COUNTS = {**BY_HAND, "numbers": 2}
 STEP = {"kind": "step"}
 LONG = {**STEP, "own": 4.0}
@@ -52,6 +53,8 @@ CASES = [  # expectation, a right run, a wrong run and its message
     ("few_twice", [[PASS], [*OTHERS]], [[PASS, PASS], OTHERS * 2], "4 are used twice"),
     ("mean_on_all", [[LONG], [LONG]], [[LONG], [SHORT]], "norms are 2.000000, 1.0"),
     ("gathers", [[GIVEN, GATHERED]], [[GIVEN, BACKWARD, BY_HAND]], "gathers nothing"),
+    ("gathers", [[GIVEN, GATHERED]], [[GIVEN, HALF]], "sends 3000 .* are 3840"),
+    ("all_used", [[PASS], OTHERS], [[PASS] * 3, OTHERS], "an image 3 times"),
     ("passes_on", [[GIVEN, COUNTS]], [[GIVEN, GATHERED]], "calls all_gather"),
     ("passes_on", [[*TRAINS, BY_HAND]], [[GIVEN, BY_HAND]], "calls all_reduce"),
     ("shared", [[PASS], [PASS]], [[PASS], OTHERS], "2 ranks compute on 2 different"),

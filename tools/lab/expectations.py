@@ -8,7 +8,8 @@ from tools.lab.exercise import find_exercise
 from tools.lab.record import Wrong
 
 REDUCES = ["all_reduce", "reduce", "reduce_scatter", "reduce_scatter_tensor"]
-TOKENS = 32  # per sequence
+TOKENS = 32  # per sequence of the second curve
+BLOCKS, WIDTH = 2, 32  # of its transformer
 FEW = 1000  # numbers; counts, losses and predictions have at most this many
 
 
@@ -160,6 +161,7 @@ def gathers(record):
     """Keys and values are gathered from all ranks."""
     if not calls_in_forward(record):
         raise Wrong("The script gathers nothing. Gather the keys and values.")
+    expect_keys(record, 1)
 
 
 def passes_on(record):
@@ -168,6 +170,28 @@ def passes_on(record):
     if calls:
         told = f"The forward pass calls {' and '.join(sorted(calls))}"
         raise Wrong(f"{told}: keys and values no longer travel from rank to rank.")
+    expect_keys(record, len(record.ranks) - 1)
+
+
+def expect_keys(record, times):
+    """Raise Wrong if a rank sends less than its keys and values in each block, `times`.
+
+    Collectives of unknown size count as enough.
+    """
+    tokens = sum(event["numbers"] for event in record.of("given", 0))
+    least = 2 * BLOCKS * WIDTH * tokens * times
+    moved = 0
+    in_forward = False
+    for event in record.events[0]:
+        if event["kind"] in ("given", "backward"):
+            in_forward = event["kind"] == "given"
+        if in_forward and event["kind"] in ("collective_call", "sent"):
+            moved += math.inf if event["numbers"] is None else event["numbers"]
+    if moved < least:
+        raise Wrong(
+            f"Rank 0 sends {moved} numbers in its forward passes, but its keys and "
+            f"values in both blocks are {least}."
+        )
 
 
 def calls_in_forward(record):

@@ -1,6 +1,7 @@
 """More requirements for `expect`: which images a run trains on and evaluates."""
 
 import math
+from collections import Counter
 from itertools import combinations
 
 from tools.lab.record import Wrong
@@ -66,6 +67,9 @@ def expect_images(record, most):
                 f"In epoch {epoch} the ranks together train on {len(used)} images, but "
                 f"there are {train}: {twice} are used twice, at most {most} may be."
             )
+        _, times = Counter(used).most_common(1)[0]
+        if times > 2:
+            raise Wrong(f"In epoch {epoch} the ranks train on an image {times} times.")
 
 
 def new_orders(record):

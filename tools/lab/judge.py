@@ -175,7 +175,7 @@ def record_run(text, stage, setting, limit):
         path.parent.mkdir()
         path.write_text(text, encoding="utf-8")
         prepare = recorder.record, folder, str(path), setting.fake
-        options = {"timeout": limit, "prepare": prepare}
+        options = {"timeout": limit}
         words = [path, "--out", out]
         if not setting.steps:
             words += ["--data", cut(folder / "data", setting.train, setting.test)]
@@ -184,8 +184,10 @@ def record_run(text, stage, setting, limit):
             processes = setting.processes
             if line is not last and setting.first:
                 processes = setting.first
+            last_step = setting.killed_after if line is not last else 0
+            options["prepare"] = *prepare, last_step
             result = api.run(line, processes, setting.float64, **options)
-            if result.returncode:
+            if result.returncode and not last_step:
                 break
         events = api.read_ranks(folder, processes or 1)
         return Record(events, result, out, text, setting, limit)

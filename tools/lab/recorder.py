@@ -1,10 +1,12 @@
 """Record a rank in the lab: the inspector's hooks, and more for the exercises."""
 
+import os
 import resource
 from inspect import signature
 
 import numpy
 import torch
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from onecurve.api import (
     Hooks,
@@ -38,6 +40,12 @@ def state_of(optimizer):
     return held
 
 
+def keeps_products():
+    """Return whether selective activation checkpointing has kept matrix products."""
+    kept = [getattr(mode, "storage", ()) for mode in _get_current_dispatch_mode_stack()]
+    return any("mm" in str(operator) for one in kept for operator in one)
+
+
 def squares_of(tensor):
     """Return the sum of squares of this rank's part of a tensor.
 
@@ -54,9 +62,10 @@ class Recorder(Hooks):
     They change no result, except what `reduce` leaves undefined.
     """
 
-    def __init__(self, rank, log):
+    def __init__(self, rank, log, last_step=0):
         super().__init__(log)
         self.rank = rank
+        self.last_step = last_step  # after which this process is killed, or 0
         self.squares = 0  # of whole gradients on rank 0, of sharded ones on all
         self.own = 0  # of all gradients on this rank
         self.held = 0  # numbers that the optimizer may change
@@ -70,6 +79,8 @@ class Recorder(Hooks):
 
     def before_step(self, optimizer, args, kwargs):
         """Before an optimizer's step, even one that another optimizer calls."""
+        if self.last_step and self.steps == self.last_step:
+            os._exit(1)
         self.measure(optimizer)
         self.log.write("state", numbers=state_of(optimizer), stepped=False)
         super().before_step(optimizer, args, kwargs)
@@ -93,9 +104,17 @@ class Recorder(Hooks):
     def network_call(self, original, network, *args, **kwargs):
         """Around a call of the network (not of a loss): record its input's size."""
         numbers = max((one.numel() for one in tensors_in([args, kwargs])), default=0)
-        if torch.is_grad_enabled() and not self.in_backward and [*network.parameters()]:
+        parameters = len([*network.parameters()])
+        if self.in_backward and parameters and not keeps_products():
+            self.log.write("recomputed", parameters=parameters)
+        if torch.is_grad_enabled() and not self.in_backward and parameters:
             self.log.write("given", numbers=numbers)
         return super().network_call(original, network, *args, **kwargs)
+
+    def send(self, original, group, tensors, *args):
+        """Around a group's send, to one rank: record its size."""
+        self.log.write("sent", numbers=sum(tensor.numel() for tensor in tensors))
+        return original(group, tensors, *args)
 
     def write_call(self, name, given):
         """Record a collective, and mark it if a DDP hook calls it."""
@@ -124,14 +143,16 @@ class Recorder(Hooks):
             given["tensor"].detach().fill_(-1)  # Gloo leaves partial sums
 
 
-def record(rank, folder, path, fake=""):
+def record(rank, folder, path, fake="", last_step=0):
     """Have this process write its events to folder/rankN until the script ends.
 
-    `path` is the script's; `fake` names a function of tools.lab.fake_cuda.
+    `path` is the script's; `fake` names a function of tools.lab.fake_cuda. With
+    `last_step`, the process is killed before its next step.
     """
     log = Log(folder / f"rank{rank}", [path])
-    recorder = Recorder(rank, log)
+    recorder = Recorder(rank, log, last_step)
     recorder.install()
+    replace("torch.distributed:ProcessGroup.send", recorder.send)
     OutputFiles(None, log).install()
     if torch.get_default_dtype() == torch.float64:
         for name in READERS:

@@ -1,5 +1,6 @@
 """Setting: how a check or `make try` runs a script."""
 
+import math
 from dataclasses import asdict, dataclass
 
 from tools.run.stages import BY_NAME, CPU_PROCESSES, refuse
@@ -23,6 +24,7 @@ class Setting:
     steps: int = 0  # of a script of the second curve
     flags: tuple = ()  # more flags of the script
     resume: int = 0  # epochs of a first run, before one with --resume
+    killed: bool = False  # whether that first run is killed in its next epoch
     first: int = 0  # ranks of that first run; 0: as many as later
     before: tuple = ()  # flags of an older run into the same folder, for one epoch
     fake: str = ""  # the name of a function of tools.lab.fake_cuda
@@ -58,7 +60,13 @@ class Setting:
         words += [*self.flags, "--epochs"]
         if not self.resume:
             return [*lines, [*words, self.epochs]]
-        return [*lines, [*words, self.resume], [*words, self.epochs, "--resume"]]
+        first = self.epochs if self.killed else self.resume
+        return [*lines, [*words, first], [*words, self.epochs, "--resume"]]
+
+    @property
+    def killed_after(self):
+        """The step after which the first run is killed, 0 if it isn't."""
+        return self.killed * self.resume * math.ceil(self.train / self.batch)
 
     def described(self):
         text = f"on {self.processes} ranks" if self.processes > 1 else "in one process"
@@ -70,7 +78,8 @@ class Setting:
         text += f"{self.batch} images a step, "
         text += f"{self.epochs} epochs" if self.epochs > 1 else "1 epoch"
         if self.resume:
-            text += f", stopped and resumed after {self.resume}"
+            text += f", {'killed' if self.killed else 'stopped'} and resumed after "
+            text += str(self.resume)
         if self.first:
             text += f", begun on {self.first} rank{'s' * (self.first > 1)}"
         if self.before:

@@ -135,8 +135,6 @@ class Hooks(Optimizers):
         if not (parameters or self.in_backward):
             self.write_statistics(network)
             self.saved.module_used(network)
-        if self.in_backward and parameters:
-            self.log.write("recomputed", parameters=parameters)
         if self.in_backward or not parameters:
             return original(network, *args, **kwargs)
         self.passes += 1

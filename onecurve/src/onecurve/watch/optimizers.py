@@ -1,6 +1,7 @@
 """Record optimizers, schedulers, gradient clipping and loss scaling."""
 
 import contextlib
+import weakref
 from inspect import signature
 
 import torch
@@ -55,6 +56,7 @@ class Optimizers(Loaders):
         super().__init__(log, end)
         self.optimized = set()  # own_numbers of the parameters in optimizers
         self.optimizer_line = None  # of the latest constructor call
+        self.hooked = weakref.WeakKeyDictionary()  # optimizer -> handle of `before_step`
         self.stepping = 0  # depth: an optimizer may call another's step
         self.scheduled = 0  # scheduler steps
         self.scaled = None  # line that scaled the loss, until gradients are unscaled
@@ -64,7 +66,7 @@ class Optimizers(Loaders):
     def install(self):
         """Install the hooks below."""
         super().install()
-        register_optimizer_step_pre_hook(self.before_step)
+        register_optimizer_step_pre_hook(self.hook_last)
         register_optimizer_step_post_hook(self.after_step)
         for name in "clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_":
             replace(f"torch.nn.utils:{name}", self.clip)
@@ -144,6 +146,12 @@ class Optimizers(Loaders):
         metric = float(given["metrics"]) if "metrics" in given else None
         self.log.write("schedule", line=self.line(), metric=metric)
         return original(scheduler, *args, **options)
+
+    def hook_last(self, optimizer, args, kwargs):
+        """Run `before_step` after the script's own hooks, which may reduce gradients."""
+        if optimizer in self.hooked:
+            self.hooked.pop(optimizer).remove()
+        self.hooked[optimizer] = optimizer.register_step_pre_hook(self.before_step)
 
     def before_step(self, optimizer, args, kwargs):
         """Before an optimizer's step."""

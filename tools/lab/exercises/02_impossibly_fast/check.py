@@ -1,11 +1,10 @@
 import re
 
 from tools.lab.comparison import expect_curve
-from tools.lab.fake_cuda.devices import MATMUL, UPDATE
+from tools.lab.fake_cuda.devices import MATMUL, UPDATE, WAIT
 from tools.lab.record import Wrong
 
 EPOCHS = 2
-MOST = 1  # ms per step that a wait or two may add
 WAITS = 4  # that an answer may add to an epoch
 
 
@@ -45,5 +44,6 @@ def expect_time(told, steps, work):
             f"{said}. The clock was read while work was still in the queue, or the "
             f"time was not divided by the {steps} steps."
         )
-    if told > work + MOST:
-        raise Wrong(f"{said}. A wait or two may add at most {MOST} ms.")
+    most = (WAITS * WAIT + 1) / steps  # that waits may add
+    if told > work + most:
+        raise Wrong(f"{said}, waits included at most {work + most:.2f} ms.")

@@ -13,7 +13,7 @@ def check(run):
     size = sum(tensor.numel() for tensor in expected.state_dict().values())
     expect_state_in_shares(record, size)
 
-    record = run(**THREE_RANKS, resume=1)
+    record = run(**THREE_RANKS, resume=1, killed=True)
     expected = run.solution(**THREE_RANKS | {"processes": 1})
     expect_state_in_shares(record, size)
     goes_on(record)
