@@ -1,8 +1,11 @@
 """The site's additions to the pages, made while Sphinx reads them."""
 
+import json
 import re
 import shutil
 from pathlib import Path
+
+from docutils import nodes
 
 from tools.pages import side_by_side
 from tools.pages.markup import inline, linked
@@ -14,18 +17,20 @@ from tools.site import calculator, playground
 from tools.site.contents import LISTS, UNLISTED, contents, toctree
 
 DIFF = re.compile(r"```diff\n.*?\n```", re.DOTALL)
+DIFF_TITLE = re.compile("^## The diff.*\n", re.MULTILINE)
 EMPTY = re.compile(r'<th class="(head[^"]*)"><p></p></th>')  # an empty column heading
 FOLD = re.compile(r"<details>.*?</details>", re.DOTALL)
 CALCULATED = """
-Choose a setup. For each method you see how long a step takes, from full overlap to
-none, how much of it the GPUs compute or wait for messages, and what fills a GPU: its
-state, the activations that checkpointing keeps, and those it recomputes. The red line
-is at 141 GB.
+Choose a setup to see how long a step takes with each method, from full overlap of
+computing and sending to none, and what fills a GPU's 141 GB.
 """
 ASIDES = {"sidebar-drawer": "Pages", "toc-drawer": "On this page"}
-FIELD = """<form role="search"><label>Words <input type="search" name="q"></label>
+FIELD = """<form role="search"><input type="search" name="q" placeholder="set_epoch" aria-label="Search for">
 <button>Search</button></form>
+<script src="_static/texts.js"></script>
 """
+TAG = re.compile(r"<[^<>]+>")
+SHOWN = re.compile(r'show_diff\("(\w+)"\)')
 SKIP = re.compile(r'<a class="skip-to-content.*?</a>', re.DOTALL)
 
 
@@ -95,9 +100,9 @@ def with_views(page, text):
         text = text.replace(part.whole, with_drawing(part, raw(page, drawn)))
     stage = Path(page).parent.name
     if stages and stage in EVERY.values():
-        title, _, rest = text.partition("\n")
         pair = side_by_side.pair(previous(stage), stage)
-        text = f"{title}\n{raw(page, side_by_side.part('head', pair))}\n{rest}"
+        head = raw(page, side_by_side.part("head", pair))
+        text = DIFF_TITLE.sub(lambda title: f"{title[0]}\n{head}", text, count=1)
     return text + raw(page, scripts(page, stages)) if stages else text
 
 
@@ -119,9 +124,25 @@ def with_targets(text):
     return re.sub(r'<a id="([^"]+)"></a> *', r"(\1)=\n  ", text)
 
 
+def with_diff(page, text):
+    """Return a notebook with its diff drawn as on the other pages, its imports folded."""
+    notebook = json.loads(text)
+    cells = [one for one in notebook["cells"] if one["cell_type"] == "code"]
+    cells[0]["metadata"]["tags"] = ["hide-cell"]
+    for cell in cells:
+        shown = SHOWN.search("".join(cell["source"]))
+        if shown:
+            pair = side_by_side.pair(previous(shown[1]), shown[1])
+            ideas = f'<div class="sbs">{side_by_side.part("rest", pair)}</div>'
+            html = linked(ideas + scripts(page, [shown[1]]), up_from(page), ".html")
+            cell["outputs"][0]["data"] = {"text/html": html}
+    return json.dumps(notebook)
+
+
 def add(app, page, source):
     """Handle Sphinx's event `source-read`: change a page's text, source[0]."""
     if page.startswith("notebooks/"):
+        source[0] = with_diff(page, source[0])
         return
     text = with_targets(with_views(page, with_folds(source[0])))
     if page == "README":  # the page replaces its picture and what introduces the diff
@@ -135,8 +156,8 @@ def add(app, page, source):
         text += raw(page, pairs) + raw(page, scripts(page, EVERY.values()))
     if page == "docs/SCALING":
         body = raw(page, calculator.calculator(f"{up_from(page)}_static/"))
-        *example, rest = text.split("\n\n", 4)
-        text = "\n\n".join([*example, f"{CALCULATED}{body}", rest])
+        title, rest = text.split("\n\n", 1)
+        text = f"{title}\n{CALCULATED}{body}\n{rest}"
     if page in UNLISTED:
         text = f"---\norphan: true\n---\n\n{text}"
     if page in LISTS:
@@ -164,6 +185,15 @@ def mend(path):
     path.write_text(text.replace("<pre>", '<pre tabindex="0">'))  # it may scroll
 
 
+def texts(env):
+    """Return each page's paragraphs as JSON, for the search page."""
+    found = {}
+    for name in env.found_docs:
+        paragraphs = env.get_doctree(name).findall(nodes.paragraph)
+        found[name] = [TAG.sub("", one.astext()).replace("\n", " ") for one in paragraphs]
+    return json.dumps(found)
+
+
 def finish(app, error):
     """Handle Sphinx's event `build-finished`: fix the pages and add generated files."""
     if error is None and app.builder.name == "html":
@@ -171,4 +201,5 @@ def finish(app, error):
         for path in out.rglob("*.html"):
             mend(path)
         (out / "_static" / "digits.js").write_text(playground.digits())
+        (out / "_static" / "texts.js").write_text(f"var TEXTS = {texts(app.env)};")
         shutil.copy(out / "README.html", out / "index.html")

@@ -11,6 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from tools.pages import stored
+from tools.pages.markup import linked
 from tools.run import palette
 from tools.site import additions, contents
 
@@ -79,9 +80,11 @@ ogp_site_url = f"https://{owner}.github.io/{name}/"
 ogp_social_cards = {"enable": False}  # one picture per page takes minutes
 # GitHub Pages shows this page at every unknown address, at any depth.
 notfound_urls_prefix = f"/{name}/"
+cards = linked(additions.cards(), f"/{name}/", ".html")
+missing = (ROOT / "tools/site/404.html").read_text()
 notfound_context = {
     "title": "Page not found",
-    "body": (ROOT / "tools/site/404.html").read_text().format(site=f"/{name}/"),
+    "body": missing.format(site=f"/{name}/", cards=cards),
 }
 html_copy_source = False
 html_search_scorer = str(ROOT / "tools/site/static/scorer.js")

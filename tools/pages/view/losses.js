@@ -87,10 +87,12 @@ function distanceChart(box, rows, last, marks) {
     `<path class="rounding" d="M${x(0)} ${box.height}${edge}V${box.height}Z"/>`,
     text("bad", x(0) + 5, 14, "bug"),
     text("title", 0, box.isSmall ? -4 : 12, "distance")];
-  if (rows.allowed(1) > FLOOR) parts.push(box.isSmall
-    ? text("good end", box.width - 3, .62 * box.height, "rounding")
+  const isNarrow = box.isSmall || box.width < 420;
+  if (rows.allowed(1) > FLOOR) parts.push(isNarrow
+    ? text("good end", x(2) + 27, .8 * box.height, "rounding")
     : text("good", x(0) + 5, box.height - 6, "rounding"));
-  if (box.left) for (const tick of DISTANCES) parts.push(text("scale", box.left - 8,
+  const ticks = DISTANCES.filter((_, n) => box.height > 75 || n % 2);
+  if (box.left) for (const tick of ticks) parts.push(text("scale", box.left - 8,
     y(tick) + 4, tick < .1 ? tick.toExponential() : tick));
   for (const { row, off, normal, isSecond } of marks) {
     const isIn = off !== null, isFar = isIn && off > rows.allowed(row);
@@ -100,7 +102,7 @@ function distanceChart(box, rows, last, marks) {
     if (isIn) parts.push(dot(isFar ? "far" : "near", at, y(off)));
     const times = Math.round(off / rows.allowed(row));
     if (isFar && !isSecond && !box.isSmall && rows === EPOCHS) parts.push(text("bad", at + 9, y(off) + 4,
-      `${times.toLocaleString("en")} ×`));
+      `${times.toLocaleString("en")} ×${row > 1 || isNarrow ? "" : " the limit"}`));
   }
   return drawn(box, "how far each loss is from the right one", parts);
 }

@@ -115,9 +115,10 @@ function drawLosses() {
   ];
   const marks = run.rows.map(([loss], n) =>
     ({ row: n + 1, off: distance(loss, right[n][0]), normal: FLOOR }));
-  const box = { width: by("charts").clientWidth, height: 170, left: 72 };
+  const height = innerWidth > 768 ? 170 : 90;
+  const box = { width: by("charts").clientWidth, height, left: 72 };
   by("charts").innerHTML = lossChart(box, EPOCHS, FLAGS.epochs, lines) +
-    distanceChart({ ...box, height: 90 }, EPOCHS, FLAGS.epochs, marks);
+    distanceChart({ ...box, height: height > 90 ? 90 : 75 }, EPOCHS, FLAGS.epochs, marks);
   const ours = { [`stage 4, ${settings.ranks} ranks`]: run.rows };
   by("table").replaceChildren(lossTable("stage 1", right, ours));
 }

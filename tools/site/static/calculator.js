@@ -16,11 +16,11 @@ function planRow(cut, [state, best, worst], { computing, kept }) {
     worst.toPrecision(3)}`, `<div class="bar">${part("state", computing / worst)}${
     part("may", (worst - best) / worst)}${part("waits", (best - computing) / worst)}</div>
     ${percent(worst)} to ${percent(best)} %`];
-  return `<tr class="fits-${fits}"><th scope="row">${cut}</th>
-    <td data-label="a step, s">${times[0]}</td><td data-label="busy">${times[1]}</td>
-    <td data-label="GB"><div class="bar whole">${filled("state", state)}${filled("some", some)}${
-      filled("all", all - some)}</div>${[0, some, all].map(one =>
-      Math.round((state + one) / 1e9)).join(", ")}</td>
+  return `<tr class="fits-${fits}" data-cut="${cut}"><th scope="row">${cut}</th>
+    <td data-label="step, s">${times[0]}</td><td data-label="busy">${times[1]}</td>
+    <td data-label="memory, GB"><div class="bar whole">${filled("state", state)}${filled("some", some)}${
+      filled("all", all - some)}</div>${[some, all].map(one =>
+      Math.round((state + one) / 1e9)).join(" or ")}</td>
     <td data-label="fits?">${fits}</td></tr>`;
 }
 
@@ -29,6 +29,7 @@ function headline({ cuts, computing, kept }) {
   const fitting = Object.entries(cuts).filter(([, [state]]) => fitsOf(state, kept) !== "no");
   if (!fitting.length) return "Nothing fits. Choose more machines or a smaller model.";
   const [cut, [, best, worst]] = fitting.reduce((a, b) => b[1][2] < a[1][2] ? b : a);
+  calculator.querySelector(`[data-cut="${cut}"]`).classList.add("best");
   const [least, most] = [worst, best].map(one => Math.round(100 * computing / one));
   return `Fastest that fits: ${cut}. Its GPUs compute ${least} to ${most} % of the time.`;
 }
