@@ -149,6 +149,14 @@ def test_a_wrapper_that_is_freed_does_not_wait_for_its_groups_thread(tmp_path):
     assert onecurve.inspect(script) == []
 
 
+def test_a_finding_is_explained_by_its_name(tmp_path):
+    told = python_in(tmp_path, "onecurve", "--explain", "order").stdout
+    assert told.startswith("order ERROR: every epoch uses the same sample order. ")
+    assert "Fix: call sampler.set_epoch(epoch)" in told
+    wrong = python_in(tmp_path, "onecurve", "--explain", "set_epoch")
+    assert wrong.returncode == 2 and "expected fails, hang, gradient" in wrong.stderr
+
+
 def test_github_gets_an_annotation_at_the_line(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     found = [finding("kept", "train.py:7"), finding("exchange", None, ["4 weights"])]

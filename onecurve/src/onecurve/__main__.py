@@ -18,6 +18,7 @@ from pathlib import Path
 from onecurve.compare.run import Command
 from onecurve.inspection import inspect
 from onecurve.report import formats
+from onecurve.rules.findings import TABLE
 from onecurve.start import failures
 
 LOGS = Path("runs/onecurve")
@@ -27,6 +28,16 @@ RUNS = {  # in order
     "one": "in float64, on one rank",
 }
 OFTEN = 5  # seconds between progress lines
+
+
+class Explain(argparse.Action):
+    """The option --explain: print a row of findings.csv, and exit."""
+
+    def __call__(self, parser, namespace, name, option_string=None):
+        row = TABLE.get(name) or refuse(f"no finding {name}: expected {', '.join(TABLE)}")
+        told = f"{row['name']} {row['level']}: {row['what']}. {row['means']}"
+        print(told + f" Fix: {row['repair']}." * bool(row["repair"]))
+        parser.exit()
 
 
 def parse_args():
@@ -47,6 +58,8 @@ def parse_args():
         help="CSV file: the name of a finding, then paths of pages that explain it",
     )
     parser.add_argument("-m", action="store_true", help="SCRIPT is a module name")
+    told = "say what a finding means, and exit"
+    parser.add_argument("--explain", action=Explain, metavar="NAME", help=told)
     parser.add_argument("script")
     parser.add_argument("flags", nargs=argparse.REMAINDER, help="flags for the script")
     return parser.parse_args()

@@ -1,4 +1,9 @@
-"""Fill in findings.csv with what the rules saw."""
+"""Fill in findings.csv with what the rules saw.
+
+`implies` are the names of findings that follow from a bug: they become its details.
+`shown` is `alone` for a finding that is not even that, since its cause implies it, and
+`once` for a finding of which a second one is dropped.
+"""
 
 import csv
 from dataclasses import dataclass, field
@@ -8,26 +13,6 @@ OTHER_SAMPLES = "samples do not come from a DataLoader"
 LAST = "no_sync() or set_requires_gradient_sync(False) for all but the last backward()"
 PARTS = "use clip_grad_norm_ on the parameters: its norm covers all ranks' shards"
 PATH = Path(__file__).parent / "findings.csv"
-
-# Consequences of a bug are not reported by themselves. Duplicates are merged.
-FOLLOWS = {
-    "finite": {"exchange", "weights", "clip", "gradient", "evaluated_weights", "zero"},
-    "other_batches": {"weights", "gradient", "clip", "evaluated_weights"},
-    "other_type": {"weights", "clip", "evaluated_weights", "by_world"},
-    "exchange": {"weights", "clip", "gradient", "buffers", "evaluated_weights"},
-    "weights": {"gradient", "evaluated_weights"},
-    "clip": {"gradient"},
-    "gradient": {"added"},
-    "overlap": {"added"},
-    "evaluated": {"by_world"},
-    "twice": {"by_world"},
-    "buffers": {"by_world"},
-    "samples": {"updates"},
-    "datasets": {"by_world"},
-    "evaluated_weights": {"by_world"},
-}
-UNSAID = {"evaluated_weights", "by_world", "updates"}  # implied by their cause
-SAME = {"clip", "exchange", "overlap"}
 
 
 def read_table():
@@ -72,17 +57,23 @@ def of_each_rank(values):
     return [f"rank {rank}: {value}" for rank, value in enumerate(values)]
 
 
+def implied_by(cause):
+    """Return the names of the findings that follow from one."""
+    return TABLE[cause.name]["implies"].split()
+
+
 def name_what_follows(found):
     """Return findings without duplicates; each cause names its consequences."""
     kept = []
     for one in found:
-        causes = [cause for cause in found if one.name in FOLLOWS.get(cause.name, ())]
+        causes = [cause for cause in found if one.name in implied_by(cause)]
         again = [other for other in kept if other.name == one.name]
-        if causes and one.name in UNSAID:
+        shown = TABLE[one.name]["shown"]
+        if causes and shown == "alone":
             continue
         if causes:
             causes[0].consequences.append(one.what)
             causes[0].details.append(f"consequence: {one.what}")
-        elif not again or one.name not in SAME:
+        elif not again or shown != "once":
             kept.append(one)
     return kept
