@@ -25,7 +25,7 @@ Choose a setup to see how long a step takes with each method, from full overlap 
 computing and sending to none, and what fills a GPU's 141 GB.
 """
 ASIDES = {"sidebar-drawer": "Pages", "toc-drawer": "On this page"}
-FIELD = """<form role="search"><input type="search" name="q" placeholder="set_epoch" aria-label="Search for">
+FIELD = """<form role="search"><input type="search" name="q" placeholder="for example set_epoch" aria-label="Search for">
 <button>Search</button></form>
 <script src="_static/texts.js"></script>
 """
@@ -127,13 +127,17 @@ def with_targets(text):
 def with_diff(page, text):
     """Return a notebook with its diff drawn as on the other pages, its imports folded."""
     notebook = json.loads(text)
+    title = notebook["cells"][0]["source"]
+    title[0] = title[0].replace("# ", "# Notebook ", 1)
     cells = [one for one in notebook["cells"] if one["cell_type"] == "code"]
     cells[0]["metadata"]["tags"] = ["hide-cell"]
     for cell in cells:
         shown = SHOWN.search("".join(cell["source"]))
         if shown:
             pair = side_by_side.pair(previous(shown[1]), shown[1])
-            ideas = f'<div class="sbs">{side_by_side.part("rest", pair)}</div>'
+            summary = f"<details><summary>{pair['count']} changed lines</summary>"
+            rest = side_by_side.part("rest", pair)
+            ideas = f'{summary}<div class="sbs">{rest}</div></details>'
             html = linked(ideas + scripts(page, [shown[1]]), up_from(page), ".html")
             cell["outputs"][0]["data"] = {"text/html": html}
     return json.dumps(notebook)

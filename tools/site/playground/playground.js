@@ -115,7 +115,7 @@ function drawLosses() {
   ];
   const marks = run.rows.map(([loss], n) =>
     ({ row: n + 1, off: distance(loss, right[n][0]), normal: FLOOR }));
-  const height = innerWidth > 768 ? 170 : 90;
+  const height = innerWidth > 768 ? 110 : 90;
   const box = { width: by("charts").clientWidth, height, left: 72 };
   by("charts").innerHTML = lossChart(box, EPOCHS, FLAGS.epochs, lines) +
     distanceChart({ ...box, height: height > 90 ? 90 : 75 }, EPOCHS, FLAGS.epochs, marks);

@@ -117,7 +117,7 @@ class StepFigure {
   }
 
   sentence({ ranks, isTwice, isAgain, isKept, step, epoch }) {
-    if (this.phase === 0 && isAgain)
+    if (this.phase < 2 && isAgain)
       return `Epoch ${epoch} begins with the deck of epoch ${epoch - 1}: it was not
         shuffled again.`;
     if (this.phase === 1 && isTwice) return "Every rank takes the same cards.";
@@ -180,6 +180,11 @@ class StepFigure {
       const old = before[0].flatMap((_, n) => before.map(hand => hand[n]));
       for (const [n, index] of [...new Set(old)].entries())
         this.card(index).style.transform = moved(...inRow(deck.length, n, HEAD));
+    }
+    for (const [n, index] of deck.entries()) {  // stays where it was when it is dealt
+      const ghost = this.card(index);
+      ghost.classList.add("ghost");
+      ghost.style.transform = moved(...inRow(deck.length, n, top));
     }
     this.deckName = this.add("b", "name", left, top - HEAD, "");
     this.lanes = dealt.map((hand, rank) => this.layLane(facts, hand, rank));
@@ -284,7 +289,7 @@ class StepFigure {
       made.classList.toggle("dealt", phase > 0);
     }
     this.deckName.textContent = isAgain ? `epoch ${epoch}: the same deck again`
-      : earlier ? `epoch ${epoch}` : phase ? "" : "one deck";
+      : earlier ? `epoch ${epoch}` : "one deck";
     this.deckName.classList.toggle("wrong", isAgain);
     for (const [rank, one] of this.lanes.entries()) {
       one.classList.toggle("wrong", isTwice && phase > 0);
@@ -351,7 +356,7 @@ function spark(drift) {
 // have, the weights that differ.
 function tellingMoment(off, steps) {
   const again = Math.ceil(1 / steps[0].at - 1e-9) + 1;
-  if (off.includes("set_epoch") && again <= steps.length) return [again, 0];
+  if (off.includes("set_epoch") && again <= steps.length) return [again, 1];
   if (off.includes("sampler")) return [1, 1];
   if (off.includes("ddp")) return [Math.max(steps.length - 1, 1), 5];  // the last is small
   return [1, 5];
