@@ -172,7 +172,7 @@ def test_the_first_screen_has_lines_switches_and_the_curve(site, page, width, he
     assert page.locator(".hero .bar h2").all_inner_texts() == list(essence.STEPS)
     top, _ = page.locator("h1").evaluate(BOX)
     _, bottom = page.locator(".hero .block").evaluate(BOX)
-    assert bottom - top <= 600 or width == 390
+    assert bottom - top <= 660 or width == 390
 
 
 def losses_of(run):
@@ -223,7 +223,7 @@ def test_a_digit_is_shown_whole_and_a_bug_in_its_phase(site, page):
     page.wait_for_selector("#curve[data-done=true]", timeout=120_000)
     digit = page.locator("#figure .card i").first
     assert digit.evaluate(MASK) == digit.evaluate(SIZE)[1]
-    for name, phase, words in ("set_epoch", "0", "the deck"), ("sampler", "1", "same"):
+    for name, phase, words in ("set_epoch", "1", "the deck"), ("sampler", "1", "same"):
         page.goto("about:blank")
         page.goto(f"{(site / 'tools/site/playground.html').as_uri()}#off={name}")
         page.wait_for_selector("#curve[data-done=true]", timeout=120_000)
@@ -290,7 +290,7 @@ def test_scalings_calculator_says_what_its_page_derives(site, page):
                 [float(one) for one in expected], abs=0.05
             )
     state = page.locator(".calculator tr", has_text="DDP").locator("td").nth(2)
-    assert state.first.inner_text().split(", ")[0] == "107"
+    assert state.first.inner_text() == "116 or 178"
     page.get_by_label("Parameters").select_option("65 billion")
     cut = page.locator(".calculator .fits-no th").all_inner_texts()
     assert cut == ["DDP", "HSDP", "context", "experts"]
@@ -303,9 +303,9 @@ def test_a_search_on_a_phone_finds_the_lesson_and_fetches_no_page(served, page):
     fetched = []
     page.on("request", lambda request: fetched.append(request.url))
     page.goto(f"{served}search.html")
-    page.get_by_label("Words").fill("set_epoch")
+    page.get_by_label("Search for").fill("set_epoch")
     page.locator("article").get_by_role("button", name="Search").click()
-    page.get_by_text("Search finished").wait_for()
+    page.get_by_text("pages for set_epoch").wait_for()
     assert page.locator("#search-results li", has_text="Stage 4").count() > 0
     assert page.locator("#search-results a[href*='notebooks/']").count() > 0
     assert not [name for name in fetched if "04_ddp/" in name]
@@ -314,7 +314,7 @@ def test_a_search_on_a_phone_finds_the_lesson_and_fetches_no_page(served, page):
 def test_an_unknown_address_leads_back(served, page):
     for way in "gone.html", "beyond/gone/at all?x=1":
         assert page.goto(served + way).status == 404
-        page.get_by_label("Words").fill("gloo")
+        page.get_by_label("Search for").fill("gloo")
         page.locator("article").get_by_role("button", name="Search").click()
         page.wait_for_url(f"{served}search.html?q=gloo")
         page.go_back()

@@ -1,5 +1,6 @@
 """Cut small MNIST roots from data/sample for the tests, the lab and the benchmark."""
 
+import math
 import struct
 from pathlib import Path
 
@@ -21,10 +22,15 @@ def write_part(root, part, images, labels):
 
 
 def cut(root, train, test):
-    """Return a new torchvision MNIST root with the first images of data/sample."""
+    """Return a new torchvision MNIST root with the first images of data/sample.
+
+    Images are repeated if `train` or `test` are more than it has.
+    """
     source = SAMPLE / "MNIST" / "raw"
     for part, count in ("train", train), ("t10k", test):
         images = (source / f"{part}-images-idx3-ubyte").read_bytes()[16:]
         labels = (source / f"{part}-labels-idx1-ubyte").read_bytes()[8:]
-        write_part(root, part, images[: count * 784], labels[:count])
+        times = math.ceil(count / len(labels))
+        images = (images * times)[: count * 784]
+        write_part(root, part, images, (labels * times)[:count])
     return Path(root)

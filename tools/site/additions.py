@@ -25,7 +25,7 @@ Choose a setup to see how long a step takes with each method, from full overlap 
 computing and sending to none, and what fills a GPU's 141 GB.
 """
 ASIDES = {"sidebar-drawer": "Pages", "toc-drawer": "On this page"}
-FIELD = """<form role="search"><input type="search" name="q" placeholder="for example set_epoch" aria-label="Search for">
+FIELD = """<form role="search"><input type="search" name="q" placeholder="e.g. set_epoch" aria-label="Search for">
 <button>Search</button></form>
 <script src="_static/texts.js"></script>
 """

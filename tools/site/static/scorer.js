@@ -9,6 +9,9 @@ var Scorer = {  // lessons first, then pages that say the words often
   title: 15, partialTitle: 7, term: 5, partialTerm: 2,
 };
 new MutationObserver(() => {  // show what the page says about the words
+  const summary = document.querySelector(".search-summary");
+  const [count] = summary?.textContent.match(/\d+/) || [];
+  if (summary?.textContent.startsWith("Search f")) summary.textContent = `${count || 0} pages for ${query}`;
   for (const link of document.querySelectorAll("#search-results li > a:only-child")) {
     const name = link.getAttribute("href").replace(/\.html.*/, "");
     const text = (TEXTS[name] || [""]).reduce((best, one) => hits(one) > hits(best) ? one : best);
