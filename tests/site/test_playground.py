@@ -124,7 +124,8 @@ def test_the_chart_has_each_step_of_both_runs(page):
         line = page.locator(f"#charts svg:first-child [class={kind}] polyline")
         points = line.get_attribute("points").split()
         heights = [float(point.split(",")[1]) for point in points]
-        expected = [6 + 98 * (1 - min(loss, 2.5) / 2.5) for loss in losses]
+        height = float(page.get_attribute("#charts svg:first-child", "height")) - 12
+        expected = [6 + height * (1 - min(loss, 2.5) / 2.5) for loss in losses]
         assert heights == pytest.approx(expected, abs=0.2)
 
 

@@ -25,7 +25,8 @@ Choose a setup to see how long a step takes with each method, from full overlap 
 computing and sending to none, and what fills a GPU's 141 GB.
 """
 ASIDES = {"sidebar-drawer": "Pages", "toc-drawer": "On this page"}
-FIELD = """<form role="search"><input type="search" name="q" placeholder="e.g. set_epoch" aria-label="Search for">
+FIELD = """<form role="search">
+<input type="search" name="q" placeholder="e.g. set_epoch" aria-label="Search for">
 <button>Search</button></form>
 <script src="_static/texts.js"></script>
 """
@@ -125,7 +126,7 @@ def with_targets(text):
 
 
 def with_diff(page, text):
-    """Return a notebook with its diff drawn as on the other pages, its imports folded."""
+    """Return a notebook with its diff as on the other pages, and its imports folded."""
     notebook = json.loads(text)
     title = notebook["cells"][0]["source"]
     title[0] = title[0].replace("# ", "# Notebook ", 1)
@@ -194,7 +195,8 @@ def texts(env):
     found = {}
     for name in env.found_docs:
         paragraphs = env.get_doctree(name).findall(nodes.paragraph)
-        found[name] = [TAG.sub("", one.astext()).replace("\n", " ") for one in paragraphs]
+        texts_of = [TAG.sub("", one.astext()) for one in paragraphs]
+        found[name] = [text.replace("\n", " ") for text in texts_of]
     return json.dumps(found)
 
 

@@ -34,7 +34,9 @@ class Explain(argparse.Action):
     """The option --explain: print a row of findings.csv, and exit."""
 
     def __call__(self, parser, namespace, name, option_string=None):
-        row = TABLE.get(name) or refuse(f"no finding {name}: expected {', '.join(TABLE)}")
+        if name not in TABLE:
+            refuse(f"no finding {name}: expected one of {', '.join(TABLE)}")
+        row = TABLE[name]
         told = f"{row['name']} {row['level']}: {row['what']}. {row['means']}"
         print(told + f" Fix: {row['repair']}." * bool(row["repair"]))
         parser.exit()

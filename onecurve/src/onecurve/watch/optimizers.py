@@ -56,7 +56,7 @@ class Optimizers(Loaders):
         super().__init__(log, end)
         self.optimized = set()  # own_numbers of the parameters in optimizers
         self.optimizer_line = None  # of the latest constructor call
-        self.hooked = weakref.WeakKeyDictionary()  # optimizer -> handle of `before_step`
+        self.hooked = weakref.WeakKeyDictionary()  # optimizer -> its last hook
         self.stepping = 0  # depth: an optimizer may call another's step
         self.scheduled = 0  # scheduler steps
         self.scaled = None  # line that scaled the loss, until gradients are unscaled
@@ -148,7 +148,7 @@ class Optimizers(Loaders):
         return original(scheduler, *args, **options)
 
     def hook_last(self, optimizer, args, kwargs):
-        """Run `before_step` after the script's own hooks, which may reduce gradients."""
+        """Run `before_step` last: the script's own hooks may reduce gradients."""
         if optimizer in self.hooked:
             self.hooked.pop(optimizer).remove()
         self.hooked[optimizer] = optimizer.register_step_pre_hook(self.before_step)
