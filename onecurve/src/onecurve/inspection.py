@@ -38,6 +38,12 @@ def watch(command, folder):
     return result, seen, run.failure(result, command.path.name)
 
 
+def cut_by_us(seen, problem):
+    """Return whether a run may fail because an epoch or evaluation was cut short."""
+    kinds = [event["training"] for event in seen.of("cut")]
+    return bool(kinds) and (problem == "fails" or not all(kinds))
+
+
 def inspect(command, folder):
     """Run a command, a tuple like Command, and return an Inspection.
 
@@ -47,7 +53,7 @@ def inspect(command, folder):
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     result, seen, problem = watch(command, folder)
-    if problem and seen.of("cut"):  # it may need the results of a full evaluation
+    if problem and cut_by_us(seen, problem.name):
         command = command._replace(cuts=False)
         result, seen, problem = watch(command, folder)
     why = [event["why"] for event in seen.of("cannot_tell")]

@@ -26,7 +26,7 @@ class Command(NamedTuple):
     ranks: int  # at least 2
     module: str | None = None  # its name, if run as `python -m` does
     double: bool = True  # whether to compare gradients in float64
-    cuts: bool = True  # whether to cut evaluations short
+    cuts: bool = True  # whether to cut epochs and evaluations short
     lengths: bool = True  # whether unequal epochs run to their end
 
 

@@ -11,7 +11,10 @@ def rates_by_world(several, one):
 
     Without epochs, find schedules that don't though each step uses W times the samples.
     """
-    pairs = list(zip(several.of("step"), one.of("step"), strict=False))
+    pairs = pairs_of_steps(several, one)
+    metrics = [call["metric"] for call in several.of("schedule")]
+    if any(metrics) and metrics != [call["metric"] for call in one.of("schedule")]:
+        return  # each run's own results decide
     for number, (ours, theirs) in enumerate(pairs, start=1):
         if ours["rates"] != theirs["rates"]:
             of_schedule = ours["bases"] == theirs["bases"]
@@ -31,6 +34,22 @@ def rates_by_world(several, one):
         told = [f"the learning rate depends on the step number, set by {BY_HAND}"]
         facts = {"ranks": len(several.ranks), "cause": "rate" if by_hand else None}
         yield finding("updates", line, told if by_hand else [], **facts)
+
+
+def pairs_of_steps(several, one):
+    """Return pairs of steps in two runs, those of each optimizer together."""
+    pairs = []
+    for both in zip(by_optimizer(several), by_optimizer(one), strict=False):
+        pairs += zip(*both, strict=False)
+    return pairs
+
+
+def by_optimizer(seen):
+    """Return the steps of each optimizer, in the order of their first steps."""
+    found = {}
+    for step in seen.of("step"):
+        found.setdefault(step["id"], []).append(step)
+    return list(found.values())
 
 
 def first_rates_by_world(several, others):

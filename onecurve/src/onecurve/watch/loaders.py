@@ -66,7 +66,7 @@ class Loaders(Collectives):
         self.readings = Counter()  # line of a loader -> times iterated
         self.trained = Counter()  # key from `of_data` -> epochs of training
         self.lengths = []  # of loaders, as returned to the script
-        self.cuts = True  # whether evaluations end after some batches
+        self.cuts = True  # whether epochs and evaluations end after some batches
         self.keeps_lengths = False  # whether unequal epochs are finished
         self.open = {}  # key from `of_data` -> the epoch being read
 
@@ -186,9 +186,8 @@ class Loaders(Collectives):
         steps, backwards, passes = reading.before
         evaluates = self.backwards == backwards and self.passes > passes
         if evaluates and self.cuts and reading.batches >= EVALUATION_BATCHES:
-            self.log.write("cut")
             return True
-        return self.steps - steps >= reading.steps
+        return self.cuts and self.steps - steps >= reading.steps
 
     def next_of_loader(self, original, reading):
         """Wrap reading a batch, even if the loader overrides __iter__."""
@@ -204,6 +203,7 @@ class Loaders(Collectives):
         """Wrap reading a batch, and end an epoch after some steps."""
         is_enough = self.enough(reading) and in_loop(self.log.frame())
         if is_enough and not self.goes_to_its_end(original, reading):
+            self.log.write("cut", training=reading.grad)
             self.reading_ends(reading)
             raise StopIteration
         self.loader_line = reading.facts["line"]
