@@ -38,7 +38,9 @@ class Explain(argparse.Action):
             refuse(f"no finding {name}: expected one of {', '.join(TABLE)}")
         row = TABLE[name]
         told = f"{row['name']} {row['level']}: {row['what']}. {row['means']}"
-        print(told + f" Fix: {row['repair']}." * bool(row["repair"]))
+        if row["repair"]:
+            told += f" Fix: {row['repair']}."
+        print(told)
         parser.exit()
 
 

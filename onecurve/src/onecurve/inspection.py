@@ -54,8 +54,11 @@ def inspect(command, folder):
     folder.mkdir(parents=True)
     result, seen, problem = watch(command, folder)
     if problem and cut_by_us(seen, problem.name):
-        command = command._replace(cuts=False)
-        result, seen, problem = watch(command, folder)
+        whole = command._replace(cuts=False)
+        again = watch(whole, folder)
+        if not again[0].late:
+            command = whole
+            result, seen, problem = again
     why = [event["why"] for event in seen.of("cannot_tell")]
     if why or result.own_fault:
         return Inspection(seen, [], stopped=(why or [result.own_fault])[0])

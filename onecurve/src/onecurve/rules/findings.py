@@ -18,7 +18,8 @@ PATH = Path(__file__).parent / "findings.csv"
 def read_table():
     """Return {name: row of findings.csv}."""
     with open(PATH, encoding="utf-8") as file:
-        return {row["name"]: row for row in csv.DictReader(file)}
+        rows = list(csv.DictReader(file))
+    return {row["name"]: row | {"implies": row["implies"].split()} for row in rows}
 
 
 TABLE = read_table()
@@ -57,16 +58,11 @@ def of_each_rank(values):
     return [f"rank {rank}: {value}" for rank, value in enumerate(values)]
 
 
-def implied_by(cause):
-    """Return the names of the findings that follow from one."""
-    return TABLE[cause.name]["implies"].split()
-
-
 def name_what_follows(found):
     """Return findings without duplicates; each cause names its consequences."""
     kept = []
     for one in found:
-        causes = [cause for cause in found if one.name in implied_by(cause)]
+        causes = [cause for cause in found if one.name in TABLE[cause.name]["implies"]]
         again = [other for other in kept if other.name == one.name]
         shown = TABLE[one.name]["shown"]
         if causes and shown == "alone":

@@ -12,11 +12,11 @@ def rates_by_world(several, one):
     Without epochs, find schedules that don't though each step uses W times the samples.
     """
     pairs = pairs_of_steps(several, one)
-    metrics = [call["metric"] for call in several.of("schedule")]
-    if any(metrics) and metrics != [call["metric"] for call in one.of("schedule")]:
-        return  # each run's own results decide
     for number, (ours, theirs) in enumerate(pairs, start=1):
         if ours["rates"] != theirs["rates"]:
+            given = metrics_before(several, ours)
+            if any(given) and given != metrics_before(one, theirs):
+                return  # each run's own results decide
             of_schedule = ours["bases"] == theirs["bases"]
             what = "the schedule" if of_schedule else set_by(several)
             told = f"step {number}: {on_each(several, ours, theirs)}, set by {what}"
@@ -34,6 +34,11 @@ def rates_by_world(several, one):
         told = [f"the learning rate depends on the step number, set by {BY_HAND}"]
         facts = {"ranks": len(several.ranks), "cause": "rate" if by_hand else None}
         yield finding("updates", line, told if by_hand else [], **facts)
+
+
+def metrics_before(seen, step):
+    """Return the metrics that schedulers were given before a step."""
+    return [call["metric"] for call in seen.of("schedule")[: step["scheduled"]]]
 
 
 def pairs_of_steps(several, one):
