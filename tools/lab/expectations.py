@@ -159,14 +159,14 @@ def sequences_cut(record):
 
 def gathers(record):
     """Keys and values are gathered from all ranks."""
-    if not calls_in_forward(record):
+    if not collectives_in_forward(record):
         raise Wrong("The script gathers nothing. Gather the keys and values.")
     expect_keys(record, 1)
 
 
 def passes_on(record):
     """Keys and values are passed on, not gathered."""
-    calls = calls_in_forward(record)
+    calls = collectives_in_forward(record)
     if calls:
         told = f"The forward pass calls {' and '.join(sorted(calls))}"
         raise Wrong(f"{told}: keys and values no longer travel from rank to rank.")
@@ -174,19 +174,11 @@ def passes_on(record):
 
 
 def expect_keys(record, times):
-    """Raise Wrong if a rank sends less than its keys and values in each block, `times`.
-
-    Collectives of unknown size count as enough.
-    """
+    """Raise Wrong unless rank 0 sends its keys and values `times` in each block."""
     tokens = sum(event["numbers"] for event in record.of("given", 0))
     least = 2 * BLOCKS * WIDTH * tokens * times
-    moved = 0
-    in_forward = False
-    for event in record.events[0]:
-        if event["kind"] in ("given", "backward"):
-            in_forward = event["kind"] == "given"
-        if in_forward and event["kind"] in ("collective_call", "sent"):
-            moved += math.inf if event["numbers"] is None else event["numbers"]
+    sizes = [event["numbers"] for event in calls_in_forward(record, 0)]
+    moved = math.inf if None in sizes else sum(sizes)  # an unknown size is enough
     if moved < least:
         raise Wrong(
             f"Rank 0 sends {moved} numbers in its forward passes, but its keys and "
@@ -194,16 +186,22 @@ def expect_keys(record, times):
         )
 
 
-def calls_in_forward(record):
+def calls_in_forward(record, rank):
+    """Yield a rank's collectives, and what it sends to one rank, in forward passes."""
+    in_forward = False
+    for event in record.events[rank]:
+        if event["kind"] in ("given", "backward"):
+            in_forward = event["kind"] == "given"
+        elif in_forward and event["kind"] in ("collective_call", "sent"):
+            yield event
+
+
+def collectives_in_forward(record):
     """Return the names of collectives for FEW numbers or more in forward passes."""
     found = set()
     for rank in record.ranks:
-        in_forward = False
-        for event in record.events[rank]:
-            if event["kind"] in ("given", "backward"):
-                in_forward = event["kind"] == "given"
-            is_call = in_forward and event["kind"] == "collective_call"
-            if is_call and (event["numbers"] or 0) >= FEW:
+        for event in calls_in_forward(record, rank):
+            if event["kind"] == "collective_call" and (event["numbers"] or 0) >= FEW:
                 found.add(event["name"])
     return found - {"all_to_all", "all_to_all_single"}  # may send to one rank
 

@@ -175,7 +175,6 @@ def record_run(text, stage, setting, limit):
         path.parent.mkdir()
         path.write_text(text, encoding="utf-8")
         prepare = recorder.record, folder, str(path), setting.fake
-        options = {"timeout": limit}
         words = [path, "--out", out]
         if not setting.steps:
             words += ["--data", cut(folder / "data", setting.train, setting.test)]
@@ -184,8 +183,8 @@ def record_run(text, stage, setting, limit):
             processes = setting.processes
             if line is not last and setting.first:
                 processes = setting.first
-            last_step = setting.killed_after if line is not last else 0
-            options["prepare"] = *prepare, last_step
+            last_step = setting.killed_after if line in earlier[-1:] else 0
+            options = {"timeout": limit, "prepare": (*prepare, last_step)}
             result = api.run(line, processes, setting.float64, **options)
             if result.returncode and not last_step:
                 break

@@ -66,7 +66,8 @@ class Setting:
     @property
     def killed_after(self):
         """The step after which the first run is killed, 0 if it isn't."""
-        return self.killed * self.resume * math.ceil(self.train / self.batch)
+        epochs = self.resume if self.killed else 0
+        return epochs * math.ceil(self.train / self.batch)
 
     def described(self):
         text = f"on {self.processes} ranks" if self.processes > 1 else "in one process"
@@ -78,8 +79,8 @@ class Setting:
         text += f"{self.batch} images a step, "
         text += f"{self.epochs} epochs" if self.epochs > 1 else "1 epoch"
         if self.resume:
-            text += f", {'killed' if self.killed else 'stopped'} and resumed after "
-            text += str(self.resume)
+            ended = "killed" if self.killed else "stopped"
+            text += f", {ended} and resumed after {self.resume}"
         if self.first:
             text += f", begun on {self.first} rank{'s' * (self.first > 1)}"
         if self.before:

@@ -181,13 +181,13 @@ class Loaders(Collectives):
 
     def enough(self, reading):
         """Return whether enough of an epoch was seen."""
-        if not self.end:
+        if not (self.end and self.cuts):
             return False
         steps, backwards, passes = reading.before
         evaluates = self.backwards == backwards and self.passes > passes
-        if evaluates and self.cuts and reading.batches >= EVALUATION_BATCHES:
+        if evaluates and reading.batches >= EVALUATION_BATCHES:
             return True
-        return self.cuts and self.steps - steps >= reading.steps
+        return self.steps - steps >= reading.steps
 
     def next_of_loader(self, original, reading):
         """Wrap reading a batch, even if the loader overrides __iter__."""
