@@ -79,30 +79,30 @@ def test_only_equal_curves_are_said_to_be_equal(capsys):
 @pytest.mark.parametrize(
     ("check", "said"),
     [
-        (lambda run: {}["x"], "The check itself failed (KeyError: 'x')."),
-        (lambda run: run.solution(flags=["--x"]), "A correct script can't run here. T"),
+        (lambda _, runs: {}["x"], "The check itself failed (KeyError: 'x')."),
+        (lambda _, runs: runs.solution(flags=["--x"]), "A correct script can't run "),
     ],
 )
 def test_what_is_no_mistake_of_the_learner_is_the_lab_s_limit(check, said):
-    exercise = find_exercise("07")
-    exercise.load_check = lambda: SimpleNamespace(check=check)
+    exercise = find_exercise("09")
+    exercise.load_check = lambda: SimpleNamespace(by_ddp=check)
     told = judge.verdict(exercise, exercise.script("solution"))
     assert said in told
     assert told.endswith("This is a limit of the lab and may not be your mistake.")
 
 
 def test_a_run_that_shows_a_mistake_is_told_and_kept_as_it_was(tmp_path):
-    def check(run):
-        record = run(flags=["--lr", 0.5], fake="one_gpu", processes=1, epochs=1)
+    def check(record, runs):
+        record = runs(flags=["--lr", 0.5], fake="one_gpu", processes=1, epochs=1)
         raise Wrong(f"It writes to {record.out}")
 
-    exercise = find_exercise("07")
-    exercise.load_check = lambda: SimpleNamespace(check=check)
+    exercise = find_exercise("09")
+    exercise.load_check = lambda: SimpleNamespace(by_ddp=check)
     told = judge.verdict(exercise, exercise.script("solution"))
     how = "on fake hardware (one gpu): 512 training and 101 test images, 64 images a st"
     assert told.startswith(f"It writes to out\nThis run was in one process, {how}")
     assert ", 1 epoch, in float64.\n" in told
-    words = re.search(r'make try E=07 WITH="(.+)"', told)[1]
+    words = re.search(r'make try E=09 WITH="(.+)"', told)[1]
     kept = replace(of_page(exercise.stage), **read_fields(words))
     assert f"This run was {kept.described()}.\n" in told
     assert kept.command_lines()[0][2:4] == ["--lr", "0.5"]

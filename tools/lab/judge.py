@@ -9,7 +9,7 @@ gradients      also match that run's gradients, step by step
 devices        train layers on these fake GPUs
 learns         only reduce the loss
 sharded        hold at most this many times an equal share of weights in each optimizer
-expect         functions in expectations.py and images.py, for everything else
+expect         functions in expectations.py, images.py or the exercise's check.py
 
 If the curve matches, an inspector's finding is no mistake: the script may do things in
 its own way. If not, the finding may explain why.
@@ -80,17 +80,17 @@ def judge_by_behavior(runs):
         options = {name: wanted.pop(name) for name in plan if name in FIELDS}
         if number:  # the later runs also vary what no task mentions
             options = varied(exercise.stage, **options)
-        expect(runs(**options), runs, wanted, options)
-    check = exercise.load_check()
-    if check:
-        check.check(runs)
+        expect(runs(**options), runs, wanted)
 
 
-def expect(record, runs, wanted, options):
-    """Raise Wrong unless a record, of a run with these options, is as wanted."""
+def expect(record, runs, wanted):
+    """Raise Wrong unless a record is as wanted."""
     for name in wanted.get("expect", "").split():
-        module = images if hasattr(images, name) else expectations
-        getattr(module, name)(record)
+        if hasattr(runs.check, name):
+            getattr(runs.check, name)(record, runs)
+        else:
+            module = images if hasattr(images, name) else expectations
+            getattr(module, name)(record)
     if "sharded" in wanted:
         expectations.expect_sharded(record, wanted["sharded"])
     if "devices" in wanted:
@@ -99,8 +99,8 @@ def expect(record, runs, wanted, options):
         record.expect_learning()
         images.new_orders(record)
         record.expect_no_finding()
-    if "equal" in wanted:
-        right, what = runs.equal(wanted["equal"], options)
+    if wanted.get("equal"):
+        right, what = runs.equal(wanted["equal"], record.setting)
         expect_curve(record, right, what)
         if wanted.get("weights"):
             expect_weights(record, right, what)
@@ -117,6 +117,7 @@ class Runs:
     def __init__(self, exercise, text):
         self.exercise = exercise
         self.text = text
+        self.check = exercise.load_check()
         self.latest = None
 
     def __call__(self, **options):
@@ -133,8 +134,9 @@ class Runs:
         """Run the stage's script. Raises Limit if it fails here."""
         return self.right("stage", **options)
 
-    def equal(self, name, options):
-        """Return the run for `equal`, given the learner's options, and its title."""
+    def equal(self, name, setting):
+        """Return the run for `equal`, given the learner's setting, and its title."""
+        options = vars(setting)
         if name == "one":
             alone = options | {"processes": 1, "first": 0, "resume": 0, "fake": ""}
             return self.solution(**alone), "one process"

@@ -7,9 +7,6 @@ from tools.run.stages import BY_NAME, CPU_PROCESSES, refuse
 
 # For checks: small and in float64, where initial weights differ from those in float32.
 SMALL = {"train": 512, "test": 101, "epochs": 2, "float64": True}
-# A script must also work with other numbers than its page's. Here each rank has 165
-# images, ten batches of 16 and one of 5. The ranks have 34, 34 and 33 test images.
-THREE_RANKS = {"processes": 3, "batch": 48, "train": 495}
 # For checks of the second curve, which uses float64 anyway.
 FEW_STEPS = {"batch": 12, "steps": 4}
 

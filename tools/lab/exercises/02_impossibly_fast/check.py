@@ -1,34 +1,29 @@
 import re
 
-from tools.lab.comparison import expect_curve
 from tools.lab.fake_cuda.devices import MATMUL, UPDATE, WAIT
 from tools.lab.record import Wrong
 
-EPOCHS = 2
+WORK = {  # ms per step
+    "one_gpu": 5 * MATMUL + 4 * UPDATE,
+    "slow_gpu": 10 * MATMUL + 4 * UPDATE,
+}
 WAITS = 4  # that an answer may add to an epoch
 
 
-def check(run):
-    check_on(run, "one_gpu", 5 * MATMUL + 4 * UPDATE)
-    check_on(run, "slow_gpu", 10 * MATMUL + 4 * UPDATE)
-
-
-def check_on(run, gpu, work):
-    """Raise Wrong unless a script reports about `work` ms per step on a fake GPU."""
-    setting = {"fake": gpu, "batch": 8}
-    record = run(**setting)
-    expected = run.solution(**setting)
-    expect_curve(record, expected, "the solution")
+def step_time(record, runs):
+    """The script reports about the time per step that the fake GPU takes."""
+    epochs = record.setting.epochs
     times = [float(t) for t in re.findall(r"(\d[\d.]*) ms a step", record.stdout)]
-    if len(times) != EPOCHS:
+    if len(times) != epochs:
         raise Wrong(
             f"There are {len(times)} lines with 'ms a step', expected one per epoch."
         )
     steps = len(record.of("step"))
     for told in times:
-        expect_time(told, steps // EPOCHS, work)
+        expect_time(told, steps // epochs, WORK[record.setting.fake])
+    expected = runs.solution(**vars(record.setting))
     waits = len(record.of("gpu wait"))
-    most = len(expected.of("gpu wait")) + WAITS * EPOCHS
+    most = len(expected.of("gpu wait")) + WAITS * epochs
     if waits > most:
         raise Wrong(
             f"The script waits for the GPU {waits} times in {steps} steps, expected at "

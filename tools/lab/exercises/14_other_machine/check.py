@@ -15,23 +15,24 @@ def prepare_try(folder):
     return ["--checkpoint", path]
 
 
-def check(run):
+def counts(record, runs):
+    """The CPU and GPUs correctly evaluate a checkpoint of three GPUs."""
     with tempfile.TemporaryDirectory() as folder:
-        expect_counts(run, Path(folder))
+        expect_counts(runs, Path(folder))
 
 
-def expect_counts(run, folder):
-    """Raise Wrong unless the CPU and GPUs correctly evaluate three GPUs' checkpoint."""
+def expect_counts(runs, folder):
+    """Raise Wrong unless the checkpoint is evaluated correctly."""
     flags = [*prepare_try(folder), "--backend", "gloo"]  # NCCL refuses to share a GPU
     options = {"flags": flags, "float64": False}  # the file is in float32
-    right = re.findall("test (.*)", run.solution(**options, processes=1).stdout)
+    right = re.findall("test (.*)", runs.solution(**options, processes=1).stdout)
     for processes, fake, gpus in (
         (3, "", 0),
         (2, "three_gpus", 3),
         (3, "two_gpus", 2),
         (4, "two_gpus_each", 2),
     ):
-        record = run(**options, processes=processes, fake=fake)
+        record = runs(**options, processes=processes, fake=fake)
         where = f"{gpus} GPUs per machine"
         if re.findall("test (.*)$", record.stdout.strip()) != right:
             raise Wrong(

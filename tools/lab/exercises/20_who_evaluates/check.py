@@ -1,21 +1,24 @@
 import math
 
 from tools.lab.record import Wrong
-from tools.lab.setting import THREE_RANKS
 
 STD = 0.02
 
 
-def check(run):
-    still = THREE_RANKS | {"flags": ["--lr", "1e-9"]}  # keeps the initial weights
-    record = run(**still)
-    for name, tensor in record.state_dict().items():
-        expect_normal(name, tensor)
+def normal_weights(record, runs):
+    """The initial weights are normally distributed and follow from the seed."""
     first = record.initial_weights()
-    if run(**still, fake="other_hashes").initial_weights() != first:
+    few = {"processes": 3, "batch": 48, "train": 48, "epochs": 1}
+    still = runs(**few, flags=["--lr", "1e-9"])  # keeps the initial weights
+    for name, tensor in still.state_dict().items():
+        expect_normal(name, tensor)
+    if runs(**few, fake="other_hashes").initial_weights() != first:
         raise Wrong("The same --seed gives different initial weights the second time.")
-    if run(flags=["--seed", "1"]).initial_weights() == first:
-        raise Wrong("The initial weights are the same with --seed 0 and 1.")
+    seen = [first]
+    for seed in 1, 77, 1078:
+        seen.append(runs(**few, flags=["--seed", seed]).initial_weights())
+        if seen[-1] in seen[:-1]:
+            raise Wrong(f"The initial weights are the same with --seed 0 and {seed}.")
 
 
 def expect_normal(name, tensor):

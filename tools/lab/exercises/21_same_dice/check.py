@@ -1,26 +1,22 @@
-from tools.lab.expectations import by_ddp
-from tools.lab.images import each_once, new_orders
 from tools.lab.record import Wrong
-from tools.lab.setting import THREE_RANKS
-
-SETTING = THREE_RANKS | {"train": 240}
-SEEDED = "--seed", "1"
 
 
-def check(run):
-    record = run(**SETTING, fake="dropout")
-    by_ddp(record)
-    each_once(record)
+def drops(record, runs):
+    """Training drops half of the units, other ones for each image."""
     record.expect_learning()
-    new_orders(record)
     record.expect_no_finding(but=["random"])
     expect_half(record)
     expect_different(record)
-    again = run(**SETTING, fake="dropout_again")
-    if again.rows != record.rows:
+
+
+def again(record, runs):
+    """The same command gives the same curve; another seed drops other units."""
+    same = vars(record.setting)
+    if runs(**same | {"fake": "dropout_again"}).rows != record.rows:
         raise Wrong("The same command gives a different curve the second time.")
-    other = run(**SETTING, fake="dropout", flags=SEEDED)
-    expected = run.original(**SETTING, flags=SEEDED)
+    seeded = same | {"flags": ["--seed", "1"]}
+    other = runs(**seeded)
+    expected = runs.original(**seeded | {"fake": ""})
     for rank in other.ranks:
         if other.initial_weights(rank) != expected.initial_weights(rank):
             raise Wrong(

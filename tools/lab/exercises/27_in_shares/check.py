@@ -1,29 +1,9 @@
-from tools.lab.comparison import expect_curve, expect_weights
-from tools.lab.expectations import by_ddp, goes_on
 from tools.lab.record import Wrong
-from tools.lab.setting import THREE_RANKS
 
 
-def check(run):
-    record = run()
-    expected = run.solution(processes=1)
-    by_ddp(record)
-    expect_curve(record, expected)
-    expect_weights(record, expected)
-    size = sum(tensor.numel() for tensor in expected.state_dict().values())
-    expect_state_in_shares(record, size)
-
-    record = run(**THREE_RANKS, resume=1, killed=True)
-    expected = run.solution(**THREE_RANKS | {"processes": 1})
-    expect_state_in_shares(record, size)
-    goes_on(record)
-    for rank in record.ranks:
-        expect_momentum(record, rank)
-    expect_curve(record, expected, "one process that never stops")
-
-
-def expect_state_in_shares(record, size):
-    """Raise Wrong unless exactly one rank holds each number of optimizer state."""
+def in_shares(record, runs):
+    """Exactly one rank holds each number of optimizer state."""
+    size = sum(tensor.numel() for tensor in record.state_dict().values())
     held = []
     for rank in record.ranks:
         states = record.of("state", rank)
@@ -42,15 +22,16 @@ def expect_state_in_shares(record, size):
         )
 
 
-def expect_momentum(record, rank):
-    """Raise Wrong unless a rank has optimizer state before its first step.
+def has_momentum(record, runs):
+    """If a run resumes, all ranks have optimizer state before their first step.
 
     A ZeroRedundancyOptimizer and its inner optimizer each begin a step.
     """
-    states = record.of("state", rank)
-    first = [state["stepped"] for state in states].index(True)
-    if not any(state["numbers"] for state in states[:first]):
-        raise Wrong(
-            f"After --resume, rank {rank} begins without momentum. Save the momentum "
-            "of all ranks, and load each rank's share."
-        )
+    for rank in record.ranks if record.setting.resume else []:
+        states = record.of("state", rank)
+        first = [state["stepped"] for state in states].index(True)
+        if not any(state["numbers"] for state in states[:first]):
+            raise Wrong(
+                f"After --resume, rank {rank} begins without momentum. Save the "
+                "momentum of all ranks, and load each rank's share."
+            )
