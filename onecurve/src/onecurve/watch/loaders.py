@@ -39,7 +39,7 @@ def of_data(loader):
 
 
 class Supply:
-    """Gives a script its own batches, unchanged."""
+    """Gives a script its own batches, unchanged; `feed` has others."""
 
     def start_epoch(self, original, loader):
         """Return a loader's iterator."""

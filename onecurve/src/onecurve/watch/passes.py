@@ -18,7 +18,7 @@ class Passes:
     def install(self):
         """Install the hooks below."""
         replace("torch.nn:Module.__call__", self.module_call)
-        replace("torch:Tensor.backward", self.any_backward)
+        replace("torch:Tensor.backward", self.backward)
         ddp = "torch.nn.parallel:DistributedDataParallel"
         replace(f"{ddp}.__init__", self.ddp_init)
         replace(f"{ddp}.forward", self.wrapper_forward)
@@ -68,18 +68,12 @@ class Passes:
             self.exchanging = True
         return original(wrapper, *args, **kwargs)
 
-    def any_backward(self, original, loss, *args, **options):
-        """Wrap Tensor.backward, except on a rank that trains alone.
-
-        PyTorch calls it again below a TorchFunctionMode.
-        """
-        if self.script.one_rank.is_now() or self.script.in_backward:
-            return original(loss, *args, **options)
-        return self.backward(original, loss, *args, **options)
-
     def backward(self, original, loss, *args, **options):
-        """Wrap a backward pass: a collective if DDP exchanges gradients."""
+        """Wrap Tensor.backward: a collective if DDP exchanges gradients."""
         script = self.script
+        # PyTorch calls it again below a TorchFunctionMode
+        if script.one_rank.is_now() or script.in_backward:
+            return original(loss, *args, **options)
         script.tell("backward_begins", loss)
         script.backwards += 1
         value = loss.detach().item() if loss.numel() == 1 else None

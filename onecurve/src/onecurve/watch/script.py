@@ -3,7 +3,7 @@
 A listener is an object with a method for each event that it needs. Wrapped functions
 of PyTorch tell these events to all listeners, in the order in which they were added:
 
-    loss_begins(module)                 a module without parameters is called
+    loss_begins(module)                  a module without parameters is called
     module_begins(module, args, kwargs)  any outermost module is called
     first_pass(network)                 before a network's first pass with gradients
     pass_begins(network)                a network is called, by the script itself
