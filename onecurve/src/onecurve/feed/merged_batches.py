@@ -73,7 +73,7 @@ class MergedBatches(OwnBatches):
         """Merge batches, or collate their samples if they can't be merged."""
         batches, counts, _, samples = zip(*kept, strict=True)
         try:
-            return merged(batches, counts)
+            return merged(batches, list(counts))
         except CannotTell as error:
             batch = collated(reading._collate_fn, batches, samples)
             return self.script.cannot_tell(str(error)) if batch is None else batch
