@@ -15,6 +15,7 @@ from tools.run.edit import patched
 from tools.run.stages import folder, script
 
 DATA = "--data", "data/sample"
+GRIDS = "Save on one grid, go on with another"
 OWN = (ROOT / "beyond" / "own_script" / "DETAILS.md").read_text()
 BEGIN, *PIECES = re.findall(r"(?s)```python\n(.*?)```", OWN)
 
@@ -50,9 +51,7 @@ def a_diff_gives_the_curve(tmp_path, stage, heading):
 
 
 def a_grid_saves_what_other_grids_read(tmp_path):
-    path, section = written(
-        "10_hybrid", "Save on one grid, go on with another", tmp_path
-    )
+    path, section = written("10_hybrid", GRIDS, tmp_path)
     printed = ""
     for stage, processes, *flags in (
         ("10_hybrid", 4, "--epochs=1"),
@@ -169,7 +168,7 @@ def test_every_section_with_a_diff_or_an_output_is_run():
     """Check DETAILS.md pages, except the diff that logs to TensorBoard."""
     headings = {case[2] for case in CASES.values() if len(case) == 3}
     headings |= {"Stop one rank in the debugger", "Gradients through `all_gather`"}
-    headings |= {"Save on one grid, go on with another", "Log from one rank"}
+    headings |= {GRIDS, "Log from one rank"}
     for stage in "04_ddp", "07_fsdp", "10_hybrid":
         page = (folder(stage) / "DETAILS.md").read_text()
         page = re.sub(r"(?s)<!-- generated.*?<!-- end -->", "", page)

@@ -1,7 +1,6 @@
 """Promise: the installed packages print the error texts in SYMPTOMS.md.
 
-An error text is an entry that begins with inline code of three words or more. Numbers,
-devices and quoted names are placeholders.
+An error text is inline code of three words or more at the beginning of a row.
 """
 
 import itertools
@@ -17,10 +16,12 @@ from conftest import ROOT
 ERROR = re.compile(r"^\| `((?:[^`\s]+ ){2,}[^`]+)`", re.MULTILINE)
 PREFIX = re.compile(r"^(\w+Error|error|CUDA error): ")
 PLACEHOLDER = re.compile(r"\"[^\"]*\"|'[^']*'|--\S+|\bRANK\b|\bcpu\b|\S*[\d…]\S*")
-# These are assembled when raised, so no file contains them in full.
+# These are assembled when raised, or C++'s, so no file contains them in full.
 ASSEMBLED = b"""Attempting to deserialize object on a CUDA device
-PytorchStreamReader failed reading zip archive: failed finding central directory"""
-
+PytorchStreamReader failed reading zip archive: failed finding central directory
+expect_autograd_hooks_ INTERNAL ASSERT FAILED
+got error: Socket Timeout
+terminate called without an active exception"""
 # These are in libraries that only CUDA builds of PyTorch have.
 OF_CUDA = "Multiple Ranks are", "ProcessGroupNCCL is bound", "Watchdog caught"
 
