@@ -13,7 +13,7 @@ from torch.utils.data import RandomSampler
 
 from inspecting import inspect
 from onecurve.compare import per_rank, rounding
-from onecurve.compare.run import failure
+from onecurve.compare.run import failure, has_sets
 from onecurve.feed.draws import joined
 from onecurve.inspection import Inspection
 from onecurve.report.formats import fine
@@ -393,3 +393,21 @@ def test_other_machines_never_reach_the_ranks():
     found = psutil.Process().net_connections("tcp")
     ours = [one for one in found if one.laddr.port == store.port and not one.raddr]
     assert [one.laddr.ip for one in ours] == ["127.0.0.1"]
+
+
+def test_each_rank_has_its_own_hash_seed_if_a_script_uses_sets(script):
+    path = script("print(hash('a'))")
+    assert has_sets(path.parent)
+    result = ranks.run([path], 2, fresh=True)
+    assert len(set(result.stdout.split())) == 2
+
+
+@pytest.mark.slow
+def test_a_list_from_a_set_has_another_order_on_each_rank(script, tmp_path):
+    text = RIGHT.read_text().replace(
+        "torch.randn(count, 4)",
+        "torch.randn(count, 4)[[int(one) for one in {str(n) for n in range(count)}]]",
+        1,
+    )
+    report = inspect(script(text), folder=tmp_path)
+    assert report.findings[0].startswith("ERROR  samples overlap between ranks")

@@ -9,12 +9,13 @@ import torch
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from onecurve.api import (
-    Hooks,
     InDouble,
     Log,
     OutputFiles,
+    Script,
     digest,
     is_replicated,
+    listen,
     load,
     local_part,
     replace,
@@ -56,85 +57,84 @@ def squares_of(tensor):
     return float(numpy.dot(numbers, numbers))
 
 
-class Recorder(Hooks):
-    """Hooks for a whole run that also record what the exercises need.
+def without_workers(original, loader, *args, **options):
+    """Around DataLoader's constructor: drop the workers, which cost time."""
+    given = signature(original).bind(loader, *args, **options).arguments
+    for name in WORKERS:
+        given.pop(name, None)
+    original(given.pop("self"), **given)
 
-    They change no result, except what `reduce` leaves undefined.
+
+class Recorder:
+    """Listens to a whole run and records what the exercises need.
+
+    It changes no result, except what `reduce` leaves undefined.
     """
 
-    def __init__(self, rank, log, last_step=0):
-        super().__init__(log)
+    def __init__(self, rank, script, last_step=0):
         self.rank = rank
+        self.script = script
+        self.log = script.log
         self.last_step = last_step  # after which this process is killed, or 0
-        self.squares = 0  # of whole gradients on rank 0, of sharded ones on all
-        self.own = 0  # of all gradients on this rank
-        self.held = 0  # numbers that the optimizer may change
 
-    def training_begins(self, network):
-        """Before a training pass: record the initial weights, once."""
-        if not self.networks:
+    def install(self):
+        """Install the hooks below."""
+        replace("torch.utils.data:DataLoader.__init__", without_workers)
+        replace("torch.distributed:ProcessGroup.send", self.send)
+
+    def first_pass(self, network):
+        """Before the first training pass: record the initial weights."""
+        if not self.script.networks:
             parts = [digest(parameter) for parameter in network.parameters()]
             self.log.write("start", weights=parts)
-        super().training_begins(network)
 
-    def before_step(self, optimizer, args, kwargs):
+    def before_step(self, optimizer):
         """Before an optimizer's step, even one that another optimizer calls."""
-        if self.last_step and self.steps == self.last_step:
+        if self.last_step and self.script.steps == self.last_step:
             os._exit(1)
         self.measure(optimizer)
         self.log.write("state", numbers=state_of(optimizer), stepped=False)
-        super().before_step(optimizer, args, kwargs)
 
     def measure(self, optimizer):
         """Add up an optimizer's gradients, and count the numbers that it may change."""
-        self.squares = self.own = 0
-        parameters = self.parameters(optimizer).values()
-        self.held = sum(local_part(parameter).numel() for parameter in parameters)
+        squares = own = 0
+        parameters = self.script.parameters(optimizer).values()
+        held = sum(local_part(parameter).numel() for parameter in parameters)
         for parameter in parameters:
             counts = self.rank == 0 or not is_replicated(parameter)
             if parameter.grad is not None:
-                squares = squares_of(parameter.grad)
-                self.squares += squares * counts
-                self.own += squares
+                part = squares_of(parameter.grad)
+                squares += part * counts
+                own += part
+        self.script.step_facts = {"squares": squares, "own": own, "held": held}
 
-    def step_facts(self):
-        """Return the squared gradient norm and how many numbers the step may change."""
-        return {"squares": self.squares, "own": self.own, "held": self.held}
-
-    def network_call(self, original, network, *args, **kwargs):
-        """Around a call of the network (not of a loss): record its input's size."""
-        numbers = max((one.numel() for one in tensors_in([args, kwargs])), default=0)
-        parameters = len([*network.parameters()])
-        if self.in_backward and parameters and not keeps_products():
-            self.log.write("recomputed", parameters=parameters)
-        if torch.is_grad_enabled() and not self.in_backward and parameters:
-            self.log.write("given", numbers=numbers)
-        return super().network_call(original, network, *args, **kwargs)
+    def module_begins(self, module, args, kwargs):
+        """Before a call of a network (not of a loss): record its input's size."""
+        if next(module.parameters(), None) is None:
+            return
+        if self.script.in_backward:
+            if not keeps_products():
+                count = len([*module.parameters()])
+                self.log.write("recomputed", parameters=count)
+        elif torch.is_grad_enabled():
+            sizes = [tensor.numel() for tensor in tensors_in([args, kwargs])]
+            self.log.write("given", numbers=max(sizes, default=0))
 
     def send(self, original, group, tensors, *args):
         """Around a group's send, to one rank: record its size."""
         self.log.write("sent", numbers=sum(tensor.numel() for tensor in tensors))
         return original(group, tensors, *args)
 
-    def write_call(self, name, given):
-        """Record a collective, and mark it if a DDP hook calls it."""
-        if self.in_backward:
+    def collective_begins(self, name, given):
+        """Before a collective: mark it if a DDP hook calls it."""
+        if self.script.in_backward:
             self.log.write("by_hook")
-        super().write_call(name, given)
 
     def after_step(self, optimizer, args, kwargs):
         """After an optimizer's step, even one that another optimizer calls."""
         if any(map(callable, [*args[1:], *kwargs.values()])):
             self.measure(optimizer)  # a closure has computed the gradients
         self.log.write("state", numbers=state_of(optimizer), stepped=True)
-        super().after_step(optimizer, args, kwargs)
-
-    def loader_init(self, original, loader, *args, **options):
-        """Around DataLoader's constructor: drop the workers, which cost time."""
-        given = signature(original).bind(loader, *args, **options).arguments
-        for name in WORKERS:
-            given.pop(name, None)
-        super().loader_init(original, given.pop("self"), **given)
 
     def collective_ends(self, name, given, result):
         """After a collective: overwrite what `reduce` leaves undefined."""
@@ -150,9 +150,8 @@ def record(rank, folder, path, fake="", last_step=0):
     `last_step`, the process is killed before its next step.
     """
     log = Log(folder / f"rank{rank}", [path])
-    recorder = Recorder(rank, log, last_step)
-    recorder.install()
-    replace("torch.distributed:ProcessGroup.send", recorder.send)
+    script = Script(log)
+    listen(script, more=[Recorder(rank, script, last_step)])
     OutputFiles(None, log).install()
     if torch.get_default_dtype() == torch.float64:
         for name in READERS:
@@ -163,4 +162,4 @@ def record(rank, folder, path, fake="", last_step=0):
             lambda kind, **facts: log.write(f"gpu {kind}", **facts)
         )
     resource.setrlimit(resource.RLIMIT_FSIZE, (LARGEST, LARGEST))
-    return recorder.script_ends
+    return script.ends

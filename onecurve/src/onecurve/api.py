@@ -20,7 +20,8 @@ NAMES = {
     "end_children": "start.processes",
     "end_with_parent": "start.processes",
     # record them, from within a rank
-    "Hooks": "watch.hooks",
+    "Script": "watch.script",
+    "listen": "watch.listeners",
     "Log": "watch.events",
     "OutputFiles": "watch.output_files",
     "InDouble": "set_up.float64",

@@ -17,7 +17,7 @@ THAWED = "set requires_grad on all trained parameters before wrapping the model"
 def compare(steps):
     """Compare the optimizer's gradients with the mean of the ranks' own gradients.
 
-    `steps` contains, for each step, a list of what RecordedSteps wrote on each rank.
+    `steps` contains, for each step, a list of what StepRecorder wrote on each rank.
     Returns (number of correct steps, Finding or None).
     """
     count = 0

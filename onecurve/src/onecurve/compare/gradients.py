@@ -104,6 +104,8 @@ def why_not(ranks, theirs, same):
     alike = bool(samples) and samples == theirs["samples"]
     if not (ours["taken"] or alike):
         return OTHER_SAMPLES
+    if len({rank["taken"] for rank in ranks}) > 1:
+        return "ranks read different numbers of batches in a step"
     if ours["taken"] != theirs["taken"]:
         numbers = f"{ours['taken']} on several ranks, {theirs['taken']} on one"
         return f"the number of batches per step differs: {numbers}"

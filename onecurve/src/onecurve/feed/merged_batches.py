@@ -4,7 +4,7 @@ import contextlib
 
 import torch
 
-from onecurve.feed.recorded_steps import RecordedSteps
+from onecurve.feed.own_batches import OwnBatches
 from onecurve.feed.stored import batch_name, cut_name
 from onecurve.set_up.float64 import as_read, in_double, like
 from onecurve.watch.events import digest, tensors_in
@@ -15,75 +15,68 @@ class CannotTell(Exception):
     """Raised if batches can't be merged; the message says why."""
 
 
-class MergedBatches(RecordedSteps):
-    """Trains one process on merged batches with the ranks' learning rates."""
+class MergedBatches(OwnBatches):
+    """Gives one process merged batches and the ranks' learning rates."""
 
-    def __init__(self, log, end, folder, sources):
-        super().__init__(log, end, folder, sources)
+    def __init__(self, script, folder, sources):
+        super().__init__(script, folder, sources)
         self.own_rates = []  # learning rates of the optimizer in the current step
         self.theirs = None  # the ranks' record of the current step, if they took it
 
-    def reads_own(self, reading):
-        """Return whether to use this process's own loader: in uncut evaluations."""
+    def may_cut(self, reading):
+        """Return whether an epoch may end early, as all but uncut evaluations do."""
         cuts = [source / cut_name(reading) for source in self.sources]
-        return not reading.grad and not any(one.exists() for one in cuts)
+        return reading.grad or any(one.exists() for one in cuts)
 
-    def enough(self, reading):
-        """Return whether an epoch has run long enough."""
-        return not self.reads_own(reading) and super().enough(reading)
+    def next_batch(self, read, reading):
+        """Return the ranks' next batches, merged, while they last.
 
-    def next_batch(self, original, reading):
-        """Replace the reading of a batch: merge all ranks' batches while they last."""
-        if self.reads_own(reading):
-            return super().next_batch(original, reading)
-        reading.batches += 1
+        In uncut evaluations, this process reads its own.
+        """
+        if not self.may_cut(reading):
+            return super().next_batch(read, reading)
         paths = [source / batch_name(reading) for source in self.sources]
-        reading.batches -= 1
         with as_read():
             kept = [torch.load(p, weights_only=False) for p in paths if p.exists()]
             if not kept and reading.batches == 0:
-                return super().next_batch(original, reading)  # only this process has it
+                return super().next_batch(read, reading)  # only this process has it
         if not kept:
-            self.reading_ends(reading)
             raise StopIteration
-        batch = self.together(kept, reading)
-        self.batch_came(reading)
-        return batch
+        return self.together(kept, reading)
 
     def step_begins(self, optimizer):
         """Before a step: use the ranks' learning rates, so that weights match."""
-        super().step_begins(optimizer)
         self.own_rates = [group["lr"] for group in optimizer.param_groups]
-        path = self.sources[0] / f"gradients{self.steps}.pt"
+        path = self.sources[0] / f"gradients{self.script.steps}.pt"
         self.theirs = torch.load(path, weights_only=False) if path.exists() else None
         if self.theirs:
             set_rates(optimizer, self.theirs["rates"])
 
-    def step_ends(self, optimizer):
+    def step_returns(self, optimizer):
         """After a step: restore the optimizer's own rates for its schedule."""
         set_rates(optimizer, self.own_rates)
-        super().step_ends(optimizer)
 
     def draw_for_training(self, function, *args, **options):
         """Draw random numbers for training: all ranks', if known."""
         own = function(*args, **options)
-        ranks = self.draws.together(self.steps, function, own.shape, self.taken)
+        steps = self.script.steps
+        ranks = self.draws.together(steps, function, own.shape, self.taken)
         if ranks is None:
-            self.drawn()
+            self.drew()
         else:
             with torch.no_grad():
                 own.copy_(ranks)  # the draw may be in place
-        self.states = generator_states()
+        self.script.states = generator_states()
         return own
 
     def together(self, kept, reading):
         """Merge batches, or collate their samples if they can't be merged."""
         batches, counts, _, samples = zip(*kept, strict=True)
         try:
-            return merged(batches, counts)
+            return merged(batches, list(counts))
         except CannotTell as error:
             batch = collated(reading._collate_fn, batches, samples)
-            return self.cannot_tell(str(error)) if batch is None else batch
+            return self.script.cannot_tell(str(error)) if batch is None else batch
 
 
 def set_rates(optimizer, rates):

@@ -7,15 +7,19 @@ import time
 
 from onecurve.feed.kinds import kind_of
 from onecurve.feed.merged_batches import MergedBatches
-from onecurve.feed.recorded_steps import RecordedSteps
+from onecurve.feed.own_batches import OwnBatches
 from onecurve.feed.replayed_rank import ReplayedRank
+from onecurve.feed.step_recorder import StepBudget, StepRecorder
 from onecurve.feed.stored import in_name
 from onecurve.set_up import cpu_for_cuda, float64, unsharded
-from onecurve.watch import hooks, output_files, printed_numbers
+from onecurve.watch import output_files, printed_numbers
+from onecurve.watch.budget import Budget
 from onecurve.watch.events import Log
+from onecurve.watch.listeners import listen
+from onecurve.watch.script import Script
 
-FEEDS = {
-    "own": RecordedSteps,
+SUPPLIES = {
+    "own": OwnBatches,
     "merged": MergedBatches,
     "replayed": ReplayedRank,
 }
@@ -33,25 +37,24 @@ def prepare(rank, task):
     log = Log(folder / f"rank{rank}", {str(parent), str(working)})
     cpu_for_cuda.install(patience)
     end = Ending(folder, rank, command.ranks)
+    script = Script(log, end)
     if kind.in_float64:
         own = folder / f"steps{rank}"
         own.mkdir()
         sources = sorted(folder.parent.glob("several/steps*"))
         if kind.feed == "replayed":
             sources = [sources[rank if number is None else number]]
-        recorder = FEEDS[kind.feed](log, end, own, sources)
-        recorder.install()
-        float64.install(recorder.draw, recorder.drawing, command.double)
+        supply = SUPPLIES[kind.feed](script, own, sources)
+        recorder = StepRecorder(script, supply, each_pass=kind.feed == "replayed")
+        listen(script, supply, StepBudget(script, supply, command.cuts), [recorder])
+        float64.install(supply.draw, supply.drawing, command.double)
         if not kind.is_sharded:
             unsharded.install()
     else:
-        recorder = hooks.Hooks(log, end)
-        recorder.keeps_lengths = command.lengths
-        recorder.install()
-    recorder.cuts = command.cuts
+        listen(script, budget=Budget(script, command.cuts, command.lengths))
     printed_numbers.PrintedNumbers(log).install()
     output_files.OutputFiles(folder / "files", log).install()
-    return None if kind.in_float64 else recorder.script_ends
+    return None if kind.in_float64 else script.ends
 
 
 class Ending:

@@ -3,29 +3,28 @@
 import torch
 
 from onecurve.feed.merged_batches import MergedBatches
-from onecurve.feed.stored import BEGIN, restored, thinned
+from onecurve.feed.stored import BEGIN, restored
 from onecurve.watch.events import bare
 from onecurve.watch.samples import set_generators
 
 
 class ReplayedRank(MergedBatches):
-    """Replays a rank's batches and random numbers, with the ranks' gradients."""
+    """Gives a process a rank's batches and random numbers, and the ranks' gradients."""
 
-    def __init__(self, log, end, folder, sources):
-        super().__init__(log, end, folder, sources)
+    def __init__(self, script, folder, sources):
+        super().__init__(script, folder, sources)
         self.prepared = []  # networks that got the ranks' weights
         self.latest = BEGIN  # file of the rank's latest generator states
 
-    def network_call(self, original, network, *args, **kwargs):
-        """Wrap the network's call: start with the ranks' weights."""
-        known = any(network is one for one in self.prepared)
-        if torch.is_grad_enabled() and not self.steps and not known:
-            self.prepared.append(network)
+    def module_begins(self, module, args, kwargs):
+        """Before a network's first training pass: copy the ranks' weights."""
+        known = any(module is one for one in self.prepared)
+        if torch.is_grad_enabled() and not self.script.steps and not known:
+            self.prepared.append(module)
             path = self.sources[0] / "gradients0.pt"
             if path.exists():
                 weights = torch.load(path, weights_only=False)["weights"]
-                self.begin_with(weights, network)
-        return super().network_call(original, network, *args, **kwargs)
+                self.begin_with(weights, module)
 
     @torch.no_grad()
     def begin_with(self, weights, network):
@@ -36,9 +35,9 @@ class ReplayedRank(MergedBatches):
             if is_whole and not hasattr(parameter, "placements"):
                 parameter.copy_(value.view_as(parameter))
 
-    def optimizer_made(self):
+    def optimizer_made(self, optimizer):
         """After an optimizer is created: restore the generators."""
-        super().optimizer_made()
+        super().optimizer_made(optimizer)
         self.go_on_from(BEGIN)
 
     def go_on_from(self, name):
@@ -57,7 +56,7 @@ class ReplayedRank(MergedBatches):
         """Draw random numbers: the generators' states make them the rank's."""
         return function(*args, **options)
 
-    def forward_ends(self, name):
+    def pass_is_over(self, name):
         """After a training pass: restore the rank's generators, or its latest ones."""
         if (self.sources[0] / name).exists():
             self.latest = name
@@ -69,31 +68,13 @@ class ReplayedRank(MergedBatches):
         set_generators(states)
         return batch
 
-    def passes_begin(self):
-        """Before a step's first backward pass."""
-        super().passes_begin()
-        self.after_pass = [self.gradients()]
-
-    def pass_ends(self):
-        """After a backward pass."""
-        self.after_pass.append(self.gradients())
-
-    def gradients(self):
-        """Return {name: gradient} of all parameters, with 0 for missing gradients."""
-        found = {}
-        for key, parameter in self.own.watched.items():
-            gradient = parameter.grad
-            gradient = torch.zeros_like(parameter) if gradient is None else gradient
-            found[self.name_of(key, str(key))] = thinned(gradient)
-        return found
-
     def step_begins(self, optimizer):
         """Before a step: set the ranks' gradients, so that weights match."""
         super().step_begins(optimizer)
         if not self.theirs:
-            self.end()
+            self.script.end()
         given = self.theirs["given"]
-        for name, parameter in self.parameters(optimizer).items():
+        for name, parameter in self.script.parameters(optimizer).items():
             whole = restored(given[name], parameter) if name in given else None
             if whole is not None:
                 parameter.grad = whole
@@ -101,4 +82,4 @@ class ReplayedRank(MergedBatches):
     def step_ends(self, optimizer):
         """After a step: restore the rank's generators."""
         super().step_ends(optimizer)
-        self.go_on_from(f"generators{self.steps}.pt")
+        self.go_on_from(f"generators{self.script.steps}.pt")

@@ -14,9 +14,9 @@ def in_name(line):
 
 
 def batch_name(reading):
-    """Return the file name for a batch, the same on each rank."""
+    """Return the file name for the next batch, the same on each rank."""
     facts = reading.facts
-    return f"{in_name(facts['line'])}-{facts['number']}-{reading.batches}.pt"
+    return f"{in_name(facts['line'])}-{facts['number']}-{reading.batches + 1}.pt"
 
 
 def cut_name(reading):

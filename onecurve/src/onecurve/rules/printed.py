@@ -74,28 +74,31 @@ def numbers_by_world(several, others, steps):
     ranks = [numbers_of(several, rank) for rank in several.ranks]
     alone = [numbers_of(seen, 0) for seen in others]
     told = set()
+    is_quiet = not any(numbers_of_rank_0(several))  # else one rank prints its own
     ours = [evaluations(events) for events in several.events]
     theirs = [evaluations(seen.events[0]) for seen in others]
     unlike = evaluated_unlike(ours, theirs)
     for place, first in ranks[0].items():
         if first["steps"] in unlike:
             continue
-        events = [table.get(place) for table in ranks + alone]
-        if None in events or first["steps"] > steps or not first["taken"]:
+        of_one = [table.get(place) for table in alone]
+        if None in of_one or first["steps"] > steps or not first["taken"]:
             continue
-        if any(one["steps"] != first["steps"] for one in events):
+        of_ranks = [table[place] for table in ranks if place in table]
+        if any(one["steps"] != first["steps"] for one in of_ranks + of_one):
             continue  # an epoch has other steps and so ends with other weights
-        own = {text for text, _ in differing(events[: len(ranks)])}
-        for text, values in differing([first, *events[len(ranks) :]]):
-            number, *of_one = values
-            known = close(min(of_one), max(of_one)) and text not in own | told
-            known = known and not text.startswith(QUOTED)
-            if known and number != int(number) and not close(number, of_one[0]):
+        own = {text for text, _ in differing(of_ranks)}
+        for text, values in differing([first, *of_one]):
+            number, *others = values
+            known = close(min(others), max(others)) and text not in own | told
+            if text.startswith(QUOTED):
+                known = known and is_quiet and not told
+            if known and number != int(number) and not close(number, others[0]):
                 told.add(text)
                 line = first["lines"][text]
                 details = [f"{len(ranks)} ranks: {number:.6f}"]
-                details += [f"1 process: {of_one[0]:.6f}"]
-                details += told_of_factor(number, of_one[0], len(ranks))
+                details += [f"1 process: {others[0]:.6f}"]
+                details += told_of_factor(number, others[0], len(ranks))
                 details += told_of_samples(ours, theirs[0], first["steps"])
                 yield finding("by_world", line, details, text=text)
 

@@ -9,6 +9,7 @@ from onecurve.rules.seen import first_split
 RATES = "set the same learning rate on every rank in every step"
 ALIKE = "change weights and optimizer state in the same way on every rank"
 PLANNED = "include every layer in the plan, or use the same seed on all ranks"
+TOGETHER = "take or skip a step on all ranks: all_reduce what decides, with MIN"
 UNCHANGED = "don't change weights between wrapping and the first step"
 
 
@@ -46,15 +47,16 @@ def why_weights_differ(seen, by_rank, begun):
         if plans:
             return plans[-1], told, PLANNED
         return begun[0]["made"], told, None
-    idle = [rank for rank, event in by_rank.items() if not event["steps"]]
+    counts = {rank: event["steps"] for rank, event in by_rank.items()}
     latest = {}
-    for rank, event in by_rank.items():
-        if rank not in idle:
-            latest[rank] = seen.of("step", rank)[event["steps"] - 1]
+    for rank, count in counts.items():
+        if count:
+            latest[rank] = seen.of("step", rank)[count - 1]
     rates = [step["rates"] for step in latest.values()]
     line = latest[min(latest)]["line"]
-    if idle:
-        return line, [f"ranks {idle} took no step"], None
+    if len(set(counts.values())) > 1:
+        told = [f"rank {rank} took {count} steps" for rank, count in counts.items()]
+        return line, told, TOGETHER
     if all(one == rates[0] for one in rates):
         for events in by_rank, latest:  # networks, then optimizers
             ids = {rank: event["id"] for rank, event in events.items()}

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import torch
 from torch.overrides import TorchFunctionMode
 
+from onecurve.set_up import compiled
 from onecurve.set_up.replace import replace
 
 GPU = torch.device("cuda")
@@ -66,11 +67,6 @@ def nothing(original, *args, **options):
 def same(original, value, *args, **options):
     """Replace a function that moves a tensor or module by one that returns it."""
     return value
-
-
-def compiled(original, model=None, *args, **options):
-    """Replace torch.compile by a function that returns the model."""
-    return model if model is not None else lambda function: function
 
 
 class OfCpu(torch.Generator):
@@ -202,7 +198,7 @@ def install(patience):
     for name in AS_IT_IS:
         replace(name, same)
     replace("torch.nn:Module.to", move)
-    replace("torch:compile", compiled)
+    replace("torch:compile", compiled.compiled)
     replace("torch.random:fork_rng", fork_rng)
     for name, answer in TO_SCRIPT.items():
         replace(f"torch.{name}", partial(to_script, answer))

@@ -69,21 +69,23 @@ def run(
     prepare=None,
     gpus="",
     module=None,
+    fresh=False,
 ):
     """Run a script, with `processes` as ranks of a torchrun, and return a Result.
 
     `prepare` is (function or "package.module:function", argument ...): each rank calls
     it with its number first, before the script, and calls what it returns afterwards.
     `gpus` is for CUDA_VISIBLE_DEVICES, or None for all. `module` runs the script as
-    `python -m` does; words[0] is still its file. The first failing rank ends all ranks;
-    so do `timeout` seconds of computing or `idle` seconds (default: `timeout`) without.
+    `python -m` does; words[0] is still its file. `fresh` starts a new interpreter for
+    each rank, with its own hash seed. The first failing rank ends all ranks; so do
+    `timeout` seconds of computing or `idle` seconds (default: `timeout`) without.
     """
     words = [str(word) for word in words]
     start_server()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         folder = Path(folder)
         idle = idle or timeout
-        shared = folder, timeout, idle, float64, prepare, gpus, module
+        shared = folder, timeout, idle, float64, prepare, gpus, module, fresh
         job = Job(words, processes or 0, os.getcwd(), *shared)
         link, other = CONTEXT.Pipe()
         supervisor = CONTEXT.Process(target=supervise, args=(other, link, job))

@@ -29,7 +29,6 @@ from onecurve.start.processes import (
 # On macOS, gloo aborts if forked after importing torch, so processes are spawned:
 # https://github.com/Lightning-AI/pytorch-lightning/issues/21345
 FORKS = sys.platform != "darwin"
-RANKS = multiprocessing.get_context("fork" if FORKS else "spawn")
 HERE = f"{Path(__file__).resolve().parents[1]}{os.sep}"
 CALLS = re.compile(r"\b(original|function|func)\(")  # calls a wrapped function
 OWN_FAULT = "error in onecurve itself"
@@ -50,6 +49,7 @@ class Job:
     prepare: tuple | None  # (function, argument ...) to call first, with the rank
     gpus: str | None  # for CUDA_VISIBLE_DEVICES; None: unchanged
     module: str | None  # to run as `python -m MODULE`
+    fresh: bool  # whether to start new interpreters, each with its own hash seed
 
 
 def run_rank(job, environment):
@@ -179,9 +179,11 @@ def supervise(link, other, job):
         environments = torchrun_variables(job.processes, listener.getsockname()[1])
     if job.prepare and isinstance(job.prepare[0], str):
         job.prepare = resolve_name(job.prepare[0]), *job.prepare[1:]  # before the forks
+    forks = FORKS and not job.fresh
+    context = multiprocessing.get_context("fork" if forks else "spawn")
     ranks = []
     for environment in environments:
-        ranks.append(RANKS.Process(target=run_rank, args=(job, environment)))
+        ranks.append(context.Process(target=run_rank, args=(job, environment)))
         ranks[-1].start()
     if job.processes:
         store = start_store(listener)  # noqa: F841, it lives as long as the ranks

@@ -21,11 +21,9 @@ HELD = {  # state needed to resume, by names in a checkpoint
 class Checkpoints:
     """Writes the event `saved`: what a saved file lacks."""
 
-    def __init__(self, log, networks, learned, has_state):
-        self.log = log
-        self.networks = networks  # called for training
-        self.learned = learned  # {name: parameter that an optimizer changed}
-        self.has_state = has_state  # set of "optimizer" and "scheduler"
+    def __init__(self, script):
+        self.script = script
+        self.log = script.log
         self.begun = {}  # id of a network -> digests of its buffers before training
         self.used = {}  # module -> (the same before its first use, grad modes)
 
@@ -34,11 +32,10 @@ class Checkpoints:
         replace("torch:save", self.save)
         replace("torch.distributed.checkpoint:save", self.save_parts)
 
-    def training_begins(self, network):
-        """Before a network's first training pass."""
+    def first_pass(self, network):
         self.begun[id(network)] = buffers_of(network)
 
-    def module_used(self, module):
+    def loss_begins(self, module):
         """Remember a module's buffers, and whether it is used with gradients."""
         if next(module.buffers(), None) is None:
             return
@@ -65,9 +62,10 @@ class Checkpoints:
         if isinstance(obj, dict):
             if says_when(obj) and mentions(GOES_ON, path):
                 rebuilt = {"scheduler"} if mentions(REBUILDS, path) else set()
-                lacks += states_lacking(obj, self.has_state - rebuilt)
-            if parameters_with_state(obj) >= len(self.learned):
-                lacks += named("parameter", parameters_lacking(self.learned, obj))
+                lacks += states_lacking(obj, self.script.has_state - rebuilt)
+            learned = self.script.learned
+            if parameters_with_state(obj) >= len(learned):
+                lacks += named("parameter", parameters_lacking(learned, obj))
         lacks += named("buffer", self.buffers_lacking(obj))
         if lacks:
             self.log.write("saved", line=self.log.line(), lacks=lacks)
@@ -76,7 +74,7 @@ class Checkpoints:
         """Return the names of buffers that an object with a network lacks."""
         lacks = []
         has_network = False
-        for network in self.networks:
+        for network in self.script.networks:
             held = names_beside(network, obj)
             if held:
                 has_network = True

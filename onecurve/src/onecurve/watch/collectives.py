@@ -1,14 +1,13 @@
-"""Record a rank's DDP wrappers and collective calls."""
+"""Record a rank's collective calls."""
 
 import threading
+from collections import Counter
 from inspect import signature
 
 import torch
 
 from onecurve.set_up.replace import replace
-from onecurve.watch.events import bare
-from onecurve.watch.identities import own_number
-from onecurve.watch.one_rank_blocks import OneRankBlocks
+from onecurve.watch.events import has_gaps, tensors_in
 
 NAMES = ["barrier", "monitored_barrier", "all_reduce", "broadcast", "reduce"]
 NAMES += ["all_gather", "all_gather_object", "broadcast_object_list"]
@@ -17,6 +16,7 @@ NAMES += ["gather", "scatter", "gather_object", "scatter_object_list"]
 NAMES += ["all_to_all", "all_to_all_single"]
 NAMES += ["all_gather_single", "reduce_scatter_single"]  # since 2.15
 COLLECTIVES = [name for name in NAMES if hasattr(torch.distributed, name)]
+CUT = "nor on one rank, so gradients of 1 and more ranks agree"
 
 
 def numbers_of(given):
@@ -30,99 +30,16 @@ def numbers_of(given):
 
 
 class Collectives:
-    """Writes the events `ddp` and `collective_call`; results don't change."""
+    """Writes the event `collective_call` and what is wrong with a call."""
 
-    def __init__(self, log):
-        self.log = log
-        self.apart = OneRankBlocks(log)
-        self.depth = 0  # of nested module calls
-        self.exchanging = False  # whether the next backward pass exchanges gradients
-        self.in_backward = False
-        self.names = {}  # own_number of a parameter -> its name in the network
-        self.owners = {}  # name of a trained parameter -> its own_number
-        self.reducers = []  # DDP's, never freed
+    def __init__(self, script):
+        self.script = script
+        self.log = script.log
 
     def install(self):
         """Install the hooks below."""
-        replace("torch.nn:Module.__call__", self.module_call)
-        replace("torch:Tensor.backward", self.any_backward)
-        ddp = "torch.nn.parallel:DistributedDataParallel"
-        replace(f"{ddp}.__init__", self.ddp_init)
-        replace(f"{ddp}.forward", self.wrapper_forward)
         for name in COLLECTIVES:
             replace(f"torch.distributed:{name}", self.collective)
-
-    def line(self):
-        """Return the script's current line."""
-        return self.log.line()
-
-    def parameters(self, optimizer):
-        """Return an optimizer's parameters, {name in the network: parameter}."""
-        found = {}
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                found[self.name_of(own_number(parameter), str(len(found)))] = parameter
-        return found
-
-    def name_of(self, key, otherwise):
-        """Return a unique name for parameter `key`, or `otherwise` if unknown."""
-        name = self.names.get(key, otherwise)
-        number = 2
-        while self.owners.setdefault(name, key) != key:  # another network has it
-            name = f"{self.names.get(key, otherwise)}, number {number}"
-            number += 1
-        return name
-
-    def learn_names(self, module):
-        """Remember the names of a network's parameters, without a wrapper's prefix."""
-        for name, parameter in module.named_parameters():
-            self.names.setdefault(own_number(parameter), bare(name))
-
-    def module_call(self, original, module, *args, **kwargs):
-        """Wrap a module's call; the outermost one is the network's."""
-        if self.depth or self.apart.is_now():
-            return original(module, *args, **kwargs)
-        self.depth += 1
-        try:
-            return self.network_call(original, module, *args, **kwargs)
-        finally:
-            self.depth -= 1
-
-    def network_call(self, original, network, *args, **kwargs):
-        """Wrap the network's call."""
-        return original(network, *args, **kwargs)
-
-    def ddp_init(self, original, ddp, *args, **options):
-        """Wrap DDP's constructor."""
-        original(ddp, *args, **options)
-        # May hang if freed before 2.15: https://github.com/pytorch/pytorch/issues/56297
-        self.reducers.append(ddp.reducer)
-        self.log.write("ddp", line=self.line())
-
-    def wrapper_forward(self, original, wrapper, *args, **kwargs):
-        """Wrap DDP's forward, which decides whether backward exchanges gradients."""
-        if torch.is_grad_enabled() and wrapper.require_backward_grad_sync:
-            self.exchanging = True
-        return original(wrapper, *args, **kwargs)
-
-    def any_backward(self, original, *args, **options):
-        """Wrap Tensor.backward, including a rank that trains alone."""
-        if self.apart.is_now():
-            return original(*args, **options)
-        return self.backward(original, *args, **options)
-
-    def backward(self, original, *args, **options):
-        """Wrap Tensor.backward: a collective if DDP exchanges gradients."""
-        if self.in_backward:  # PyTorch calls it again below a TorchFunctionMode
-            return original(*args, **options)
-        if self.exchanging:
-            self.write_call("backward", {})
-        self.exchanging = False
-        self.in_backward = True
-        try:
-            return original(*args, **options)
-        finally:
-            self.in_backward = False
 
     def collective(self, original, *args, **options):
         """Wrap a collective; other threads call theirs at any time."""
@@ -132,22 +49,50 @@ class Collectives:
             given = signature(original).bind(*args, **options).arguments
         except TypeError:
             return original(*args, **options)  # it raises its own error
-        self.write_call(original.__name__, given)
+        self.write(original.__name__, given)
         result = original(*args, **options)
-        self.collective_ends(original.__name__, given, result)
+        self.script.tell("collective_ends", original.__name__, given, result)
         return result
 
-    def write_call(self, name, given):
+    def write(self, name, given):
         """Write the event for a collective call, given its arguments by name."""
+        self.script.tell("collective_begins", name, given)
         world = torch.distributed.group.WORLD
         self.log.write(
             "collective_call",
             name=name,
-            line=self.line(),
+            line=self.script.line(),
             by=self.log.called(),
             numbers=numbers_of(given),
             whole=given.get("group") in (None, world),
         )
+        self.write_gaps(name, given)
+        self.write_cut(name, given)
+
+    def write_gaps(self, name, given):
+        """Record whether a collective gets a tensor with gaps."""
+        wrong = name.startswith(("all_reduce", "broadcast", "reduce", "scatter"))
+        packs = "object" in name  # pickles tensors with their gaps
+        tensors = tensors_in(list(given.values()))
+        if wrong and not packs and any(has_gaps(one) for one in tensors):
+            self.log.found("gaps", name=name)
+
+    def write_cut(self, name, given):
+        """Record whether a collective cuts off a gradient."""
+        tensor = given.get("tensor", given.get("input_tensor"))
+        has_gradient = getattr(tensor, "requires_grad", False) and tensor.numel() > 1
+        if name.startswith("all_gather") and has_gradient and torch.is_grad_enabled():
+            self.log.found("cut", CUT, name=name)
 
     def collective_ends(self, name, given, result):
-        """Run after a collective call."""
+        """Record how many integer keys, such as sample numbers, ranks share."""
+        gathered = given.get("object_list", given.get("object_gather_list"))
+        if "gather_object" not in name or not gathered:
+            return
+        dicts = [one for one in gathered if isinstance(one, dict)]
+        keys = Counter(key for one in dicts for key in one if type(key) is int)
+        twice = sum(count > 1 for count in keys.values())
+        self.log.write("gathered", twice=twice)
+        plain = all(isinstance(v, int | float) for one in dicts for v in one.values())
+        if twice > max(1, len(keys) / 2) and not plain:  # counts may be summed
+            self.log.found("collide", twice=twice, count=len(keys))

@@ -10,9 +10,9 @@ ROUGH = 1e-3  # of a factor: shards may be in bfloat16
 class FSDP:
     """Writes `shard`, `parts_scaled`, `saved_part` and similar events."""
 
-    def __init__(self, log, networks):
-        self.log = log
-        self.networks = networks  # called for training
+    def __init__(self, script):
+        self.script = script
+        self.log = script.log
         self.parts = {}  # name -> (digest of the whole, parameter, digest of the part)
         self.made = None  # line that created the latest module
         self.norms = {}  # id of a parameter -> norm of its gradient's shard
@@ -46,8 +46,10 @@ class FSDP:
         self.log.write("scale")
         return original(module, factor)
 
-    def training_begins(self):
+    def first_pass(self, network):
         """Before the first training pass: record weights not changed since sharding."""
+        if self.script.networks:
+            return
         kept = {}
         for name, (whole, parameter, part) in self.parts.items():
             if digest(parameter) == part:
@@ -55,10 +57,10 @@ class FSDP:
         if kept:
             self.log.write("sharded", weights=kept, line=self.made)
 
-    def gradients_came(self):
+    def backward_ends(self, loss):
         """After a backward pass: remember the norms of this rank's gradient shards."""
         self.norms = {}
-        for network in self.networks:
+        for network in self.script.networks:
             for one in network.parameters():
                 if hasattr(one.grad, "placements"):
                     self.norms[id(one)] = float(local_part(one.grad).norm())
@@ -87,7 +89,7 @@ class FSDP:
     def places(self):
         """Return the addresses of this rank's parameter shards."""
         parameters = [parameter for _, parameter, _ in self.parts.values()]
-        for network in self.networks:
+        for network in self.script.networks:
             parameters += network.parameters()
         places = set()
         for parameter in parameters:

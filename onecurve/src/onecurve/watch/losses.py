@@ -1,4 +1,4 @@
-"""Record the sum and mean behind each loss, for `feed.recorded_steps`."""
+"""Record the sum and mean behind each loss, for `feed.step_recorder`."""
 
 from inspect import signature
 

@@ -13,12 +13,8 @@ from torch.optim.optimizer import (
 from onecurve.set_up.replace import replace
 from onecurve.watch.events import digest, is_zero
 from onecurve.watch.identities import own_number
-from onecurve.watch.loaders import Loaders
 from onecurve.watch.samples import generator_states
 
-MOST_STEPS = 32  # without epochs, once the script has evaluated
-FURTHEST = 160  # if it hasn't, or the model is small: some scripts finish
-SMALL = 300_000  # parameters of a small model
 FAR = 1_000_000  # steps, more than any schedule has
 
 
@@ -49,25 +45,21 @@ def end_of(factor):
     return end if factor(before) > last else None
 
 
-class Optimizers(Loaders):
-    """Records a rank's steps; ends it after enough steps if there are no epochs."""
+class Optimizers:
+    """Writes the events `made`, `before_step`, `step` and similar ones."""
 
-    def __init__(self, log, end=None):
-        super().__init__(log, end)
-        self.optimized = set()  # own_numbers of the parameters in optimizers
-        self.optimizer_line = None  # of the latest constructor call
+    def __init__(self, script):
+        self.script = script
+        self.log = script.log
         self.hooked = weakref.WeakKeyDictionary()  # optimizer -> its last hook
         self.stepping = 0  # depth: an optimizer may call another's step
         self.scheduled = 0  # scheduler steps
         self.scaled = None  # line that scaled the loss, until gradients are unscaled
-        self.learned = {}  # name -> parameter that an optimizer has changed
-        self.has_state = set()  # of "optimizer" and "scheduler": needed to resume
 
     def install(self):
         """Install the hooks below."""
-        super().install()
         register_optimizer_step_pre_hook(self.hook_last)
-        register_optimizer_step_post_hook(self.after_step)
+        register_optimizer_step_post_hook(self.step_taken)
         for name in "clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_":
             replace(f"torch.nn.utils:{name}", self.clip)
         schedulers = "torch.optim.lr_scheduler"
@@ -89,7 +81,7 @@ class Optimizers(Loaders):
 
     def scale(self, original, scaler, *args, **options):
         """Wrap GradScaler.scale."""
-        self.scaled = self.line() if scaler.asked_for else None
+        self.scaled = self.script.line() if scaler.asked_for else None
         return original(scaler, *args, **options)
 
     def unscale(self, original, scaler, *args, **options):
@@ -97,120 +89,113 @@ class Optimizers(Loaders):
         self.scaled = None
         return original(scaler, *args, **options)
 
-    def clip(self, original, *args, **options):
+    def clip(self, original, parameters, *args, **options):
         """Wrap gradient clipping."""
-        if self.apart.is_now():
-            return original(*args, **options)
+        if self.script.one_rank.is_now():
+            return original(parameters, *args, **options)
+        one = isinstance(parameters, torch.Tensor)
+        parameters = [parameters] if one else list(parameters)
+        self.script.tell("clips", parameters)
         if self.scaled:
             self.log.found("scaled", f"the loss is scaled at {self.scaled}")
-        result = original(*args, **options)
-        given = signature(original).bind(*args, **options).arguments
+        result = original(parameters, *args, **options)
+        given = signature(original).bind(parameters, *args, **options).arguments
         norm = given.get("total_norm", result)
         if type(norm) in (torch.Tensor, float):  # a DTensor's covers all ranks
-            self.log.write("clip", line=self.line(), norm=float(norm))
+            self.log.write("clip", line=self.script.line(), norm=float(norm))
         return result
 
     def made(self, original, one, *args, **options):
         """Wrap the constructor of an optimizer or scheduler."""
         original(one, *args, **options)
         schedules = not isinstance(one, torch.optim.Optimizer)
-        apart = self.apart.is_now() if schedules else self.apart.begins()
-        if apart:
+        one_rank = self.script.one_rank
+        if one_rank.is_now() if schedules else one_rank.begins():
             return
         if not schedules:
             self.learn_optimized(one)
-            self.optimizer_line = self.line()
+            self.script.optimizer_line = self.script.line()
         facts = {"schedules": schedules, "length": schedules and length_of(one)}
         if not schedules:
             facts["rates"] = [float(group["lr"]) for group in one.param_groups]
-        self.log.write("made", line=self.line(), **facts)
+        self.log.write("made", line=self.script.line(), **facts)
+        if not schedules:
+            self.script.tell("optimizer_made", one)
 
     def learn_optimized(self, optimizer):
         """Remember an optimizer's parameters."""
         for group in optimizer.param_groups:
-            self.optimized.update(own_number(one) for one in group["params"])
+            self.script.optimized.update(own_number(one) for one in group["params"])
 
     def zero_grad(self, original, *args, **options):
         """Wrap zero_grad(), which may be called too late."""
-        if not self.apart.is_now():
-            self.log.write("zero_grad", line=self.line())
+        if not self.script.one_rank.is_now():
+            self.log.write("zero_grad", line=self.script.line())
         return original(*args, **options)
 
     def schedule(self, original, scheduler, *args, **options):
         """Wrap a scheduler's step, which may take a metric."""
-        if self.apart.is_now():
+        if self.script.one_rank.is_now():
             return original(scheduler, *args, **options)
-        self.has_state.add("scheduler")
+        self.script.has_state.add("scheduler")
         self.scheduled += 1
         given = signature(original).bind(scheduler, *args, **options).arguments
         metric = float(given["metrics"]) if "metrics" in given else None
-        self.log.write("schedule", line=self.line(), metric=metric)
+        self.log.write("schedule", line=self.script.line(), metric=metric)
         return original(scheduler, *args, **options)
 
     def hook_last(self, optimizer, args, kwargs):
-        """Run `before_step` last: the script's own hooks may reduce gradients."""
+        """Run `take_step` last: the script's own hooks may reduce gradients."""
         if optimizer in self.hooked:
             self.hooked.pop(optimizer).remove()
-        self.hooked[optimizer] = optimizer.register_step_pre_hook(self.before_step)
+        self.hooked[optimizer] = optimizer.register_step_pre_hook(self.take_step)
 
-    def before_step(self, optimizer, args, kwargs):
+    def take_step(self, optimizer, args, kwargs):
         """Before an optimizer's step."""
-        if self.apart.is_now():
+        if self.script.one_rank.is_now():
             return
+        self.script.tell("before_step", optimizer)
         self.stepping += 1
         if self.stepping == 1:
-            self.step_begins(optimizer)
+            self.script.tell("step_begins", optimizer)
 
     def step_begins(self, optimizer):
         """Before an outermost step: record gradients."""
         self.learn_optimized(optimizer)
         gradients = {}
         zero = True
-        parameters = self.parameters(optimizer)
-        self.learned |= parameters
+        parameters = self.script.parameters(optimizer)
+        self.script.learned |= parameters
         for name, parameter in parameters.items():
             if parameter.grad is not None:
                 gradients[name] = digest(parameter.grad)
                 zero = zero and is_zero(parameter.grad)
-        line = self.line()
+        line = self.script.line()
         self.log.write("before_step", line=line, gradients=gradients, zero=zero)
 
-    def after_step(self, optimizer, args, kwargs):
+    def step_taken(self, optimizer, args, kwargs):
         """After an optimizer's step."""
-        if self.apart.is_now():
+        if self.script.one_rank.is_now():
             return
+        self.script.tell("after_step", optimizer, args, kwargs)
         self.stepping -= 1
         if self.stepping == 0:
-            self.step_ends(optimizer)
+            self.script.tell("step_returns", optimizer)
+            self.write_step(optimizer)
+            self.script.tell("step_ends", optimizer)
 
-    def step_facts(self):
-        """Return additional facts about a step."""
-        return {}
-
-    def step_ends(self, optimizer):
+    def write_step(self, optimizer):
         """After an outermost step: record it."""
-        self.steps += 1
+        script = self.script
+        script.steps += 1
         self.scaled = None
         if any(optimizer.state.values()):
-            self.has_state.add("optimizer")
+            script.has_state.add("optimizer")
         groups = optimizer.param_groups
         rates = [float(group["lr"]) for group in groups]
         bases = [float(group.get("initial_lr", group["lr"])) for group in groups]
         facts = {"rates": rates, "bases": bases, "id": own_number(optimizer)}
-        facts |= {"scheduled": self.scheduled, "samples": len(self.trained_on)}
-        self.log.write("step", line=self.line(), **facts, **self.step_facts())
-        self.trained_on = []
-        self.states = generator_states()
-        if self.end and self.has_enough():
-            self.finish()
-
-    def has_enough(self):
-        """Return whether a script without epochs has taken enough steps."""
-        if self.steps < MOST_STEPS:
-            return False
-        evaluated = self.end.has_evaluated(self.steps)
-        return self.steps >= FURTHEST or (evaluated and not self.is_small())
-
-    def is_small(self):
-        """Return whether the trained model is small."""
-        return sum(one.numel() for one in self.learned.values()) <= SMALL
+        facts |= {"scheduled": self.scheduled, "samples": len(script.trained_on)}
+        self.log.write("step", line=script.line(), **facts, **script.step_facts)
+        script.trained_on = []
+        script.states = generator_states()

@@ -29,7 +29,7 @@ MOST = 200  # evaluations of a line
 MOST_ITEMS = 50  # per dict or list
 # A word and its number, except times and sizes: 0.2s, 188.91ms.
 UNIT = r"(?![\w.]|\s*(?:m?s|sec\w*|[GM]i?B|it/s)\b)"
-TOLD = rf"([A-Za-z]\w*)\W{{0,4}}?(-?\d+\.\d+(?:e[+-]?\d+)?){UNIT}"
+TOLD = rf"([A-Za-z][\w@-]*)\W{{0,4}}?(-?\d+\.\d+(?:e[+-]?\d+)?){UNIT}"
 
 
 class Clock(float):
@@ -130,6 +130,7 @@ class PrintedNumbers:
                 setattr(time, name, clock(getattr(time, name)))
         torch.serialization.add_safe_globals([Clock])  # for checkpoints
         replace("logging:Logger.info", self.logged)
+        replace("builtins:print", self.printed)
         sys.settrace(self.call)
 
     def logged(self, original, logger, msg, *args, **options):
@@ -143,6 +144,15 @@ class PrintedNumbers:
             self.times[where] += 1
             self.write(where, "log", taken, told, dict.fromkeys(told, where))
         return original(logger, msg, *args, **options)
+
+    def printed(self, original, *values, **options):
+        """Wrap print as a branch, for numbers that are computed only to be printed."""
+        where = self.log.line()
+        if where and self.times[where] < MOST:
+            told = told_in(" ".join(map(str, values)))
+            self.times[where] += 1
+            self.write(where, "print", True, told, dict.fromkeys(told, where))
+        return original(*values, **options)
 
     def write(self, where, condition, taken, numbers, lines, changes=None):
         """Write a branch event: its numbers, their lines, and what it changes."""

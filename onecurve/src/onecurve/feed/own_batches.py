@@ -1,0 +1,151 @@
+"""Give a rank its own batches and random numbers, and keep them for another run."""
+
+import torch
+from torch.utils.data import default_collate
+
+from onecurve.feed.draws import Draws
+from onecurve.feed.stored import BEGIN, batch_name, cut_name, in_name
+from onecurve.set_up.float64 import as_read, in_double
+from onecurve.watch.events import digest
+from onecurve.watch.samples import OWN, changed, generator_states, generators
+
+DRAWN = 16  # leading random numbers that tell draws apart
+
+
+class OwnBatches:
+    """A supply that keeps batches, random numbers and generators in `folder`."""
+
+    def __init__(self, script, folder, sources):
+        self.script = script
+        self.log = script.log
+        self.folder = folder
+        self.sources = sources  # the folders of several ranks
+        self.taken = 0  # batches since the latest step
+        self.lost = False  # whether unrecorded random numbers were drawn for them
+        self.passes = 0  # with gradients, since the latest step
+        self.draws = Draws(self.log, sources)
+        self.samples = None  # of the latest batch, if the script collates them
+
+    def keep(self, name, value):
+        try:
+            torch.save(value, self.folder / name)
+        except Exception as error:  # noqa: BLE001, a batch may raise anything
+            self.script.cannot_tell(f"batches cannot be saved: {error}")
+
+    def start_epoch(self, original, loader):
+        """Return a loader's iterator, without keeping the loader's own draws."""
+        with as_read():
+            return original(loader)
+
+    def fetch(self, original, fetcher, indices):
+        """Return a batch; keep the samples that the script's collate_fn gets."""
+        collate = fetcher.collate_fn
+
+        def keep(samples):
+            self.samples = samples
+            return collate(samples)
+
+        if collate is not default_collate:
+            fetcher.collate_fn = keep
+        try:
+            return original(fetcher, indices)
+        finally:
+            fetcher.collate_fn = collate
+
+    def next_batch(self, read, reading):
+        """Return the next batch, and keep it."""
+        with as_read():
+            batch = in_double(read(reading))
+        sizes = reading.share["sizes"][reading.batches :]
+        size = sizes[0] if sizes else None
+        self.keep(batch_name(reading), (batch, size, generators(), self.samples))
+        self.samples = None
+        return batch
+
+    def batch_came(self, reading):
+        self.taken += 1
+
+    def may_cut(self, reading):
+        """Return whether an epoch may end early."""
+        return True
+
+    def cut(self, reading):
+        """Note that an evaluation ends early."""
+        if not reading.grad:
+            self.keep(cut_name(reading), None)
+
+    def optimizer_made(self, optimizer):
+        """Keep the generators' states, because training begins about here."""
+        self.keep(BEGIN, generators())
+
+    def module_ends(self, module):
+        """After a training pass: a batch may be drawn next."""
+        if torch.is_grad_enabled() and not self.script.in_backward:
+            self.passes += 1
+            self.pass_is_over(f"forward{self.script.steps}-{self.passes}.pt")
+
+    def pass_is_over(self, name):
+        """Keep the generators' states in a file."""
+        self.keep(name, generators())
+
+    def draw(self, function, *args, **options):
+        """Draw random numbers, for training or not."""
+        if torch.is_grad_enabled():
+            return self.draw_for_training(function, *args, **options)
+        self.log.write("drawn_without")
+        reading = list(self.script.open.values())[-1:]
+        if self.taken and reading and reading[0].grad:
+            self.drew()  # a network's output may be trained on, as in a GAN
+        return function(*args, **options)
+
+    def draw_for_training(self, function, *args, **options):
+        """Draw random numbers for training, and keep them."""
+        now = generator_states()
+        if changed(self.script.states or now, now):
+            self.drew()  # something else drew
+        drawn = function(*args, **options)
+        name = self.draws.next_name(self.script.steps)
+        if name and type(drawn) is torch.Tensor:
+            self.keep(name, drawn.detach())
+            count = len(drawn) if drawn.dim() else 1
+            begin = drawn.flatten()[:DRAWN]
+            facts = {"digest": digest(drawn), "begin": digest(begin), "count": count}
+            self.log.write("drew", line=self.script.line(), **facts)
+        else:
+            self.drew()
+        self.script.states = generator_states()
+        return drawn
+
+    def drawing(self, generator):
+        """Register one of the script's generators before it is drawn from."""
+        if any(generator is one for one in OWN.values()):
+            return
+        line = self.script.line()
+        number = sum(name.startswith(f"{line}-") for name in OWN)
+        name = f"{line}-{number}"
+        OWN[name] = generator
+        self.first_drawing(f"own-{in_name(name)}.pt", generator)
+
+    def first_drawing(self, name, generator):
+        """Keep the state of the script's generator before its first draw."""
+        self.keep(name, generator.get_state())
+
+    def drew(self):
+        """Note that the script drew unrecorded random numbers for a step."""
+        self.lost |= self.taken > 0
+
+    def drew_inside(self):
+        """Note that a network drew unrecorded random numbers."""
+        self.lost = True
+
+    def lost_draws(self):
+        """Return whether random numbers of the current step are not known."""
+        return self.lost or bool(changed(self.script.states or {}, generator_states()))
+
+    def step_ends(self, optimizer):
+        """Reset what belongs to one step, and keep the generators' states."""
+        self.taken = 0
+        self.lost = False
+        self.passes = 0
+        self.draws.step_ends()
+        self.keep(f"generators{self.script.steps}.pt", generators())

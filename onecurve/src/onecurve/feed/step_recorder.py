@@ -1,0 +1,193 @@
+"""Keep what a rank computes in each step: gradients, losses and weights."""
+
+import math
+
+import torch
+
+from onecurve.feed.stored import thinned
+from onecurve.set_up.replace import replace
+from onecurve.watch.budget import Budget
+from onecurve.watch.events import is_zero
+from onecurve.watch.identities import own_number
+from onecurve.watch.losses import Losses
+from onecurve.watch.own_gradients import OwnGradients
+
+STEPS = 12  # to compare
+FURTHER = 64  # if a small model has not evaluated yet, or has no loader
+PASSES = 128  # training passes in these, estimated from the first step
+
+
+class StepRecorder:
+    """Keeps gradients and weights before each step.
+
+    `each_pass` is whether to keep gradients before and after each backward pass.
+    """
+
+    def __init__(self, script, supply, each_pass=False):
+        self.script = script
+        self.log = script.log
+        self.supply = supply
+        self.each_pass = each_pass
+        self.unclipped = {}  # id of a parameter -> its gradient before clipping
+        self.own = OwnGradients()
+        self.known = set()  # numbers of the parameters whose gradients DDP exchanges
+        self.wrapped_at = None  # line of the latest wrapper
+        self.since = {}  # lines since the latest step, such as "clipped"
+        self.losses = []  # of the backward passes since the latest step
+        self.after_pass = []  # gradients before and after each, if kept
+        self.parts = Losses()  # sums and means that the loss consists of
+        self.stepped = []  # the latest step's parameters
+        self.shards_left = False  # whether all shards have leftover gradients
+        self.short = False  # whether DDP exchanges gradients in a shorter dtype
+
+    def install(self):
+        """Install the hooks below."""
+        ddp = "torch.nn.parallel:DistributedDataParallel"
+        replace(f"{ddp}.register_comm_hook", self.comm_hook)
+        replace("torch.autograd:grad", self.own.grad)
+        self.parts.install()
+
+    def comm_hook(self, original, *args, **options):
+        """Wrap DDP.register_comm_hook, because the hook may round gradients."""
+        self.short = True
+        return original(*args, **options)
+
+    def wrapped(self, ddp):
+        """Remember the parameters whose gradients DDP will exchange."""
+        self.wrapped_at = self.script.line()
+        for one in ddp.parameters():
+            if one.requires_grad:
+                self.known.add(own_number(one))
+
+    def wrapper_begins(self, ddp):
+        if torch.is_grad_enabled():
+            synced = getattr(ddp, "require_backward_grad_sync", True)
+            self.since["unsynced"] = None if synced else self.log.giver(ddp)
+
+    def module_begins(self, module, args, kwargs):
+        """Start adding up a network's gradients."""
+        self.own.watch(module.parameters())
+        if torch.is_grad_enabled() and self.script.is_wrapped(module):
+            self.since["past"] = self.log.giver(module)
+
+    def backward_begins(self, loss):
+        """Check for leftover gradients before a step's first backward pass."""
+        self.since["early"] = self.since.get("clipped")
+        self.since["backward"] = self.script.line()
+        if self.losses:
+            return
+        left = [one.grad for one in self.stepped if hasattr(one, "placements")]
+        full = [grad for grad in left if grad is not None and not is_zero(grad)]
+        self.shards_left = bool(left) and len(full) == len(left)
+        if self.each_pass:
+            self.after_pass = [self.gradients()]
+
+    def backward_ends(self, loss):
+        self.losses.append(loss.detach().item() if loss.numel() == 1 else math.nan)
+        if self.each_pass:
+            self.after_pass.append(self.gradients())
+
+    def gradients(self):
+        """Return {name: gradient} of all parameters, with 0 for missing gradients."""
+        found = {}
+        for key, parameter in self.own.watched.items():
+            gradient = parameter.grad
+            gradient = torch.zeros_like(parameter) if gradient is None else gradient
+            found[self.script.name_of(key, str(key))] = thinned(gradient)
+        return found
+
+    def collective_begins(self, name, given):
+        """Remember where the script exchanges gradients itself."""
+        if name == "all_reduce" and self.own.is_of_gradients(given.get("tensor")):
+            self.since["reduced"] = self.script.line()
+
+    def clips(self, parameters):
+        """Keep the gradients before clipping, because it hides a factor."""
+        self.since["clipped"] = self.script.line()
+        for one in parameters:
+            if one.grad is not None:
+                self.unclipped[id(one)] = thinned(one.grad)
+
+    def step_begins(self, optimizer):
+        """Keep gradients, weights and other facts before a step."""
+        given = {}
+        unclipped = {}
+        weights = {}
+        parameters = self.script.parameters(optimizer)
+        for name, parameter in parameters.items():
+            weights[name] = thinned(parameter)
+            if parameter.grad is not None:
+                given[name] = thinned(parameter.grad)
+            if id(parameter) in self.unclipped:
+                unclipped[name] = self.unclipped[id(parameter)]
+        name_of = self.script.name_of
+        facts = {
+            "given": given,
+            "unclipped": unclipped,
+            "own": self.own_sums(),
+            "wrapped": {name_of(one, str(one)) for one in self.known},
+            "since": {**self.since, "wrapped": self.wrapped_at},
+            "losses": self.losses,
+            "sums": self.parts.sums,
+            "means": self.parts.means,
+            "short": self.short,
+            "rates": [group["lr"] for group in optimizer.param_groups],
+            "kept": self.own.step_begins(parameters.values()) or self.shards_left,
+            "after_pass": self.after_pass,
+            "weights": weights,
+            "taken": self.supply.taken,
+            "samples": sorted(self.script.trained_on),
+            "in_turn": self.supply.draws.in_turn,
+            "lost": self.supply.lost_draws(),
+            "line": self.since.get("backward") or self.script.line(),
+        }
+        self.supply.keep(f"gradients{self.script.steps}.pt", facts)
+        self.stepped = list(parameters.values())
+
+    def own_sums(self):
+        """Return {name of a parameter: gradient that this rank computed itself}."""
+        found = {}
+        for one, total in self.own.sums.items():
+            found[self.script.name_of(one, str(one))] = thinned(total)
+        return found
+
+    def step_ends(self, optimizer):
+        """Reset what belongs to one step."""
+        self.unclipped = {}
+        self.since = {}
+        self.losses = []
+        self.parts.begin()
+
+
+class StepBudget(Budget):
+    """Ends a run after enough steps to compare."""
+
+    def __init__(self, script, supply, cuts):
+        super().__init__(script, cuts)
+        self.supply = supply
+        self.has_loaders = False
+        self.first_passes = 0  # with gradients, in the first step
+
+    def epoch_begins(self, key):
+        super().epoch_begins(key)
+        self.has_loaders = True
+
+    def step_begins(self, optimizer):
+        self.first_passes = self.first_passes or self.supply.passes
+
+    def step_ends(self, optimizer):
+        super().step_ends(optimizer)
+        script = self.script
+        if script.steps >= STEPS and not self.goes_further():
+            script.end()
+
+    def goes_further(self):
+        """Return whether to go on until an evaluation's numbers can be compared.
+
+        Without a loader, that may be the one at the end. With one, the first evaluation
+        is enough, since epochs are shortened.
+        """
+        script = self.script
+        few = script.steps < FURTHER and script.steps * self.first_passes < PASSES
+        has_evaluated = self.has_loaders and script.end.has_evaluated(script.steps)
+        return few and script.is_small() and not has_evaluated

@@ -1,0 +1,131 @@
+"""What is known about a running script, and who listens to it.
+
+A listener is an object with a method for each event that it needs. Wrapped functions
+of PyTorch tell these events to all listeners, in the order in which they were added:
+
+    loss_begins(module)                  a module without parameters is called
+    module_begins(module, args, kwargs)  any outermost module is called
+    first_pass(network)                 before a network's first pass with gradients
+    pass_begins(network)                a network is called, by the script itself
+    pass_ends(network, given)
+    module_ends(module)
+    wrapped(ddp)                        DDP's constructor returns
+    wrapper_begins(ddp)                 DDP's forward is called
+    backward_begins(loss)
+    backward_ends(loss)
+    collective_begins(name, given)      `given` are its arguments by name
+    collective_ends(name, given, result)
+    batch_came(reading)                 a loader returned a batch
+    drew(), drew_inside()               random numbers came before or inside a pass
+    optimizer_made(optimizer)
+    clips(parameters)
+    before_step(optimizer)              also a step that another optimizer takes
+    step_begins(optimizer)              only the outermost one
+    step_returns(optimizer)
+    step_ends(optimizer)                after it was counted and written
+    after_step(optimizer, args, kwargs)
+    script_ends()                       at its own end
+    finish()                            no further events will be needed
+"""
+
+from onecurve.watch.events import bare
+from onecurve.watch.identities import own_number
+from onecurve.watch.one_rank_blocks import OneRankBlocks
+
+SMALL = 300_000  # parameters of a small model
+
+
+class Script:
+    """The state of a rank's script, kept up to date by the listeners.
+
+    `end` is called without arguments when enough has been seen. If None, the script
+    runs to its own end and nothing is shortened.
+    """
+
+    def __init__(self, log, end=None):
+        self.log = log
+        self.end = end
+        self.listeners = []
+        self.one_rank = OneRankBlocks(log)
+        self.names = {}  # own_number of a parameter -> its name in the network
+        self.owners = {}  # name of a trained parameter -> its own_number
+        self.networks = []  # called for training
+        self.wrapped_modules = []  # that DDP wraps
+        self.optimized = set()  # own_numbers of the parameters in optimizers
+        self.optimizer_line = None  # of the latest constructor call
+        self.learned = {}  # name -> parameter that an optimizer has changed
+        self.has_state = set()  # of "optimizer" and "scheduler": needed to resume
+        self.steps = 0  # of optimizers
+        self.backwards = 0
+        self.passes = 0  # of networks
+        self.in_backward = False
+        self.trained_on = []  # digests of samples passed since the latest step
+        self.batch = []  # loader, epoch and number of the latest batch
+        self.open = {}  # loader's key -> the epoch being read
+        self.states = None  # of the generators after a batch, pass or step
+        self.step_facts = {}  # for the next event "step"
+
+    def add(self, *listeners):
+        """Add listeners, and install those that wrap functions."""
+        for one in listeners:
+            self.listeners.append(one)
+            if hasattr(one, "install"):
+                one.install()
+
+    def tell(self, event, *facts):
+        """Call all listeners that have a method named like the event."""
+        for one in self.listeners:
+            if hasattr(one, event):
+                getattr(one, event)(*facts)
+
+    def finish(self):
+        """Tell that no further events are needed, then end the run if it is to end."""
+        self.tell("finish")
+        if self.end:
+            self.end()
+
+    def ends(self):
+        """Tell that the script has reached its own end."""
+        self.tell("script_ends")
+        self.end = None  # already reached
+        self.finish()
+
+    def cannot_tell(self, why):
+        """Record why the run can't be judged, and end it."""
+        self.log.write("cannot_tell", why=why)
+        if self.end:
+            self.finish()
+
+    def line(self):
+        """Return the script's current line."""
+        return self.log.line()
+
+    def is_small(self):
+        """Return whether the trained model is small."""
+        return sum(one.numel() for one in self.learned.values()) <= SMALL
+
+    def is_wrapped(self, network):
+        """Return whether DDP wraps this very module."""
+        return any(network is one for one in self.wrapped_modules)
+
+    def parameters(self, optimizer):
+        """Return an optimizer's parameters, {name in the network: parameter}."""
+        found = {}
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                found[self.name_of(own_number(parameter), str(len(found)))] = parameter
+        return found
+
+    def name_of(self, key, otherwise):
+        """Return a unique name for parameter `key`, or `otherwise` if unknown."""
+        name = self.names.get(key, otherwise)
+        number = 2
+        while self.owners.setdefault(name, key) != key:  # another network has it
+            name = f"{self.names.get(key, otherwise)}, number {number}"
+            number += 1
+        return name
+
+    def learn_names(self, module):
+        """Remember the names of a network's parameters, without a wrapper's prefix."""
+        for name, parameter in module.named_parameters():
+            self.names.setdefault(own_number(parameter), bare(name))

@@ -1,0 +1,180 @@
+"""Record a network's passes: weights, samples, random numbers and modes."""
+
+import linecache
+import re
+
+import torch
+
+from onecurve.set_up.replace import replace
+from onecurve.watch.events import bare, digest, is_finite
+from onecurve.watch.identities import own_number
+from onecurve.watch.networks import (
+    has_own_statistics,
+    is_at_work,
+    is_replicated,
+    state_of,
+    types_of,
+    weights_of,
+)
+from onecurve.watch.origins import origin
+from onecurve.watch.samples import changed, generator_states, rows
+from onecurve.wording import some
+
+SHUFFLES = re.compile(r"shuffl|randperm|permut|sample\(|choice|argsort")
+
+
+class Training:
+    """Writes the events `pass`, `weights`, `statistics`, `mode` and similar ones."""
+
+    def __init__(self, script, sharded):
+        self.script = script
+        self.log = script.log
+        self.sharded = sharded  # what FSDP shards
+        self.types = {}  # id of a wrapper -> dtypes of its parameters
+        self.before = None  # states of the generators before the current pass
+        self.drawn = {}  # generators used since a batch, pass or step
+
+    def install(self):
+        """Install the hooks below."""
+        replace("torch.nn:Module.load_state_dict", self.load)
+        replace("torch.nn:Module.train", self.set_mode)
+
+    def load(self, original, module, state_dict, *args, **options):
+        """Wrap load_state_dict: with strict=False, the file may not fit at all."""
+        result = original(module, state_dict, *args, **options)
+        names = {name for name, _ in module.named_parameters()}
+        if names and names <= set(result.missing_keys):
+            found = min(state_dict, default="none")
+            self.log.found("loaded", f"first name in the file: {found}")
+        return result
+
+    def set_mode(self, original, module, mode=True):
+        """Wrap train() and eval(), which also call the submodules'."""
+        trained = [getattr(one, "module", one) for one in self.script.networks]
+        if any(module is one for one in trained):
+            self.log.write("mode", line=self.script.line())
+        return original(module, mode)
+
+    def wrapped(self, ddp):
+        self.types[id(ddp)] = types_of(ddp)
+
+    def wrapper_begins(self, ddp):
+        """Compare dtypes, which must be as when the wrapper was created."""
+        wrapped = self.types[id(ddp)]
+        now = types_of(ddp)  # DDP ignores parameters added since
+        moved = any(now.get(name, kind) != kind for name, kind in wrapped.items())
+        if moved and torch.is_grad_enabled():
+            self.log.found("other_type")
+
+    def loss_begins(self, module):
+        self.write_statistics(module)
+
+    def pass_begins(self, network):
+        """Record weights, and whether random numbers were drawn since the batch."""
+        script = self.script
+        if torch.is_grad_enabled():
+            if not any(network is one for one in script.networks):
+                script.tell("first_pass", network)
+                script.networks.append(network)
+            self.write_weights(network, script.batch)
+        elif script.end:
+            script.end.note_evaluation(script.steps)
+        self.before = generator_states()
+        self.drawn = changed(script.states or self.before, self.before)
+        if self.drawn and torch.is_grad_enabled():
+            script.tell("drew")
+        script.states = self.before
+
+    def first_pass(self, network):
+        """Record what a network is like before its first training pass."""
+        if not self.script.networks:
+            frame = self.log.frame()
+            lines = linecache.getlines(frame.f_code.co_filename) if frame else []
+            self.log.write("source", shuffles=bool(SHUFFLES.search("".join(lines))))
+        self.write_statistics(network, begins=True)
+        if any(has_own_statistics(one) for one in network.modules()):
+            self.log.write("batch_norm")
+
+    def pass_ends(self, network, given):
+        """Record a pass; `given` are the arguments."""
+        script = self.script
+        trains = torch.is_grad_enabled()
+        after = generator_states()
+        if changed(script.states, after) and trains:
+            script.tell("drew_inside")
+        samples = rows(given)
+        script.trained_on += samples if trains else []
+        self.log.write(
+            "pass",
+            line=script.line(),
+            caller=self.log.caller(),
+            grad=trains,
+            training=getattr(network, "module", network).training,
+            inside=script.is_wrapped(network),
+            drawn=changed(self.before, after),
+            before=self.drawn,
+            rows=samples,
+            made=origin(network),
+            id=own_number(network),
+            reading=[line for line, _ in script.open][-1:],
+            **({} if trains else self.evaluated(network)),
+        )
+        script.states = after
+
+    def write_statistics(self, module, begins=False):
+        """Record a module's buffers, such as means or initial random numbers."""
+        buffers = state_of(module)["buffers"]
+        if buffers:
+            steps = self.script.steps
+            facts = {"made": origin(module), "buffers": buffers, "steps": steps}
+            facts["looked_at"] = bool(begins or steps)
+            self.log.write("statistics", line=self.script.line(), **facts)
+
+    def evaluated(self, network):
+        """Return a network's state and, if trained, a layer still in train() mode."""
+        optimized = self.script.optimized
+        trained = any(own_number(one) in optimized for one in network.parameters())
+        at_work = [type(one).__name__ for one in network.modules() if is_at_work(one)]
+        return {**state_of(network), "at_work": at_work[:1] if trained else []}
+
+    def write_weights(self, network, batch):
+        """Record the weights that all ranks have whole, at a batch or the end."""
+        weights = weights_of(network, lambda parameter: parameter.requires_grad)
+        which = [network is one for one in self.script.networks].index(True)
+        if which == 0 and weights:
+            weights |= self.outside()
+        bare = getattr(network, "module", network)
+        facts = {"steps": self.script.steps, "weights": weights}
+        facts |= {"made": origin(bare), "id": own_number(bare)}
+        facts["finite"] = all(is_finite(one) for one in network.parameters())
+        self.log.write("weights", place=[which, *batch], **facts)
+
+    def outside(self):
+        """Return {name: digest} of optimized parameters that no network has."""
+        found = {}
+        for name, parameter in self.script.learned.items():
+            known = own_number(parameter) in self.script.names
+            if not known and is_replicated(parameter):
+                found[f"{name}, in no network"] = digest(parameter)
+        return found
+
+    def script_ends(self):
+        """Record the final weights at the end of the script."""
+        for network in self.script.networks:
+            self.write_weights(network, ["end"])
+
+    def finish(self):
+        """Record the parameters that no optimizer has."""
+        script = self.script
+        for network in script.networks:
+            trained = {}
+            for name, parameter in network.named_parameters():
+                if parameter.requires_grad:
+                    trained[bare(name)] = own_number(parameter)
+            left = [name for name in trained if trained[name] not in script.optimized]
+            if self.sharded.parts:  # FSDP may show whole parameters instead of shards
+                known = {script.names.get(one) for one in script.optimized}
+                left = [name for name in left if name not in known]
+            if 0 < len(left) < len(trained):
+                counts = {"left": len(left), "count": len(trained)}
+                self.log.found("left", some(left), line=script.optimizer_line, **counts)
