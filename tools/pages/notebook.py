@@ -14,6 +14,7 @@ import matplotlib.pyplot as plt
 import torch
 from IPython import get_ipython
 from IPython.display import Markdown, display
+from matplotlib_inline.backend_inline import set_matplotlib_formats
 
 from tools.run import compare, data, diffs, palette
 from tools.run.plan import make_plan, torchrun
@@ -42,6 +43,7 @@ def prepare():
     """
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch.profiler's own log
     get_ipython().run_line_magic("matplotlib", "inline")  # figures without pyplot, too
+    set_matplotlib_formats("svg", metadata={"Date": None})
     plt.rcParams.update(palette.STYLE)
     get_ipython().register_magic_function(ranks, "cell")
     torch.set_num_threads(1)

@@ -24,13 +24,7 @@ from tools.run.data import SAMPLE, tensors
 from tools.run.stages import ROOT, load
 
 FOLDER = ROOT / "tools" / "pages" / "svg"
-STYLE = {
-    **palette.STYLE,
-    "svg.fonttype": "none",
-    "svg.hashsalt": "six scripts",
-    "font.size": 10,
-    "axes.titlesize": 10,
-}
+STYLE = {**palette.STYLE, "font.size": 10, "axes.titlesize": 10}
 
 
 def who_gets_what():

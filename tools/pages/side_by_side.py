@@ -54,6 +54,7 @@ def card(pair, hunks, numbers, title, switches, why="", is_plumbing=False):
     for section, opcodes in hunks:
         drawn.append((section, columns.cells(old, new, opcodes, cut)))
     return {
+        "base": pair[0],
         "name": pair[1],
         "numbers": numbers,
         "title": inline(title),
@@ -104,15 +105,13 @@ def front():
 
 @functools.cache
 def rail():
-    """Return the groups of stages, (caption, stages), with the size of each diff."""
+    """Return the groups of stages that have a diff, (caption, stages), and its size."""
     groups = []
     for caption, names in GROUPS.items():
         found = []
         for stage in names.values():
-            base = previous(stage)
-            count = diffs.changed_lines(base, stage) if base else 0
-            one = {"name": stage, "base": base, "page": lesson(stage), "count": count}
-            found.append(one)
+            if base := previous(stage):
+                found.append({"name": stage, "count": diffs.changed_lines(base, stage)})
         groups.append((caption, found))
     return groups
 

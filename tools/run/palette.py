@@ -49,6 +49,8 @@ STYLE = {  # for matplotlib's rcParams; opaque, so readable on a dark page
     "ytick.labelcolor": LIGHT["ink"],
     "figure.dpi": 110,
     "font.size": 9,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "six scripts",
 }
 
 

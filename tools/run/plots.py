@@ -38,9 +38,9 @@ def draw_curves(left, right, curves):
         pairs = zip(losses, reference, strict=False)
         distances = [abs(loss / (other[0] or 1) - 1) for loss, other in pairs]
         right.plot(range(1, len(distances) + 1), distances, **style)
-    left.set_ylabel("training loss (nats)")
+    left.set_title("training loss (nats)")
     left.legend(title="wide to narrow", borderpad=0.5, handlelength=1, fontsize=8)
-    right.set_ylabel(f"relative distance from {first}")
+    right.set_title(f"relative distance from {first}")
     right.set_yscale("symlog", linthresh=1e-10)
     right.set_ylim(-1e-10, 10)
 

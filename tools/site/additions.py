@@ -152,7 +152,7 @@ def add(app, page, source):
     text = with_targets(with_views(page, with_folds(source[0])))
     if page == "README":  # the page replaces its picture and what introduces the diff
         hero = r"\n!\[[^\]]*\]\([^)]*/hero\.svg\)\n\n[^\n]+\n"
-        text = re.sub(hero, "", text) + contents()
+        text = re.sub(hero, "", text).replace("(run-it)=", "## Run it") + contents()
     if page == "tools/site/playground":
         body = playground.draw("body.html", f"{up_from(page)}_static/")
         text = text.replace("<!-- the playground -->", raw(page, body))
@@ -191,12 +191,16 @@ def mend(path):
 
 
 def texts(env):
-    """Return each page's paragraphs as JSON, for the search page."""
+    """Return each page's paragraphs as JSON: [text, its section's id and title]."""
     found = {}
     for name in env.found_docs:
-        paragraphs = env.get_doctree(name).findall(nodes.paragraph)
-        texts_of = [TAG.sub("", one.astext()) for one in paragraphs]
-        found[name] = [text.replace("\n", " ") for text in texts_of]
+        found[name] = []
+        for node in env.get_doctree(name).findall():
+            if isinstance(node, nodes.section):
+                place = [node["ids"][0], node.next_node(nodes.title).astext()]
+            elif isinstance(node, nodes.paragraph):
+                text = TAG.sub("", node.astext()).replace("\n", " ")
+                found[name].append([text, *place])
     return json.dumps(found)
 
 

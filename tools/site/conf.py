@@ -63,7 +63,7 @@ html_context = {"main_pages": contents.MAIN, "palette": palette.switchable()}
 templates_path = ["templates"]
 pygments_style = "default"
 pygments_dark_style = "github-dark"
-html_static_path = ["static", "../pages/view", "playground"]
+html_static_path = ["static", "../pages/view", "../pages/svg/hero.svg", "playground"]
 html_css_files = [
     "base.css",
     "view.css",

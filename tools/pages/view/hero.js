@@ -1,11 +1,10 @@
 "use strict";
 // The front page's curve: the loss of each step, how far each epoch is off, and the
-// digits. Changes are animated.
+// digits. hero.css animates a new curve.
 
-const MOTION = 500;  // milliseconds
 const LAST = 3;  // epochs
 const isWide = matchMedia("(min-width: 1280px)");
-const isStill = matchMedia("(prefers-reduced-motion: reduce)");
+let isPrinted = false;
 
 // The runs of a switch on each number of ranks, or of the unchanged script.
 function runsOf(one) {
@@ -30,20 +29,11 @@ function offsOf({ curve }) {
   return right.map(([loss], n) => distance((curve[n] || normal[n])[0], loss));
 }
 
-function valueAt(points, at) {
-  const found = points.find(point => point[0] >= at) || points.at(-1);
-  return found ? found[1] : DIFFS.steps["01_cpu"]["1"][0];
-}
-
-function mixed(from, to, share) {
-  return from + (to - from) * share;
-}
-
 // ---- drawing
 
-function heroLoss(box, run, points) {
+function heroLoss(box, run) {
   const x = across(box, LAST), y = lossAt(box, EPOCHS);
-  const ghost = pointsOf(runsOf()["2"]);
+  const ghost = pointsOf(runsOf()["2"]), points = pointsOf(run);
   const kind = run.kind === "nothing" ? "same" : "wrong";
   const more = [];
   if (run.kind === "crashes" || run.kind === "hangs") {
@@ -92,16 +82,14 @@ function digitTable(runs) {
   const heads = right.map((_, n) => `<th scope="col">epoch ${n + 1}</th>`).join("");
   const body = rows.map(([name, curve]) => {
     const cells = right.map(([loss], n) =>
-      `<td>${curve[n] ? digits(curve[n][0], loss, n + 1) : "–"}</td>`);
+      `<td data-epoch="epoch ${n + 1}">${curve[n] ? digits(curve[n][0], loss, n + 1) : "–"}</td>`);
     return `<tr><th scope="row">${name}</th>${cells.join("")}</tr>`;
   });
   return element("table", "digits", `<thead><tr><td></td>${heads}</tr></thead>
     <tbody>${body.join("")}</tbody>`);
 }
 
-// ---- what is shown, and its animation
-
-const shown = { points: [], offs: [], frame: 0, one: null, isPrinted: false };
+// ---- what is shown
 
 function fillHero(hero, one) {
   const runs = runsOf(one), run = runs["2"];
@@ -111,42 +99,31 @@ function fillHero(hero, one) {
   const head = hero.querySelector(".title");
   head.textContent = isEarly ? `${title} ${where}` : title;
   head.className = `title ${run.kind}`;
-  const figure = hero.querySelector(".figure");
-  const [from, to] = [shown.points, pointsOf(run)];
-  const starts = to.map(([at]) => valueAt(from, at));
-  const [first, offs] = [shown.offs, offsOf(run)];
-  const isSame = shown.one === one || !from.length;
-  const begun = isStill.matches || isSame ? -MOTION : performance.now();
-  figure.replaceChildren(element("div", "charts"), digitTable(runs));
-  cancelAnimationFrame(shown.frame);
-  const step = now => {
-    const share = 1 - (1 - Math.min(Math.max((now - begun) / MOTION, 0), 1)) ** 3;
-    shown.points = to.map(([at, loss], n) => [at, mixed(starts[n], loss, share)]);
-    shown.offs = offs.map((off, n) => Math.exp(
-      mixed(Math.log(Math.max(first[n] ?? off, FLOOR)), Math.log(Math.max(off, FLOOR)),
-        share)));
-    drawHero(figure.firstChild, run);
-    if (share < 1) shown.frame = requestAnimationFrame(step);
-  };
-  shown.one = one;
-  step(performance.now());
+  const charts = element("div", "charts");
+  hero.querySelector(".figure").replaceChildren(charts, digitTable(runs));
+  drawHero(charts, run);
 }
 
 function drawHero(place, run) {
-  const isLarge = isWide.matches || shown.isPrinted;
-  const all = shown.isPrinted ? 596 : place.clientWidth;
+  const isLarge = isWide.matches || isPrinted;
+  const all = isPrinted ? 596 : place.clientWidth;
   const boxes = isLarge
     ? [{ width: all, height: 174, left: 72 }, { width: all, height: 90, left: 72 }]
     : [.62, .34].map(share => ({ width: Math.round(all * share), height: 74, left: 0,
       isSmall: true }));
   const normal = offsOf(runsOf()["2"]);
-  const marks = shown.offs.map((off, n) => ({ row: n + 1, normal: normal[n],
+  const marks = offsOf(run).map((off, n) => ({ row: n + 1, normal: normal[n],
     off: n < run.curve.length ? off : null }));
-  place.innerHTML = heroLoss(boxes[0], run, shown.points) +
-    distanceChart(boxes[1], EPOCHS, LAST, marks);
+  place.innerHTML = heroLoss(boxes[0], run) + distanceChart(boxes[1], EPOCHS, LAST, marks);
 }
 
-// In print the charts are large, no matter how narrow the window is.
-for (const [name, isPrinted] of [["beforeprint", true], ["afterprint", false]]) {
-  addEventListener(name, () => { shown.isPrinted = isPrinted; update(); });
+// In print the charts are large, no matter how narrow the window is, and show a mistake.
+function showOnPaper(isStarting) {
+  const first = DIFFS.switches[hero?.querySelector(".first input").value];
+  isPrinted = isStarting;
+  place = parseAddress();
+  if (first && isPrinted && !place.off.size) place = { pair: first.stage, off: new Set([first.name]) };
+  update();
 }
+addEventListener("beforeprint", () => showOnPaper(true));
+addEventListener("afterprint", () => showOnPaper(false));

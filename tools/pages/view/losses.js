@@ -46,7 +46,7 @@ function dot(kind, left, top) {
 
 function path(kind, points) {
   const places = points.map(([left, top]) => `${left.toFixed(1)},${top.toFixed(1)}`);
-  return `<g class="${kind}"><polyline points="${places.join(" ")}"/></g>`;
+  return `<g class="${kind}"><polyline pathLength="1" points="${places.join(" ")}"/></g>`;
 }
 
 function drawn({ width, height }, says, parts) {
@@ -85,7 +85,7 @@ function distanceChart(box, rows, last, marks) {
   const parts = [
     `<path class="bug" d="M${x(0)} 0${edge}V0Z"/>`,
     `<path class="rounding" d="M${x(0)} ${box.height}${edge}V${box.height}Z"/>`,
-    text("bad", x(0) + 5, 14, "bug"),
+    text("bad", box.isSmall ? x(1) - 11 : x(0) + 5, 14, "bug"),
     text("title", 0, box.isSmall ? -4 : 12, "distance")];
   const isNarrow = box.isSmall || box.width < 420;
   if (rows.allowed(1) > FLOOR) parts.push(isNarrow

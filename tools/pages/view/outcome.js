@@ -23,17 +23,6 @@ function lanes(all) {
   return made;
 }
 
-function rightCurve(one) {
-  const curves = DIFFS.right[one.stage];
-  return curves[Object.keys(one.outcome)[0]] || Object.values(curves)[0];
-}
-
-function curvesOf(one) {
-  const found = Object.entries(one.outcome).filter(([, { kind }]) => kind === "moves");
-  return Object.fromEntries(
-    found.map(([ranks, { curve }]) => [onRanks([ranks]), curve]));
-}
-
 function onRanks(all) {
   return all[0] === "1" ? "one process" : `${all.join(" and ")} ranks`;
 }
@@ -44,9 +33,12 @@ function verdictOf(one, kind) {
 }
 
 // The charts of a switch's runs whose curves move, and the table of their losses.
-function numbers(one, right, curves, rows) {
+function numbers(one, moving) {
+  const rights = DIFFS.right[one.stage];
+  const right = rights[Object.keys(one.outcome)[0]] || Object.values(rights)[0];
   const last = right.length, box = { width: 460, height: 130, left: 72 };
-  const runs = Object.values(one.outcome).filter(({ kind }) => kind === "moves");
+  const rows = one.second ? STEPS : EPOCHS;
+  const runs = moving.map(([, run]) => run);
   const hasSteps = runs.every(({ steps }) => steps);
   const middles = curve => curve.map(([loss], n) => [n + .5, loss]);
   const ghost = hasSteps ? pointsOf(runsOf()["2"]) : middles(right);
@@ -57,7 +49,8 @@ function numbers(one, right, curves, rows) {
   const made = element("div", "numbers", `<div class="charts">${
     lossChart(box, rows, last, [{ kind: "ghost", points: ghost }, ...lines])}${
     distanceChart({ ...box, height: 90 }, rows, last, marks)}</div>`);
-  made.append(lossTable("right", right, curves, rows));
+  const curves = moving.map(([ranks, { curve }]) => [onRanks([ranks]), curve]);
+  made.append(lossTable("right", right, Object.fromEntries(curves), rows));
   return made;
 }
 
@@ -92,10 +85,7 @@ function outcomeInWords(one, answer) {
 
 function outcome(one, answer) {
   const made = outcomeInWords(one, answer);
-  const curves = curvesOf(one);
-  if (Object.keys(curves).length) {
-    const rows = one.second ? STEPS : EPOCHS;
-    made.querySelector(".says").before(numbers(one, rightCurve(one), curves, rows));
-  }
+  const moving = Object.entries(one.outcome).filter(([, { kind }]) => kind === "moves");
+  if (moving.length) made.querySelector(".says").before(numbers(one, moving));
   return made;
 }

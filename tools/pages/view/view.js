@@ -27,13 +27,9 @@ function parseAddress() {
   return { pair, idea, off: new Set(names) };
 }
 
-function numbersOf(card) {
-  return card.dataset.numbers.split(" ");
-}
-
 function current() {
   const shown = cards.filter(card => card.dataset.pair === place.pair);
-  return shown.find(card => numbersOf(card).includes(place.idea));
+  return shown.find(card => card.dataset.numbers.split(" ").includes(place.idea));
 }
 
 function go(hash, isScrolling = true) {
@@ -49,12 +45,6 @@ function read(isScrolling = true) {
   if (pairs.length && !isKnown) place.pair = pairs[0].dataset.pair;
   for (const pair of pairs) pair.hidden = pair.dataset.pair !== place.pair;
   update();
-  for (const one of document.querySelectorAll(".rail .to")) {
-    const rail = one.closest(".rail");  // scrolls to it, and the one before if both fit
-    const before = rail.querySelector(".from")?.offsetLeft || 0;
-    const room = rail.clientWidth - one.offsetWidth - 12;
-    rail.scrollLeft = Math.max(before - 3, one.offsetLeft - room);
-  }
   const target = current();
   if (!isScrolling || !target) return;
   target.closest("article details")?.setAttribute("open", "");  // a lesson's fold
@@ -72,7 +62,8 @@ function flip(card, box) {
   const isOff = off.delete(one.name);
   if (hero?.contains(card)) off.clear();  // its curve shows a single mistake
   if (!isOff) off.add(one.name);
-  go(address(pair, numbersOf(card)[0], off), false);
+  go(address(pair, card.dataset.numbers.split(" ")[0], off), false);
+  card.querySelector(".guess")?.scrollIntoView({ block: "nearest" });
 }
 
 function askFirst(one) {

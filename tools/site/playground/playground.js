@@ -92,15 +92,8 @@ function draw() {
   const verdict = run.rows.length ? judge(run.rows, reference.rows) : "";
   const done = run.rows.length === FLAGS.epochs;
   by("curve").dataset.done = done;
-  const [name, rows] = run.steps.length
-    ? [`stage 4 on ${settings.ranks} ranks`, run.rows] : ["stage 1", reference.rows];
-  const epoch = Math.min(rows.length + 1, FLAGS.epochs);
-  by("progress").textContent = done ? "" : `${name}, epoch ${epoch}`;
-  by("verdict").textContent = verdict || "…";
+  by("verdict").textContent = verdict || "(training)";
   by("verdict").className = verdict.startsWith("DIFFERENT") ? "different" : "";
-  for (const one of switches) {
-    one.closest("article").dataset.verdict = one.checked ? verdict : "";
-  }
   drawLosses();
   if (run.steps.length && figure.steps !== run.steps) figure.load(run.steps, 1);
 }
@@ -130,7 +123,7 @@ async function begin() {
   addEventListener("hashchange", () => {
     readAddress();
     start();
-    document.querySelector(".columns").scrollIntoView({ block: "nearest" });
+    by("curve").scrollIntoView({ block: "nearest" });
   });
   readAddress();
   start();

@@ -46,20 +46,22 @@ class StepFigure {
     this.digits = digits;
     this.steps = [];
     this.number = 1;
-    this.phase = PHASES.length - 1;
+    this.phase = 1;
     place.innerHTML = `<div class="controls">
-        <button type="button" class="play">▶ Play</button>
-        <button type="button" class="next">Next</button>
+        <button type="button">▶ Play</button>
         <label>Step <input type="range" min="1" max="1" value="1"></label>
         <span class="soft where"></span></div>
-      <ol class="phases">${PHASES.slice(1).map(([name]) => `<li>${name}</li>`).join("")}</ol>
+      <ol class="phases">${PHASES.slice(1).map(([name]) =>
+        `<li><button type="button">${name}</button></li>`).join("")}</ol>
       <p class="says" role="status"></p>
       <div class="table"></div>`;
     const find = name => place.querySelector(name);
-    [this.button, this.slider, this.where] = [".play", "input", ".where"].map(find);
+    [this.button, this.slider, this.where] = ["button", "input", ".where"].map(find);
     [this.list, this.says, this.table] = [".phases", ".says", ".table"].map(find);
     this.button.onclick = () => this.playing ? this.stop() : this.play();
-    find(".next").onclick = () => { this.stop(); this.advance(); };
+    for (const [n, item] of [...this.list.children].entries()) {
+      item.onclick = () => { this.stop(); this.go(this.number, n + 1); };
+    }
     this.slider.oninput = () => { this.stop(); this.go(Number(this.slider.value)); };
     new ResizeObserver(() => this.draw()).observe(this.table);
   }
@@ -71,7 +73,7 @@ class StepFigure {
     if (!this.playing) this.go(number, phase);
   }
 
-  go(number, phase = PHASES.length - 1) {
+  go(number, phase = this.phase) {
     this.number = this.slider.value = number;
     this.phase = phase;
     this.draw();
@@ -112,8 +114,7 @@ class StepFigure {
       isAgain: all.every(index => known.has(index)),
       isKept: ranks > 1 && step.before.some((own, rank) =>
         own.some((grad, n) => grad !== step.before[0][n]) &&
-        own.every((grad, n) => grad === step.after[rank][n])),
-      drift: this.steps.slice(0, this.number).map(one => one.apart) };
+        own.every((grad, n) => grad === step.after[rank][n])) };
   }
 
   sentence({ ranks, isTwice, isAgain, isKept, step, epoch }) {
@@ -245,9 +246,7 @@ class StepFigure {
   }
 
   add(tag, name, x, y, html) {
-    const made = document.createElement(tag);
-    made.className = name;
-    made.innerHTML = html;
+    const made = element(tag, name, html);
     made.style.transform = moved(x, y);
     this.table.append(made);
     return made;
@@ -281,7 +280,7 @@ class StepFigure {
 
   // ---- where the elements are in this phase
 
-  move({ step, ranks, drift, isKept, isTwice, isAgain, epoch, earlier }) {
+  move({ step, ranks, isKept, isTwice, isAgain, epoch, earlier }) {
     const { phase, at } = this;
     this.table.dataset.phase = phase;
     for (const { made, home, hands } of this.cards) {
@@ -322,7 +321,7 @@ class StepFigure {
     }
     this.badge.className = `badge ${step.apart ? "wrong" : "good"}`;
     this.badge.innerHTML = phase < 5 ? "" : step.apart
-      ? `≠ up to ${step.apart.toPrecision(2)} apart ${spark(drift)}`
+      ? `≠ up to ${step.apart.toPrecision(2)} apart`
       : ranks > 1 ? "= equal, bit for bit" : "";
   }
 }
@@ -343,21 +342,11 @@ function color(rank) {
   return `rank${rank % 4}`;
 }
 
-// How far the ranks have drifted apart so far.
-function spark(drift) {
-  const most = Math.max(...drift);
-  const points = drift.map((one, n) =>
-    `${(n + 1) / drift.length * 100},${27 - one / most * 24}`).join(" ");
-  return `<svg viewBox="0 0 100 28" width="100" height="28" aria-hidden="true"
-    ><polyline points="0,27 ${points}"/></svg>`;
-}
-
-// The step and phase that show a mistake: the repeated deck, the cards that all ranks
-// have, the weights that differ.
+// The step and phase that show a mistake: the repeated deck, the weights that differ, or
+// the cards that all ranks have.
 function tellingMoment(off, steps) {
   const again = Math.ceil(1 / steps[0].at - 1e-9) + 1;
   if (off.includes("set_epoch") && again <= steps.length) return [again, 1];
-  if (off.includes("sampler")) return [1, 1];
   if (off.includes("ddp")) return [Math.max(steps.length - 1, 1), 5];  // the last is small
-  return [1, 5];
+  return [1, 1];
 }

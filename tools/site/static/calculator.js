@@ -7,41 +7,42 @@ function fitsOf(state, [all, some]) {
   return state + all < memory ? "yes" : state + some < memory ? "with checkpointing" : "no";
 }
 
-function planRow(cut, [state, best, worst], { computing, kept }, isFastest) {
+// Bars of seconds share one scale, `longest`. Half a bar of memory is a full GPU.
+function planRow([cut, [state, best, worst]], { computing, kept }, longest) {
   const [all, some] = kept, fits = fitsOf(state, kept);
-  const part = (kind, share) => `<i class="${kind}" style="width: ${100 * share}%"></i>`;
-  const filled = (kind, bytes) => part(kind, bytes / memory / 2);  // half a bar is a full GPU
+  const bar = (kind, parts, whole) => `<div class="bar ${kind}">${parts.map(([name, size]) =>
+    `<i class="${name}" style="width: ${100 * size / whole}%"></i>`).join("")}</div>`;
   const percent = seconds => Math.round(100 * computing / seconds);
-  const times = fits === "no" ? ["–", "–"] : [`${best.toPrecision(3)} to ${
-    worst.toPrecision(3)}`, `<div class="bar">${part("state", computing / worst)}${
-    part("may", (worst - best) / worst)}${part("waits", (best - computing) / worst)}</div>
-    ${percent(worst)} to ${percent(best)} %`];
-  return `<tr class="fits-${fits}${isFastest ? " best" : ""}"><th scope="row">${cut}</th>
+  const steps = bar("seconds", [["state", computing], ["may", worst - best],
+    ["waits", best - computing]], longest);
+  const filled = bar("whole", [["held", state], ["some", some], ["all", all - some]], 2 * memory);
+  const times = fits === "no" ? ["–", "–"] : [
+    `${steps}${best.toPrecision(3)} to ${worst.toPrecision(3)}`,
+    `${percent(worst)} to ${percent(best)} %`];
+  return `<tr class="fits-${fits}"><th scope="row">${cut}</th>
     <td data-label="step, s">${times[0]}</td><td data-label="busy">${times[1]}</td>
-    <td data-label="memory, GB"><div class="bar whole" data-full="${memory / 1e9}">${filled("state", state)}${filled("some", some)}${
-      filled("all", all - some)}</div>${[some, all].map(one =>
+    <td data-label="memory, GB">${filled}${[some, all].map(one =>
       Math.round((state + one) / 1e9)).join(" or ")}</td>
     <td data-label="fits?">${fits}</td></tr>`;
 }
 
-// Of the cuts that fit, the one whose GPUs compute most of the time, if any fits.
-const fastest = ({ cuts, kept }) => Object.keys(cuts)
-  .filter(cut => fitsOf(cuts[cut][0], kept) !== "no").sort((a, b) => cuts[a][2] - cuts[b][2])[0];
-
-function headline({ cuts, computing }, cut) {
-  if (!cut) return "Nothing fits. Choose more machines or a smaller model.";
-  const [, best, worst] = cuts[cut];
+function headline([cut, [, best, worst]], computing) {
   const [least, most] = [worst, best].map(one => Math.round(100 * computing / one));
   return `Fastest that fits: ${cut}. Its GPUs compute ${least} to ${most} % of the time.`;
 }
 
+// The cuts that fit come first, the fastest at the top.
 function showPlan() {
   const plan = plans[[...new FormData(calculator).values()].join(" | ")];
-  const first = fastest(plan);
-  const rows = Object.entries(plan.cuts).map(([cut, numbers]) =>
-    planRow(cut, numbers, plan, cut === first));
-  calculator.querySelector("tbody").innerHTML = rows.join("");
-  calculator.querySelector("output").textContent = headline(plan, first);
+  const doesFit = ([, [state]]) => fitsOf(state, plan.kept) !== "no";
+  const all = Object.entries(plan.cuts);
+  const fitting = all.filter(doesFit).sort(([, a], [, b]) => a[2] - b[2]);
+  const longest = Math.max(...fitting.map(([, [, , worst]]) => worst));
+  const sorted = [...fitting, ...all.filter(one => !doesFit(one))];
+  calculator.querySelector("tbody").innerHTML = sorted.map(one =>
+    planRow(one, plan, longest)).join("");
+  calculator.querySelector("output").textContent = fitting.length
+    ? headline(fitting[0], plan.computing) : "Nothing fits. Choose more machines or a smaller model.";
 }
 calculator.oninput = showPlan;
 showPlan();

@@ -1,6 +1,6 @@
 "use strict";
 // What scrolls sideways can be scrolled with the keyboard, too.
-const wide = document.querySelectorAll("article :is(table, .table-wrapper, p:has(> img))");
+const wide = document.querySelectorAll("article :is(table, .table-wrapper, .cell_output, p:has(> img))");
 for (const one of wide) if (one.scrollWidth > one.clientWidth) one.tabIndex = 0;
 
 const here = document.querySelector(".sidebar-tree .current-page");  // visible from the start
