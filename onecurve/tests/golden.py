@@ -102,7 +102,10 @@ def main():
     if args.update:
         golden = read_golden() if GOLDEN.exists() else {}
         golden |= dict(zip(chosen, results, strict=True))
-        write_golden(row for name in scripts() for row in golden[name])
+        missing = [name for name in scripts() if name not in golden]
+        if missing:
+            sys.exit(f"nothing is written: update these as well: {', '.join(missing)}")
+        write_golden([row for name in scripts() for row in golden[name]])
         return
     golden = read_golden()
     wrong = 0

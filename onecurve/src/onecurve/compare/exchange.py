@@ -90,11 +90,12 @@ def parted(ranks, factor):
 
 
 def names_of(ranks):
-    """Return the names of parameters for which any rank computed a gradient."""
-    names = {}
+    """Return names of parameters for which ranks computed gradients of one shape."""
+    shapes = {}
     for rank in ranks:
-        names |= dict.fromkeys(rank["own"])
-    return list(names)
+        for name, gradient in rank["own"].items():
+            shapes.setdefault(name, set()).add(gradient.shape)
+    return [name for name in shapes if len(shapes[name]) == 1]
 
 
 def describe(ranks, names):

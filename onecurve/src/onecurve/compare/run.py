@@ -6,6 +6,7 @@ import signal
 import tempfile
 from contextlib import suppress
 from pathlib import Path
+from textwrap import shorten
 from typing import NamedTuple
 
 from onecurve.feed.kinds import kind_of
@@ -97,7 +98,7 @@ def failure(result, name):
         rank, error, line = own
         where = f"{name}:{line}" if line else None
         error = error or last_line(result.stderrs[rank])  # such as argparse's
-        return finding("fails", where, rank=rank, error=error[:300])
+        return finding("fails", where, rank=rank, error=shorten(error, 300))
     rank = ended_silently(result)
     if rank is not None:
         last = last_line(result.stderrs[rank])

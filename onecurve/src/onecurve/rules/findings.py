@@ -1,6 +1,8 @@
 """Fill in findings.csv with what the rules saw.
 
-`implies` are the names of findings that follow from a bug: they become its details.
+Columns: `level` and `what`, the message, with {facts} that the rule fills in; `repair`,
+the fix; `means`, the explanation in RULES.md. `implies` are the names of findings that
+follow from a bug: they become its details, if the run ended well.
 `shown` is `alone` for a finding that is not even that, since its cause implies it, and
 `once` for a finding of which a second one is dropped.
 """

@@ -1,31 +1,32 @@
 """What is known about a running script, and who listens to it.
 
-A listener is an object with a method for each event that it needs. Wrapped functions
-of PyTorch tell these events to all listeners, in the order in which they were added:
+A listener is an object that writes events to the log. Wrapped functions of PyTorch tell
+all listeners, in the order in which they were added, what happens. A listener has a
+method for each of these that it needs:
 
-    loss_begins(module)                  a module without parameters is called
-    module_begins(module, args, kwargs)  any outermost module is called
-    first_pass(network)                 before a network's first pass with gradients
-    pass_begins(network)                a network is called, by the script itself
+    module_begins(module, args, kwargs)  an outermost module is called
+    loss_begins(module)                  it has no parameters
+    first_pass(network)                  its first pass with gradients
+    pass_begins(network)                 it has parameters; not told in backward passes
     pass_ends(network, given)
     module_ends(module)
-    wrapped(ddp)                        DDP's constructor returns
-    wrapper_begins(ddp)                 DDP's forward is called
+    wrapped(ddp)                         DDP's constructor returns
+    wrapper_begins(ddp)                  DDP's forward is called
     backward_begins(loss)
     backward_ends(loss)
-    collective_begins(name, given)      `given` are its arguments by name
+    collective_begins(name, given)       `given` are its arguments by name
     collective_ends(name, given, result)
-    batch_came(reading)                 a loader returned a batch
-    drew(), drew_inside()               random numbers came before or inside a pass
+    batch_came(reading)                  a loader returned a batch
+    drew(), drew_inside()                random numbers were drawn before or in a pass
     optimizer_made(optimizer)
     clips(parameters)
-    before_step(optimizer)              also a step that another optimizer takes
-    step_begins(optimizer)              only the outermost one
+    before_step(optimizer)               also of a step that another optimizer takes
+    step_begins(optimizer)               only of the outermost one
     step_returns(optimizer)
-    step_ends(optimizer)                after it was counted and written
+    step_ends(optimizer)                 after its event was written
     after_step(optimizer, args, kwargs)
-    script_ends()                       at its own end
-    finish()                            no further events will be needed
+    script_ends()                        the script reached its own end
+    finish()                             nothing more will be told
 """
 
 from onecurve.watch.events import bare
@@ -72,14 +73,14 @@ class Script:
             if hasattr(one, "install"):
                 one.install()
 
-    def tell(self, event, *facts):
-        """Call all listeners that have a method named like the event."""
+    def tell(self, what, *facts):
+        """Call the method of this name of all listeners that have one."""
         for one in self.listeners:
-            if hasattr(one, event):
-                getattr(one, event)(*facts)
+            if hasattr(one, what):
+                getattr(one, what)(*facts)
 
     def finish(self):
-        """Tell that no further events are needed, then end the run if it is to end."""
+        """Tell that it is over, then end the run if it is to end."""
         self.tell("finish")
         if self.end:
             self.end()
