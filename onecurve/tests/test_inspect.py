@@ -19,6 +19,7 @@ from onecurve.inspection import Inspection
 from onecurve.report.formats import fine
 from onecurve.rules import registry
 from onecurve.rules.findings import TABLE
+from onecurve.rules.sampling import sliced
 from onecurve.rules.seen import Seen
 from onecurve.set_up import cpu_for_cuda
 from onecurve.start import ranks, supervisor
@@ -393,6 +394,21 @@ def test_other_machines_never_reach_the_ranks():
     found = psutil.Process().net_connections("tcp")
     ours = [one for one in found if one.laddr.port == store.port and not one.raddr]
     assert [one.laddr.ip for one in ours] == ["127.0.0.1"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "size", "are_sliced"),
+    [
+        (["a b", "c d"], 4, True),
+        (["a b", "c d"], 1, True),  # a sample is a batch
+        (["a", "b"], 1, False),
+        (["a b", "b c"], 4, False),
+    ],
+)
+def test_ranks_may_use_parts_of_the_same_batch(rows, size, are_sliced):
+    each = {"kind": "pass", "grad": True}
+    seen = Seen([[each | {"rows": of_rank.split()}] for of_rank in rows])
+    assert sliced(seen, size) == are_sliced
 
 
 def test_each_rank_has_its_own_hash_seed_if_a_script_uses_sets(script):

@@ -95,12 +95,16 @@ def compare_with_one(command, folder, several, told, added):
     `added` is a Finding that gradients are summed, or None.
     """
     differ = compare_one(command, folder, several, told)
+    if differ and told.runs["one"].of("padded"):
+        differ = None
+        told.why = "one process pads samples to the longest of all ranks"
     if not told.equal:
         alone = compare_alone(command, folder, several, told)
         if alone and (alone.level == "ERROR" or not differ):
             differ = alone
         elif told.alone and differ and differ.factor and is_batch_of_rank(told):
             differ = None
+            told.why = "one process gets larger batches than the script expects"
     if differ:
         told.alone = 0
     # a sum is right if it matches one process

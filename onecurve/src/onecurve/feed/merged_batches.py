@@ -76,7 +76,16 @@ class MergedBatches(OwnBatches):
             return merged(batches, list(counts))
         except CannotTell as error:
             batch = collated(reading._collate_fn, batches, samples)
-            return self.script.cannot_tell(str(error)) if batch is None else batch
+            if batch is None:
+                return self.script.cannot_tell(str(error))
+            if shapes_of(batch) != shapes_of(batches[0]):
+                self.log.write("padded")
+            return batch
+
+
+def shapes_of(batch):
+    """Return the shapes of a batch's samples."""
+    return [tensor.shape[1:] for tensor in tensors_in(batch)]
 
 
 def set_rates(optimizer, rates):

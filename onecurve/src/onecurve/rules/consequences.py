@@ -5,6 +5,9 @@ the ranks' weights stay equal and gradients and printed numbers match one proces
 """
 
 from onecurve.rules import printed
+from onecurve.rules.seen import first_split
+
+AVERAGED = "an all_reduce later makes the weights equal again, as in local SGD"
 
 
 def weights_agree(found, seen):
@@ -13,9 +16,31 @@ def weights_agree(found, seen):
     return len(seen.of("step")) > 1 and not names & {"weights", "parts"}
 
 
+def are_averaged(seen):
+    """Return whether an all_reduce makes different weights equal again."""
+    own = seen.own_parts()
+    differed = None  # time
+    for by_rank in seen.batches_begun():
+        if len(by_rank) < len(seen.ranks) or not by_rank[0]["steps"]:
+            continue
+        time = by_rank[0]["time"]
+        if first_split([event["weights"] for event in by_rank.values()], own):
+            differed = time
+        elif differed:
+            calls = [one for one in seen.of("collective_call") if one["whole"]]
+            names = [one["name"] for one in calls if differed < one["time"] < time]
+            return "all_reduce" in names
+    return False
+
+
 def with_consequence(found, seen, told):
     """Return the findings to keep; `told` is the Comparison with one process."""
     if not weights_agree(found, seen):
+        averaged = are_averaged(seen)
+        for finding in found:
+            if averaged and finding.name in ("exchange", "weights"):
+                finding.level = "LOOK"
+                finding.details.append(AVERAGED)
         return found
     several = told.runs.get("several")
     one = told.runs.get("one" if told.equal else "alone0")

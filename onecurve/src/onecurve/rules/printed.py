@@ -9,7 +9,7 @@ from onecurve.rules.findings import finding, of_each_rank
 
 # Words in names of values that may differ by rank.
 DIFFER = {"time", "seconds", "elapsed", "seed", "rank", "pid", "device", "gpu"}
-DIFFER |= {"sec", "speed", "throughput", "memory", "mem"}
+DIFFER |= {"sec", "speed", "throughput", "memory", "mem", "eta", "fps", "data"}
 DIFFER |= {"lr", "rate"}  # compared in steps.py
 SIZE = r"len\([^)]*\)"  # may be of a rank's part
 SMALL = 1e-6  # relative tolerance
@@ -24,8 +24,8 @@ def numbers_of(seen, rank, kind="numbers"):
     steps = 0
     for event in seen.events[rank]:
         steps += event["kind"] == "step"
-        if event["kind"] in ("before_step", "read"):
-            training = event["kind"] == "before_step"
+        if event["kind"] in ("pass", "read"):
+            training = event.get("grad", False)
         if event["kind"] == kind:
             place = event["branch"], event["times"]
             level = "LOOK" if training else None

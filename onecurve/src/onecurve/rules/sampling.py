@@ -11,13 +11,23 @@ ALIKE = "use the same dataset order on all ranks: a generator with the same seed
 
 
 def sliced(seen, size):
-    """Return whether ranks use different parts of the same batch of `size` samples."""
+    """Return whether ranks use different parts of the same batch of `size` samples.
+
+    If `size` is 1, a sample may be a whole batch.
+    """
     for passes in seen.training_passes():
         sets = [set(one["rows"]) for one in passes]
         if all(sets):
-            fewer = all(len(one["rows"]) < size for one in passes)
+            lengths = [len(one["rows"]) for one in passes]
+            fewer = max(lengths) < size or size == 1 < min(lengths)
             return fewer and not set.intersection(*sets)
     return False
+
+
+def before_padding(epoch):
+    """Return an epoch's indices without its last batch, which may be padded."""
+    last = epoch["sizes"][-1] if len(epoch["sizes"]) > 1 else 0
+    return epoch["indices"][: len(epoch["indices"]) - last]
 
 
 def samples_shared(seen):
@@ -81,7 +91,9 @@ def own_data(epochs):
 def judge_shares(epochs, are_sliced):
     """Judge the indices that ranks use of the same dataset."""
     lists = [epoch["indices"] for epoch in epochs]
-    counts = Counter(index for one in lists for index in set(one))
+    counts = Counter()
+    for epoch in epochs:
+        counts.update(set(before_padding(epoch)))
     twice = sum(count > 1 for count in counts.values())
     line = epochs[0]["dealt"]
     size = epochs[0]["size"]
@@ -91,7 +103,7 @@ def judge_shares(epochs, are_sliced):
         if not are_sliced:
             yield finding("samples", line, details)
     elif twice >= len(lists) and not drawn_again:
-        never = size - len(counts)
+        never = size - len(set().union(*lists))
         details.append(f"{twice} are used by more than one rank, {never} by none")
         yield finding("overlap", line, details)
 
@@ -169,7 +181,9 @@ def same_random_numbers(seen):
     passes = list(seen.training_passes())
     fetches = list(zip(*fetches, strict=False))
     seeded = seeds_set_alike(seen)
-    yield from alike(fetches, "drawn", "augmentation", seeded)
+    epochs = seen.first_epochs()
+    if not (epochs and sliced(seen, epochs[0]["sizes"][0])):
+        yield from alike(fetches, "drawn", "augmentation", seeded)
     loads = bool(lines)
     others = rows_known(passes) and not same_rows(passes)
     if loads or others:  # else the samples themselves are drawn

@@ -1,5 +1,7 @@
 """Rules for learning rates and their schedules."""
 
+import math
+
 from onecurve.rules.findings import finding, of_each_rank
 from onecurve.wording import SHOWN
 
@@ -13,7 +15,9 @@ def rates_by_world(several, one):
     """
     pairs = pairs_of_steps(several, one)
     for number, (ours, theirs) in enumerate(pairs, start=1):
-        if ours["rates"] != theirs["rates"]:
+        if set(ours["rates"]) != set(theirs["rates"]):
+            if grow_with_batch(several, one, ours["rates"], theirs["rates"]):
+                return
             given = metrics_before(several, ours)
             if any(given) and given != metrics_before(one, theirs):
                 return  # each run's own results decide
@@ -34,6 +38,17 @@ def rates_by_world(several, one):
         told = [f"the learning rate depends on the step number, set by {BY_HAND}"]
         facts = {"ranks": len(several.ranks), "cause": "rate" if by_hand else None}
         yield finding("updates", line, told if by_hand else [], **facts)
+
+
+def grow_with_batch(several, one, ours, theirs):
+    """Return whether rates grow with the ranks, and so does the global batch."""
+    sizes = []
+    for seen in several, one:
+        sizes.append([epoch["sizes"][0] for epoch in seen.first_epochs()[:1]])
+    count = len(several.ranks)
+    pairs = zip(ours, theirs, strict=False)
+    linear = all(math.isclose(rate, count * alone) for rate, alone in pairs)
+    return linear and bool(sizes[0]) and sizes[0] == sizes[1]
 
 
 def metrics_before(seen, step):
@@ -62,7 +77,10 @@ def first_rates_by_world(several, others):
     for other in others:
         pairs = zip(several.of("made"), other.of("made"), strict=False)
         for ours, theirs in pairs:
-            if ours.get("rates") != theirs.get("rates"):
+            rates = [one.get("rates", []) for one in (ours, theirs)]
+            if set(rates[0]) == set(rates[1]):
+                continue
+            if not grow_with_batch(several, other, *rates):
                 told = f"initially: {on_each(several, ours, theirs)}"
                 yield finding("rates", ours["line"], [f"{told}, set by the optimizer"])
                 return

@@ -175,6 +175,18 @@ def ddp_init(original, ddp, module, *args, **options):
     return original(ddp, module, **options)
 
 
+def gather(original, output, tensor, *args, **options):
+    """Wrap a gathering into a tensor: gloo, unlike NCCL, rejects one with gradients."""
+    return original(output, tensor.detach(), *args, **options)
+
+
+def scaler_state(original, scaler):
+    """Wrap GradScaler.state_dict, which is empty without a GPU."""
+    initial = {"scale": 65536.0, "growth_factor": 2.0, "backoff_factor": 0.5}
+    initial |= {"growth_interval": 2000, "_growth_tracker": 0}
+    return initial | original(scaler)
+
+
 def init_device_mesh(original, device_type, *args, **options):
     """Wrap init_device_mesh to use the CPU."""
     return original("cpu", *args, **options)
@@ -212,6 +224,8 @@ def install(patience):
     limit = timedelta(seconds=patience)
     replace("torch.distributed:init_process_group", partial(join, limit))
     replace("torch.distributed:new_group", new_group)
+    replace("torch.distributed:all_gather_into_tensor", gather)
+    replace("torch.amp:GradScaler.state_dict", scaler_state)
     replace("torch.distributed:init_device_mesh", init_device_mesh)
     replace("torch.distributed.device_mesh:init_device_mesh", init_device_mesh)
     replace("torch.nn.parallel:DistributedDataParallel.__init__", ddp_init)

@@ -77,6 +77,7 @@ def run_rank(job, environment):
         sys.modules["numpy"].random.seed()
     if job.float64:
         torch.set_default_dtype(torch.float64)
+    multiprocessing.set_start_method(None, force=True)  # as in a new process
     at_end = None
     if job.prepare:
         function, *arguments = job.prepare
@@ -141,6 +142,7 @@ def start_store(listener):
 
     port = listener.getsockname()[1]
     options = {"wait_for_workers": False, "master_listen_fd": listener.detach()}
+    options["use_libuv"] = False  # before 2.6, it takes no socket
     return TCPStore("127.0.0.1", port, is_master=True, **options)
 
 

@@ -32,8 +32,16 @@ UNIT = r"(?![\w.]|\s*(?:m?s|sec\w*|[GM]i?B|it/s)\b)"
 TOLD = rf"([A-Za-z][\w@-]*)\W{{0,4}}?(-?\d+\.\d+(?:e[+-]?\d+)?){UNIT}"
 
 
+TIMES = set()  # texts of Clocks
+
+
 class Clock(float):
     """A number read from a clock, which may differ by rank."""
+
+    def __format__(self, spec):
+        text = super().__format__(spec)
+        TIMES.add(text.strip())
+        return text
 
 
 def clocked(name):
@@ -90,7 +98,8 @@ def told_in(value):
             name = f'"{match[1]}"'
             while name in found:
                 name += "'"
-            found[name] = float(match[2])
+            if match[2] not in TIMES:
+                found[name] = float(match[2])
     return found
 
 
