@@ -182,7 +182,8 @@ def same_random_numbers(seen):
     fetches = list(zip(*fetches, strict=False))
     seeded = seeds_set_alike(seen)
     epochs = seen.first_epochs()
-    if not (epochs and sliced(seen, epochs[0]["sizes"][0])):
+    shared = len({tuple(epoch["indices"]) for epoch in epochs}) == 1
+    if not (shared and sliced(seen, epochs[0]["sizes"][0])):
         yield from alike(fetches, "drawn", "augmentation", seeded)
     loads = bool(lines)
     others = rows_known(passes) and not same_rows(passes)
