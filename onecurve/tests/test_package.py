@@ -26,7 +26,7 @@ def test_it_needs_pytorch_and_psutil_alone(installed):
     (metadata,) = installed.glob("onecurve-*.dist-info/METADATA")
     lines = metadata.read_text().splitlines()
     needed = [line for line in lines if line.startswith("Requires-Dist")]
-    assert needed == ["Requires-Dist: psutil", "Requires-Dist: torch>=2.4"]
+    assert needed == ["Requires-Dist: psutil", "Requires-Dist: torch>=2.6"]
     assert (installed / "bin/onecurve").exists()
 
 

@@ -1,4 +1,4 @@
-"""Rules: what backward passes compute, exchange and leave to the optimizer."""
+"""Rules: what backward passes compute and exchange, and when ranks take steps."""
 
 import math
 
@@ -95,3 +95,29 @@ def parts_scaled(seen):
             line = each[0]["line"]
             yield finding("clip", line, told, repair=PARTS, cause="norm")
             return
+
+
+def batches_skipped(seen):
+    """Find a step in which ranks are at different batches of an epoch."""
+    if seen.of("join"):
+        return
+    tables = [batches_of_steps(seen.events[rank]) for rank in seen.ranks]
+    for number, each in enumerate(zip(*tables, strict=False), start=1):
+        epochs = {(line, epoch) for line, epoch, _ in each}
+        batches = [batch for _, _, batch in each]
+        if len(epochs) == 1 and len(set(batches)) > 1:
+            line = seen.of("step")[number - 1]["line"]
+            yield finding("skipped", line, number=number, batches=batches)
+            return
+
+
+def batches_of_steps(events):
+    """Return a rank's latest (loader's line, epoch, batch) in each of its steps."""
+    found = []
+    latest = None, 0, 0
+    for event in events:
+        if event["kind"] == "weights" and len(event["place"]) > 2:
+            latest = tuple(event["place"][1:])
+        elif event["kind"] == "step":
+            found.append(latest)
+    return found

@@ -95,12 +95,9 @@ def numbers_by_world(several, others, steps):
                 known = known and is_quiet and not told
             if known and number != int(number) and not close(number, others[0]):
                 told.add(text)
-                line = first["lines"][text]
-                details = [f"{len(ranks)} ranks: {number:.6f}"]
-                details += [f"1 process: {others[0]:.6f}"]
-                details += told_of_factor(number, others[0], len(ranks))
+                details = told_of_numbers(number, others[0], len(ranks))
                 details += told_of_samples(ours, theirs[0], first["steps"])
-                yield finding("by_world", line, details, text=text)
+                yield finding("by_world", first["lines"][text], details, text=text)
 
 
 def pairs_of_numbers(several, one):
@@ -138,13 +135,14 @@ def agrees(text, several, one):
     return bool(pairs) and all(close(ours, theirs) for ours, theirs in pairs)
 
 
-def told_of_factor(ours, theirs, count):
-    """Return details if numbers differ by a factor of the number of ranks."""
+def told_of_numbers(ours, theirs, count):
+    """Return two numbers as details, and whether the number of ranks is a factor."""
+    details = [f"{count} ranks: {ours:.6f}", f"1 process: {theirs:.6f}"]
     if close(ours, count * theirs):
-        return ["1 process's value times the number of ranks"]
+        details.append("1 process's value times the number of ranks")
     if close(count * ours, theirs):
-        return ["1 process's value divided by the number of ranks"]
-    return []
+        details.append("1 process's value divided by the number of ranks")
+    return details
 
 
 def told_of_samples(ours, theirs, steps):

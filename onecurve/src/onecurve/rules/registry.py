@@ -127,7 +127,7 @@ RULES = {
     sampling.samples_shared: TAKERS,
     streams.other_samples_shared: TAKERS,
     sampling.never_taken: TAKERS,
-    sampling.batches_skipped: TAKERS,
+    backward.batches_skipped: TAKERS,
     other_batches: EACH,
     sampling.same_order: ONE,
     streams.same_stream: ONE,

@@ -119,32 +119,6 @@ def numbers_of_batches(seen, hang):
         yield finding("batches", lengths[0]["line"], hang.details, counts=counts)
 
 
-def batches_skipped(seen):
-    """Find a step in which ranks are at different batches of an epoch."""
-    if seen.of("join"):
-        return
-    tables = [batches_of_steps(seen.events[rank]) for rank in seen.ranks]
-    for number, each in enumerate(zip(*tables, strict=False), start=1):
-        epochs = {(line, epoch) for line, epoch, _ in each}
-        batches = [batch for _, _, batch in each]
-        if len(epochs) == 1 and len(set(batches)) > 1:
-            line = seen.of("step")[number - 1]["line"]
-            yield finding("skipped", line, number=number, batches=batches)
-            return
-
-
-def batches_of_steps(events):
-    """Return a rank's latest (loader's line, epoch, batch) in each of its steps."""
-    found = []
-    latest = None, 0, 0
-    for event in events:
-        if event["kind"] == "weights" and len(event["place"]) > 2:
-            latest = tuple(event["place"][1:])
-        elif event["kind"] == "step":
-            found.append(latest)
-    return found
-
-
 def same_order(seen):
     """Find training epochs that use the samples in the same order."""
     orders = {}

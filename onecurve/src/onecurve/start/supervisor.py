@@ -69,15 +69,9 @@ def run_rank(job, environment):
     os.environ.update(environment)
     if job.gpus is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = job.gpus
-    if "tqdm" in sys.modules:
-        # Its own lock is a semaphore, which a killed rank would leak.
-        sys.modules["tqdm"].tqdm.set_lock(threading.RLock())
-    torch.default_generator.seed()  # as in a new process
-    if "numpy" in sys.modules:
-        sys.modules["numpy"].random.seed()
+    start_anew()
     if job.float64:
         torch.set_default_dtype(torch.float64)
-    multiprocessing.set_start_method(None, force=True)  # as in a new process
     at_end = None
     if job.prepare:
         function, *arguments = job.prepare
@@ -98,6 +92,19 @@ def run_rank(job, environment):
         text = json.dumps(described(error, path))
         (job.folder / f"error{rank}").write_text(text)
         raise
+
+
+def start_anew():
+    """Make this forked process like a new one, with its own random numbers."""
+    import torch
+
+    if "tqdm" in sys.modules:
+        # Its own lock is a semaphore, which a killed rank would leak.
+        sys.modules["tqdm"].tqdm.set_lock(threading.RLock())
+    torch.default_generator.seed()
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed()
+    multiprocessing.set_start_method(None, force=True)
 
 
 def is_of_onecurve(error, frames):

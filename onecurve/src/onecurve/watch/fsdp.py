@@ -1,5 +1,7 @@
 """Record what FSDP shards: whole weights, saved shards, and their scaling."""
 
+from torch.distributed.fsdp import FSDPModule
+
 from onecurve.set_up.replace import replace
 from onecurve.watch.events import digest, local_part, tensors_in
 from onecurve.watch.origins import origin
@@ -21,7 +23,8 @@ class FSDP:
         """Install the hooks below."""
         replace("torch.distributed.fsdp:fully_shard", self.shard)
         module = "torch.distributed.fsdp:FSDPModule"
-        replace(f"{module}.set_gradient_divide_factor", self.scale)
+        if hasattr(FSDPModule, "set_gradient_divide_factor"):  # not in 2.6
+            replace(f"{module}.set_gradient_divide_factor", self.scale)
         replace("torch:save", self.save)
 
     def shard(self, original, module, *args, **options):
