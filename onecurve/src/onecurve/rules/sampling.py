@@ -24,6 +24,12 @@ def sliced(seen, size):
     return False
 
 
+def used_twice(lists):
+    """Return how many indices are in several lists."""
+    counts = Counter(index for one in lists for index in set(one))
+    return sum(count > 1 for count in counts.values())
+
+
 def before_padding(epoch):
     """Return an epoch's indices without its last batch, which may be padded."""
     last = epoch["sizes"][-1] if len(epoch["sizes"]) > 1 else 0
@@ -91,10 +97,6 @@ def own_data(epochs):
 def judge_shares(epochs, are_sliced):
     """Judge the indices that ranks use of the same dataset."""
     lists = [epoch["indices"] for epoch in epochs]
-    counts = Counter()
-    for epoch in epochs:
-        counts.update(set(before_padding(epoch)))
-    twice = sum(count > 1 for count in counts.values())
     line = epochs[0]["dealt"]
     size = epochs[0]["size"]
     details = [f"{size} samples, used per rank: {[len(one) for one in lists]}"]
@@ -102,8 +104,9 @@ def judge_shares(epochs, are_sliced):
     if all(one == lists[0] for one in lists):
         if not are_sliced:
             yield finding("samples", line, details)
-    elif twice >= len(lists) and not drawn_again:
+    elif used_twice(map(before_padding, epochs)) >= len(lists) and not drawn_again:
         never = size - len(set().union(*lists))
+        twice = used_twice(lists)
         details.append(f"{twice} are used by more than one rank, {never} by none")
         yield finding("overlap", line, details)
 
