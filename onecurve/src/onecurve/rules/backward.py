@@ -99,8 +99,9 @@ def parts_scaled(seen):
 
 def batches_skipped(seen):
     """Find a step in which ranks are at different batches of an epoch."""
-    if seen.of("join"):
-        return
+    begun = [[one["batches"] for one in each] for each in seen.on_all("begun")]
+    if seen.of("join") or any(lengths != begun[0] for lengths in begun):
+        return  # ranks may cycle through loaders of their own lengths
     tables = [batches_of_steps(seen.events[rank]) for rank in seen.ranks]
     for number, each in enumerate(zip(*tables, strict=False), start=1):
         epochs = {(line, epoch) for line, epoch, _ in each}
