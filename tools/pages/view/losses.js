@@ -85,12 +85,14 @@ function distanceChart(box, rows, last, marks) {
   const parts = [
     `<path class="bug" d="M${x(0)} 0${edge}V0Z"/>`,
     `<path class="rounding" d="M${x(0)} ${box.height}${edge}V${box.height}Z"/>`,
-    text("bad", box.isSmall ? x(1) - 11 : x(0) + 5, 14, "bug"),
     text("title", 0, box.isSmall ? -4 : 12, "distance")];
-  const isNarrow = box.isSmall || box.width < 420;
-  if (rows.allowed(1) > FLOOR) parts.push(isNarrow
-    ? text("good end", x(2) + 27, .8 * box.height, "rounding")
-    : text("good", x(0) + 5, box.height - 6, "rounding"));
+  const isNarrow = box.width < 420, hasRoom = x(1) - x(0) > 70;
+  const [bug, rounding] = box.isSmall  // outside: marks would cross the words
+    ? [["bad end", box.width, -4], ["good", 0, box.height + 11]]
+    : [["bad", x(0) + 5, 14], isNarrow ? ["good end", x(2) + 27, .8 * box.height]
+      : ["good", x(0) + 5, box.height - 6]];
+  parts.push(text(...bug, "bug"));
+  if (rows.allowed(1) > FLOOR) parts.push(text(...rounding, "rounding"));
   const ticks = DISTANCES.filter((_, n) => box.height > 75 || n % 2);
   if (box.left) for (const tick of ticks) parts.push(text("scale", box.left - 8,
     y(tick) + 4, tick < .1 ? tick.toExponential() : tick));
@@ -101,7 +103,7 @@ function distanceChart(box, rows, last, marks) {
     if (isFar || !isIn) parts.push(dot("hollow", at, y(normal)));
     if (isIn) parts.push(dot(isFar ? "far" : "near", at, y(off)));
     const times = Math.round(off / rows.allowed(row));
-    if (isFar && !isSecond && !box.isSmall && rows === EPOCHS) parts.push(text("bad", at + 9, y(off) + 4,
+    if (isFar && !isSecond && hasRoom && rows === EPOCHS) parts.push(text("bad", at + 9, y(off) + 4,
       `${times.toLocaleString("en")} ×${row > 1 || isNarrow ? "" : " the limit"}`));
   }
   return drawn(box, "how far each loss is from the right one", parts);

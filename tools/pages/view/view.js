@@ -42,7 +42,7 @@ function read(isScrolling = true) {
   lastHash = location.hash;
   place = parseAddress();
   const isKnown = pairs.some(pair => pair.dataset.pair === place.pair);
-  if (pairs.length && !isKnown) place.pair = pairs[0].dataset.pair;
+  if (pairs.length && !isKnown) place.pair = "04_ddp";
   for (const pair of pairs) pair.hidden = pair.dataset.pair !== place.pair;
   update();
   const target = current();

@@ -92,7 +92,7 @@ function draw() {
   const verdict = run.rows.length ? judge(run.rows, reference.rows) : "";
   const done = run.rows.length === FLAGS.epochs;
   by("curve").dataset.done = done;
-  by("verdict").textContent = verdict || "(training)";
+  by("verdict").innerHTML = verdict.replace(/\S+e-\S+/, "<span>$&</span>") || "(training)";
   by("verdict").className = verdict.startsWith("DIFFERENT") ? "different" : "";
   drawLosses();
   if (run.steps.length && figure.steps !== run.steps) figure.load(run.steps, 1);

@@ -4,7 +4,7 @@ const calculator = document.querySelector(".calculator");
 const { memory, plans } = JSON.parse(calculator.querySelector("script").textContent);
 
 function fitsOf(state, [all, some]) {
-  return state + all < memory ? "yes" : state + some < memory ? "with checkpointing" : "no";
+  return state + all < memory ? "yes" : state + some < memory ? "checkpointed" : "no";
 }
 
 // Bars of seconds share one scale, `longest`. Half a bar of memory is a full GPU.

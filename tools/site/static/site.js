@@ -1,4 +1,7 @@
 "use strict";
+// Sphinx would mark the words of the last search on any page, also inside code.
+localStorage.removeItem("sphinx_highlight_terms");
+
 // What scrolls sideways can be scrolled with the keyboard, too.
 const wide = document.querySelectorAll("article :is(table, .table-wrapper, .cell_output, p:has(> img))");
 for (const one of wide) if (one.scrollWidth > one.clientWidth) one.tabIndex = 0;
