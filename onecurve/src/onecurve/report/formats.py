@@ -6,7 +6,7 @@ from dataclasses import asdict
 from textwrap import wrap
 
 LEVELS = "ERROR", "SLOW", "LOOK"
-LONG = 120  # characters of a finding, after which no one would look for its line
+LONG = 120  # characters of an error, after which no one would look for its line
 NOT_COMPARED = "GRADIENTS NOT COMPARED"
 NOT_CHECKED = (
     "resuming, the end of an epoch, GPUs and NCCL, values that all ranks print, and "
@@ -74,7 +74,8 @@ def pages_about(finding, pages):
 def finding_lines(finding, pages):
     """Format a finding as lines; `pages` as in `pages_about`."""
     first = f"{finding.level:6} {finding.what}"
-    if finding.line and len(first) > LONG:  # such as an error's text
+    is_long = finding.name == "fails" and len(first) > LONG
+    if finding.line and is_long:
         first = f"{finding.level:6} {finding.line}: {finding.what}"
     elif finding.line:
         first = f"{first:60}  {finding.line}"
