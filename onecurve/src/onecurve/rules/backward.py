@@ -102,7 +102,7 @@ def batches_skipped(seen):
     begun = [[one["batches"] for one in each] for each in seen.on_all("begun")]
     if seen.of("join") or any(lengths != begun[0] for lengths in begun):
         return  # ranks may cycle through loaders of their own lengths
-    tables = [batches_of_steps(seen.events[rank]) for rank in seen.ranks]
+    tables = [batch_in_each_step(seen.events[rank]) for rank in seen.ranks]
     for number, each in enumerate(zip(*tables, strict=False), start=1):
         epochs = {(line, epoch) for line, epoch, _ in each}
         batches = [batch for _, _, batch in each]
@@ -112,7 +112,7 @@ def batches_skipped(seen):
             return
 
 
-def batches_of_steps(events):
+def batch_in_each_step(events):
     """Return a rank's latest (loader's line, epoch, batch) in each of its steps."""
     found = []
     latest = None, 0, 0

@@ -72,13 +72,12 @@ def never_taken(seen):
 def own_data(epochs):
     """Judge ranks with different datasets, by contents instead of indices."""
     line = epochs[0]["line"]
-    counts = Counter()
-    for epoch in epochs:
-        counts.update(set(epoch["contents"]))
-    twice = sum(count > 1 for count in counts.values())
-    looked = f"{len(counts)} different samples were compared"
+    lists = [epoch["contents"] for epoch in epochs]
+    twice = used_twice(lists)
+    count = len(set().union(*lists))
+    looked = f"{count} different samples were compared"
     if twice >= len(epochs):
-        told = f"each rank orders the dataset differently: of {len(counts)} samples"
+        told = f"each rank orders the dataset differently: of {count} samples"
         details = [f"{told}, {twice} are used by more than one"]
         yield finding("overlap", line, details, repair=ALIKE)
         return

@@ -149,7 +149,7 @@ def start_store(listener):
 
     port = listener.getsockname()[1]
     options = {"wait_for_workers": False, "master_listen_fd": listener.detach()}
-    options["use_libuv"] = False  # before 2.6, it takes no socket
+    options["use_libuv"] = False  # in 2.6, ranks would wait forever for such a socket
     return TCPStore("127.0.0.1", port, is_master=True, **options)
 
 
