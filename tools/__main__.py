@@ -30,7 +30,7 @@ COMMANDS = {  # target: function, variables
     "inspect": "tools.run.inspecting:main SCRIPT NPROC ARGS",
     "notebooks": "tools.run.notebooks:main ARGS",
     "bench": "tools.bench.benchmark:main",
-    "trace": "tools.bench.timeline:main S",
+    "trace": "tools.bench.trace:main S",
     "memory": "tools.bench.held:main",
     "setup": "tools.run.doctor:main",
     "doctor": "tools.run.doctor:main",

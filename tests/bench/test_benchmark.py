@@ -10,7 +10,7 @@ from torch.nn.modules.module import register_module_forward_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from onecurve import api
-from tools.bench import benchmark, held, tables, timeline
+from tools.bench import benchmark, held, tables, trace
 
 
 def test_each_number_of_processes_is_measured_twice_in_turns():
@@ -91,7 +91,7 @@ def test_make_bench_measures_up_to_as_many_processes_as_there_are_cores(
 
 
 def trace_default():
-    timeline.main("")
+    trace.main("")
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ from tools.run.stages import ROOT
 SIZES = [(128, 64), (128, 4096), (2048, 64), (2048, 1024), (2048, 4096), (4096, 1024)]
 
 
-def published():
-    """Return the benchmark shown on the pages, a copy of a runs/bench.json."""
-    return json.loads((ROOT / "tools/bench/measured.json").read_text())
+def published(name="measured"):
+    """Return what the pages show: a runs/bench.json, or traced, runs/trace_04_ddp.json."""
+    return json.loads((ROOT / f"tools/bench/{name}.json").read_text())
 
 
 def by_case(result):

@@ -164,6 +164,7 @@ BLOCKS = {
     "left_out": variants.left_out,
     "inspected": own_script.inspected,
     "own_curves": own_script.own_curves,
+    "traced": lambda: variants.console("$ make trace", *published("traced")[-1]),
     "widths": variants.widths,
 }
 # These show a run's output.

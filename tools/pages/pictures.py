@@ -16,6 +16,7 @@ from torch import nn
 from torch.utils.data import DistributedSampler
 
 from tools.bench import figures
+from tools.bench.tables import published
 from tools.pages import drawing, outcomes
 from tools.pages.markup import TEMPLATES
 from tools.pages.switches import SWITCHES, edited
@@ -87,9 +88,9 @@ def bubble():
 
 
 def trace():
-    """Return the published timeline, a runs/trace_04_ddp.json, and a title."""
-    spans, borders = json.loads((ROOT / "tools/bench/traced.json").read_text())
-    return [spans, borders, "Stage 4, 1,024 wide: three steps and the evaluation"]
+    """Return the published timeline and a title."""
+    spans, borders, _ = published("traced")
+    return [spans, borders, "Stage 4, 1,024 wide: two steps and the evaluation"]
 
 
 def memory():
