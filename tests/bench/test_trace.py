@@ -1,7 +1,6 @@
 """Promise: a trace shows where each rank's time goes, and Perfetto shows all of it."""
 
 import json
-from collections import defaultdict
 
 import pytest
 
@@ -20,20 +19,20 @@ def entry(name, start, end, thread=0, kind="user_annotation"):
 
 def assert_traced(folder, stage, count, step):
     """Assert what `count` ranks left, with two such steps in the picture of rank 0."""
-    drawn, _, lines = json.loads((folder / f"trace_{stage}.json").read_text())
+    drawn, _, _, lines = json.loads((folder / f"trace_{stage}.json").read_text())
     assert (folder / f"trace_{stage}.png").stat().st_size > 10_000
-    paths = sorted(folder.glob("trace_*_[0-9].json"))
-    assert len(paths) == count
-    for rank, path in enumerate(paths):
+    assert len(list(folder.glob("trace_*_[0-9].json"))) == count
+    for rank in range(count):
+        path = folder / f"trace_{stage}_{rank}.json"
         written = path.read_text()
         entries, labels = trace.read(path)
         assert path.read_text() == written  # nothing to move any more
-        ends = defaultdict(list)  # of a thread's open entries
+        ends = {}  # of a thread's open entries
         for one in entries:
             assert one.keys() >= {"ph", "ts", "dur", "pid", "tid", "name"}
-            end = one["ts"] + one["dur"]
-            ends[one["tid"]] = [at for at in ends[one["tid"]] if at > one["ts"]] + [end]
-            assert min(ends[one["tid"]]) == end  # Perfetto would drop it
+            outer = [end for end in ends.get(one["tid"], []) if end > one["ts"]]
+            ends[one["tid"]] = [*outer, one["ts"] + one["dur"]]
+            assert min(ends[one["tid"]]) == ends[one["tid"]][-1]  # or Perfetto drops it
         kinds = [kind for kind, *_ in trace.spans(labels)]
         assert kinds == [kind for number, kind, *_ in drawn if number == rank]
         assert rank or " ".join(kinds).startswith(2 * step)
@@ -50,10 +49,10 @@ def test_each_moment_counts_once_and_waiting_is_an_entry():
     found = trace.spent([*work, *sent], steps)
     waits = {"waiting in gloo:send": 2, "waiting in gloo:recv": 5}
     assert found == {"ProfilerStep": 7, "aten::linear": 3, "aten::mm": 3} | waits
-    assert trace.longest(0, found)[0].endswith("0.0 ms, 35% waiting for messages")
+    assert trace.longest(0, found)[0].endswith(", 35% waiting for messages")
     kernels = entry("gemm", 21, 30, 7, "kernel"), entry("nccl", 25, 33, 8, "kernel")
-    found = trace.spent([*work, *kernels], steps)
-    assert found == {"gemm": 9, "waiting in nccl": 3, "idle": 8}
+    on_gpu = {"gemm": 9, "waiting in nccl": 3, "idle": 8}
+    assert trace.spent([*work, *kernels], steps) == on_gpu
 
 
 def test_the_picture_shows_messages_until_the_end_of_the_backward_pass():

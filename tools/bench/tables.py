@@ -12,7 +12,7 @@ SIZES = [(128, 64), (128, 4096), (2048, 64), (2048, 1024), (2048, 4096), (4096, 
 
 
 def published(name="measured"):
-    """Return what the pages show: a runs/bench.json, or traced, runs/trace_04_ddp.json."""
+    """Return a copy of a runs/bench.json, or of a runs/trace_04_ddp.json (traced)."""
     return json.loads((ROOT / f"tools/bench/{name}.json").read_text())
 
 

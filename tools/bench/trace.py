@@ -20,8 +20,8 @@ from tools.bench import figures, runs
 from tools.run.data import shown
 from tools.run.stages import TRANSFORMER, find_stage, make_folder, refuse
 
-IMAGES = 4 * 256, 256  # training, test
-FIRST_CURVE = IMAGES, "--hidden 1024 --batch-size 256 --epochs 1"
+# Numbers of training and test images, and flags.
+FIRST_CURVE = (4 * 256, 256), "--hidden 1024 --batch-size 256 --epochs 1"
 SECOND_CURVE = None, "--steps 4 --every 4"
 SENT = "gloo:", "nccl"  # the beginnings of messages' names
 KINDS = {  # part of the profiler's own label -> kind in the picture
@@ -159,8 +159,9 @@ def main(stage):
         for kind, *times in spans(labels):
             drawn.append([rank, kind, *(round(time) - begin for time in times)])
     print("\n".join(lines))
-    title = f"{stage} {os.environ.get('ARGS', '')}".strip() + ": two steps"
+    title = f"{stage} {os.environ.get('ARGS', '')}".strip()
+    found = drawn, borders, f"{title}: two steps and what follows"
     picture = name.with_suffix(".png")
-    figures.draw_timeline(drawn, borders, title).savefig(picture, dpi=130)
-    picture.with_suffix(".json").write_text(json.dumps([drawn, borders, lines]))
+    figures.draw_timeline(*found).savefig(picture, dpi=130)
+    picture.with_suffix(".json").write_text(json.dumps([*found, lines]))
     print("wrote", *map(shown, [picture, *paths]))

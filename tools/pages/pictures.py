@@ -87,12 +87,6 @@ def bubble():
     return [found, "time"]
 
 
-def trace():
-    """Return the published timeline and a title."""
-    spans, borders, _ = published("traced")
-    return [spans, borders, "Stage 4, 1,024 wide: two steps and the evaluation"]
-
-
 def memory():
     """Return {kind: bytes} that one of two ranks stores at each moment of a step.
 
@@ -156,7 +150,7 @@ PICTURES = {  # name -> a function that returns the data, a list, and what draws
     "hero": (losses_by_step, "hero.svg"),
     "step": (numbers_of_first_step, "step.svg"),
     "bubble": (bubble, drawing.schedules),
-    "trace": (trace, figures.draw_timeline),
+    "trace": (lambda: published("traced")[:3], figures.draw_timeline),
     "memory": (memory, drawing.memory),
     "cliff": (cliff, drawing.cliff),
 }
