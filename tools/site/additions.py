@@ -3,16 +3,18 @@
 import json
 import re
 import shutil
+from html import unescape
 from pathlib import Path
 
 from docutils import nodes
 
+from tools.lab.exercise import along_the_path
 from tools.pages import side_by_side
-from tools.pages.markup import inline, linked
-from tools.pages.reasons import LESSONS
+from tools.pages.markup import linked
+from tools.pages.switches import read_outcomes
 from tools.run import diffs, essence
 from tools.run.parts import parts
-from tools.run.stages import EVERY, ROOT, TARGETS, previous
+from tools.run.stages import EVERY, MNIST, ROOT, TRANSFORMER, previous
 from tools.site import calculator, playground
 from tools.site.contents import LISTS, UNLISTED, contents, toctree
 
@@ -55,18 +57,30 @@ def scripts(page, stages):
     return "\n".join(tags)
 
 
-def cards():
-    """Return the six stages as HTML cards with the size of each diff."""
-    found = []
-    for target, stage in TARGETS.items():
-        base = previous(stage)
-        hunks = diffs.hunks(base, stage) if base else []
-        signs = [line[0] for hunk in hunks for line in hunk.changed()]
-        one = {"name": stage, "target": target, "base": base}
-        one |= {"added": signs.count("+"), "removed": signs.count("-")}
-        one |= {"length": len(diffs.lines(stage)), "lesson": inline(LESSONS[stage])}
-        found.append(one)
-    return calculator.draw("cards.html", cards=found)
+def drawn_map():
+    """Return a map of all scripts and exercises as HTML, with the curves' losses."""
+    steps = read_outcomes()["steps"]
+    cliff = (ROOT / "tools/pages/svg/cliff.svg").read_text()
+    (told,) = re.findall("<dc:description>(.*)</dc:description>", cliff)
+    second = json.loads(unescape(told))[0][""]
+    firsts = steps["01_cpu"]["1"], steps["04_ddp"]["2"]
+    curves = []
+    for title, note, *losses, names in (
+        ("One curve", "lines added and removed since an earlier script", *firsts, MNIST),
+        ("A second curve", "a small transformer", second, second, TRANSFORMER),
+    ):
+        found = []
+        for stage in names.values():
+            base = previous(stage)
+            hunks = diffs.hunks(base, stage) if base else []
+            signs = [line[0] for hunk in hunks for line in hunk.changed()]
+            one = {"name": stage, "base": base, "page": side_by_side.lesson(stage)}
+            found.append(
+                one | {"added": signs.count("+"), "removed": signs.count("-")}
+            )
+        title = f"{title}, {len(found)} scripts"
+        curves.append((title, note, *losses, found))
+    return calculator.draw("map.html", curves=curves, bugs=along_the_path())
 
 
 def with_drawing(part, drawn):
@@ -95,7 +109,7 @@ def with_views(page, text):
             (idea,) = [one for one in ideas if int(number) in one["numbers"]]
             drawn = side_by_side.part("part", idea)
         elif part.kind == "stages":
-            drawn = cards()
+            drawn = drawn_map()
         else:
             continue
         text = text.replace(part.whole, with_drawing(part, raw(page, drawn)))

@@ -81,11 +81,11 @@ ogp_site_url = f"https://{owner}.github.io/{name}/"
 ogp_social_cards = {"enable": False}  # one picture per page takes minutes
 # GitHub Pages shows this page at every unknown address, at any depth.
 notfound_urls_prefix = f"/{name}/"
-cards = linked(additions.cards(), f"/{name}/", ".html")
+stages = linked(additions.drawn_map(), f"/{name}/", ".html")
 missing = (ROOT / "tools/site/404.html").read_text()
 notfound_context = {
     "title": "Page not found",
-    "body": missing.format(site=f"/{name}/", cards=cards),
+    "body": missing.format(site=f"/{name}/", stages=stages),
 }
 html_copy_source = False
 html_search_scorer = str(ROOT / "tools/site/static/scorer.js")
