@@ -14,7 +14,7 @@ def plot(curves, limits, verdict, row="epoch"):
     """
     from matplotlib import pyplot as plt
 
-    size = {"figsize": (5.4, 4), "height_ratios": (2, 1), "layout": "constrained"}
+    size = {"figsize": (4.4, 3.6), "height_ratios": (2, 1), "layout": "constrained"}
     with plt.rc_context(STYLE | {"xtick.major.size": 0, "ytick.major.size": 0}):
         figure, (upper, lower) = plt.subplots(2, sharex=True, **size)
         draw_bands(lower, limits)

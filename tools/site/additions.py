@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 from html import unescape
+from itertools import chain
 from pathlib import Path
 
 from docutils import nodes
@@ -12,7 +13,7 @@ from tools.lab.exercise import along_the_path
 from tools.pages import side_by_side
 from tools.pages.markup import linked
 from tools.pages.switches import read_outcomes
-from tools.run import diffs, essence
+from tools.run import diffs, essence, palette
 from tools.run.parts import parts
 from tools.run.stages import EVERY, MNIST, ROOT, TRANSFORMER, previous
 from tools.site import calculator, playground
@@ -41,26 +42,24 @@ def scripts(page, stages):
     """Return the script tags that some stages' switches need at the end of a page."""
     tags = [f"<script>{side_by_side.data(stages)}</script>"]
     for name in side_by_side.SCRIPTS:
-        way = f"{up_from(page)}_static/{name}"
-        tags.append(f'<script defer src="{way}"></script>')
+        tags.append(f'<script defer src="{up_from(page)}_static/{name}"></script>')
     return "\n".join(tags)
 
 
 def drawn_map():
     """Return a map of all scripts and exercises as HTML, with the curves' losses."""
-    steps = read_outcomes()["steps"]
+    first = read_outcomes()["steps"]["04_ddp"]["2"]
     cliff = (ROOT / "tools/pages/svg/cliff.svg").read_text()
     (told,) = re.findall("<dc:description>(.*)</dc:description>", cliff)
     second = json.loads(unescape(told))[0][""]
-    losses = [steps["01_cpu"]["1"], steps["04_ddp"]["2"]], [second, second]
     curves = []
-    for names, pair in zip((MNIST, TRANSFORMER), losses, strict=True):
+    for losses, names in (first, MNIST), (second, TRANSFORMER):
         found = []
         for stage in names.values():
             base = previous(stage)
             count = diffs.changed_lines(base, stage) if base else 0
             found.append((stage, side_by_side.lesson(stage), count))
-        curves.append((pair, found))
+        curves.append((losses, found))
     return calculator.draw("map.html", curves=curves, bugs=along_the_path())
 
 
@@ -140,6 +139,10 @@ def with_diff(page, text):
             figure = cell | {"id": "figure", "outputs": [cell["outputs"].pop()]}
             figure["metadata"] = {"tags": ["remove-input"]}
             notebook["cells"].insert(1, figure)
+    outputs = [cell.get("outputs", []) for cell in notebook["cells"]]
+    for data in [one.get("data", {}) for one in chain(*outputs)]:
+        if svg := data.get("image/svg+xml"):
+            data["image/svg+xml"] = palette.themed("".join(svg))
     return json.dumps(notebook)
 
 
