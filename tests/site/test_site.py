@@ -306,7 +306,7 @@ def test_a_search_on_a_phone_finds_lessons_while_you_type(served, page):
     assert (found.count(), "Stage 4" in found.nth(1).inner_text()) == (10, True)
     page.get_by_role("button", name="More").click()
     assert page.inner_text("#count") == f"Pages found: {found.count()}"
-    page.get_by_label("notebooks").check(force=True)
+    page.get_by_role("radio", name="notebooks").check(force=True)
     assert set(found.locator("small").all_inner_texts()) == {"notebook"}
 
 

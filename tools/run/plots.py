@@ -56,7 +56,7 @@ def draw_bands(axes, limits):
     style = {"fill": True, "alpha": 0.12, "linewidth": 0}
     axes.stairs(limits, edges, baseline=-1e-10, color=LIGHT["good"], **style)
     axes.stairs(limits, edges, baseline=10, color=LIGHT["bad"], **style)
-    place = {"x": 0.01, "transform": axes.transAxes, "weight": "bold"}
-    axes.text(y=0.82, s="bug", color=LIGHT["bad"], **place)
-    axes.text(y=0.22, s="rounding", color=LIGHT["good"], **place)
+    place = {"x": 1.5, "ha": "center", "transform": axes.get_xaxis_transform()}
+    axes.text(y=0.82, s="bug", weight="bold", color=LIGHT["bad"], **place)
+    axes.text(y=0.22, s="rounding", weight="bold", color=LIGHT["good"], **place)
     axes.set_xlim(edges[0], edges[-1])

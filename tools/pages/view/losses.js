@@ -131,7 +131,7 @@ function lossTable(curves, right, rows = EPOCHS, hasCounts = true) {
   const heads = right.map((_, n) => `<th scope="col">${rows.name} ${rows.label(n + 1)}</th>`);
   const lines = curves.map(([name, curve]) => {
     const cells = right.map((expected, n) => `<td data-epoch="${rows.name} ${n + 1}">${curve[n]
-      ? digits(curve[n][0], expected[0], n + 1, rows) + (hasCounts ? count(curve[n], expected) : "")
+      ? digits(curve[n][0], expected[0], n + 1, rows) + (hasCounts ? ` ${count(curve[n], expected)}` : "")
       : "–"}</td>`);
     return `<tr><th scope="row">${name}</th>${cells.join("")}</tr>`;
   });

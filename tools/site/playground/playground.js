@@ -33,6 +33,7 @@ async function start() {
   figure.stop();
   readControls();
   run = { steps: [], rows: [] };
+  by("curve").dataset.done = false;
   drawSoon();
   await train(settings, run);
   figure.load(run.steps, ...tellingMoment(settings.off, run.steps));
@@ -83,8 +84,7 @@ function draw() {
   asked = 0;
   const known = run.rows.slice(0, reference.rows.length);
   const verdict = known.length ? judge(known, reference.rows) : "";
-  const done = known.length === FLAGS.epochs;
-  by("curve").dataset.done = done;
+  by("curve").dataset.done = known.length === FLAGS.epochs;
   by("verdict").innerHTML = verdict.replace(/\S+e-\S+/, "<span>$&</span>") || "(training)";
   by("verdict").className = verdict.startsWith("DIFFERENT") ? "different" : "";
   drawLosses();
