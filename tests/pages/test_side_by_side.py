@@ -75,7 +75,7 @@ def test_ideas_stand_in_the_order_of_the_lesson(page):
     closed = texts(page, ".idea > .fold:not([open])")
     assert len(closed) == 1  # imports and the like
     why = page.get_by_text("LOCAL_RANK is the process")
-    assert len(texts(page, ".idea > .reason")) == 5
+    assert len(texts(page, ".idea > .foot .reason")) == 5
     assert not why.is_visible()  # the question comes before the answer
     page.locator(".body:not([hidden]) summary", has_text="Why?").first.click()
     assert why.is_visible()

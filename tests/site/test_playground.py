@@ -14,9 +14,8 @@ from tools.site import playground
 pytestmark = pytest.mark.slow
 STORED = read_outcomes()
 RIGHT = STORED["right"]["04_ddp"]["2"]
-ROWS = {name: row for name, _, row in playground.SWITCHES}
 HARMLESS = "seed", "init_sync"  # each alone; together they move the curve
-MOVES = [name for name in ROWS if name not in HARMLESS]
+MOVES = [name for name in playground.SWITCHES if name not in HARMLESS]
 GO = """hash => new Promise(seen => {
   history.replaceState(null, "", "#another");
   addEventListener("hashchange", seen, { once: true });
@@ -51,8 +50,8 @@ def visit(page, address):
 def table(page):
     """Return the curves in the page's table: stage 1's and stage 4's."""
     curves = []
-    for column in 2, 3:
-        cells = page.locator(f".losses td:nth-child({column})").all_inner_texts()
+    for row in 1, 2:
+        cells = page.locator(f".losses tbody tr:nth-child({row}) td").all_inner_texts()
         words = [text.replace("/", " ").split() for text in cells]
         curves.append([(float(one[0]), int(one[1]), int(one[2])) for one in words])
     return curves
@@ -96,7 +95,7 @@ def test_any_number_of_ranks_has_the_curve_of_the_script(page, address):
 
 @pytest.mark.parametrize("name", MOVES)
 def test_a_mistake_does_what_it_does_to_the_script(page, name):
-    outcome = STORED["switches"][f"04_ddp/{ROWS[name]}"]["2"]
+    outcome = STORED["switches"][f"04_ddp/{playground.SWITCHES[name]}"]["2"]
     check(page, f"off={name}", outcome["curve"])
 
 
@@ -133,7 +132,7 @@ def test_what_is_switched_on_is_struck_through_and_explained(page):
     visit(page, "off=set_epoch,init_sync,ddp")
     assert page.locator("#init_sync").is_disabled()  # there is no DDP to pass it to
     shown = []
-    for name, row in ROWS.items():
+    for name, row in playground.SWITCHES.items():
         article = page.locator("article", has=page.locator(f"#{name}"))
         style = "one => getComputedStyle(one).textDecorationLine"
         is_struck = article.locator(".out").first.evaluate(style) == "line-through"

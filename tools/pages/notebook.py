@@ -16,6 +16,7 @@ from IPython import get_ipython
 from IPython.display import Markdown, display
 from matplotlib_inline.backend_inline import set_matplotlib_formats
 
+from tools.pages.switches import read_outcomes
 from tools.run import compare, data, diffs, palette
 from tools.run.plan import make_plan, torchrun
 from tools.run.stages import ROOT, previous
@@ -106,7 +107,14 @@ def curve(*stages):
     curves = {stage: compare.read(RUNS / stage / "metrics.csv") for stage in stages}
     lines, differ = compare.make_table(curves)
     print("\n".join(lines))
-    compare.draw(curves, differ)
+    losses = compare.draw(curves, differ).axes[0]
+    if mnist() == ROOT / "data/sample":  # behind the epochs, the recorded steps
+        plt.setp(losses.lines, linewidth=0)
+        steps = read_outcomes()["steps"]["01_cpu"]["1"]
+        at = [0.5 + 3 * number / len(steps) for number in range(len(steps))]
+        style = {"color": palette.LIGHT["ghost"], "alpha": 0.5, "linewidth": 2.5}
+        losses.plot(at, steps, label="each step, recorded", **style)
+        losses.legend(fontsize=8)
     plt.show()
     if differ:
         raise RuntimeError(f"not one curve: look at {', '.join(differ)}")

@@ -82,13 +82,14 @@ def ideas(a, b):
 
 
 def front():
-    """Return the `card` of each idea in the front page's diff; the last is the rest.
+    """Return the `card` of each essential idea in the front page's diff.
 
     Switches use their short titles there.
     """
     sections = diffs.sections(essence.PAIR[1])
     found = []
-    for number, (step, stretches) in enumerate(essence.steps().items(), start=1):
+    essential = list(essence.steps().items())[:-1]
+    for number, (step, stretches) in enumerate(essential, start=1):
         hunks = []
         for stretch in stretches:
             hunks.append((sections[stretch[2]], [("replace", *stretch)]))
@@ -96,10 +97,7 @@ def front():
         for row in SWITCHES:
             if row.get("step") == step:
                 off.append({**row, "title": row.get("short", row["title"])})
-        is_rest = step == essence.REST
-        found.append(
-            card(essence.PAIR, hunks, [number], step, off, is_plumbing=is_rest)
-        )
+        found.append(card(essence.PAIR, hunks, [number], step, off))
     return found
 
 

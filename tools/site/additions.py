@@ -3,16 +3,19 @@
 import json
 import re
 import shutil
+from html import unescape
+from itertools import chain
 from pathlib import Path
 
 from docutils import nodes
 
+from tools.lab.exercise import along_the_path
 from tools.pages import side_by_side
-from tools.pages.markup import inline, linked
-from tools.pages.reasons import LESSONS
-from tools.run import diffs, essence
+from tools.pages.markup import linked
+from tools.pages.switches import read_outcomes
+from tools.run import diffs, essence, palette
 from tools.run.parts import parts
-from tools.run.stages import EVERY, ROOT, TARGETS, previous
+from tools.run.stages import EVERY, MNIST, ROOT, TRANSFORMER, previous
 from tools.site import calculator, playground
 from tools.site.contents import LISTS, UNLISTED, contents, toctree
 
@@ -20,19 +23,8 @@ DIFF = re.compile(r"```diff\n.*?\n```", re.DOTALL)
 DIFF_TITLE = re.compile("^## The diff.*\n", re.MULTILINE)
 EMPTY = re.compile(r'<th class="(head[^"]*)"><p></p></th>')  # an empty column heading
 FOLD = re.compile(r"<details>.*?</details>", re.DOTALL)
-CALCULATED = """
-Choose a setup to see how long a step takes with each method, from full overlap of
-computing and sending to none, and what fills a GPU's 141 GB.
-"""
-ASIDES = {"sidebar-drawer": "Pages", "toc-drawer": "On this page"}
-FIELD = """<form role="search">
-<input type="search" name="q" placeholder="e.g. set_epoch" aria-label="Search for">
-<button>Search</button></form>
-<script src="_static/texts.js"></script>
-"""
 TAG = re.compile(r"<[^<>]+>")
 SHOWN = re.compile(r'show_diff\("(\w+)"\)')
-SKIP = re.compile(r'<a class="skip-to-content.*?</a>', re.DOTALL)
 
 
 def up_from(page):
@@ -50,23 +42,25 @@ def scripts(page, stages):
     """Return the script tags that some stages' switches need at the end of a page."""
     tags = [f"<script>{side_by_side.data(stages)}</script>"]
     for name in side_by_side.SCRIPTS:
-        way = f"{up_from(page)}_static/{name}"
-        tags.append(f'<script defer src="{way}"></script>')
+        tags.append(f'<script defer src="{up_from(page)}_static/{name}"></script>')
     return "\n".join(tags)
 
 
-def cards():
-    """Return the six stages as HTML cards with the size of each diff."""
-    found = []
-    for target, stage in TARGETS.items():
-        base = previous(stage)
-        hunks = diffs.hunks(base, stage) if base else []
-        signs = [line[0] for hunk in hunks for line in hunk.changed()]
-        one = {"name": stage, "target": target, "base": base}
-        one |= {"added": signs.count("+"), "removed": signs.count("-")}
-        one |= {"length": len(diffs.lines(stage)), "lesson": inline(LESSONS[stage])}
-        found.append(one)
-    return calculator.draw("cards.html", cards=found)
+def drawn_map():
+    """Return a map of all scripts and exercises as HTML, with the curves' losses."""
+    first = read_outcomes()["steps"]["04_ddp"]["2"]
+    cliff = (ROOT / "tools/pages/svg/cliff.svg").read_text()
+    (told,) = re.findall("<dc:description>(.*)</dc:description>", cliff)
+    second = json.loads(unescape(told))[0][""]
+    curves = []
+    for losses, names in (first, MNIST), (second, TRANSFORMER):
+        found = []
+        for stage in names.values():
+            base = previous(stage)
+            count = diffs.changed_lines(base, stage) if base else 0
+            found.append((stage, side_by_side.lesson(stage), count))
+        curves.append((losses, found))
+    return calculator.draw("map.html", curves=curves, bugs=along_the_path())
 
 
 def with_drawing(part, drawn):
@@ -95,7 +89,7 @@ def with_views(page, text):
             (idea,) = [one for one in ideas if int(number) in one["numbers"]]
             drawn = side_by_side.part("part", idea)
         elif part.kind == "stages":
-            drawn = cards()
+            drawn = drawn_map()
         else:
             continue
         text = text.replace(part.whole, with_drawing(part, raw(page, drawn)))
@@ -126,7 +120,7 @@ def with_targets(text):
 
 
 def with_diff(page, text):
-    """Return a notebook with its diff as on the other pages, and its imports folded."""
+    """Return a notebook: first its curves, its diff as on other pages."""
     notebook = json.loads(text)
     title = notebook["cells"][0]["source"]
     title[0] = title[0].replace("# ", "# Notebook ", 1)
@@ -141,6 +135,14 @@ def with_diff(page, text):
             ideas = f'{summary}<div class="sbs">{rest}</div></details>'
             html = linked(ideas + scripts(page, [shown[1]]), up_from(page), ".html")
             cell["outputs"][0]["data"] = {"text/html": html}
+        if "nb.curve(" in "".join(cell["source"]):
+            figure = cell | {"id": "figure", "outputs": [cell["outputs"].pop()]}
+            figure["metadata"] = {"tags": ["remove-input"]}
+            notebook["cells"].insert(1, figure)
+    outputs = [cell.get("outputs", []) for cell in notebook["cells"]]
+    for data in [one.get("data", {}) for one in chain(*outputs)]:
+        if svg := data.get("image/svg+xml"):
+            data["image/svg+xml"] = palette.themed("".join(svg))
     return json.dumps(notebook)
 
 
@@ -162,7 +164,7 @@ def add(app, page, source):
     if page == "docs/SCALING":
         body = raw(page, calculator.calculator(f"{up_from(page)}_static/"))
         title, rest = text.split("\n\n", 1)
-        text = f"{title}\n{CALCULATED}{body}\n{rest}"
+        text = f"{title}\n{body}\n{rest}"
     if page in UNLISTED:
         text = f"---\norphan: true\n---\n\n{text}"
     if page in LISTS:
@@ -174,33 +176,26 @@ def mend(path):
     """Fix a page for keyboards, screen readers and search, and remove local paths."""
     text = path.read_text()
     text = text.replace('role="heading">', 'role="heading" aria-level="2">')
-    for name, label in ASIDES.items():
-        text = text.replace(
-            f'<aside class="{name}', f'<aside aria-label="{label}" class="{name}'
-        )
-    skip = SKIP.search(text)
-    if skip and '<nav class="top"' in text:  # only on the first page
-        text = text.replace(skip[0], "").replace(
-            '<nav class="top"', f'{skip[0]}<nav class="top"'
-        )
-    found = '<div id="search-results">'
-    text = text.replace(found, f"<h1>Search</h1>{FIELD}{found}")
+    if path.name == "404.html":
+        text = re.sub('(href|src|action)="/', r'\1="', text)
+        text = text.replace('"#furo-main', '"404.html#furo-main')  # it has a base
     text = EMPTY.sub(r'<td class="\1"></td>', text)
     text = text.replace(f"{ROOT}/", "").replace(str(ROOT), "(where you cloned it)")
     path.write_text(text.replace("<pre>", '<pre tabindex="0">'))  # it may scroll
 
 
 def texts(env):
-    """Return each page's paragraphs as JSON: [text, its section's id and title]."""
+    """Return the pages' titles and texts, [text, section's id and title], as JSON."""
     found = {}
     for name in env.found_docs:
-        found[name] = []
+        rows, code = [], []  # prose is found first
         for node in env.get_doctree(name).findall():
             if isinstance(node, nodes.section):
                 place = [node["ids"][0], node.next_node(nodes.title).astext()]
-            elif isinstance(node, nodes.paragraph):
-                text = TAG.sub("", node.astext()).replace("\n", " ")
-                found[name].append([text, *place])
+            elif isinstance(node, nodes.paragraph | nodes.literal_block):
+                row = [" ".join(TAG.sub("", node.astext()).split()), *place]
+                (rows if isinstance(node, nodes.paragraph) else code).append(row)
+        found[name] = {"title": env.titles[name].astext(), "texts": rows + code}
     return json.dumps(found)
 
 

@@ -56,7 +56,8 @@ def calculator(source):
         json.dumps(plans()), parse_float=lambda text: float(f"{float(text):.4g}")
     )
     data = Markup(json.dumps({"memory": MEMORY, "plans": rounded}))
-    return draw("calculator.html", source=source, controls=CONTROLS, data=data)
+    values = {"controls": CONTROLS, "data": data, "gigabytes": round(MEMORY / 1e9)}
+    return draw("calculator.html", source=source, **values)
 
 
 def draw(name, **values):

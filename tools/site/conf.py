@@ -10,6 +10,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+from docutils.nodes import SkipNode
+from docutils.utils.math.latex2mathml import tex2mathml
+
 from tools.pages import stored
 from tools.pages.markup import linked
 from tools.run import palette
@@ -39,6 +42,8 @@ include_patterns = [
 exclude_patterns = ["**/.*"]
 
 myst_heading_anchors = 4
+myst_enable_extensions = ["dollarmath"]
+html_math_renderer = "mathml"
 suppress_warnings = ["misc.highlighting_failure"]
 
 nb_execution_mode = "off"  # the notebooks contain their outputs
@@ -59,7 +64,6 @@ COLORS = {  # furo's names for the palette's colors
     "color-brand-visited": "var(--right)",
 }
 html_theme_options = {"light_css_variables": COLORS, "dark_css_variables": COLORS}
-html_context = {"main_pages": contents.MAIN, "palette": palette.switchable()}
 templates_path = ["templates"]
 pygments_style = "default"
 pygments_dark_style = "github-dark"
@@ -77,22 +81,31 @@ html_favicon = "../pages/view/favicon.svg"
 html_use_index = False
 
 _, owner, name = stored.address().rsplit("/", 2)
+html_context = {"main_pages": contents.MAIN, "palette": palette.switchable()}
+html_context |= {"served_from": f"/{name}/"}
 ogp_site_url = f"https://{owner}.github.io/{name}/"
 ogp_social_cards = {"enable": False}  # one picture per page takes minutes
-# GitHub Pages shows this page at every unknown address, at any depth.
-notfound_urls_prefix = f"/{name}/"
-cards = linked(additions.cards(), f"/{name}/", ".html")
+# GitHub Pages shows this page at every unknown address, at any depth. `mend` removes
+# the slash, because templates/page.html contains the site's folder.
+notfound_urls_prefix = "/"
+stages = linked(additions.drawn_map(), "/", ".html")
 missing = (ROOT / "tools/site/404.html").read_text()
 notfound_context = {
     "title": "Page not found",
-    "body": missing.format(site=f"/{name}/", cards=cards),
+    "body": missing.format(site="/", stages=stages),
 }
 html_copy_source = False
-html_search_scorer = str(ROOT / "tools/site/static/scorer.js")
-html_show_search_summary = False  # it would fetch each page found
 html_show_sphinx = False
 
 
+def draw_formula(translator, node):
+    """Write a formula as MathML, which browsers display without a script."""
+    translator.body.append(f"<p>{tex2mathml(node.astext(), as_block=True)}</p>")
+    raise SkipNode
+
+
 def setup(app):
+    renderers = draw_formula, None
+    app.add_html_math_renderer("mathml", renderers, renderers)
     app.connect("source-read", additions.add)
     app.connect("build-finished", additions.finish)

@@ -75,20 +75,6 @@ function lens(box, ghost, points, kind) {
     path("ghost", part(ghost)), path(kind, part(points))];
 }
 
-function digitTable(runs) {
-  const right = DIFFS.right["01_cpu"]["1"];
-  const rows = [["one GPU", right], ...Object.entries(runs).map(
-    ([ranks, { curve }]) => [`${ranks} ranks`, curve])];
-  const heads = right.map((_, n) => `<th scope="col">epoch ${n + 1}</th>`).join("");
-  const body = rows.map(([name, curve]) => {
-    const cells = right.map(([loss], n) =>
-      `<td data-epoch="epoch ${n + 1}">${curve[n] ? digits(curve[n][0], loss, n + 1) : "–"}</td>`);
-    return `<tr><th scope="row">${name}</th>${cells.join("")}</tr>`;
-  });
-  return element("table", "digits", `<thead><tr><td></td>${heads}</tr></thead>
-    <tbody>${body.join("")}</tbody>`);
-}
-
 // ---- what is shown
 
 function fillHero(hero, one) {
@@ -100,7 +86,10 @@ function fillHero(hero, one) {
   head.textContent = isEarly ? `${title} ${where}` : title;
   head.className = `title ${run.kind}`;
   const charts = element("div", "charts");
-  hero.querySelector(".figure").replaceChildren(charts, digitTable(runs));
+  const right = DIFFS.right["01_cpu"]["1"];
+  const curves = Object.entries(runs).map(([ranks, { curve }]) => [`${ranks} ranks`, curve]);
+  hero.querySelector(".figure").replaceChildren(charts,
+    lossTable([["one GPU", right], ...curves], right, EPOCHS, false));
   drawHero(charts, run);
 }
 

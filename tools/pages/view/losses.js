@@ -126,19 +126,15 @@ function count([, correct, total], [, rightCorrect, rightTotal]) {
   return `<small>${isRight ? shown : `<mark>${shown}</mark>`}</small>`;
 }
 
-// A row for each row of the curves, a column for the right curve and each {name: curve}.
-function lossTable(name, right, curves, rows = EPOCHS) {
-  const all = [right, ...Object.values(curves)];
-  const heads = [rows.name, name, ...Object.keys(curves)].map(
-    one => `<th scope="col">${one}</th>`);
-  const lines = right.map((expected, n) => {
-    const cells = all.map(curve => {
-      if (!curve[n]) return "<td>–</td>";
-      const loss = digits(curve[n][0], expected[0], n + 1, rows);
-      return `<td>${loss} ${count(curve[n], expected)}</td>`;
-    });
-    return `<tr><th scope="row">${rows.label(n + 1)}</th>${cells.join("")}</tr>`;
+// A line for each [name, curve], and a column for each row of the curves.
+function lossTable(curves, right, rows = EPOCHS, hasCounts = true) {
+  const heads = right.map((_, n) => `<th scope="col">${rows.name} ${rows.label(n + 1)}</th>`);
+  const lines = curves.map(([name, curve]) => {
+    const cells = right.map((expected, n) => `<td data-epoch="${rows.name} ${n + 1}">${curve[n]
+      ? digits(curve[n][0], expected[0], n + 1, rows) + (hasCounts ? ` ${count(curve[n], expected)}` : "")
+      : "–"}</td>`);
+    return `<tr><th scope="row">${name}</th>${cells.join("")}</tr>`;
   });
-  return element("table", "losses", `<thead><tr>${heads.join("")}</tr></thead>
+  return element("table", "losses", `<thead><tr><td></td>${heads.join("")}</tr></thead>
     <tbody>${lines.join("")}</tbody>`);
 }

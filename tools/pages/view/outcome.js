@@ -50,7 +50,7 @@ function numbers(one, moving) {
     lossChart(box, rows, last, [{ kind: "ghost", points: ghost }, ...lines])}${
     distanceChart({ ...box, height: 90 }, rows, last, marks)}</div>`);
   const curves = moving.map(([ranks, { curve }]) => [onRanks([ranks]), curve]);
-  made.append(lossTable("right", right, Object.fromEntries(curves), rows));
+  made.append(lossTable([["right", right], ...curves], right, rows));
   return made;
 }
 

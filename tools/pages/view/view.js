@@ -47,7 +47,8 @@ function read(isScrolling = true) {
   update();
   const target = current();
   if (!isScrolling || !target) return;
-  target.closest("article details")?.setAttribute("open", "");  // a lesson's fold
+  for (const fold of [target.closest("article details"), target.querySelector(".fold")])
+    fold?.setAttribute("open", "");
   target.focus({ preventScroll: true });
   target.scrollIntoView({ block: "start", behavior: "instant" });
 }
@@ -133,13 +134,7 @@ function update() {
   const last = [...place.off].findLast(name => shown.has(name));  // the last one flipped
   if (hero) fillHero(hero, shown.get(last));
 }
-if (hero) {
-  let width = hero.clientWidth;
-  new ResizeObserver(() => {
-    if (width !== hero.clientWidth) update();
-    width = hero.clientWidth;
-  }).observe(hero);
-}
+isWide.onchange = update;
 
 addEventListener("hashchange", () => read());
 for (const card of cards) {

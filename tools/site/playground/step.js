@@ -46,7 +46,7 @@ class StepFigure {
     this.digits = digits;
     this.steps = [];
     this.number = 1;
-    this.phase = 1;
+    this.phase = 4;  // shows all: digits, gradients and their mean
     place.innerHTML = `<div class="controls">
         <button type="button">▶ Play</button>
         <label>Step <input type="range" min="1" max="1" value="1"></label>
@@ -300,7 +300,6 @@ class StepFigure {
     const stays = (phase === 3 || phase === 4) && ranks > 1 && !isKept;
     for (const one of [...this.stays, this.zero]) one.classList.toggle("gone", !stays);
     this.table.classList.toggle("met", isMet);
-    this.mean.classList.toggle("last", phase === 5);
     this.mean.classList.toggle("kept", isKept && phase > 2);
     this.mean.firstChild.textContent = phase === 5 ? "the weights"
       : isKept && phase > 2 ? "not averaged" : "the mean";
@@ -348,5 +347,5 @@ function tellingMoment(off, steps) {
   const again = Math.ceil(1 / steps[0].at - 1e-9) + 1;
   if (off.includes("set_epoch") && again <= steps.length) return [again, 1];
   if (off.includes("ddp")) return [Math.max(steps.length - 1, 1), 5];  // the last is small
-  return [1, 1];
+  return [1, off.includes("sampler") ? 1 : 4];
 }

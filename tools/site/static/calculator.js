@@ -10,20 +10,18 @@ function fitsOf(state, [all, some]) {
 // Bars of seconds share one scale, `longest`. Half a bar of memory is a full GPU.
 function planRow([cut, [state, best, worst]], { computing, kept }, longest) {
   const [all, some] = kept, fits = fitsOf(state, kept);
-  const bar = (kind, parts, whole) => `<div class="bar ${kind}">${parts.map(([name, size]) =>
-    `<i class="${name}" style="width: ${100 * size / whole}%"></i>`).join("")}</div>`;
-  const percent = seconds => Math.round(100 * computing / seconds);
-  const steps = bar("seconds", [["state", computing], ["may", worst - best],
-    ["waits", best - computing]], longest);
-  const filled = bar("whole", [["held", state], ["some", some], ["all", all - some]], 2 * memory);
-  const times = fits === "no" ? ["–", "–"] : [
-    `${steps}${best.toPrecision(3)} to ${worst.toPrecision(3)}`,
-    `${percent(worst)} to ${percent(best)} %`];
+  const bar = (kind, words, parts, whole) => `<div class="measure"><div class="bar ${kind}">${
+    parts.map(([name, size]) => `<i class="${name}" style="width: ${100 * size / whole}%"></i>`).join("")
+  }</div><span>${words}</span></div>`;
+  const steps = bar("seconds", `${best.toPrecision(3)} to ${worst.toPrecision(3)}`,
+    [["state", computing], ["may", worst - best], ["waits", best - computing]], longest);
+  const sizes = [some, all].map(one => Math.round((state + one) / 1e9)).join(" or ");
+  const isFull = { yes: "", checkpointed: "<small>fits checkpointed</small>", no: "<small>doesn't fit</small>" };
+  const filled = bar("whole", `${sizes} ${isFull[fits]}`,
+    [["held", state], ["some", some], ["all", all - some]], 2 * memory);
   return `<tr class="fits-${fits}"><th scope="row">${cut}</th>
-    <td data-label="step, s">${times[0]}</td><td data-label="busy">${times[1]}</td>
-    <td data-label="memory, GB">${filled}${[some, all].map(one =>
-      Math.round((state + one) / 1e9)).join(" or ")}</td>
-    <td data-label="fits?">${fits}</td></tr>`;
+    <td>${fits === "no" ? "–" : steps}</td>
+    <td>${filled}</td></tr>`;
 }
 
 function headline([cut, [, best, worst]], computing) {

@@ -9,7 +9,6 @@ for (const one of wide) if (one.scrollWidth > one.clientWidth) one.tabIndex = 0;
 const here = document.querySelector(".sidebar-tree .current-page");  // visible from the start
 if (here) document.querySelector(".sidebar-scroll").scrollTop = here.offsetTop - 300;
 addEventListener("keydown", event => {  // Escape closes the drawers
-  for (const box of document.querySelectorAll("#__navigation:checked, #__toc:checked")) {
-    if (event.key === "Escape") box.click();
-  }
+  const boxes = document.querySelectorAll("#__navigation:checked, #__toc:checked");
+  if (event.key === "Escape") for (const box of boxes) box.click();
 });
