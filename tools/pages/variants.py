@@ -61,7 +61,8 @@ def all_runs():
 def trained(stage):
     """Return a stage's output without a GPU; its results are in `all_runs`."""
     text = script(stage).read_text()
-    return train(stage, text, CPU_PROCESSES.get(stage), all_runs().name)
+    usual = BY_NAME[stage].usual
+    return train(stage, text, CPU_PROCESSES.get(stage), all_runs().name, *usual)
 
 
 def started(processes):
@@ -79,7 +80,7 @@ def printed(stage):
     command = f"{variables} {started(CPU_PROCESSES.get(stage))}"
     path = script(stage).relative_to(ROOT)
     text = trained(stage).strip()
-    return console(f"$ {command} {path}", text)
+    return console(" ".join(["$", command, str(path), *BY_NAME[stage].usual]), text)
 
 
 def verdict():
