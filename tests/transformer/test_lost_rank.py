@@ -9,12 +9,13 @@ import os
 import sys
 import threading
 import time
+from itertools import count
 
 import pytest
 import torch.distributed as dist
 from test_transformer import off, rows_of, train
 
-from conftest import run, slow
+from conftest import command, run, running, slow, start
 from tools.run.stages import script
 
 STAGE = "21_lost_rank"
@@ -22,118 +23,103 @@ FLAGS = ["--steps", 7, "--every", 3, "--seed", 1, "--lr", 0.01, "--batch-size", 
 FIRST, SECOND = 3, 6  # steps in which ranks die; a report follows each
 WORLDS = {3: {0: FIRST, 1: SECOND}, 4: {0: FIRST, 1: FIRST}}  # 3 -> 2 -> 1, 4 -> 2
 TEXT = script(STAGE).read_text()
-CODE = [one.strip() for one in TEXT.splitlines()]
+CODE = [line.strip() for line in TEXT.splitlines()]
+# Lines that don't run again after a death, or only after an error.
+RARE = "os._exit", "raise", 'print("step,loss'
 
 
-def lines_of(function, first=""):
-    """Return the numbers of a function's lines, from the one that begins with `first`.
+def lines_of(function, first):
+    """Return the lines of a function's statements, from one that begins with `first`.
 
-    They are the first lines of statements that run without an error in the script.
+    Lines that begin with one of RARE are left out.
     """
     names = {getattr(node, "name", ""): node for node in ast.parse(TEXT).body}
-    inner = [
-        one.lineno for one in ast.walk(names[function]) if isinstance(one, ast.stmt)
-    ]
-    found = sorted({number for number in inner if CODE[number - 1][:3] != '"""'})[1:]
-    begins = [CODE[number - 1].startswith(first) for number in found]
-    kept = found[begins.index(True) :]
-    never = "os._exit", "raise", "try", "while"
-    return [number for number in kept if not CODE[number - 1].startswith(never)]
+    inner = [one for one in ast.walk(names[function]) if isinstance(one, ast.stmt)]
+    found = sorted({one.lineno for one in inner})
+    begin = next(at for at in found if CODE[at - 1].startswith(first))
+    return [at for at in found if at >= begin and not CODE[at - 1].startswith(RARE)]
 
 
-# Lines of each step and report, and those that run again because of a death.
-STEP = [*lines_of("train"), *lines_of("report"), *lines_of("go_on", "for first")]
-AGAIN = [*lines_of("find_survivors"), *lines_of("main", "reason"), *lines_of("go_on")]
-DONE = CODE.index("optimizer.step()") + 1  # in `train`: all sums have arrived
-CAUGHT_UP = CODE.index("optimizer.step()", DONE) + 1
-HEADER = CODE.index('print("step,loss,correct,total,seconds", file=file)') + 1
-
-
-class Mortal:
-    """One rank: it may die, and it asks the others without waiting for a fixed time."""
-
-    def __init__(self, rank, folder, deaths):
-        self.rank = rank
-        self.folder = folder
-        self.size = int(os.environ["WORLD_SIZE"])
-        self.step, self.how, self.when = deaths.get(rank, (None, "", 0))
-        self.begun = False
-        self.asked = 0
-        self.sleep = time.sleep
-        self.all_reduce = dist.all_reduce
-
-    def end(self, word="ended"):
-        (self.folder / f"{word}{self.rank}").touch()
-
-    def die(self):
-        self.end("died")
-        self.end()
-        os._exit(0)
-
-    def hang(self):
-        """Hang until all other ranks have ended."""
-        self.end()
-        self.wait(*[f"ended{other}" for other in range(self.size)])
-        self.die()
-
-    def wait(self, *names):
-        while not all((self.folder / name).exists() for name in names):
-            self.sleep(0.01)
-
-    def wait_for_all(self, seconds):
-        """Wait in place of time.sleep until each other rank has answered or ended."""
-        self.asked += 1
-        self.end(f"asked{self.asked}-")
-        for other in range(self.size):
-            answers = f"asked{self.asked}-{other}", f"ended{other}"
-            while not any((self.folder / name).exists() for name in answers):
-                self.sleep(0.01)
-
-    def fail(self, tensor):
-        """In place of all_reduce: fail once, after the sum of a step's losses."""
-        self.all_reduce(tensor)
-        if self.begun and self.how == "fails" and tensor.numel() == 2:
-            self.how = ""
-            tensor.fill_(-1)
-            raise RuntimeError("as gloo's")
-
-    def trace(self, frame, event, argument):
-        """Follow the script's functions, but no others."""
-        if not frame.f_code.co_filename.endswith(f"{STAGE}/gpt.py"):
-            return None
-        if frame.f_code.co_name == "draw_batch" and not self.begun:
-            self.begun = frame.f_locals["seed"] == 1 + self.step
-            if self.begun and self.how == "moment":
-                threading.Timer(self.when / 1000, self.die).start()
-        return self.trace_lines
-
-    def trace_lines(self, frame, event, argument):
-        if self.begun and event == "line" and frame.f_lineno == self.when:
-            if self.how == "dies":
-                self.die()
-            if self.how == "hangs":
-                self.hang()
-        return self.trace_lines
+TAKES, CATCHES_UP = (
+    at for at, code in enumerate(CODE, 1) if code == "optimizer.step()"
+)
+STEP = [*lines_of("train", "for"), *lines_of("report", "s"), *lines_of("go_on", "for")]
+# Lines that run again because of a death.
+FORM = [*lines_of("find_survivors", "q"), *lines_of("main", "reason")]
+FORM += [line for line in lines_of("go_on", "rank") if line != CATCHES_UP]
+CASES = [(3, {0: (FIRST, "dies", STEP[12]), 1: (SECOND, "at", 2)})]
+for ranks, steps in WORLDS.items():
+    for moment in range(30):
+        deaths = {rank: (step, "at", moment) for rank, step in steps.items()}
+        CASES.append(slow(ranks, deaths))
+    for line in STEP:
+        deaths = {rank: (step, "dies", line) for rank, step in steps.items()}
+        CASES.append(slow(ranks, deaths))
+    for line in FORM:
+        deaths = {0: (FIRST, "dies", TAKES), 1: (FIRST, "dies", line)}
+        CASES.append(slow(ranks, deaths))
 
 
 def mortal(rank, folder, deaths):
-    """Prepare a rank. `deaths` is {rank: (step, how, line or milliseconds)}."""
-    one = Mortal(rank, folder, deaths)
-    time.sleep = one.wait_for_all
-    if one.step:
-        sys.settrace(one.trace)
-    if one.how == "fails":
-        dist.all_reduce = one.fail
-    return one.end
+    """Let a rank die or fail, and ask the others without waiting for a fixed time.
+
+    `deaths` is {rank: (step, "dies", line)}, (step, "at", milliseconds) after the step
+    has begun, or (step, "fails", None) with an error instead of the last sum.
+    """
+    step, how, when = deaths.get(rank, (0, "", None))
+    original, sleep, numbers = dist.all_reduce, time.sleep, count()
+    size = int(os.environ["WORLD_SIZE"])
+    begun = []
+
+    def end():
+        (folder / f"ended{rank}").touch()
+
+    def die():
+        (folder / f"died{rank}").touch()
+        end()
+        os._exit(0)
+
+    def wait_for_answers(_):
+        number = next(numbers)
+        (folder / f"asked{number}-{rank}").touch()
+        for other in range(size):
+            names = f"asked{number}-{other}", f"ended{other}"
+            while not any((folder / name).exists() for name in names):
+                sleep(0.01)
+
+    def fail(tensor):
+        original(tensor)
+        if begun == [step] and tensor.numel() == 2:
+            begun.append("failed")
+            tensor.fill_(-1)
+            raise RuntimeError("as gloo's")
+
+    def trace(frame, event, _):
+        if not frame.f_code.co_filename.endswith(f"{STAGE}/gpt.py"):
+            return None
+        called = event == "call" and frame.f_code.co_name == "draw_batch"
+        if called and not begun and frame.f_locals["seed"] == 1 + step:
+            begun.append(step)
+            if how == "at":
+                threading.Timer(when / 1000, die).start()
+        if begun and how == "dies" and event == "line" and frame.f_lineno == when:
+            die()
+        return trace
+
+    time.sleep = wait_for_answers
+    if how == "fails":
+        dist.all_reduce = fail
+    sys.settrace(trace if step else None)
+    return end
 
 
-def run_with(deaths, ranks, folder, timeout=60):
-    """Run the stage with deaths; return its result and which ranks have died."""
+def run_with(deaths, ranks, folder):
+    """Run the stage with deaths; return its result and the ranks that have died."""
     path = folder / STAGE / "gpt.py"
     path.parent.mkdir()
-    path.write_text(TEXT.replace("minutes=1", f"seconds={timeout}"))
-    words = [*FLAGS, "--out", folder / "out"]
+    path.write_text(TEXT.replace("minutes=1", "seconds=10"))
     prepare = mortal, path.parent, deaths
+    words = [*FLAGS, "--out", folder / "out"]
     result = run(STAGE, *words, processes=ranks, path=path, prepare=prepare)
     return result, {int(one.name[4:]) for one in path.parent.glob("died*")}
 
@@ -144,55 +130,48 @@ def right(tmp_path_factory):
     return train("13_gpt", tmp_path_factory.mktemp("one"), *FLAGS)
 
 
-@pytest.fixture
-def survive(right, tmp_path):
-    """Return a function that runs with deaths and compares the survivors' curve."""
-
-    def check(deaths, ranks, **options):
-        result, died = run_with(deaths, ranks, tmp_path, **options)
-        warns = "[W"  # PyTorch does if a rank is missing in a new group
-        errors = [one for one in result.stderr.splitlines() if one[:2] != warns]
-        assert (result.statuses, errors) == ([0] * ranks, [])
-        assert 0 <= off(rows_of(tmp_path / "out"), right) <= 1e-12
-        return died
-
-    return check
+def check(deaths, ranks, folder, right):
+    """Run with deaths and compare the survivors' curve."""
+    result, died = run_with(deaths, ranks, folder)
+    assert result.statuses == [0] * ranks, result.stderr  # each rank ended by itself
+    assert died == {rank for rank, (_, how, _) in deaths.items() if how != "fails"}
+    assert 0 <= off(rows_of(folder / "out"), right) <= 1e-12
 
 
-@pytest.mark.parametrize("ranks", WORLDS)
-@pytest.mark.parametrize("moment", [slow(moment) for moment in range(30)])
-def test_ranks_die_at_any_moment(moment, ranks, survive):
-    deaths = {rank: (step, "moment", moment) for rank, step in WORLDS[ranks].items()}
-    assert survive(deaths, ranks) == {0, 1}
-
-
-@pytest.mark.parametrize("ranks", WORLDS)
-@pytest.mark.parametrize("line", [STEP[12], *map(slow, STEP)])
-def test_ranks_die_at_any_line_of_a_step(line, ranks, survive):
+@pytest.mark.parametrize(("ranks", "deaths"), CASES)
+def test_ranks_die_at_any_moment_and_at_any_line(ranks, deaths, right, tmp_path):
     """Rank 0, which reports, dies first."""
-    deaths = {rank: (step, "dies", line) for rank, step in WORLDS[ranks].items()}
-    assert survive(deaths, ranks) >= ({0} if line == HEADER else {0, 1})
-
-
-@pytest.mark.parametrize("ranks", WORLDS)
-@pytest.mark.parametrize("line", [slow(line) for line in AGAIN])
-def test_a_rank_dies_while_the_others_form_a_group(line, ranks, survive):
-    deaths = {0: (FIRST, "dies", DONE), 1: (FIRST, "dies", line)}
-    assert survive(deaths, ranks, timeout=10) >= ({0} if line == CAUGHT_UP else {0, 1})
+    check(deaths, ranks, tmp_path, right)
 
 
 @pytest.mark.parametrize("behind", [1, slow(2)])
-def test_a_survivor_takes_the_step_that_another_has_taken(behind, survive):
+def test_a_survivor_takes_the_step_that_another_has_taken(behind, right, tmp_path):
     """Rank 0 dies after its last sum, which has not arrived on a second rank."""
-    survive({0: (FIRST, "dies", DONE), behind: (FIRST, "fails", 0)}, 3)
-
-
-@pytest.mark.slow
-def test_a_rank_that_hangs_is_lost(survive):
-    assert survive({1: (FIRST, "hangs", DONE - 1)}, 3, timeout=10) == {1}
+    deaths = {0: (FIRST, "dies", TAKES), behind: (FIRST, "fails", None)}
+    check(deaths, 3, tmp_path, right)
 
 
 def test_an_error_without_a_death_ends_the_run(tmp_path):
-    result, _ = run_with({1: (FIRST, "fails", 0)}, 2, tmp_path)
+    result, _ = run_with({1: (FIRST, "fails", None)}, 2, tmp_path)
     assert result.returncode == 1
     assert "RuntimeError: as gloo's" in result.stderr
+
+
+@pytest.mark.slow
+def test_torchrun_lets_the_survivors_of_kill_9_live(tmp_path):
+    """By the page's command."""
+    flags = [*FLAGS, "--steps", 300, "--every", 30]
+    out = tmp_path / "out"
+    *launcher, path = command(STAGE, processes=3)
+    inner = f"{sys.executable} {path} {' '.join(map(str, flags))} --out {out} || true"
+    process = start([*launcher, "--no-python", "sh", "-c", inner])
+    for line in process.stdout:
+        ranks = [one for one in running(str(out)) if one.cmdline()[1] == path]
+        if len(ranks) > 1 and line.startswith(("step 60/", "step 120/")):
+            ranks[0].kill()
+    assert process.wait() == 0
+    assert running(str(out)) == []
+    expected = train(
+        "13_gpt", tmp_path / "one", "--batch-size", 32, "--lr", 0.003, *flags
+    )
+    assert 0 <= off(rows_of(out), expected) <= 1e-12

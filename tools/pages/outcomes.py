@@ -22,14 +22,7 @@ from tools.lab.judge import record_run
 from tools.lab.setting import Setting
 from tools.pages.switches import STORED, SWITCHES, edited, read_outcomes
 from tools.run import compare
-from tools.run.stages import (
-    BY_NAME,
-    CPU_PROCESSES,
-    RESUMES,
-    TRANSFORMER,
-    refuse,
-    script,
-)
+from tools.run.stages import CPU_PROCESSES, RESUMES, TRANSFORMER, refuse, script
 
 RECORDED = {
     "torch": torch.__version__.partition("+")[0],
@@ -46,8 +39,7 @@ def run(stage, text, processes, fake="", limit=LIMIT):
     A stage that can resume is stopped after the first epoch and resumed.
     """
     if stage in TRANSFORMER.values():
-        usual = BY_NAME[stage].usual
-        curve = run_second_curve(stage, text, processes, "--steps", 90, *usual)
+        curve = run_second_curve(stage, text, processes, "--steps", 90)
         return {"kind": "", "curve": curve}
     setting = Setting(
         processes=processes if processes > 1 else 0,

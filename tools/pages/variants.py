@@ -61,8 +61,7 @@ def all_runs():
 def trained(stage):
     """Return a stage's output without a GPU; its results are in `all_runs`."""
     text = script(stage).read_text()
-    usual = BY_NAME[stage].usual
-    return train(stage, text, CPU_PROCESSES.get(stage), all_runs().name, *usual)
+    return train(stage, text, CPU_PROCESSES.get(stage), all_runs().name)
 
 
 def started(processes):
