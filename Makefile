@@ -24,8 +24,7 @@
 ## A second curve: a small transformer that learns to copy
 ##   make transformer     the nine stages in transformer/, then compare
 ##   make gpt, data_parallel, sequence_parallel, pipeline_1f1b  stages 13 to 16
-##   make context_parallel, moe, expert_parallel, grid  stages 17 to 20
-##   make lost_rank       stage 21: ranks die, the others go on
+##   make context_parallel, moe, expert_parallel, grid, lost_rank  stages 17 to 21
 ## The break-it lab: find the bug in a script
 ##   make exercises       list the exercises and your progress
 ##   make exercise        start one in workshop/: E=05; without E, the next one

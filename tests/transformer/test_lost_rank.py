@@ -60,6 +60,22 @@ for ranks, steps in WORLDS.items():
         CASES.append(slow(ranks, deaths))
 
 
+def asking(rank, folder):
+    """Return a time.sleep that waits until each rank has answered or ended."""
+    sleep, numbers = time.sleep, count()
+    size = int(os.environ["WORLD_SIZE"])
+
+    def wait(_):
+        number = next(numbers)
+        (folder / f"asked{number}-{rank}").touch()
+        for other in range(size):
+            names = f"asked{number}-{other}", f"ended{other}"
+            while not any((folder / name).exists() for name in names):
+                sleep(0.01)
+
+    return wait
+
+
 def mortal(rank, folder, deaths):
     """Let a rank die or fail, and ask the others without waiting for a fixed time.
 
@@ -67,25 +83,13 @@ def mortal(rank, folder, deaths):
     has begun, or (step, "fails", None) with an error instead of the last sum.
     """
     step, how, when = deaths.get(rank, (0, "", None))
-    original, sleep, numbers = dist.all_reduce, time.sleep, count()
-    size = int(os.environ["WORLD_SIZE"])
+    original = dist.all_reduce
     begun = []
-
-    def end():
-        (folder / f"ended{rank}").touch()
 
     def die():
         (folder / f"died{rank}").touch()
-        end()
+        (folder / f"ended{rank}").touch()
         os._exit(0)
-
-    def wait_for_answers(_):
-        number = next(numbers)
-        (folder / f"asked{number}-{rank}").touch()
-        for other in range(size):
-            names = f"asked{number}-{other}", f"ended{other}"
-            while not any((folder / name).exists() for name in names):
-                sleep(0.01)
 
     def fail(tensor):
         original(tensor)
@@ -106,11 +110,11 @@ def mortal(rank, folder, deaths):
             die()
         return trace
 
-    time.sleep = wait_for_answers
+    time.sleep = asking(rank, folder)
     if how == "fails":
         dist.all_reduce = fail
     sys.settrace(trace if step else None)
-    return end
+    return (folder / f"ended{rank}").touch
 
 
 def run_with(deaths, ranks, folder):
@@ -138,7 +142,7 @@ def check(deaths, ranks, folder, right):
     assert 0 <= off(rows_of(folder / "out"), right) <= 1e-12
 
 
-@pytest.mark.parametrize(("ranks", "deaths"), CASES)
+@pytest.mark.parametrize(("ranks", "deaths"), CASES, ids=str)
 def test_ranks_die_at_any_moment_and_at_any_line(ranks, deaths, right, tmp_path):
     """Rank 0, which reports, dies first."""
     check(deaths, ranks, tmp_path, right)
@@ -163,8 +167,9 @@ def test_torchrun_lets_the_survivors_of_kill_9_live(tmp_path):
     flags = [*FLAGS, "--steps", 300, "--every", 30]
     out = tmp_path / "out"
     *launcher, path = command(STAGE, processes=3)
-    inner = f"{sys.executable} {path} {' '.join(map(str, flags))} --out {out} || true"
-    process = start([*launcher, "--no-python", "sh", "-c", inner])
+    shell = "--no-python", "sh", "-c", '"$@" || true', "sh"
+    words = [sys.executable, path, *flags, "--out", out]
+    process = start([*launcher, *shell, *words])
     for line in process.stdout:
         ranks = [one for one in running(str(out)) if one.cmdline()[1] == path]
         if len(ranks) > 1 and line.startswith(("step 60/", "step 120/")):

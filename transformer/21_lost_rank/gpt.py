@@ -145,15 +145,15 @@ def report(args, step, loss, correct, total, start):
 
 def main(args):
     if "RANK" not in os.environ:
-        raise SystemExit(f"start it with torchrun --nproc-per-node=2 {__file__}")
+        raise SystemExit(f"start it with torchrun --nproc-per-node=3 {__file__}")
     rank = int(os.environ["RANK"])
     world_size = int(os.environ["WORLD_SIZE"])
     args.out.mkdir(parents=True, exist_ok=True)
 
-    # The processes: each one takes its own GPU and connects to torchrun's store.
+    # The processes: each one takes its own GPU and joins the process group.
     if DEVICE == "cuda":
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
-    store, _, _ = next(dist.rendezvous("env://"))
+    store, _, _ = next(dist.rendezvous("env://"))  # torchrun's; go_on joins a group
 
     # The model: drawn in float32, so that the weights begin alike in every dtype.
     torch.manual_seed(args.seed)
