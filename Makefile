@@ -22,9 +22,9 @@
 ##   make fsdp, tensor_parallel, pipeline, hybrid  stages 7 to 10
 ##   make resume, sharded_checkpoint  stages 11 and 12: continue a killed run
 ## A second curve: a small transformer that learns to copy
-##   make transformer     the eight stages in transformer/, then compare
+##   make transformer     the nine stages in transformer/, then compare
 ##   make gpt, data_parallel, sequence_parallel, pipeline_1f1b  stages 13 to 16
-##   make context_parallel, moe, expert_parallel, grid  stages 17 to 20
+##   make context_parallel, moe, expert_parallel, grid, lost_rank  stages 17 to 21
 ## The break-it lab: find the bug in a script
 ##   make exercises       list the exercises and your progress
 ##   make exercise        start one in workshop/: E=05; without E, the next one
@@ -66,7 +66,7 @@ endif
 SIX := cpu single_gpu dp ddp ddp_inference model_parallel
 BEYOND := fsdp tensor_parallel pipeline hybrid resume sharded_checkpoint
 SECOND := gpt data_parallel sequence_parallel pipeline_1f1b context_parallel moe \
-  expert_parallel grid
+  expert_parallel grid lost_rank
 LAB := exercises exercise try check watch hint solution reset handouts
 LOOK := compare diff side_by_side playground inspect notebooks bench trace memory
 MACHINE := setup data

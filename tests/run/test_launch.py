@@ -45,16 +45,16 @@ def test_each_stage_has_a_command(tmp_path):
     for stage in EVERY.values():
         command = make_plan(stage, {"OUT": str(tmp_path), "GPUS": "cpu"}).command
         path = str(script(stage).relative_to(ROOT))
-        assert command[-3:] == [path, "--out", str(tmp_path)]
+        assert path in command and command[-2:] == ["--out", str(tmp_path)]
         assert ("--standalone" in command) == (stage in CPU_PROCESSES)
 
 
 @pytest.mark.slow
 def test_make_runs_every_stage(tmp_path):
-    """Three targets run all twenty, and each compares the curves."""
+    """Three targets run all twenty-one, and each compares the curves."""
     for words, count in (
         (["all", "beyond", *FEW], 12),
-        (["transformer", "GPUS=cpu", "ARGS=--steps 30"], 6),
+        (["transformer", "GPUS=cpu", "ARGS=--steps 30"], 7),
     ):
         result = make(*words, f"OUT={tmp_path}", timeout=900)
         assert result.returncode == 0, result.stderr

@@ -21,6 +21,7 @@ CASES = [  # stage, ranks, extra flags, also of its reference
     ("17_context_parallel", 2, ["--batch-size", 7]),
     ("19_expert_parallel", 2, ["--batch-size", 7]),
     ("20_grid", 4, ["--batch-size", 7]),
+    ("21_lost_rank", 3, ["--batch-size", 7]),
 ]
 MORE_CASES = [
     slow("15_sequence_parallel", 4, ["--batch-size", 7]),
@@ -48,6 +49,7 @@ ON_FAKE_GPUS = [  # the fake GPUs lack DTensors and PyTorch's schedules
     "17_context_parallel",
     "18_moe",
     "19_expert_parallel",
+    "21_lost_rank",
 ]
 
 
@@ -56,6 +58,11 @@ def train(stage, out, *flags, processes=None, **options):
     words = [*FLAGS, *flags, "--out", out]
     result = run(stage, *words, processes=processes, timeout=60, **options)
     assert (result.returncode, result.stderr) == (0, "")
+    return rows_of(out)
+
+
+def rows_of(out):
+    """Return the rows of metrics.csv, the only file in `out`."""
     assert {path.name for path in out.iterdir()} == {"metrics.csv"}
     with open(out / "metrics.csv", newline="") as file:
         return list(csv.DictReader(file))

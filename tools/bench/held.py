@@ -47,6 +47,7 @@ FORMULAS = {
     "recomputed": "6 A (W-1)/W per block + 2 P (W-1)/W",
     "17_context_parallel": "4 A (W-1)/W per block + 2 P (W-1)/W",
     "19_expert_parallel": "4 all-to-alls per block + stage 14's without the experts",
+    "21_lost_rank": "2 P (W-1)/W",
     "20_grid": "4 A/2 (2-1)/2 per block in a row + FSDP's 3 P (W-1)/W, roughly",
 }
 

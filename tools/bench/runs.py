@@ -11,7 +11,7 @@ from pathlib import Path
 from onecurve import api
 from tools.run.plan import make_plan
 from tools.run.sample import cut
-from tools.run.stages import refuse
+from tools.run.stages import BY_NAME, refuse
 
 
 def run(name, words, processes, timeout=300, **options):
@@ -26,7 +26,8 @@ def run_text(name, text, processes, out, *flags):
     """Run a script's source, which saves into folder `out`; return its stdout."""
     path = Path(out) / "script.py"
     path.write_text(text)
-    return run(name, [path, "--out", out, *flags], processes).stdout
+    usual = BY_NAME[name].usual if name in BY_NAME else ()
+    return run(name, [path, "--out", out, *usual, *flags], processes).stdout
 
 
 def run_stage(stage, images, flags, prepare, several=False, path=None):

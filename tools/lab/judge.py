@@ -10,6 +10,7 @@ devices        train layers on these fake GPUs
 learns         only reduce the loss
 sharded        hold at most this many times an equal share of weights in each optimizer
 expect         functions in expectations.py, images.py or the exercise's check.py
+untold         findings that a correct script has, too
 
 If the curve matches, an inspector's finding is no mistake: the script may do things in
 its own way. If not, the finding may explain why.
@@ -68,7 +69,8 @@ def judge(runs):
         raise
     except Wrong:
         if runs.latest.ended_well:
-            runs.latest.expect_no_finding()  # may explain why
+            untold = runs.exercise.wanted.get("untold", "").split()
+            runs.latest.expect_no_finding(untold)  # may explain why
         raise
 
 

@@ -26,6 +26,7 @@ LESSONS = {
     "18_moe": "a mixture of experts: a router sends each token to one of four MLPs",
     "19_expert_parallel": "each rank has some of the experts; tokens are sent to them",
     "20_grid": "rings in the rows of a grid, and FSDP over all of it",
+    "21_lost_rank": "ranks die, and the others take the same steps without them",
 }
 
 

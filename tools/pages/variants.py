@@ -79,7 +79,7 @@ def printed(stage):
     command = f"{variables} {started(CPU_PROCESSES.get(stage))}"
     path = script(stage).relative_to(ROOT)
     text = trained(stage).strip()
-    return console(f"$ {command} {path}", text)
+    return console(" ".join(["$", command, str(path), *BY_NAME[stage].usual]), text)
 
 
 def verdict():

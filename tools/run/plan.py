@@ -48,6 +48,8 @@ def make_plan(stage, settings, several=False):
             refuse(f"{name}={given[name]}: {why}")
         given.pop(name, None)
     flags = plan_flags(given)
+    if not {*row.usual[:1]} & {*flags}:
+        flags = [*row.usual, *flags]
     args = parse_flags(stage, flags)
     refuse_invalid_numbers(args)
     evaluates = bool(getattr(args, "checkpoint", None))
@@ -64,7 +66,7 @@ def make_plan(stage, settings, several=False):
     if row.cpu_processes:
         processes = plan_processes(row, given, count, args)
         launcher = [*torchrun(), "--standalone", f"--nproc-per-node={processes}"]
-        if processes > count > 0:  # NCCL would refuse
+        if count and (processes > count or row.only_gloo):  # NCCL would refuse
             flags = ["--backend", "gloo", *flags]
     if "RESTARTS" in given:
         launcher.append(f"--max-restarts={positive('RESTARTS', given['RESTARTS'])}")

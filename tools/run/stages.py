@@ -12,6 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FSDP = (2, 9)
 TRIED = (2, 11)  # stage 15 is untested with older versions
 SCHEDULES = (2, 15)  # passes `loss_kwargs` to the loss; 2.11 does not
+SURVIVED = (2, 13)  # stage 21 is untested with older versions
 SAVED = 2**20  # bytes that a stage saves in OUT, rounded up
 # Warns about stage 10, which gathers weights along one dimension at a time.
 REDISTRIBUTE = "torch.distributed.tensor._redistribute"
@@ -31,6 +32,8 @@ class Stage:
     parts: int | str | None = None  # its ranks divide these; a string names a flag
     together: int | None = 1  # ranks that train on the same images; None: all ranks
     state: str | None = None  # what --resume reads in --out; None: no --resume
+    only_gloo: bool = False  # it is untested with NCCL's settings for lost ranks
+    usual: tuple = ()  # flags that make adds, unless the user gives the first of them
     quiet: str | None = None  # a PyTorch module whose warnings are irrelevant here
 
     @property
@@ -89,6 +92,15 @@ TABLE = [
     Stage("18_moe", "13_gpt", has_own_curve=True),
     Stage("19_expert_parallel", "18_moe", 2, parts=4),
     Stage("20_grid", "17_context_parallel", 4, FSDP, together=2),
+    Stage(
+        "21_lost_rank",
+        "14_data_parallel",
+        3,
+        SURVIVED,
+        shares_gpus=True,
+        only_gloo=True,
+        usual=("--kill", "1", "40", "--kill", "2", "100"),
+    ),
 ]
 
 BY_NAME = {stage.name: stage for stage in TABLE}
