@@ -8,7 +8,7 @@ import re
 import pytest
 from markdown_it import MarkdownIt
 
-from conftest import ROOT, call, command, edited, run
+from conftest import ROOT, call, command, run
 from onecurve import api
 from tools.pages import hangs
 from tools.run.edit import patched
@@ -65,16 +65,6 @@ def a_grid_saves_what_other_grids_read(tmp_path):
         printed += result.stdout
     assert len(epochs(section)) == 3
     assert epochs(printed) == epochs(section)
-
-
-def autocast_gives_the_curve(tmp_path, stage):
-    (diff,) = re.findall(r"(?s)```diff\n(.*?)```", OWN)
-    before = "".join(re.findall(r"(?m)^-(.*\n)", diff))
-    after = "".join(re.findall(r"(?m)^\+(.*\n)", diff))
-    path = edited(stage, tmp_path, (before, after))
-    result = run(stage, *DATA, "--out", tmp_path, path=path)
-    assert len(epochs(OWN)) == 3
-    assert epochs(result.stdout) == epochs(OWN), result.stderr
 
 
 def printed_by_two_ranks(path, code):
@@ -143,8 +133,6 @@ CASES = {  # name -> check and its arguments, except the folder for files
     "compile": (a_diff_gives_the_curve, "04_ddp", "`torch.compile` and DDP"),
     "compile FSDP": (a_diff_gives_the_curve, "07_fsdp", "`torch.compile` and FSDP"),
     "grids": (a_grid_saves_what_other_grids_read,),
-    "autocast": (autocast_gives_the_curve, "04_ddp"),
-    "autocast FSDP": (autocast_gives_the_curve, "07_fsdp"),
     "all_gather": (gradients_come_through_all_gather,),
     "debugger": (the_debugger_stops_one_rank,),
 }

@@ -6,9 +6,8 @@ import functools
 import pytest
 
 from conftest import alone, run, slow, use_fake_gpus, used_gpus
-from tools.pages.switches import VARIANTS, variant_text
-from tools.pages.variants import variant_stage
 from tools.run import compare
+from tools.run.edit import VARIANTS, variant_stage, variant_text
 from tools.run.stages import BY_NAME, CPU_PROCESSES, TRANSFORMER, load, script
 
 # Two reports, the second over fewer steps; uneven batches if a stage allows them.
@@ -99,7 +98,7 @@ def test_several_ranks_train_as_one(stage, ranks, flags, reference, tmp_path):
 def test_a_variant_has_the_same_curve(name, ranks, count, reference, tmp_path):
     flags = ["--batch-size", count]
     path = tmp_path / "gpt.py"
-    path.write_text(variant_text(name, variant_stage(name)))
+    path.write_text(variant_text(name))
     out = tmp_path / "out"
     rows = train(variant_stage(name), out, *flags, processes=ranks, path=path)
     assert 0 <= off(rows, reference("13_gpt", *flags)) <= 1e-12

@@ -1,11 +1,11 @@
 """Measure each rank's memory and messages: `make memory ARGS="--hidden 2048"`.
 
-Runs each stage for two steps in float32, except those that only add checkpoints. Hooks
-count the bytes of weights, of Adam's averages for them, of the largest layer while it
-computes, of tensors saved for the backward pass (at their peak), and of messages from
-the first step to the second. Messages are counted in c10d, below all of PyTorch's
-communication APIs. DDP's copy of the gradients in its buckets is not counted. GPUS,
-NPROC and ARGS work as in tools/bench/runs.py.
+Runs each stage for two steps in float32, except those that only add checkpoints, then
+variants in bfloat16. Hooks count the bytes of weights, of Adam's averages for them, of
+the largest layer while it computes, of tensors saved for the backward pass (at their
+peak), and of messages from the first step to the second. Messages are counted in c10d,
+below all of PyTorch's communication APIs. DDP's copy of the gradients in its buckets is
+not counted. GPUS, NPROC and ARGS work as in tools/bench/runs.py.
 """
 
 import json
@@ -25,14 +25,16 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tools.bench import runs
 from tools.bench.tables import aligned
+from tools.run.edit import variant_stage, variant_text
 from tools.run.stages import MNIST, RESUMES, TRANSFORMER
 
 OUTPUT_FIRST = "allgather", "allgatherbase", "reducescatter", "reducescatterbase"
 OUTPUT_FIRST += ("alltoallbase",)  # their first argument is the output
 MEASURED = [stage for stage in MNIST.values() if stage not in RESUMES]
+ROUNDED = "autocast", "bf16_gradients", "bf16_weights", "mp_policy"  # in bfloat16
 IMAGES = 128, 10  # for two steps, for evaluation
 OF_SECOND_CURVE = "--steps 2 --every 2 --dtype float32"
-SHOWN = ["weights", "optimizer", "saved", "sent"]  # on the second curve's page
+SHOWN = ["weights", "optimizer", "saved", "sent"]  # on the pages
 HEADINGS = ["script", "ranks", *SHOWN, "sent, by formula"]
 # Sent per rank per step: W ranks, P bytes of weights, A of a batch's activations.
 FORMULAS = {
@@ -189,15 +191,15 @@ def measure_two_steps(rank, folder):
     register_optimizer_step_post_hook(after_step)
 
 
-def measure(stage, path=None):
-    """Return each rank's memory and messages in a stage: a list of {kind: bytes}.
-
-    `path` replaces the stage's own script.
-    """
+def measure(name):
+    """Return what each rank of a stage or variant stores and sends: [{kind: bytes}]."""
+    stage = variant_stage(name)
     is_second = stage in TRANSFORMER.values()
     images, flags = (None, OF_SECOND_CURVE) if is_second else (IMAGES, "--epochs 1")
     with tempfile.TemporaryDirectory() as folder:
         prepare = measure_two_steps, Path(folder)
+        path = Path(folder) / "script.py"
+        path.write_text(variant_text(name))
         number = runs.run_stage(stage, images, flags, prepare, True, path)
         files = [Path(folder) / f"{rank}.json" for rank in range(number)]
         return [json.loads(file.read_text()) for file in files]
@@ -207,7 +209,7 @@ def main():
     """Print each rank's memory and messages in a step of every stage."""
     print("counting bytes per rank in a step of every stage ...", flush=True)
     rows = []
-    for stage in [*MEASURED, *TRANSFORMER.values()]:
+    for stage in [*MEASURED, *ROUNDED, *TRANSFORMER.values()]:
         for rank, sizes in enumerate(measure(stage)):
             heads = ["stage", "rank", *sizes]
             rows.append([stage, rank, *[f"{size:,}" for size in sizes.values()]])

@@ -149,10 +149,12 @@ BLOCKS = {
     "printed": variants.printed,
     "verdict": variants.verdict,
     "program": variants.program,
+    "ran": lambda path: variants.program(path).rpartition("\n\n")[2],
     "essence": essence,
     "hunk": hunk,
     "plumbing": plumbing,
     "mistakes": outcomes.mistakes,
+    "moved": outcomes.moved,
     "held": variants.held_by_variants,
     "piece": piece,
     "exercises": exercises,
@@ -169,7 +171,7 @@ BLOCKS = {
 }
 # These show a run's output.
 RUNS = {"held", "printed", "verdict", "program", "variants", "inspected"}
-RUNS |= {"own_curves", "widths"}
+RUNS |= {"own_curves", "widths", "ran"}
 
 
 def make(part):
@@ -182,12 +184,12 @@ def same(old, new):
     """Return whether two generated parts agree.
 
     Tables and diffs must be equal. In a run's output, the words must be equal and the
-    numbers within 1 %, because float32 sums depend on the processor. Seconds and thread
-    counts are ignored.
+    numbers within 1 %, because float32 sums depend on the processor. Times, speeds and
+    thread counts are ignored.
     """
     if "```console" not in new:
         return old == new
-    varies = r"\d+\.\d+ s$|OMP_NUM_THREADS=\d+|\(\de-\d+\)| to rounding| +"
+    varies = r"\d+\.\d+ (GB/)?s\b|OMP_NUM_THREADS=\d+|\(\de-\d+\)| to rounding| +"
     old, new = (re.sub(varies, " ", text, flags=re.MULTILINE) for text in (old, new))
     if NUMBER.sub("#", old) != NUMBER.sub("#", new):
         return False

@@ -2,8 +2,8 @@
 
 The edits are in switches.diff. The command runs them all, which takes minutes, and
 writes the outcomes to outcomes.json. Runs use CPUs and gloo, with data/sample or 90
-steps of the second curve. For the front page, the file also contains the loss of each
-step.
+steps of the second curve. For the front page and variants in bfloat16, the file also
+contains the loss of each step.
 """
 
 import json
@@ -17,18 +17,17 @@ import torch
 
 from onecurve.api import NOISE, is_of_others_end
 from tools.bench import runs
+from tools.bench.held import ROUNDED
 from tools.bench.tables import table
 from tools.lab.judge import record_run
 from tools.lab.setting import Setting
 from tools.pages.switches import STORED, SWITCHES, edited, read_outcomes
 from tools.run import compare
+from tools.run.edit import variant_stage, variant_text
 from tools.run.stages import CPU_PROCESSES, RESUMES, TRANSFORMER, refuse, script
 
-RECORDED = {
-    "torch": torch.__version__.partition("+")[0],
-    "backend": "gloo",
-    "data": "data/sample",
-}
+VERSION = torch.__version__.partition("+")[0]
+RECORDED = {"torch": VERSION, "backend": "gloo", "data": "data/sample"}
 LIMIT = 15  # seconds; a longer run counts as a hang
 STEPWISE = "01_cpu", "04_ddp"  # stages of the front page
 
@@ -149,9 +148,13 @@ def record_all():
                     steps = found["steps"].setdefault(stage, {})
                     steps[number] = one["steps"]
             outcomes[number] = outcome(switch, processes, right[number])
-            print(
-                f"{switch['key']} on {number}: {outcomes[number]['kind']}", flush=True
-            )
+            kind = outcomes[number]["kind"]
+            print(f"{switch['key']} on {number}: {kind}", flush=True)
+    for name, ranks in [("autocast", "1"), *[(name, "2") for name in ROUNDED]]:
+        setting = Setting(processes=int(ranks))
+        record = record_run(variant_text(name), variant_stage(name), setting, 60)
+        found["right"].setdefault(name, {})[ranks] = [list(row) for row in record.rows]
+        found["steps"].setdefault(name, {})[ranks] = step_losses(record)
     return found
 
 
@@ -197,6 +200,33 @@ def mistakes(stage, *others):
                 why = "" if rows[-1][0] == switch["title"] else switch["says"]
                 rows.append([switch["title"], number, *cells(found["curve"]), why])
     return table("lrrrrrl", headings, rows)
+
+
+def stored_run(word):
+    """Return the OUTCOME of a stage, variant or switch on some ranks: `autocast=2`."""
+    stored = read_outcomes()
+    name, ranks = word.split("=")
+    if name in stored["switches"]:
+        return stored["switches"][name][ranks]
+    curve, steps = [stored[kind][name][ranks] for kind in ("right", "steps")]
+    return {"curve": curve, "steps": steps}
+
+
+def moved(*words):
+    """Return a table of the largest distances between two runs at the same step.
+
+    A word is a run to compare with stage 1, or two: `autocast=2:autocast=1`.
+    """
+    rows = []
+    for word in words:
+        pair = f"{word}:01_cpu=1".split(":")[:2]
+        one, other = [stored_run(name) for name in pair]
+        steps = zip(one["steps"], other["steps"], strict=True)
+        distance = max(abs(loss - right) for loss, right in steps)
+        labels = ["`{}`, {}".format(*name.split("=")) for name in pair]
+        rows.append([*labels, f"{one['curve'][-1][0]:.6f}", f"{distance:.5f}"])
+    headings = ["script, ranks", "compared with", "last loss", "largest distance"]
+    return table("llrr", headings, rows)
 
 
 def cells(curve):

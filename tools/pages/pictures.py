@@ -126,28 +126,29 @@ def cliff():
 
 
 def losses_by_step():
-    """Return stage 4's loss at each step, right and without set_epoch."""
-    found = outcomes.read_outcomes()
-    without = found["switches"]["04_ddp/set_epoch"]["2"]
-    curves = found["right"]["04_ddp"]["2"], without["curve"]
-    steps = found["steps"]["04_ddp"]["2"], without["steps"]
-    runs = []
-    for curve, losses in zip(curves, steps, strict=True):
-        epochs = [round(loss, 6) for loss, *_ in curve]
-        runs.append({"epochs": epochs, "steps": [round(one, 3) for one in losses]})
-    return [
-        {
-            "one process": [round(one, 3) for one in found["steps"]["01_cpu"]["1"]],
-            "right": [round(loss, 6) for loss, *_ in found["right"]["01_cpu"]["1"]],
-            "two ranks": runs[0],
-            "without": runs[1],
-        }
-    ]
+    """Return stage 4's losses by epoch and by step, right and without set_epoch."""
+    found = {}
+    for name in "01_cpu=1", "04_ddp=2", "04_ddp/set_epoch=2":
+        run = outcomes.stored_run(name)
+        epochs = [round(loss, 6) for loss, *_ in run["curve"]]
+        found[name] = {"epochs": epochs, "steps": [round(x, 3) for x in run["steps"]]}
+    return [found]
+
+
+def rounded_by_step():
+    """Return the loss at each step in float32, and how far other runs are from it."""
+    right = outcomes.stored_run("01_cpu=1")["steps"]
+    found = {"float32": [round(loss, 3) for loss in right]}
+    for name in "04_ddp=2", "autocast=1", "autocast=2", "04_ddp/set_epoch=2":
+        pairs = zip(outcomes.stored_run(name)["steps"], right, strict=True)
+        found[name] = [round(loss - other, 5) for loss, other in pairs]
+    return [found]
 
 
 PICTURES = {  # name -> a function that returns the data, a list, and what draws them
     "set_epoch": (who_gets_what, drawing.assignments),
     "hero": (losses_by_step, "hero.svg"),
+    "rounded": (rounded_by_step, "rounded.svg"),
     "step": (numbers_of_first_step, "step.svg"),
     "bubble": (bubble, drawing.schedules),
     "trace": (lambda: published("traced")[:3], figures.draw_timeline),

@@ -10,12 +10,11 @@ from pathlib import Path
 from textwrap import dedent
 
 from tools.run import diffs
-from tools.run.edit import edit, patched, read_edits
-from tools.run.stages import ROOT, previous, script
+from tools.run.edit import edit, read_edits, variant_text
+from tools.run.stages import previous, script
 
 FOLDER = Path(__file__).parent
 STORED = FOLDER / "outcomes.json"
-VARIANTS = ROOT / "tests" / "beyond" / "variants"  # a patch for each variant
 
 
 def read_switches():
@@ -60,19 +59,12 @@ def hunk_of(switch):
     return None
 
 
-def variant_text(name, stage):
-    """Return a stage's script with a variant's patch applied."""
-    patch = (VARIANTS / f"{name}.patch").read_text()
-    return patched(script(stage).read_text(), patch)
-
-
 def edited(stage, edits, variant=None):
     """Return a stage's script, or a variant of it, with a switch's edits applied.
 
     Raises ValueError unless each string to replace occurs exactly once.
     """
-    text = variant_text(variant, stage) if variant else script(stage).read_text()
-    return edit(text, *edits)
+    return edit(variant_text(variant or stage), *edits)
 
 
 def without(stage, edits):

@@ -12,8 +12,8 @@ from tools.bench.runs import run, run_text
 from tools.bench.tables import table
 from tools.lab import fake_cuda
 from tools.pages import outcomes
-from tools.pages.switches import VARIANTS, variant_text
 from tools.run import compare
+from tools.run.edit import VARIANTS, variant_stage, variant_text
 from tools.run.stages import (
     BY_NAME,
     CPU_PROCESSES,
@@ -27,7 +27,11 @@ from tools.run.stages import (
 PROGRAMS = {  # path of a small program -> its ranks, or None for two fake GPUs
     "03_dp/gathered.py": None,
     "04_ddp/hello.py": 2,
+    "04_ddp/link.py": 2,
+    "04_ddp/rank0_first.py": 2,
     "05_ddp_inference/in_order.py": 3,
+    "beyond/rounded.py": 8,
+    "beyond/own_script/scaled.py": 2,
 }
 NOTHING = "(nothing left out)"
 HEADING = "{:18}  epoch 1   epoch 2   epoch 3"
@@ -136,34 +140,26 @@ def variant(name):
     return f"```diff\n{text[text.index('@@') :].rstrip()}\n```"
 
 
-def variant_stage(name):
-    """Return the stage that a variant changes, from its patch's first line."""
-    first = (VARIANTS / f"{name}.patch").read_text().splitlines()[0]
-    return first.removeprefix("--- ").partition("/")[0]
-
-
 def variants(*words):
     """Return the losses of variants, after the losses of the stages they change.
 
-    A word is a variant, or a variant with a number of processes: `hsdp=4`. All belong
-    to the same curve.
+    A word is a variant, or a variant with a number of processes, `hsdp=4`, or with a
+    flag, `zero_2--lr=1`. All belong to the same curve.
     """
     is_second = variant_stage(words[0].partition("=")[0]) in TRANSFORMER.values()
     curves = {}
     for word in words:
-        name, _, number = word.partition("=")
+        first, *flags = word.replace("--", " --").split()
+        name, _, number = first.partition("=")
         stage = variant_stage(name)
-        flags = ["--steps", 90] if is_second else []
-        processes = CPU_PROCESSES.get(stage)
+        steps = ["--steps", 90] if is_second else []
+        processes = int(number) if number else CPU_PROCESSES.get(stage)
         if stage not in curves:
             trained(stage)
             curves[stage] = losses(all_runs().name, stage)[:3]
-        if number:
-            processes = int(number)
-        changed = variant_text(name, stage)
         with tempfile.TemporaryDirectory() as runs:
-            train(name, changed, processes, runs, *flags)
-            curves[name] = losses(runs, name)
+            train(name, variant_text(name), processes, runs, *flags, *steps)
+            curves[" ".join([name, *flags])] = losses(runs, name)
     width = max(map(len, curves))
     rows = [row(name.ljust(width), curve) for name, curve in curves.items()]
     heading = SECOND if is_second else HEADING
@@ -171,23 +167,20 @@ def variants(*words):
 
 
 def held_by_variants(*names):
-    """Return a table of what stages or variants of the second curve store and send.
+    """Return a table of what stages or variants store and send.
 
-    Without names, it contains all stages.
+    Without names, it contains all stages of the second curve. In the first curve, the
+    last rank is shown, because DDP's rank 0 also sends the buckets' sizes.
     """
     found = []
-    with tempfile.TemporaryDirectory() as folder:
-        for name in names or TRANSFORMER.values():
-            stage, path = name, None
-            if name not in TRANSFORMER.values():
-                stage = variant_stage(name)
-                path = Path(folder) / f"{name}.py"
-                path.write_text(variant_text(name, stage))
-            ranks = held.measure(stage, path)
-            sizes = [f"{ranks[0][kind]:,}" for kind in held.SHOWN]
-            formula = held.FORMULAS.get(name, "")
-            found.append([f"`{name}`", len(ranks), *sizes, formula])
-    return table("lrrrrrl", held.HEADINGS, found)
+    for name in names or TRANSFORMER.values():
+        ranks = held.measure(name)
+        one = ranks[0 if variant_stage(name) in TRANSFORMER.values() else -1]
+        sizes = [f"{one[kind]:,}" for kind in held.SHOWN]
+        formula = [held.FORMULAS[name]] if name in held.FORMULAS else []
+        found.append([f"`{name}`", len(ranks), *sizes, *formula])
+    width = len(found[0])
+    return table("lrrrrrl"[:width], held.HEADINGS[:width], found)
 
 
 def left_out(stage):

@@ -21,6 +21,10 @@ from typing import NamedTuple
 
 import whatthepatch
 
+from tools.run.stages import ROOT, script
+
+VARIANTS = ROOT / "tests" / "beyond" / "variants"  # a patch for each variant
+
 
 class Edit(NamedTuple):
     """A named edit with its fields {name: value} and changes [(old, new)]."""
@@ -93,3 +97,17 @@ def patched(text, patch):
         name = patch.partition("\n")[0]
         raise ValueError(f"{name} does not apply: {error}") from None
     return "\n".join(lines) + "\n"
+
+
+def variant_stage(name):
+    """Return the stage that a variant changes, or a stage's own name."""
+    path = VARIANTS / f"{name}.patch"
+    patch = path.read_text() if path.exists() else f"--- {name}/"
+    return patch.removeprefix("--- ").partition("/")[0]
+
+
+def variant_text(name):
+    """Return a variant's script, or a stage's."""
+    path = VARIANTS / f"{name}.patch"
+    text = script(variant_stage(name)).read_text()
+    return patched(text, path.read_text()) if path.exists() else text

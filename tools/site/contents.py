@@ -15,6 +15,7 @@ CONTENTS = {  # caption -> the pages below it, in the table of contents
     "Beyond": [
         "beyond/README",
         *pages_of(BEYOND.values()),
+        "beyond/BFLOAT16",
         "beyond/own_script/README",
         "onecurve/README",
     ],
