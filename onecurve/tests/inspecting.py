@@ -44,15 +44,21 @@ def inspect(path, *flags, folder, ranks=2, patience=60):
     return read(printed.getvalue(), path, int(ended.value.code))
 
 
-def read(printed, path, status):
-    """Return the Report that was printed for a script."""
-    code = path.read_text().splitlines()
+def with_code(text, script, name):
+    """Replace line numbers of a script by its lines, and long numbers by #."""
+    code = script.splitlines()
 
     def line(found):
         return f"<{code[int(found[1]) - 1].strip()}>"
 
-    text = re.sub(rf"\b{path.name}:(\d+)", line, printed).replace(f"{path.parent}/", "")
-    text = re.sub(r"\d+\.\d{4,}(?<!00)\b", "#", text)  # differs by machine
+    text = re.sub(rf"\b{name}:(\d+)", line, text)
+    return re.sub(r"\d+\.\d{4,}(?<!00)\b", "#", text)  # differs by machine
+
+
+def read(printed, path, status):
+    """Return the Report that was printed for a script."""
+    text = with_code(printed, path.read_text(), path.name)
+    text = text.replace(f"{path.parent}/", "")
     findings = re.findall(r"(?m)^(?:ERROR|SLOW|LOOK) .*|^ {9}(?!->|see ).*", text)
     lines = [re.sub(r"(?<=\S)  +|^ +", "  ", one) for one in findings]
     rows = re.sub(r"\n  (?=\w)", " ", text).splitlines()

@@ -10,7 +10,7 @@ from conftest import PROJECT, call
 
 import onecurve
 from onecurve.report import formats
-from onecurve.rules.findings import finding
+from onecurve.rules import finding
 
 SLOPPY = """
 import sys
@@ -154,7 +154,7 @@ def test_a_finding_is_explained_by_its_name(tmp_path):
     assert told.startswith("order ERROR: every epoch uses the same sample order. ")
     assert "Fix: call sampler.set_epoch(epoch)" in told
     wrong = python_in(tmp_path, "onecurve", "--explain", "set_epoch")
-    assert "no finding set_epoch: expected one of fails, hang, gradient" in wrong.stderr
+    assert "no finding set_epoch: expected one of apart, fails, hang" in wrong.stderr
 
 
 def test_github_gets_an_annotation_at_the_line(tmp_path, monkeypatch):

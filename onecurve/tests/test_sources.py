@@ -3,7 +3,7 @@
 import pytest
 
 from onecurve.report.sources import point
-from onecurve.rules.findings import finding
+from onecurve.rules import finding
 
 SCRIPT = """
 class Running(Module):

@@ -67,8 +67,8 @@ def headline(seen, seconds):
 def pages_about(finding, pages):
     """Return the pages about a finding from {name: paths}, or by default RULES.md."""
     if pages is None:
-        return [f"RULES.md#{finding.name}"]
-    return pages.get(finding.name, [])
+        pages = {}
+    return pages.get(finding.name, [f"RULES.md#{finding.name}"])
 
 
 def finding_lines(finding, pages):
@@ -81,8 +81,8 @@ def finding_lines(finding, pages):
         first = f"{first:60}  {finding.line}"
     lines = [first]
     lines += [f"         {detail}" for detail in finding.details]
-    if finding.repair:
-        lines.append(f"         -> {finding.repair}")
+    if finding.fix:
+        lines.append(f"         -> {finding.fix}")
     shown = pages_about(finding, pages)
     if shown:
         lines.append(f"         see {', '.join(shown)}")
@@ -187,7 +187,7 @@ def facts(name, inspection, seconds, folder, pages=None):
     found = []
     for finding in by_level(inspection.findings):
         shown = asdict(finding) | {"pages": pages_about(finding, pages)}
-        del shown["subject"], shown["cause"], shown["consequences"]
+        del shown["facts"], shown["cause"], shown["consequences"]
         found.append(shown)
     return {
         "verdict": verdict(name, inspection),
@@ -212,7 +212,7 @@ def annotations(findings, path):
         file, _, number = (finding.line or f"{path.name}:1").rpartition(":")
         shown = os.path.relpath(path.with_name(file))
         command = {"ERROR": "error"}.get(finding.level, "warning")
-        told = [*finding.details, *([f"-> {finding.repair}"] if finding.repair else [])]
+        told = [*finding.details, *([f"-> {finding.fix}"] if finding.fix else [])]
         message = "%0A".join([finding.what, *told])
         lines.append(f"::{command} file={shown},line={number}::{message}")
     return "\n".join(lines)

@@ -36,9 +36,9 @@ class Log:
         event = {"kind": kind, "time": self.clock(), **facts}
         self.file.write(json.dumps(event) + "\n")
 
-    def found(self, row, *details, line=None, **facts):
-        """Write an event that is a finding by itself, for `rules.findings.finding`."""
-        told = {"row": row, "details": details, "facts": facts}
+    def found(self, rule, *details, line=None, **facts):
+        """Write an event that is a finding of a rule by itself."""
+        told = {"rule": rule, "details": details, "facts": facts}
         self.write("found", line=line or self.line(), **told)
 
     def frames(self, frame=None):

@@ -1,0 +1,7 @@
+"""Patterns of the statements that compute a value, for a rule's ORIGIN."""
+
+ANY = ""  # any statement but one that only passes a value on
+LOSS = r"^(?!\w[\w.]*\.backward\()"  # more than name.backward()
+COMPUTES = r"\.step\(\)$|^(?!.*lambda).* (\*|//?) "  # or steps too often
+ORDERS = "randperm|permutation|shuffle"
+BY_RANK = r"=.*rank\b(?!\()"

@@ -1,0 +1,8 @@
+"""The script loads with `strict=False`, which raises no error, and the names in the
+file begin with `module.`.
+"""
+
+# Logged by watch/training.py.
+LEVEL = "ERROR"
+MESSAGE = "no weights are loaded: no name in the file matches the model"
+FIX = "save the unwrapped model: model.module.state_dict()"
