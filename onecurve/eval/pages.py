@@ -22,7 +22,7 @@ import rates
 from trying import SOURCE
 
 sys.path.insert(0, str(SOURCE))
-from onecurve.rules import RULES  # noqa: E402
+from onecurve.rules import RULES
 
 HOUSE = Path(__file__).resolve().parents[1]
 PAGES = "README.md", "RULES.md", "PUBLIC.md"

@@ -4,14 +4,21 @@ Only `inspect` depends on how the command is run.
 """
 
 import contextlib
+import csv
 import io
+import json
 import re
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from onecurve import __main__ as command
+from onecurve.watch import events
+
+with Path(events.__file__).with_name("events.csv").open(encoding="utf-8") as file:
+    FIELDS = {row["kind"]: set(row["fields"].split()) for row in csv.DictReader(file)}
 
 
 @dataclass
@@ -65,3 +72,14 @@ def read(printed, path, status):
     ok = [row[7:] for row in rows if row.startswith("ok ")]
     unchecked = [row for row in rows if row.startswith("not checked: ")]
     return Report(printed, status, lines, ok, unchecked, rows[0])
+
+
+def unlisted_fields(folder):
+    """Return (kind, field) of events in a run's logs that events.csv doesn't list."""
+    found = set()
+    for path in folder.rglob("rank?"):
+        for line in path.read_text().splitlines():
+            event = json.loads(line)
+            known = {"kind", "time"} | FIELDS.get(event["kind"], set())
+            found |= {(event["kind"], one) for one in event.keys() - known}
+    return found

@@ -11,7 +11,8 @@ from cases import RIGHT, read_cases, rule_files, script_of
 from golden import read_golden
 from torch.utils.data import RandomSampler
 
-from inspecting import inspect
+import onecurve
+from inspecting import FIELDS, inspect, unlisted_fields
 from onecurve.compare import per_rank, rounding
 from onecurve.compare.run import failure, has_sets
 from onecurve.evidence.samples import sliced
@@ -44,6 +45,7 @@ NOT_BESIDE = {  # words, and the findings that contradict them
     "the same on every rank": "call different collectives",
     "gradients of": "differ from those of 1|never communicate|no parameter in",
 }
+WRITES_EVENT = re.compile(r'\.write\(\s*"(\w+)"(?: if .* else "(\w+)")?,?[\s)]')
 WRITES = """
 import os, shutil, torch
 from pathlib import Path
@@ -123,6 +125,7 @@ def test_what_is_said_of_a_mistake(name, tmp_path):
     path.write_text(script_of(edits))
     report = inspect(path, folder=tmp_path, patience=2 if "waits" in name else 60)
     assert report.findings + report.unchecked[1:] == expected
+    assert not unlisted_fields(tmp_path)
     errors = sum(line.startswith("ERROR") for line in expected)
     assert report.status == (errors > 0)
     assert report.verdict.startswith(f"{errors or 'no'} error")
@@ -151,6 +154,14 @@ def test_a_rules_own_cases_show_its_finding_at_its_level(name):
     what = re.sub(r"\\{\w+\\}", ".+", re.escape(rule.message))
     expected = rule_files()[name].read_text()
     assert re.search(f"(?m)^{rule.level}  {what}(  <|$)", expected)
+
+
+def test_events_csv_lists_each_kind_of_event():
+    kinds = set()
+    for path in Path(onecurve.__file__).parent.rglob("*.py"):
+        for match in WRITES_EVENT.finditer(path.read_text()):
+            kinds |= set(match.groups()) - {None}
+    assert kinds == set(FIELDS)
 
 
 @pytest.mark.parametrize("name", RULES)

@@ -18,6 +18,7 @@ RANKS    whose events `find` gets: "each" (the default, at least two ranks), "ow
 ORIGIN   a pattern: point to the latest statement that matches and sets the value
 
 `find(seen)` yields `found(line, details, **facts)` for the events of one run (a Seen).
+watch/events.csv lists the events and their fields.
 `find_by_world(comparison)` does so for what depends on the number of ranks. A module
 without either has a comment that says where the finding is made: by a listener, which
 calls `log.found(NAME)`, or by a module that calls `finding(NAME, line)`.

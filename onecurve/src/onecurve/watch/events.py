@@ -24,7 +24,7 @@ class Log:
     """Writes events to a file; `paths` are prefixes of the paths of the script's files.
 
     Each event has a kind, a time (in seconds, by one clock for all ranks of a machine)
-    and the given facts.
+    and the given facts, which events.csv lists.
     """
 
     def __init__(self, path, paths):
