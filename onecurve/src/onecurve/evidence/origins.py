@@ -1,6 +1,5 @@
 """Patterns of the statements that compute a value, for a rule's ORIGIN."""
 
-ANY = ""  # any statement but one that only passes a value on
 LOSS = r"^(?!\w[\w.]*\.backward\()"  # more than name.backward()
 COMPUTES = r"\.step\(\)$|^(?!.*lambda).* (\*|//?) "  # or steps too often
 ORDERS = "randperm|permutation|shuffle"

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import NamedTuple
 
 from onecurve.evidence.found import of_each_rank
@@ -108,20 +108,19 @@ class Evaluation(NamedTuple):
 
 
 def evaluations(events):
-    """Return {steps before: Evaluation} of a rank."""
-    found = {}
+    """Return {steps before: Evaluation} of a rank; empty ones are made when asked."""
+    found = defaultdict(lambda: Evaluation(Counter(), set()))
     steps = 0
     for event in events:
         steps += event["kind"] == "step"
         passes = event["kind"] == "pass" and not event["grad"]
-        if passes or event["kind"] == "drawn_without":
-            one = found.setdefault(steps, Evaluation(Counter(), set()))
         if passes:
+            one = found[steps]
             one.rows.update(event["rows"])
             one.draws.update(["network"] if event["drawn"] else [])
             one.draws.update(["samples"] if event["before"] else [])
         elif event["kind"] == "drawn_without":
-            one.draws.add("samples")
+            found[steps].draws.add("samples")
     return found
 
 

@@ -139,10 +139,6 @@ class Seen:
         read = [one for one in self.readings(rank, True) if any(one["rows"])]
         return [one for one in read if one["line"] == read[0]["line"]]
 
-    def workers(self, rank):
-        """Return how many workers read samples on a rank."""
-        return len({event["worker"] for event in self.of("fetch", rank)} - {None})
-
     def batches_begun(self):
         """Yield {rank: event}: the weights with which ranks begin the same batch.
 

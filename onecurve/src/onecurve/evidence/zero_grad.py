@@ -2,7 +2,7 @@
 
 from onecurve.evidence.found import found
 
-TOO_LATE = "zero_grad() is called between backward() and step()"
+LATE = ["zero_grad() is called between backward() and step()"]
 EARLY = "call zero_grad() before backward() or after step()"
 
 
@@ -18,4 +18,4 @@ def zeroed_late(seen):
             late = event["line"]
         elif event["kind"] == "before_step":
             break
-    return found(late, [TOO_LATE], fix=EARLY) if late else None
+    return found(late, LATE, fix=EARLY) if late else None

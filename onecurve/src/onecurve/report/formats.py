@@ -66,9 +66,7 @@ def headline(seen, seconds):
 
 def pages_about(finding, pages):
     """Return the pages about a finding from {name: paths}, or by default RULES.md."""
-    if pages is None:
-        pages = {}
-    return pages.get(finding.name, [f"RULES.md#{finding.name}"])
+    return (pages or {}).get(finding.name, [f"RULES.md#{finding.name}"])
 
 
 def finding_lines(finding, pages):

@@ -12,16 +12,15 @@ FIX      what to change
 FOLLOWS  names of findings that follow from this one; they become its details
 HIDDEN   True: next to its cause, this finding isn't even a detail
 ONCE     True: only the first such finding is shown
-RANKS    whose events `find` gets: "each" (the default, at least two ranks), "own
-         batches" (the same without ranks that share another's batches, as in tensor
-         parallelism) or "one" (also a single process)
+RANKS    whose events `find` gets: "each" (the default: all, at least two), "own
+         batches" (one rank of each tensor-parallel group) or "one" (even of one rank)
 ORIGIN   a pattern: point to the latest statement that matches and sets the value
 
 `find(seen)` yields `found(line, details, **facts)` for the events of one run (a Seen).
 watch/events.csv lists the events and their fields.
-`find_by_world(comparison)` does so for what depends on the number of ranks. A module
-without either has a comment that says where the finding is made: by a listener, which
-calls `log.found(NAME)`, or by a module that calls `finding(NAME, line)`.
+`find_by_world(comparison)` does so for what depends on the number of ranks. Without
+either, a comment says where a finding is made: `log.found(NAME)` in a listener, or
+`finding(NAME, line)`.
 """
 
 from importlib import import_module
@@ -64,14 +63,8 @@ class Rule:
         return one
 
 
-def names():
-    """Return the rules' names in the order of reports."""
-    here = sorted(module.name for module in iter_modules(__path__))
-    order = [one for one in ORDER.split() if one in here]
-    return order + [one for one in here if one not in order]
-
-
-RULES = {name: Rule(name) for name in names()}
+HERE = sorted(module.name for module in iter_modules(__path__))
+RULES = {name: Rule(name) for name in dict.fromkeys(ORDER.split() + HERE)}
 
 
 def finding(rule, line, details=(), /, **options):

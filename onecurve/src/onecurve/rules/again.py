@@ -15,7 +15,7 @@ def find(seen):
             continue  # the rule `order`
         for later, one in enumerate(lists):
             if one in lists[:later] and one != sorted(one):
-                numbers = {"later": later + 1, "earlier": lists.index(one) + 1}
-                told = [f"it starts at {epochs[later]['begun']}"]
-                yield found(epochs[later]["dealt"], told, **numbers)
+                epoch, earlier = epochs[later], lists.index(one) + 1
+                told = [f"it starts at {epoch['begun']}"]
+                yield found(epoch["dealt"], told, later=later + 1, earlier=earlier)
                 break

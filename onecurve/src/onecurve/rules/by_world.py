@@ -1,20 +1,18 @@
 """One process with the same weights gets a different value. It may be a mean of means
-over unequal parts, a count that all ranks add up, or a result that skips samples or
-counts them twice.
+over unequal parts, a sum over ranks, or a result that skips samples or counts them
+twice.
 """
 
 from collections import Counter
 
 from onecurve.evidence import printed
 from onecurve.evidence.found import found
-from onecurve.evidence.origins import ANY
 
 LEVEL = "LOOK"
 MESSAGE = "printed value depends on the number of ranks: {text}"
 FIX = "all_reduce sums and counts, then divide"
 HIDDEN = True
-ORIGIN = ANY
-NO_EVALUATION = printed.Evaluation(Counter(), set())
+ORIGIN = ""  # any statement that computes it
 
 
 def find_by_world(comparison):
@@ -32,10 +30,9 @@ def find_by_world(comparison):
     theirs = [printed.evaluations(seen.events[0]) for seen in others]
     unlike = evaluated_unlike(ours, theirs)
     for place, first in ranks[0].items():
-        if first["steps"] in unlike:
-            continue
         of_one = [table.get(place) for table in alone]
-        if None in of_one or first["steps"] > steps or not first["taken"]:
+        comparable = first["steps"] <= steps and first["steps"] not in unlike
+        if None in of_one or not comparable or not first["taken"]:
             continue
         of_ranks = [table[place] for table in ranks if place in table]
         if any(one["steps"] != first["steps"] for one in of_ranks + of_one):
@@ -65,8 +62,8 @@ def told_of_numbers(ours, theirs, count):
 
 def told_of_samples(ours, theirs, steps):
     """Return details if the ranks evaluate other samples than one process."""
-    of_ranks = sum((one.get(steps, NO_EVALUATION).rows for one in ours), Counter())
-    of_one = theirs.get(steps, NO_EVALUATION).rows
+    of_ranks = sum((one[steps].rows for one in ours), Counter())
+    of_one = theirs[steps].rows
     again = (of_ranks - of_one).total()
     never = (of_one - of_ranks).total()
     if again and not never:

@@ -1,6 +1,4 @@
-"""Results are stored under a number that starts at 0 on each rank. Merged, one rank's
-results overwrite another's.
-"""
+"""Numbers start at 0 on each rank, so merged results overwrite each other."""
 
 # Logged by watch/collectives.py.
 LEVEL = "LOOK"

@@ -1,15 +1,12 @@
-"""The script stops, saves, steps or keeps the best model by this value, so the ranks
-may decide differently.
-"""
+"""By this value, the script stops, saves, steps or keeps the best model."""
 
 from onecurve.evidence.found import found
-from onecurve.evidence.origins import ANY
 from onecurve.evidence.printed import differing_by_rank, each_told
 
 LEVEL = "LOOK"
 MESSAGE = "each rank decides on its own value of {text}"
 FIX = "all_reduce its sum and count before the comparison"
-ORIGIN = ANY
+ORIGIN = ""  # any statement that computes it
 
 
 def find(seen):

@@ -4,7 +4,10 @@ from onecurve.evidence.found import found
 
 LEVEL = "SLOW"
 MESSAGE = "gradients are exchanged {times} times per step"
-FIX = "use no_sync() or set_requires_gradient_sync(False) before a step's last batch"
+FIX = (
+    "use no_sync() or set_requires_gradient_sync(False) on all but the last batch of a "
+    "step"
+)
 
 
 def find(seen):

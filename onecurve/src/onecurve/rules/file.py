@@ -14,7 +14,6 @@ def find(seen):
             writers.setdefault(event["path"], {})[rank] = event
     for path, events in writers.items():
         if len(events) > 1:
-            ranks = sorted(events)
-            first = events[ranks[0]]
+            ranks, first = sorted(events), events[min(events)]
             told = [f"called at {first['by']}"] if first["by"] else []
             yield found(first["line"], told, ranks=ranks, path=path)

@@ -1,6 +1,4 @@
-"""The schedule's length counts one process's steps, or it is stepped W times per step.
-So the learning rate falls too late or too early.
-"""
+"""Its length counts one process's steps, or it is stepped W times per step."""
 
 from onecurve.evidence.found import found
 from onecurve.evidence.origins import COMPUTES
@@ -22,10 +20,9 @@ def find_by_world(comparison):
         return
     taken, length, line = ours
     alone, of_one, _ = theirs
-    count = len(comparison.several.ranks)
-    details = [f"{count} ranks: {taken:.0f} of {length} steps per epoch"]
-    details.append(f"1 process: {alone:.0f} of {of_one}")
-    yield found(line, details)
+    ranks = f"{len(comparison.several.ranks)} ranks"
+    told = f"{ranks}: {taken:.0f} of {length} steps per epoch"
+    yield found(line, [told, f"1 process: {alone:.0f} of {of_one}"])
 
 
 def epoch_of_schedule(seen):

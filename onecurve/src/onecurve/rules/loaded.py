@@ -1,6 +1,4 @@
-"""The script loads with `strict=False`, which raises no error, and the names in the
-file begin with `module.`.
-"""
+"""`strict=False` hides that the names in the file begin with `module.`."""
 
 # Logged by watch/training.py.
 LEVEL = "ERROR"

@@ -1,6 +1,4 @@
-"""The optimizer holds tensors that the model no longer uses, or `zero_grad()` runs
-between `backward()` and the step.
-"""
+"""It holds tensors that the model no longer uses, or `zero_grad()` runs too late."""
 
 from onecurve.evidence.found import found
 from onecurve.evidence.zero_grad import zeroed_late

@@ -51,7 +51,8 @@ def in_streams(seen, epochs):
     often = samples.SHARED * len(batches) < again < len(batches) - 1
     if samples.same_stream(epochs):
         return
-    if often and seen.workers(0) > 1:
+    workers = {event["worker"] for event in seen.of("fetch")} - {None}
+    if often and len(workers) > 1:
         told = f"{again} of {len(batches)} batches on rank 0 repeat the previous one"
         yield found(line, [told], fix=WORKERS)
         return

@@ -1,6 +1,4 @@
-"""The details show each rank's line. With some collectives, nothing waits and each rank
-goes on with wrong numbers.
-"""
+"""The details show each rank's line."""
 
 from onecurve.evidence.found import found
 

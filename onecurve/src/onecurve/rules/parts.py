@@ -1,6 +1,4 @@
-"""Each rank sets its own seed before it builds the model, so the model is assembled
-from shards of different models.
-"""
+"""Each rank set its own seed first, so shards of different models are put together."""
 
 from onecurve.evidence.found import found
 from onecurve.evidence.seen import first_split

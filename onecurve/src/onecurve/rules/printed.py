@@ -3,13 +3,12 @@ data. It is a LOOK in the middle of an epoch or if `reduce` is used.
 """
 
 from onecurve.evidence.found import found
-from onecurve.evidence.origins import ANY
 from onecurve.evidence.printed import QUOTED, each_told, printed_by_some
 
 LEVEL = "ERROR"
 MESSAGE = "printed value comes from one rank only: {text}"
 FIX = "all_reduce its sum and count first"
-ORIGIN = ANY
+ORIGIN = ""  # any statement that computes it
 
 
 def find(seen):

@@ -100,19 +100,14 @@ def find_by_world(comparison):
             yield found(line, [told], "LOOK", what=DRAWN)
             return
         times[line].add(number)
-        if are_alike(each):
+        one_each = all(one["count"] == len(one["rows"]) for one in each)
+        if one_each and len({one["digest"] for one in each}) == 1:
             equal[line].add(number)
     for line, passes in equal.items():
         if len(passes) > 2 and passes == times[line]:
             told = f"equal in {len(passes)} of {len(passes)} passes"
             yield found(line, [told], "LOOK", what=DRAWN)
             return
-
-
-def are_alike(each):
-    """Return whether all ranks draw the same numbers, one per sample."""
-    one_each = all(one["count"] == len(one["rows"]) for one in each)
-    return one_each and len({one["digest"] for one in each}) == 1
 
 
 def begin_alike(each):

@@ -1,6 +1,4 @@
-"""The base rate depends on W but the global batch doesn't, or the schedule's warm-up or
-length does.
-"""
+"""The base rate depends on W but the batch doesn't, or the warm-up or length does."""
 
 import math
 
@@ -32,7 +30,7 @@ def find_by_world(comparison):
             if ours["scheduled"] != theirs["scheduled"]:
                 made = several.lines_of("schedule")  # stepped more often
             cause = "rate" if what == BY_HAND else None
-            yield found((made or [ours["line"]])[-1], [told], cause=cause)
+            yield found([ours["line"], *made][-1], [told], cause=cause)
             return
     for other in [one, *comparison.alone_runs]:
         for ours, theirs in zip(several.of("made"), other.of("made"), strict=False):

@@ -1,6 +1,4 @@
-"""Each rank computes the same gradient, so more ranks gain nothing. The curve looks
-right, because it is one process's.
-"""
+"""Each rank computes the same gradient, so more ranks gain nothing."""
 
 from onecurve.evidence import samples
 from onecurve.evidence.found import found

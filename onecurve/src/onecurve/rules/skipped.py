@@ -1,6 +1,5 @@
-"""One rank skips a batch, for example because its loss is not finite, so at the end of
-the epoch another rank waits. It is right if each rank reads as many batches as it
-needs.
+"""One rank skips a batch, perhaps because its loss is not finite, so another waits at
+the end of the epoch. It is right if each rank reads as many batches as it needs.
 """
 
 from onecurve.evidence.found import found

@@ -1,6 +1,4 @@
-"""`DistributedSampler` pads the dataset until all ranks have equally many samples. So
-the accuracy counts some samples twice.
-"""
+"""`DistributedSampler` pads the dataset until all ranks have equally many samples."""
 
 from onecurve.evidence.evaluations import are_whole, read_together
 from onecurve.evidence.found import found

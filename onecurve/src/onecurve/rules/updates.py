@@ -1,6 +1,4 @@
-"""The number of updates does not depend on W, and neither does the schedule. This is
-checked if there are no epochs.
-"""
+"""Neither updates nor the schedule depend on W. Checked if there are no epochs."""
 
 from onecurve.evidence.found import found
 from onecurve.evidence.learning_rates import BY_HAND, rates_differ, set_by, step_pairs
@@ -25,8 +23,8 @@ def find_by_world(comparison):
     alike = all(ours["samples"] == theirs["samples"] for ours, theirs in pairs)
     if varies and alike:
         line = [pairs[0][0]["line"], *several.lines_of("made", schedules=True)][-1]
-        by_hand = set_by(several) == BY_HAND
-        told = [f"the learning rate depends on the step number, set by {BY_HAND}"]
-        cause = "rate" if by_hand else None
-        count = len(several.ranks)
-        yield found(line, told if by_hand else [], cause=cause, ranks=count)
+        told, cause = [], None
+        if set_by(several) == BY_HAND:
+            told = [f"the learning rate depends on the step number, set by {BY_HAND}"]
+            cause = "rate"
+        yield found(line, told, cause=cause, ranks=len(several.ranks))

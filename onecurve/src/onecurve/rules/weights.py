@@ -1,6 +1,5 @@
-"""Each rank trains its own model from then on, and each one's loss may fall. The
-details say whether a gradient was not exchanged or the ranks started with different
-weights.
+"""Each rank trains its own model from then on. The details say whether a gradient was
+not exchanged or the ranks started with different weights.
 """
 
 from onecurve.evidence.found import found
@@ -32,8 +31,7 @@ def find(seen):
         if name and number:  # before the first step, weights may still change
             line, told, fix = why_weights_differ(seen, by_rank, begun)
             details = [f"first difference: {name}", *told]
-            by_hand = fix == RATES and not seen.of("schedule")
-            cause = "rate" if by_hand else None
+            cause = "rate" if fix == RATES and not seen.of("schedule") else None
             yield found(line, details, fix=fix, cause=cause, number=number)
             return
         begun = by_rank if name else begun
