@@ -20,7 +20,7 @@ from onecurve.evidence.seen import Seen
 from onecurve.feed.draws import joined
 from onecurve.inspection import Inspection
 from onecurve.report.formats import LEVELS, fine
-from onecurve.rules import RANKS, RULES, filled_in, parted
+from onecurve.rules import RULES, different_collectives, filled_in
 from onecurve.set_up import cpu_for_cuda
 from onecurve.start import ranks, supervisor
 from onecurve.watch.identities import own_number
@@ -168,7 +168,7 @@ def test_events_csv_lists_each_kind_of_event():
 def test_a_rule_says_what_it_means_and_implies_only_rules(name):
     rule = RULES[name]
     assert rule.means[-1] in ".)" and set(rule.follows) <= set(RULES)
-    assert rule.level in LEVELS and rule.ranks in RANKS
+    assert rule.level in LEVELS and rule.ranks in ("each", "own batches", "one")
 
 
 @pytest.mark.parametrize(
@@ -187,8 +187,8 @@ def test_ranks_diverge_if_they_make_different_calls(first, other, parts):
             call = {"name": "all_reduce", "numbers": size, "whole": size != "group"}
             events[rank].append({"kind": "collective_call", "line": "a.py:1", **call})
     seen = Seen(events)
-    found = filled_in("parted", parted.find(seen))
-    assert [one.name for one in found] == ["parted"] * parts
+    found = filled_in("different_collectives", different_collectives.find(seen))
+    assert [one.name for one in found] == ["different_collectives"] * parts
     told = "".join(fine(Inspection(seen, found)))
     assert ("the same on every rank" in told) == (not parts)
 

@@ -42,7 +42,7 @@ def kept_gradients(steps):
     """Return a Finding if steps add to gradients of earlier steps, or None."""
     kept = [ranks[0] for ranks in steps if ranks[0]["kept"]]
     if len(kept) > len(steps) / 2:
-        return finding("kept", kept[0]["line"])
+        return finding("no_zero_grad", kept[0]["line"])
     return None
 
 

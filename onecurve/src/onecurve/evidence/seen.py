@@ -41,8 +41,7 @@ class Seen:
 
     def lines_of(self, kind, **facts):
         """Return the lines of rank 0's events of a kind with these facts."""
-        events = [one for one in self.of(kind) if facts.items() <= one.items()]
-        return [event["line"] for event in events]
+        return [one["line"] for one in self.of(kind) if facts.items() <= one.items()]
 
     def takers_of_branches(self):
         """Return {branch: ranks that take it} for conditions on the rank."""

@@ -14,7 +14,7 @@ AVERAGED = "an all_reduce later makes the weights equal again, as in local SGD"
 def weights_agree(found, seen):
     """Return whether the ranks' weights were equal after each of several steps."""
     names = {one.name for one in found}
-    return len(seen.of("step")) > 1 and not names & {"weights", "parts"}
+    return len(seen.of("step")) > 1 and not names & {"weights", "mixed_shards"}
 
 
 def are_averaged(seen):
@@ -53,7 +53,7 @@ def with_consequence(found, seen, told):
     def is_harmless(finding):
         if finding.name in ("exchange", "clip"):
             return is_compared and told.equal
-        if finding.name == "twice":
+        if finding.name == "evaluated_twice":
             return is_compared and printed.evaluations_agree(several, one)
         if finding.name == "printed":
             known = is_compared and printed.agrees(finding.facts["text"], several, one)

@@ -92,11 +92,11 @@ def fine(inspection):
     seen = inspection.seen
     own = seen.own_parts()
     names = {finding.name for finding in inspection.findings}
-    if "apart" in names:
+    if "no_communication" in names:
         return []
     gradients = inspection.gradients
     lines = []
-    learns = not names & {"no_gradient", "zero", "other_type", "parts"}
+    learns = not names & {"no_gradient", "zero", "other_type", "mixed_shards"}
     if learns and gradients.exchanged and "exchange" not in names:
         steps = counted(gradients.exchanged, "step")
         lines.append(f"gradients are averaged across ranks in {steps}")
@@ -119,7 +119,7 @@ def fine(inspection):
         lines.append(f"{tensors} may differ by rank: an all-to-all sends them samples")
     lines += samples(seen, names)
     calls = len(seen.collective_calls()[0])
-    if calls and "parted" not in names:
+    if calls and "different_collectives" not in names:
         lines.append(f"{calls} collective calls, the same on every rank")
     return lines
 
@@ -128,7 +128,7 @@ def samples(seen, names):
     """Return lines about the samples that ranks use, if they are known."""
     epochs = seen.takers().first_epochs()
     lines = []
-    wrong = names & {"samples", "overlap", "datasets", "again"}
+    wrong = names & {"samples", "overlap", "datasets", "repeated_order"}
     if epochs and not wrong and all(epoch["identity"] for epoch in epochs):
         taken = sum(len(epoch["indices"]) for epoch in epochs)
         count = len(set().union(*(epoch["indices"] for epoch in epochs)))
@@ -142,7 +142,7 @@ def samples(seen, names):
             orders.setdefault(epoch["line"], []).append(epoch["indices"])
     several = [each for each in orders.values() if len(each) > 1]
     anew = all(len({tuple(one) for one in each}) == len(each) for each in several)
-    if epochs and several and anew and not names & {"order", "again"}:
+    if epochs and several and anew and not names & {"order", "repeated_order"}:
         lines.append("each epoch uses a new sample order")
     return lines
 

@@ -14,13 +14,12 @@ HIDDEN   True: next to its cause, this finding isn't even a detail
 ONCE     True: only the first such finding is shown
 RANKS    whose events `find` gets: "each" (the default: all, at least two), "own
          batches" (one rank of each tensor-parallel group) or "one" (even of one rank)
-ORIGIN   a pattern: point to the latest statement that matches and sets the value
+ORIGIN   pattern of the statement to point to, among those that set the value
 
-`find(seen)` yields `found(line, details, **facts)` for the events of one run (a Seen).
-watch/events.csv lists the events and their fields.
-`find_by_world(comparison)` does so for what depends on the number of ranks. Without
-either, a comment says where a finding is made: `log.found(NAME)` in a listener, or
-`finding(NAME, line)`.
+`find(seen)` yields `found(line, details, **facts)` for one run's events, which
+watch/events.csv lists. `find_by_world(comparison)` does so for what depends on the
+number of ranks. Without either, a comment says where a finding is made: by a listener
+with `log.found(NAME)`, or with `finding(NAME, line)`.
 """
 
 from importlib import import_module
@@ -29,14 +28,15 @@ from pkgutil import iter_modules
 from onecurve.evidence.found import found
 
 CONSTANTS = {"LEVEL", "MESSAGE", "FIX", "FOLLOWS", "HIDDEN", "ONCE", "RANKS", "ORIGIN"}
-RANKS = "each", "own batches", "one"
 # Causes come before consequences. Rules that aren't named here come last.
 ORDER = """
-    apart fails hang gradient divided added kept weights parts parts_saved no_gradient
-    zero left other_type loaded gaps cut collide scaled modes finite training saved
-    schedule samples overlap datasets batches never skipped other_batches order again
-    random exchanged exchange clip evaluated twice evaluated_weights buffers statistics
-    parted file decides printed rates updates length by_world
+    no_communication fails hang gradient divided added no_zero_grad weights mixed_shards
+    partial_checkpoint no_gradient zero not_optimized other_type loaded non_contiguous
+    gather_without_gradient collide scaled modes not_finite training saved schedule
+    samples overlap datasets batches unused_samples skipped other_batches order
+    repeated_order random extra_exchanges exchange clip evaluated evaluated_twice
+    evaluated_weights buffers statistics different_collectives same_file
+    decision_by_rank printed rates updates schedule_length by_world
 """
 
 
@@ -79,7 +79,7 @@ def filled_in(name, all_found):
 
 def findings(seen):
     """Return what all rules find in one run."""
-    with_own_batches = seen.takers()
+    takers = seen.takers()
     logged = {}
     for event in seen.of("found"):
         one = found(event["line"], event["details"], **event["facts"])
@@ -87,10 +87,10 @@ def findings(seen):
     made = []
     for name, rule in RULES.items():
         made += filled_in(name, [logged[name]] if name in logged else [])
-        looked_at = with_own_batches if rule.ranks == "own batches" else seen
+        looked_at = takers if rule.ranks == "own batches" else seen
         if len(looked_at.ranks) > 1 or rule.ranks == "one":
             made += filled_in(name, rule.find(looked_at))
-        if made and name == "apart":
+        if made and name == "no_communication":
             return made  # all else follows
     return made
 

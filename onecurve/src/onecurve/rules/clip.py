@@ -11,14 +11,13 @@ FIX = "clip after the last backward(), once gradients are averaged"
 FOLLOWS = ("gradient",)
 ONCE = True
 OF_SHARDS = "use clip_grad_norm_ on the parameters: its norm covers all ranks' shards"
-CLOSE = 1e-4  # relative
-CLOSE_FACTORS = 1e-2  # the same for factors of shards, which may be in bfloat16
+CLOSE_FACTORS = 1e-2  # relative: factors of shards may be in bfloat16
 
 
 def find(seen):
     for clips in seen.together("clip"):
         norms = [clip["norm"] for clip in clips]
-        if max(norms) - min(norms) > CLOSE * max(norms):
+        if max(norms) - min(norms) > 1e-4 * max(norms):
             yield found(clips[0]["line"], of_each_rank(norms))
             break
     for each in seen.together("parts_scaled"):
