@@ -116,7 +116,7 @@ def main():
         missing = [name for name in scripts() if name not in golden]
         if missing:
             sys.exit(f"nothing is written: update these as well: {', '.join(missing)}")
-        write_golden([row for name in scripts() for row in golden[name]])
+        write_golden([row for name in sorted(scripts()) for row in golden[name]])
         lines = {name: told for name, (_, told) in zip(chosen, results, strict=True)}
         for path in rule_files().values():
             write_expected(path, lines)
