@@ -8,7 +8,6 @@ each stale part and exits with 1 if there is one.
 """
 
 import argparse
-import csv
 import os
 import re
 import subprocess
@@ -22,6 +21,9 @@ import public
 import rates
 from trying import SOURCE
 
+sys.path.insert(0, str(SOURCE))
+from onecurve.rules import RULES
+
 HOUSE = Path(__file__).resolve().parents[1]
 PAGES = "README.md", "RULES.md", "PUBLIC.md"
 PART = re.compile(r"<!-- generated: (\w+) -->\n(.*?)<!-- end -->", re.DOTALL)
@@ -33,14 +35,11 @@ WRONG = "return ddp_model(inputs)", "return model(inputs)"  # an edit of right.p
 def rules():
     """Return a list item for each rule: its text, meaning and fix."""
     lines = []
-    with (SOURCE / "onecurve/rules/findings.csv").open(encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            what = row["what"].replace("{", "*").replace("}", "*")
-            name = f'<a id="{row["name"]}"></a>`{row["name"]}`'
-            text = f"- {name} {row['level']} **{what}.** {row['means']}"
-            if row["repair"]:
-                text += f" *Fix:* {row['repair']}."
-            lines.append(wrapped(text))
+    for name, rule in RULES.items():
+        what = rule.message.replace("{", "*").replace("}", "*")
+        name = f'<a id="{name}"></a>`{name}`'
+        text = f"- {name} {rule.level} **{what}.** {rule.means}"
+        lines.append(wrapped(f"{text} *Fix:* {rule.fix}." if rule.fix else text))
     return "\n".join(lines)
 
 

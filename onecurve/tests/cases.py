@@ -1,27 +1,45 @@
-"""The cases in mistakes.diff and ordinary.diff: edits of right.py, and their scripts.
+"""The cases in rules/*.diff and ordinary.diff: edits of right.py, and their scripts.
 
-A case begins with `=== NAME`. Lines with `-` occur exactly once in right.py, and the
-lines with `+` below replace them. A case without `-` is a whole script. The expected
-findings follow an empty line.
+A rule's cases are in the file with its name: mistakes that it finds, and right scripts
+that it might accuse. A case begins with `=== NAME`. Lines with `-` occur exactly once
+in right.py, and the lines with `+` below replace them. A case without `-` is a whole
+script. The expected findings follow an empty line, without fixes and pages. <...> is
+the script's line whose number is shown, and # a number with many digits.
 """
 
 import re
 from pathlib import Path
 
-RIGHT = Path(__file__).with_name("right.py")
-MISTAKES = Path(__file__).with_name("mistakes.diff")
+FOLDER = Path(__file__).parent
+RIGHT = FOLDER / "right.py"
+ORDINARY = FOLDER / "ordinary.diff"
 HUNK = re.compile(r"((?:^-.*\n)*)((?:^\+.*\n)+)", re.MULTILINE)
 
 
-def read_cases(path=MISTAKES):
-    """Return {name: (edits, expected lines)} for a file of cases."""
+def rule_files():
+    """Return {rule: the file of its cases}."""
+    return {path.stem: path for path in sorted((FOLDER / "rules").glob("*.diff"))}
+
+
+def read_cases(*paths):
+    """Return {name: (edits, expected lines)} for files of cases."""
     cases = {}
-    _, *parts = path.read_text().split("\n=== ")
-    for part in parts:
-        name, _, body = part.partition("\n")
-        edits, _, expected = body.partition("\n\n")
-        cases[name] = edits, expected.splitlines()
+    for path in paths:
+        _, *parts = f"\n{path.read_text()}".split("\n=== ")
+        for part in parts:
+            name, _, body = part.partition("\n")
+            edits, _, expected = body.partition("\n\n")
+            cases[name] = edits.rstrip("\n"), expected.splitlines()
     return cases
+
+
+def write_expected(path, lines):
+    """Rewrite the expected lines of cases in a file, by {name: lines}."""
+    parts = []
+    for name, (edits, old) in read_cases(path).items():
+        expected = "".join(f"\n{line}" for line in ["", *lines.get(name, old)])
+        parts.append(f"=== {name}\n{edits}{expected if expected.strip() else ''}\n")
+    path.write_text("\n".join(parts))
 
 
 def unmarked(lines):

@@ -2,12 +2,14 @@
 
     python tests/golden.py              every script: about half an hour on two cores
     python tests/golden.py NAME ...     those whose names contain one of the words
-    python tests/golden.py --update     rewrite golden.csv
+    python tests/golden.py --update     rewrite golden.csv and rules/*.diff
 
-The scripts are the edits of right.py in mistakes.diff and ordinary.diff. A row contains
+The scripts are the edits of right.py in rules/*.diff and ordinary.diff. A row contains
 a script's name and a finding's name, level and line of code, but none of its wording.
-A script without findings has one row with empty fields. `onecurve --format json`
-inspects each script, so nothing here depends on the inspector's internals.
+A script without findings has one row with empty fields. The files in rules/ have the
+wording: `--update` rewrites a case's expected lines, too, so write the edits alone.
+`onecurve --format json` inspects each script, so nothing here depends on the
+inspector's internals.
 """
 
 import argparse
@@ -20,26 +22,23 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from cases import read_cases, script_of
+from cases import FOLDER, ORDINARY, read_cases, rule_files, script_of, write_expected
 
-FOLDER = Path(__file__).parent
+from inspecting import with_code
+
 GOLDEN = FOLDER / "golden.csv"
-FILES = "mistakes.diff", "ordinary.diff"
 AT_ONCE = 2
 FIELDS = ["script", "finding", "level", "line"]
 
 
 def scripts():
     """Return {name: source} of every script."""
-    found = {}
-    for file in FILES:
-        for name, (edits, _) in read_cases(FOLDER / file).items():
-            found[name] = script_of(edits)
-    return found
+    cases = read_cases(*rule_files().values(), ORDINARY)
+    return {name: script_of(edits) for name, (edits, _) in cases.items()}
 
 
 def findings(name, text):
-    """Return a script's rows: [name, finding, level, line of code].
+    """Return a script's rows: [name, finding, level, line of code]; and its report.
 
     Raises RuntimeError if the command prints no report.
     """
@@ -55,11 +54,23 @@ def findings(name, text):
         raise RuntimeError(f"{name}: {result.stderr[-2000:]}")
     code = text.splitlines()
     rows = []
-    for found in json.loads(result.stdout)["findings"]:
+    report = json.loads(result.stdout)
+    for found in report["findings"]:
         file, _, number = (found["line"] or "").rpartition(":")
         line = code[int(number) - 1].strip() if file == "train.py" else ""
         rows.append([name, found["name"], found["level"], line])
-    return rows or [[name, "", "", ""]]
+    return rows or [[name, "", "", ""]], lines_of(report, text, folder)
+
+
+def lines_of(report, text, folder):
+    """Return what a report says as the expected lines of a case."""
+    lines = []
+    for found in report["findings"]:
+        first = [found["level"], found["what"], found["line"]]
+        lines += ["  ".join(filter(None, first)), *map("  {}".format, found["details"])]
+    lines += [f"not checked: {what}" for what in report["not compared"][1:]]
+    told = "\n".join(lines).replace(f"{folder}/", "")
+    return with_code(told, text, "train.py").splitlines()
 
 
 def read_golden():
@@ -99,17 +110,20 @@ def main():
             chosen[name] = text
     with ThreadPoolExecutor(AT_ONCE) as pool:
         results = list(pool.map(findings, chosen, chosen.values()))
+    rows_of = {name: rows for name, (rows, _) in zip(chosen, results, strict=True)}
     if args.update:
-        golden = read_golden() if GOLDEN.exists() else {}
-        golden |= dict(zip(chosen, results, strict=True))
+        golden = read_golden() | rows_of
         missing = [name for name in scripts() if name not in golden]
         if missing:
             sys.exit(f"nothing is written: update these as well: {', '.join(missing)}")
-        write_golden([row for name in scripts() for row in golden[name]])
+        write_golden([row for name in sorted(scripts()) for row in golden[name]])
+        lines = {name: told for name, (_, told) in zip(chosen, results, strict=True)}
+        for path in rule_files().values():
+            write_expected(path, lines)
         return
     golden = read_golden()
     wrong = 0
-    for name, rows in zip(chosen, results, strict=True):
+    for name, rows in rows_of.items():
         lines = differences(name, golden.get(name, []), rows)
         print("\n".join(lines), end="\n" if lines else "")
         wrong += bool(lines)

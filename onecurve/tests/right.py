@@ -1,4 +1,4 @@
-"""A correct script with all that onecurve checks; mistakes.diff contains its edits."""
+"""A correct script with all that onecurve checks; rules/*.diff contain its edits."""
 
 from pathlib import Path
 

@@ -10,7 +10,7 @@ from conftest import PROJECT, call
 
 import onecurve
 from onecurve.report import formats
-from onecurve.rules.findings import finding
+from onecurve.rules import finding
 
 SLOPPY = """
 import sys
@@ -154,12 +154,18 @@ def test_a_finding_is_explained_by_its_name(tmp_path):
     assert told.startswith("order ERROR: every epoch uses the same sample order. ")
     assert "Fix: call sampler.set_epoch(epoch)" in told
     wrong = python_in(tmp_path, "onecurve", "--explain", "set_epoch")
-    assert "no finding set_epoch: expected one of fails, hang, gradient" in wrong.stderr
+    assert (
+        "no finding set_epoch: expected one of no_communication, fails, hang"
+        in wrong.stderr
+    )
 
 
 def test_github_gets_an_annotation_at_the_line(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    found = [finding("kept", "train.py:7"), finding("exchange", None, ["4 weights"])]
+    found = [
+        finding("no_zero_grad", "train.py:7"),
+        finding("exchange", None, ["4 weights"]),
+    ]
     error, look = formats.annotations(found, tmp_path / "pkg/train.py").splitlines()
     assert error.startswith(
         "::error file=pkg/train.py,line=1::gradients are not averag"

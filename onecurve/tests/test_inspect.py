@@ -7,26 +7,26 @@ from pathlib import Path
 import psutil
 import pytest
 import torch
-from cases import MISTAKES, RIGHT, read_cases, script_of
+from cases import RIGHT, read_cases, rule_files, script_of
 from golden import read_golden
 from torch.utils.data import RandomSampler
 
-from inspecting import inspect
+import onecurve
+from inspecting import FIELDS, inspect, unlisted_fields
 from onecurve.compare import per_rank, rounding
 from onecurve.compare.run import failure, has_sets
+from onecurve.evidence.samples import sliced
+from onecurve.evidence.seen import Seen
 from onecurve.feed.draws import joined
 from onecurve.inspection import Inspection
-from onecurve.report.formats import fine
-from onecurve.rules import registry
-from onecurve.rules.findings import TABLE
-from onecurve.rules.sampling import sliced
-from onecurve.rules.seen import Seen
+from onecurve.report.formats import LEVELS, fine
+from onecurve.rules import RULES, different_collectives, filled_in
 from onecurve.set_up import cpu_for_cuda
 from onecurve.start import ranks, supervisor
 from onecurve.watch.identities import own_number
 from onecurve.watch.output_files import copy
 
-CASES = read_cases()
+CASES = read_cases(*rule_files().values())
 EQUAL = "gradients of 9 steps match one process"
 BUT_FOR = ", except for BatchNorm statistics"  # RIGHT has a BatchNorm layer
 OK = [  # the report on RIGHT
@@ -45,6 +45,7 @@ NOT_BESIDE = {  # words, and the findings that contradict them
     "the same on every rank": "call different collectives",
     "gradients of": "differ from those of 1|never communicate|no parameter in",
 }
+WRITES_EVENT = re.compile(r'\.write\(\s*"(\w+)"(?: if .* else "(\w+)")?,?[\s)]')
 WRITES = """
 import os, shutil, torch
 from pathlib import Path
@@ -88,7 +89,7 @@ OF_LIBRARY = {
 
 def one_case_per_rule():
     """Return names of cases that together have every finding."""
-    missing = set(TABLE)
+    missing = set(RULES)
     chosen = []
     for name, rows in read_golden().items():
         found = {row[1] for row in rows}
@@ -124,6 +125,7 @@ def test_what_is_said_of_a_mistake(name, tmp_path):
     path.write_text(script_of(edits))
     report = inspect(path, folder=tmp_path, patience=2 if "waits" in name else 60)
     assert report.findings + report.unchecked[1:] == expected
+    assert not unlisted_fields(tmp_path)
     errors = sum(line.startswith("ERROR") for line in expected)
     assert report.status == (errors > 0)
     assert report.verdict.startswith(f"{errors or 'no'} error")
@@ -142,11 +144,31 @@ def test_what_is_said_of_a_mistake(name, tmp_path):
             assert not re.search(words, "".join(report.ok))
 
 
-def test_each_finding_is_produced_with_its_level_by_a_case():
-    expected = MISTAKES.read_text()
-    for row in TABLE.values():
-        what = re.sub(r"\\{\w+\\}", ".+", re.escape(row["what"]))
-        assert re.search(f"(?m)^{row['level']}  {what}(  <|$)", expected), row
+def test_each_rule_has_a_file_of_cases_and_each_such_file_a_rule():
+    assert set(rule_files()) == set(RULES)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_rules_own_cases_show_its_finding_at_its_level(name):
+    rule = RULES[name]
+    what = re.sub(r"\\{\w+\\}", ".+", re.escape(rule.message))
+    expected = rule_files()[name].read_text()
+    assert re.search(f"(?m)^{rule.level}  {what}(  <|$)", expected)
+
+
+def test_events_csv_lists_each_kind_of_event():
+    kinds = set()
+    for path in Path(onecurve.__file__).parent.rglob("*.py"):
+        for match in WRITES_EVENT.finditer(path.read_text()):
+            kinds |= set(match.groups()) - {None}
+    assert kinds == set(FIELDS)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_rule_says_what_it_means_and_implies_only_rules(name):
+    rule = RULES[name]
+    assert rule.means[-1] in ".)" and set(rule.follows) <= set(RULES)
+    assert rule.level in LEVELS and rule.ranks in ("each", "own batches", "one")
 
 
 @pytest.mark.parametrize(
@@ -165,8 +187,8 @@ def test_ranks_diverge_if_they_make_different_calls(first, other, parts):
             call = {"name": "all_reduce", "numbers": size, "whole": size != "group"}
             events[rank].append({"kind": "collective_call", "line": "a.py:1", **call})
     seen = Seen(events)
-    found = [*registry.collectives_differ(seen)]
-    assert [one.name for one in found] == ["parted"] * parts
+    found = filled_in("different_collectives", different_collectives.find(seen))
+    assert [one.name for one in found] == ["different_collectives"] * parts
     told = "".join(fine(Inspection(seen, found)))
     assert ("the same on every rank" in told) == (not parts)
 

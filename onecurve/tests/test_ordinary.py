@@ -1,23 +1,21 @@
 """Promise: ordinary code in correct scripts is neither an error nor worth a look."""
 
-from pathlib import Path
-
 import pytest
-from cases import read_cases, script_of
+from cases import ORDINARY, read_cases, script_of
 
 from inspecting import inspect
 
-ORDINARY = read_cases(Path(__file__).with_name("ordinary.diff"))
+CASES = read_cases(ORDINARY)
 
 
 def test_there_are_some():
-    assert len(ORDINARY) >= 15
+    assert len(CASES) >= 15
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ORDINARY)
+@pytest.mark.parametrize("name", CASES)
 def test_an_ordinary_script_has_no_finding(name, tmp_path):
-    edits, verdict = ORDINARY[name]
+    edits, verdict = CASES[name]
     path = tmp_path / "train.py"
     path.write_text(script_of(edits))
     report = inspect(path, folder=tmp_path)

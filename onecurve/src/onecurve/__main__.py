@@ -18,7 +18,7 @@ from pathlib import Path
 from onecurve.compare.run import Command
 from onecurve.inspection import inspect
 from onecurve.report import formats
-from onecurve.rules.findings import TABLE
+from onecurve.rules import RULES
 from onecurve.start import failures
 
 LOGS = Path("runs/onecurve")
@@ -31,16 +31,14 @@ OFTEN = 5  # seconds between progress lines
 
 
 class Explain(argparse.Action):
-    """The option --explain: print a row of findings.csv, and exit."""
+    """The option --explain: print what a rule says, and exit."""
 
     def __call__(self, parser, namespace, name, option_string=None):
-        if name not in TABLE:
-            refuse(f"no finding {name}: expected one of {', '.join(TABLE)}")
-        row = TABLE[name]
-        told = f"{row['name']} {row['level']}: {row['what']}. {row['means']}"
-        if row["repair"]:
-            told += f" Fix: {row['repair']}."
-        print(told)
+        if name not in RULES:
+            refuse(f"no finding {name}: expected one of {', '.join(RULES)}")
+        rule = RULES[name]
+        told = f"{name} {rule.level}: {rule.message}. {rule.means}"
+        print(f"{told} Fix: {rule.fix}." if rule.fix else told)
         parser.exit()
 
 

@@ -9,47 +9,31 @@ Names are imported on first use, so a process can start ranks without importing 
 
 from importlib import import_module
 
-NAMES = {
+MODULES = {
     # start ranks, and end the processes they started
-    "run": "start.ranks",
-    "call": "start.ranks",
-    "start_server": "start.ranks",
-    "STOPPED": "start.patience",
-    "adopt_orphans": "start.processes",
-    "children": "start.processes",
-    "end_children": "start.processes",
-    "end_with_parent": "start.processes",
+    "start.ranks": "run call start_server",
+    "start.patience": "STOPPED",
+    "start.processes": "adopt_orphans children end_children end_with_parent",
     # record them, from within a rank
-    "Script": "watch.script",
-    "listen": "watch.listeners",
-    "Log": "watch.events",
-    "OutputFiles": "watch.output_files",
-    "InDouble": "set_up.float64",
-    "load": "set_up.float64",
-    "Done": "set_up.cpu_for_cuda",
-    "CLOCKS": "set_up.replace",
-    "replace": "set_up.replace",
-    "digest": "watch.events",
-    "local_part": "watch.events",
-    "tensors_in": "watch.events",
-    "is_replicated": "watch.networks",
+    "watch.script": "Script",
+    "watch.listeners": "listen",
+    "watch.events": "Log digest local_part tensors_in",
+    "watch.output_files": "OutputFiles",
+    "watch.networks": "is_replicated",
+    "set_up.float64": "InDouble load",
+    "set_up.cpu_for_cuda": "Done",
+    "set_up.replace": "CLOCKS replace",
     # read the records
-    "Seen": "rules.seen",
-    "read_ranks": "rules.seen",
+    "evidence.seen": "Seen read_ranks",
     # inspect and report
-    "inspect": "inspection",
-    "findings": "inspection",
-    "TABLE": "rules.findings",
-    "text": "report.formats",
+    "inspection": "inspect findings",
+    "rules": "RULES",
+    "report.formats": "text",
     # describe failures
-    "NOISE": "start.failures",
-    "at": "start.failures",
-    "error": "start.failures",
-    "is_of_others_end": "start.failures",
-    "line_number": "start.failures",
-    "syntax_error": "start.failures",
-    "whereabouts": "start.failures",
+    "start.failures": "NOISE at error is_of_others_end line_number syntax_error "
+    "whereabouts",
 }
+NAMES = {name: module for module, names in MODULES.items() for name in names.split()}
 __all__ = list(NAMES)
 
 

@@ -3,15 +3,13 @@
 import shutil
 from dataclasses import dataclass, field
 
+from onecurve import rules
 from onecurve.compare import run
 from onecurve.compare.comparison import Comparison, compare_gradients
-from onecurve.report import sources
-from onecurve.rules import consequences, printed, registry, sampling, schedules, streams
-from onecurve.rules.findings import name_what_follows
-from onecurve.rules.seen import Seen
+from onecurve.evidence.seen import Seen
+from onecurve.report import consequences, sources
+from onecurve.rules.batches import find_in_hang
 from onecurve.start.patience import HANGS
-
-NOTHING = Seen([[]])  # of one rank
 
 
 @dataclass
@@ -64,14 +62,15 @@ def inspect(command, folder):
         return Inspection(seen, [], stopped=(why or [result.own_fault])[0])
     unequal = []
     if problem and problem.name == "hang":
-        unequal = list(sampling.numbers_of_batches(seen.takers(), problem))
+        unequal = rules.filled_in("batches", find_in_hang(seen.takers(), problem))
     if unequal:  # run the rest, too
         command = command._replace(lengths=False)
         result, seen, problem = watch(command, folder)
-    found = registry.findings(seen) + unequal
+    found = rules.findings(seen) + unequal
     if problem:
         if problem.name == "fails" and None in (seen.first_parting() or ()):
-            found = [one for one in found if one.name != "parted"]  # it was killed
+            killed = "different_collectives"
+            found = [one for one in found if one.name != killed]
         return Inspection(seen, [problem, *found], stopped="the run did not finish")
     return compare(command, folder, result, seen, found)
 
@@ -88,7 +87,7 @@ def compare(command, folder, result, seen, found):
         return Inspection(seen, found)
     agree = consequences.weights_agree(found, seen)
     told = compare_gradients(command, folder, seen, agree)
-    found += differ_by_world(told)
+    found += rules.findings_by_world(told)
 
     def read(file):
         path = command.path.parent / file
@@ -100,7 +99,7 @@ def compare(command, folder, result, seen, found):
 
 def findings(seen, read):
     """Return what one run shows. `read` returns a file's source, or None."""
-    return interpret(registry.findings(seen), seen, Comparison(), read)
+    return interpret(rules.findings(seen), seen, Comparison(), read)
 
 
 def interpret(found, seen, told, read):
@@ -109,24 +108,7 @@ def interpret(found, seen, told, read):
     `told` is the Comparison with other runs, which may be empty.
     """
     found = consequences.with_consequence(found, seen, told)
-    found = name_what_follows(found)
+    found = consequences.name_what_follows(found)
     for one in found:
         sources.point(one, read)
-    return found
-
-
-def differ_by_world(told):
-    """Return Findings on what depends on the number of ranks, or should on the rank."""
-    several = told.runs["several"]
-    one = told.runs.get("one", NOTHING)
-    alone = [seen for kind, seen in told.runs.items() if kind.startswith("alone")]
-    found = [*schedules.rates_by_world(several, one)]
-    found += [] if found else schedules.first_rates_by_world(several, [one, *alone])
-    found += schedules.length_by_world(several, [one, *alone])
-    found += streams.drawn_alike(several)
-    found += streams.own_orders(one)
-    if told.equal:
-        found += printed.numbers_by_world(several, [one], told.equal)
-    elif not told.of_whole and len(alone) == len(several.ranks):
-        found += printed.numbers_by_world(several, alone, told.followed)
     return found

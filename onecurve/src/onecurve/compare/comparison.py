@@ -4,6 +4,7 @@ import shutil
 from dataclasses import dataclass, field
 
 from onecurve.compare import run
+from onecurve.evidence.seen import Seen
 from onecurve.feed.kinds import kind_of
 from onecurve.start import ranks
 
@@ -28,6 +29,29 @@ class Comparison:
     why: str | None = None  # why one process was not compared, or only at first
     findings: list = field(default_factory=list)
     runs: dict = field(default_factory=dict)  # {kind: Seen} of the runs in float64
+
+    @property
+    def several(self):
+        """Return the Seen of several ranks."""
+        return self.runs["several"]
+
+    @property
+    def one(self):
+        """Return the Seen of one process that does all ranks' work; it may be empty."""
+        return self.runs.get("one", Seen([[]]))
+
+    @property
+    def alone_runs(self):
+        """Return the Seens of processes that each repeat one rank's work."""
+        return [seen for kind, seen in self.runs.items() if kind.startswith("alone")]
+
+    def same_work(self):
+        """Return (Seens of single processes, their steps with the ranks' weights)."""
+        if self.equal:
+            return [self.one], self.equal
+        if not self.of_whole and len(self.alone_runs) == len(self.several.ranks):
+            return self.alone_runs, self.followed
+        return [], 0
 
 
 def run_exactly(command, kind, folder, told):

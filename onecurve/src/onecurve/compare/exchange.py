@@ -7,7 +7,8 @@ merged.
 import torch
 
 from onecurve.compare.rounding import FACTOR, nearly, relation
-from onecurve.rules.findings import LAST, finding
+from onecurve.rules import finding
+from onecurve.rules.exchange import LAST
 from onecurve.wording import some
 
 PARALLEL = 1e-6  # of 1 - cosine
@@ -41,7 +42,7 @@ def kept_gradients(steps):
     """Return a Finding if steps add to gradients of earlier steps, or None."""
     kept = [ranks[0] for ranks in steps if ranks[0]["kept"]]
     if len(kept) > len(steps) / 2:
-        return finding("kept", kept[0]["line"])
+        return finding("no_zero_grad", kept[0]["line"])
     return None
 
 
@@ -116,13 +117,13 @@ def describe(ranks, names):
     if since.get("early"):
         details.append("clipped before the last backward() of the step")
         return finding("clip", since["early"], details)
-    at, cause, repair = cause_of(first, names, alone)
+    at, cause, fix = cause_of(first, names, alone)
     if at and at != first["line"]:
         details.append(f"backward() at {first['line']}")
     line = at or first["line"]
     told = [*details, cause]
-    last = "sync" if repair == LAST else None
-    return finding("exchange", line, told, repair=repair, cause=last)
+    last = "sync" if fix == LAST else None
+    return finding("exchange", line, told, fix=fix, cause=last)
 
 
 def held_by(rank, names):
@@ -157,7 +158,7 @@ def are_scaled_alike(ranks, names):
 
 
 def cause_of(rank, names, alone):
-    """Return (line, why gradients are not exchanged, repair), as far as known.
+    """Return (line, why gradients are not exchanged, fix), as far as known.
 
     `alone` is whether each rank's optimizer got what the rank computed itself.
     """

@@ -5,7 +5,7 @@ from itertools import count
 import torch
 
 from onecurve.compare import exchange, rounding
-from onecurve.rules.findings import OTHER_SAMPLES, finding
+from onecurve.rules import finding
 
 PARALLEL = 1e-6  # of 1 - cosine
 
@@ -103,7 +103,7 @@ def why_not(ranks, theirs, same):
     samples = sorted(one for rank in ranks for one in rank["samples"])
     alike = bool(samples) and samples == theirs["samples"]
     if not (ours["taken"] or alike):
-        return OTHER_SAMPLES
+        return "samples do not come from a DataLoader"
     if len({rank["taken"] for rank in ranks}) > 1:
         return "ranks read different numbers of batches in a step"
     if ours["taken"] != theirs["taken"]:

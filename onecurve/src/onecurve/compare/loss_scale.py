@@ -8,7 +8,7 @@ it is 1/W on W ranks and 1/(W + 1) on one more, the loss scales with their numbe
 import torch
 
 from onecurve.compare.gradients import read_steps
-from onecurve.rules.findings import finding
+from onecurve.rules import finding
 
 ROUNDED = 1e-4  # of a weight: losses are rounded to their dtype
 CLOSE = {torch.float64: 1e-5}  # of weights; correct scripts differ by 1e-9

@@ -13,7 +13,8 @@ from onecurve.compare import rounding
 from onecurve.compare.exchange import exchanged_at, given_to
 from onecurve.compare.gradients import read_steps
 from onecurve.compare.loss_scale import divisor_of, is_about
-from onecurve.rules.findings import LAST, finding
+from onecurve.rules import finding
+from onecurve.rules.exchange import LAST
 from onecurve.wording import some
 
 OTHER = "rank {rank}'s loss differs when it runs alone: {alone:.6f}, not {ours:.6f}"
@@ -169,7 +170,7 @@ def by_weights(ranks, others, weights):
         number = int(of_passes.argmin()) + 1
         which = f"backward pass {number} of {len(of_passes)}"
         told = f"{which} contributes no gradients"
-        return finding("exchange", line, [told], repair=LAST, cause="sync")
+        return finding("exchange", line, [told], fix=LAST, cause="sync")
     if not is_about(weights.max(1).values, weights.min(1).values):
         raise Unclear("the backward passes of a step have different weights")
     of_ranks = weights.mean(1)
@@ -197,7 +198,7 @@ def by_counts(ranks, others, weights):
     told = [f"1/{1 / float(one):.1f}" for one in counts]
     details = [f"the weight of one value depends on its rank: {', '.join(told)}"]
     line = ranks[0]["line"]
-    return finding("gradient", line, details, repair=MEANS, ranks=len(ranks))
+    return finding("gradient", line, details, fix=MEANS, ranks=len(ranks))
 
 
 def by_counts_of_all(ranks):

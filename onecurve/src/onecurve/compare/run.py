@@ -9,9 +9,10 @@ from pathlib import Path
 from textwrap import shorten
 from typing import NamedTuple
 
+from onecurve.evidence.found import of_each_rank
+from onecurve.evidence.seen import Seen, read_ranks
 from onecurve.feed.kinds import kind_of
-from onecurve.rules.findings import finding, of_each_rank
-from onecurve.rules.seen import Seen, read_ranks
+from onecurve.rules import finding
 from onecurve.start import ranks
 from onecurve.start.failures import ended_silently, ending, own_error
 

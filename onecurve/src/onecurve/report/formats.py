@@ -66,9 +66,7 @@ def headline(seen, seconds):
 
 def pages_about(finding, pages):
     """Return the pages about a finding from {name: paths}, or by default RULES.md."""
-    if pages is None:
-        return [f"RULES.md#{finding.name}"]
-    return pages.get(finding.name, [])
+    return (pages or {}).get(finding.name, [f"RULES.md#{finding.name}"])
 
 
 def finding_lines(finding, pages):
@@ -81,8 +79,8 @@ def finding_lines(finding, pages):
         first = f"{first:60}  {finding.line}"
     lines = [first]
     lines += [f"         {detail}" for detail in finding.details]
-    if finding.repair:
-        lines.append(f"         -> {finding.repair}")
+    if finding.fix:
+        lines.append(f"         -> {finding.fix}")
     shown = pages_about(finding, pages)
     if shown:
         lines.append(f"         see {', '.join(shown)}")
@@ -94,11 +92,11 @@ def fine(inspection):
     seen = inspection.seen
     own = seen.own_parts()
     names = {finding.name for finding in inspection.findings}
-    if "apart" in names:
+    if "no_communication" in names:
         return []
     gradients = inspection.gradients
     lines = []
-    learns = not names & {"no_gradient", "zero", "other_type", "parts"}
+    learns = not names & {"no_gradient", "zero", "other_type", "mixed_shards"}
     if learns and gradients.exchanged and "exchange" not in names:
         steps = counted(gradients.exchanged, "step")
         lines.append(f"gradients are averaged across ranks in {steps}")
@@ -121,7 +119,7 @@ def fine(inspection):
         lines.append(f"{tensors} may differ by rank: an all-to-all sends them samples")
     lines += samples(seen, names)
     calls = len(seen.collective_calls()[0])
-    if calls and "parted" not in names:
+    if calls and "different_collectives" not in names:
         lines.append(f"{calls} collective calls, the same on every rank")
     return lines
 
@@ -130,7 +128,7 @@ def samples(seen, names):
     """Return lines about the samples that ranks use, if they are known."""
     epochs = seen.takers().first_epochs()
     lines = []
-    wrong = names & {"samples", "overlap", "datasets", "again"}
+    wrong = names & {"samples", "overlap", "datasets", "repeated_order"}
     if epochs and not wrong and all(epoch["identity"] for epoch in epochs):
         taken = sum(len(epoch["indices"]) for epoch in epochs)
         count = len(set().union(*(epoch["indices"] for epoch in epochs)))
@@ -144,7 +142,7 @@ def samples(seen, names):
             orders.setdefault(epoch["line"], []).append(epoch["indices"])
     several = [each for each in orders.values() if len(each) > 1]
     anew = all(len({tuple(one) for one in each}) == len(each) for each in several)
-    if epochs and several and anew and not names & {"order", "again"}:
+    if epochs and several and anew and not names & {"order", "repeated_order"}:
         lines.append("each epoch uses a new sample order")
     return lines
 
@@ -187,7 +185,7 @@ def facts(name, inspection, seconds, folder, pages=None):
     found = []
     for finding in by_level(inspection.findings):
         shown = asdict(finding) | {"pages": pages_about(finding, pages)}
-        del shown["subject"], shown["cause"], shown["consequences"]
+        del shown["facts"], shown["cause"], shown["consequences"]
         found.append(shown)
     return {
         "verdict": verdict(name, inspection),
@@ -212,7 +210,7 @@ def annotations(findings, path):
         file, _, number = (finding.line or f"{path.name}:1").rpartition(":")
         shown = os.path.relpath(path.with_name(file))
         command = {"ERROR": "error"}.get(finding.level, "warning")
-        told = [*finding.details, *([f"-> {finding.repair}"] if finding.repair else [])]
+        told = [*finding.details, *([f"-> {finding.fix}"] if finding.fix else [])]
         message = "%0A".join([finding.what, *told])
         lines.append(f"::{command} file={shown},line={number}::{message}")
     return "\n".join(lines)

@@ -7,6 +7,8 @@ their assignments, arguments to calls of the function, and calls to return value
 import ast
 import re
 
+from onecurve.evidence.origins import BY_RANK
+from onecurve.rules import RULES
 from onecurve.watch.branches import called
 from onecurve.wording import SHOWN
 
@@ -14,28 +16,7 @@ MOST = 40  # statements
 SYNCED = "no_sync|require_backward_grad_sync|set_requires_gradient_sync"
 NORM = r"norm\(|to_local"
 RATE = r"\['lr'\] \S?= "  # sets a learning rate
-COMPUTES = r"\.step\(\)$|^(?!.*lambda).* (\*|//?) "  # or steps too often
-LOSS = r"^(?!\w[\w.]*\.backward\()"  # more than name.backward()
-DIVIDES = r" (/|\*) |\.(div|mul)_?\("
-PASSED_ON = r"(= |return )\w+$"
-ORDERS = "randperm|permutation|shuffle"
-BY_RANK = r"=.*rank\b(?!\()"
-MADE = {  # {finding: pattern of the statement to point to}
-    "printed": None,  # anything but a name or a call of the script's function
-    "by_world": None,
-    "decides": None,
-    "gradient": LOSS,
-    "added": LOSS,
-    "divided": DIVIDES,
-    "parts_saved": "to_local|state_dict",
-    "rates": COMPUTES,
-    "length": COMPUTES,
-    "updates": COMPUTES,
-    "statistics": r"^self\.",  # an attribute of the module is set
-    "datasets": BY_RANK,
-    "order": ORDERS,
-    "overlap": ORDERS,
-}
+PASSED_ON = r"(= |return )\w+$"  # or a call of the script's function
 
 
 class Source:
@@ -124,13 +105,13 @@ class Source:
             if yields or isinstance(one, ast.Return):
                 yield one
 
-    def to_look_at(self, name, start, found):
-        """Return the statement that a finding is about, or None."""
-        for one in [start, *found] if MADE[name] else found:
+    def to_look_at(self, origin, start, found):
+        """Return the statement that a rule's ORIGIN describes, or None."""
+        for one in [start, *found] if origin else found:
             text = head(one)
             own = any(re.search(rf"\b{each}\(", text) for each in self.functions)
             passes = own or re.search(PASSED_ON, text)
-            if re.search(MADE[name], text) if MADE[name] else not passes:
+            if re.search(origin, text) if origin else not passes:
                 return one
         return None
 
@@ -171,10 +152,10 @@ def arguments(block):
 
 def names_of(finding, start):
     """Return the names in a statement that a finding is about."""
-    subject = finding.subject
     if finding.name == "statistics":
-        return [f"self.{subject}"]
+        return [f"self.{finding.facts['name']}"]
     if finding.name in ("printed", "by_world"):
+        subject = finding.facts["text"]
         return [] if subject[0] == '"' else names_in(ast.parse(subject, mode="eval"))
     call = getattr(start, "value", None)
     if isinstance(call, ast.Call) and called(call) == "backward" and call.args:
@@ -204,9 +185,10 @@ def point(finding, read):
         first = source.latest(NORM, int(number))
     elif finding.cause == "rate":
         first = start = source.latest(RATE, 10**9) or start
-    if finding.name in MADE and start:
+    origin = RULES[finding.name].origin
+    if origin is not None and start:
         found = source.back(start, names_of(finding, start))
-        first = source.to_look_at(finding.name, start, found)
+        first = source.to_look_at(origin, start, found)
         rest = [one for one in found if one is not first]
         rest.sort(key=lambda one: not re.search(BY_RANK, head(one)))
         said = finding.name == "overlap" and first is start

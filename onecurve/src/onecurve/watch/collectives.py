@@ -75,14 +75,14 @@ class Collectives:
         packs = "object" in name  # pickles tensors with their gaps
         tensors = tensors_in(list(given.values()))
         if wrong and not packs and any(has_gaps(one) for one in tensors):
-            self.log.found("gaps", name=name)
+            self.log.found("non_contiguous", name=name)
 
     def write_cut(self, name, given):
         """Record whether a collective cuts off a gradient."""
         tensor = given.get("tensor", given.get("input_tensor"))
         has_gradient = getattr(tensor, "requires_grad", False) and tensor.numel() > 1
         if name.startswith("all_gather") and has_gradient and torch.is_grad_enabled():
-            self.log.found("cut", CUT, name=name)
+            self.log.found("gather_without_gradient", CUT, name=name)
 
     def collective_ends(self, name, given, result):
         """Record how many integer keys, such as sample numbers, ranks share."""

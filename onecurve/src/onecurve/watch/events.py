@@ -24,7 +24,7 @@ class Log:
     """Writes events to a file; `paths` are prefixes of the paths of the script's files.
 
     Each event has a kind, a time (in seconds, by one clock for all ranks of a machine)
-    and the given facts.
+    and the given facts, which events.csv lists.
     """
 
     def __init__(self, path, paths):
@@ -36,9 +36,9 @@ class Log:
         event = {"kind": kind, "time": self.clock(), **facts}
         self.file.write(json.dumps(event) + "\n")
 
-    def found(self, row, *details, line=None, **facts):
-        """Write an event that is a finding by itself, for `rules.findings.finding`."""
-        told = {"row": row, "details": details, "facts": facts}
+    def found(self, rule, *details, line=None, **facts):
+        """Write an event that is a finding of a rule by itself."""
+        told = {"rule": rule, "details": details, "facts": facts}
         self.write("found", line=line or self.line(), **told)
 
     def frames(self, frame=None):

@@ -176,5 +176,6 @@ class Training:
                 known = {script.names.get(one) for one in script.optimized}
                 left = [name for name in left if name not in known]
             if 0 < len(left) < len(trained):
-                counts = {"left": len(left), "count": len(trained)}
-                self.log.found("left", some(left), line=script.optimizer_line, **counts)
+                facts = {"left": len(left), "count": len(trained)}
+                facts["line"] = script.optimizer_line
+                self.log.found("not_optimized", some(left), **facts)

@@ -1,0 +1,1 @@
+"""A run's events (`seen`), and what several rules read in them."""

@@ -1,0 +1,73 @@
+"""Which samples and which network the ranks evaluate, and when."""
+
+from onecurve.evidence.seen import first_split
+
+
+def read_together(seen):
+    """Yield (line, epochs, one per rank) for each loader's first evaluation."""
+    evaluations = {}
+    for rank in seen.ranks:
+        for epoch in seen.readings(rank, False):
+            if epoch["indices"] and epoch["identity"]:
+                place = epoch["line"], epoch["number"], epoch["identity"]
+                evaluations.setdefault(place, []).append(epoch)
+    if "gather_for_metrics" in {call["by"] for call in seen.of("collective_call")}:
+        return  # accelerate's, which drops duplicates
+    told = set()
+    for (line, _, _), epochs in evaluations.items():
+        if len(epochs) > 1 and line not in told:
+            told.add(line)
+            yield line, epochs
+
+
+def are_whole(epochs):
+    """Return whether every rank evaluates the same samples."""
+    lists = [sorted(epoch["indices"]) for epoch in epochs]
+    return all(one == lists[0] for one in lists)
+
+
+def first_unlike(seen):
+    """Return ("weights" or "buffers", name, passes) if networks differ by rank.
+
+    Buffers count in eval() mode. `passes` are the ranks' first such passes. Without
+    any, return (None, None, []).
+    """
+    for training in False, True:
+        for each in evaluated_together(seen, training):
+            if any(one["line"] != each[0]["line"] for one in each):
+                break  # ranks evaluate different networks, or one evaluates more
+            kinds = [] if seen.of("split") else ["weights"]  # each rank has its part
+            for kind in kinds if training else [*kinds, "buffers"]:
+                name = first_split([one[kind] for one in each], seen.own_parts())
+                if name:
+                    return kind, name, each
+    return None, None, []
+
+
+def level_of(passes):
+    """Return LOOK if ranks evaluate the same samples: one rank's result may count."""
+    same = all(one["rows"] == passes[0]["rows"] for one in passes)
+    return "LOOK" if same else None
+
+
+def evaluated_together(seen, training):
+    """Yield tuples of passes of the same evaluation, one per rank, in train() or not.
+
+    Between two evaluations, ranks take steps or call collectives. If the ranks have
+    different numbers of samples, and so of passes, only the first pass is compared.
+    """
+    evaluations = []
+    for events in seen.events:
+        passes = {}
+        before = 0
+        for event in events:
+            before += event["kind"] == "step" or event.get("whole", False)
+            counts = event["kind"] == "pass" and not event["grad"]
+            if counts and event["training"] == training:
+                passes.setdefault(before, []).append(event)
+        evaluations.append(passes)
+    for before in sorted(set.intersection(*map(set, evaluations))):
+        together = [passes[before] for passes in evaluations]
+        if len({len(passes) for passes in together}) > 1:
+            together = [passes[:1] for passes in together]
+        yield from zip(*together, strict=True)

@@ -1,0 +1,134 @@
+"""Numbers that a script prints, or by which it decides, by rank and by run."""
+
+import math
+import re
+from collections import Counter, defaultdict
+from typing import NamedTuple
+
+from onecurve.evidence.found import of_each_rank
+
+# Words in names of values that may differ by rank.
+DIFFER = {"time", "seconds", "elapsed", "seed", "rank", "pid", "device", "gpu"}
+DIFFER |= {"sec", "speed", "throughput", "memory", "mem", "eta", "fps", "data"}
+DIFFER |= {"lr", "rate"}  # compared by the rule `rates`
+SIZE = r"len\([^)]*\)"  # may be of a rank's part
+SMALL = 1e-6  # relative tolerance
+ROUNDED = 2e-3  # the same for printed numbers, which are rounded
+QUOTED = '"'  # starts the name of a printed number
+
+
+def numbers_of(seen, rank, kind="numbers"):
+    """Return {(branch, occurrence): event}, at level LOOK inside a training epoch."""
+    table = {}
+    training = False
+    steps = 0
+    for event in seen.events[rank]:
+        steps += event["kind"] == "step"
+        if event["kind"] in ("pass", "read"):
+            training = event.get("grad", False)
+        if event["kind"] == kind:
+            place = event["branch"], event["times"]
+            level = "LOOK" if training else None
+            table[place] = {**event, "level": level, "steps": steps}
+    return table
+
+
+def differing_by_rank(seen, kind):
+    """Yield (events of all ranks, name, values) of numbers that differ by rank."""
+    tables = [numbers_of(seen, rank, kind) for rank in seen.ranks]
+    for place in sorted(set.intersection(*map(set, tables))):
+        events = [table[place] for table in tables]
+        for text, values in differing(events):
+            yield events, text, values
+
+
+def printed_by_some(seen):
+    """Yield (events of all ranks, name, values) of what only some ranks print."""
+    takers = seen.takers_of_branches()
+    for events, text, values in differing_by_rank(seen, "numbers"):
+        # taken by no rank, or by all, maybe in turn
+        if len(takers[events[0]["branch"]]) not in (0, len(seen.ranks)):
+            yield events, text, values
+
+
+def differing(events):
+    """Yield (source, values) of expressions whose numbers differ between events."""
+    tables = [event["numbers"] for event in events]
+    for text in tables[0]:
+        words = set(re.findall("[a-z]+", re.sub(SIZE, "", text.lower())))
+        values = [table.get(text) for table in tables]
+        if None in values or words & DIFFER or not words:
+            continue
+        limit = ROUNDED if text.startswith(QUOTED) else SMALL
+        low, high = min(values), max(values)
+        if low < high and not math.isclose(low, high, rel_tol=limit):
+            yield text, values
+
+
+def pairs_of_numbers(several, one):
+    """Yield (steps, name, the first printing rank's number, one process's)."""
+    theirs = numbers_of(one, 0)
+    printed = {}
+    for rank in reversed(several.ranks):
+        table = numbers_of(several, rank)
+        printed |= {place: event for place, event in table.items() if event["taken"]}
+    for place, ours in printed.items():
+        other = theirs.get(place)
+        if other is None or ours["steps"] != other["steps"]:
+            continue
+        for text, number in ours["numbers"].items():
+            words = set(re.findall("[a-z]+", text.lower()))
+            if text in other["numbers"] and words and not words & DIFFER:
+                yield ours["steps"], text, number, other["numbers"][text]
+
+
+def evaluations_agree(several, one):
+    """Return whether numbers after evaluations match one process, not just 0 and 1."""
+    evaluated = evaluations(several.events[0])
+    known = False
+    for steps, _, ours, theirs in pairs_of_numbers(several, one):
+        if steps in evaluated:
+            if not close(ours, theirs):
+                return False
+            known = known or ours not in (0, 1)
+    return known
+
+
+def agrees(text, several, one):
+    """Return whether the values rank 0 prints for an expression match one process."""
+    pairs = [pair[2:] for pair in pairs_of_numbers(several, one) if pair[1] == text]
+    return bool(pairs) and all(close(ours, theirs) for ours, theirs in pairs)
+
+
+class Evaluation(NamedTuple):
+    """Samples and random draws of the evaluations between two steps."""
+
+    rows: Counter  # digests of samples
+    draws: set  # "network" and "samples" if they draw random numbers
+
+
+def evaluations(events):
+    """Return {steps before: Evaluation} of a rank; empty ones are made when asked."""
+    found = defaultdict(lambda: Evaluation(Counter(), set()))
+    steps = 0
+    for event in events:
+        steps += event["kind"] == "step"
+        passes = event["kind"] == "pass" and not event["grad"]
+        if passes:
+            one = found[steps]
+            one.rows.update(event["rows"])
+            one.draws.update(["network"] if event["drawn"] else [])
+            one.draws.update(["samples"] if event["before"] else [])
+        elif event["kind"] == "drawn_without":
+            found[steps].draws.add("samples")
+    return found
+
+
+def close(ours, theirs):
+    """Return whether two numbers are equal within rounding."""
+    return math.isclose(ours, theirs, rel_tol=SMALL)
+
+
+def each_told(values):
+    """Return a line with each rank's number."""
+    return of_each_rank(f"{value:.6f}" for value in values)

@@ -1,0 +1,133 @@
+"""Which samples the ranks use, by their indices in a dataset or by their contents."""
+
+from collections import Counter
+
+FEW = 6  # samples that may be equal by chance
+SHARED = 0.1  # fraction of a stream
+ALIKE = "use the same dataset order on all ranks: a generator with the same seed"
+# What `shares` tells apart.
+SAME, OVERLAP, OWN_ORDER, OWN_DATA = "same", "overlap", "own order", "own data"
+
+
+def shares(seen):
+    """Yield (what is wrong, epochs of all ranks) for datasets of which ranks use parts.
+
+    These are the first training epoch with a problem, of two, or else the first epochs
+    on other datasets.
+    """
+    for number in range(2):
+        epochs = seen.first_epochs(number)
+        wrong = epochs and wrong_in(seen, epochs)
+        if wrong:
+            yield wrong, epochs
+            return
+    for epochs in seen.epochs_of_others():
+        yield wrong_in(seen, epochs), epochs
+
+
+def wrong_in(seen, epochs):
+    """Return what is wrong with the samples that ranks use in an epoch, or None."""
+    if len({epoch["identity"] for epoch in epochs}) > 1:
+        twice = used_twice([epoch["contents"] for epoch in epochs])
+        return OWN_ORDER if twice >= len(epochs) else OWN_DATA
+    lists = [epoch["indices"] for epoch in epochs]
+    if all(one == lists[0] for one in lists):
+        return None if sliced(seen, epochs[0]["sizes"][0]) else SAME
+    drawn_again = any(len(set(one)) < len(one) for one in lists)
+    twice = used_twice(map(before_padding, epochs))
+    return OVERLAP if twice >= len(lists) and not drawn_again else None
+
+
+def used_per_rank(epochs):
+    """Return how many samples each rank uses, as a detail."""
+    counts = [len(epoch["indices"]) for epoch in epochs]
+    return f"{epochs[0]['size']} samples, used per rank: {counts}"
+
+
+def used_twice(lists):
+    """Return how many indices are in several lists."""
+    counts = Counter(index for one in lists for index in set(one))
+    return sum(count > 1 for count in counts.values())
+
+
+def before_padding(epoch):
+    """Return an epoch's indices without its last batch, which may be padded."""
+    last = epoch["sizes"][-1] if len(epoch["sizes"]) > 1 else 0
+    return epoch["indices"][: len(epoch["indices"]) - last]
+
+
+def sliced(seen, size):
+    """Return whether ranks use different parts of the same batch of `size` samples.
+
+    If `size` is 1, a sample may be a whole batch.
+    """
+    for passes in seen.training_passes():
+        sets = [set(one["rows"]) for one in passes]
+        if all(sets):
+            lengths = [len(one["rows"]) for one in passes]
+            fewer = max(lengths) < size or size == 1 < min(lengths)
+            return fewer and not set.intersection(*sets)
+    return False
+
+
+def first_orders(seen):
+    """Yield (epochs, their indices) of each dataset that rank 0 trains on."""
+    orders = {}
+    for epoch in seen.readings(0, True):
+        if epoch["indices"]:
+            orders.setdefault((epoch["line"], epoch["identity"]), []).append(epoch)
+    for epochs in orders.values():
+        yield epochs, [epoch["indices"] for epoch in epochs]
+
+
+def has_indices(seen):
+    """Return whether rank 0 trains on samples of a dataset with indices."""
+    return any(epoch["indices"] for epoch in seen.readings(0, True))
+
+
+def first_streams(seen):
+    """Return each rank's first epoch of a stream, or [] if a rank has none."""
+    streams = [seen.streamed(rank)[:1] for rank in seen.ranks]
+    return [epochs[0] for epochs in streams] if all(streams) else []
+
+
+def same_stream(epochs):
+    """Return whether the ranks' streams are equal, as far as the shortest goes."""
+    lists = [flattened(epoch["rows"]) for epoch in epochs]
+    shortest = min(len(one) for one in lists)
+    return all(one[:shortest] == lists[0][:shortest] for one in lists)
+
+
+def shared_by_ranks(lists):
+    """Return a detail if ranks share many samples before one repeats any, or None."""
+    once = min(once_only(one) for one in lists)
+    twice = used_twice(one[:once] for one in lists)
+    if twice > max(SHARED * once, FEW):
+        return f"of each rank's first {once} samples, {twice} are on more than one rank"
+    return None
+
+
+def flattened(batches):
+    """Return the digests of all batches' samples."""
+    return [row for rows in batches for row in rows]
+
+
+def once_only(rows):
+    """Return the number of samples before the first repeated one."""
+    met = set()
+    for number, row in enumerate(rows):
+        if row in met:
+            return number
+        met.add(row)
+    return len(rows)
+
+
+def same_rows(passes):
+    """Return whether all ranks always train on the same, known samples."""
+    same = all(one["rows"] == each[0]["rows"] for each in passes for one in each)
+    return same and rows_known(passes)
+
+
+def rows_known(passes):
+    """Return whether any pass has known samples; sentences, for example, have none."""
+    return any(one["rows"] for each in passes for one in each)

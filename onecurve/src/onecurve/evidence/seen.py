@@ -1,0 +1,238 @@
+"""Read and query the events of a run's ranks: `Seen`."""
+
+import contextlib
+import json
+from collections import Counter
+from itertools import zip_longest
+
+CALL = "name", "numbers"  # must be equal in the ranks' collective calls
+
+
+def read_events(path):
+    """Return the events of a rank; skip a torn last line."""
+    if not path.exists():
+        return []
+    found = []
+    for line in path.read_text().splitlines():
+        with contextlib.suppress(ValueError):
+            found.append(json.loads(line))
+    return found
+
+
+def read_ranks(folder, count):
+    """Return a list of events for each rank, from its file in a folder."""
+    return [read_events(folder / f"rank{rank}") for rank in range(count)]
+
+
+class Seen:
+    """Events of a run's ranks; `events` contains a list for each rank."""
+
+    def __init__(self, events):
+        self.events = events
+
+    @property
+    def ranks(self):
+        """Return the range of ranks."""
+        return range(len(self.events))
+
+    def of(self, kind, rank=0):
+        """Return a rank's events of a kind, in order."""
+        return [event for event in self.events[rank] if event["kind"] == kind]
+
+    def lines_of(self, kind, **facts):
+        """Return the lines of rank 0's events of a kind with these facts."""
+        return [one["line"] for one in self.of(kind) if facts.items() <= one.items()]
+
+    def takers_of_branches(self):
+        """Return {branch: ranks that take it} for conditions on the rank."""
+        found = {}
+        for rank in self.ranks:
+            for event in self.of("numbers", rank):
+                found.setdefault(event["branch"], set()).update([rank] * event["taken"])
+        return found
+
+    def done_by_some(self, objects):
+        """Return (line, details) where only some ranks change {rank: object's id}."""
+        takers = self.takers_of_branches()
+        for rank in objects:
+            for event in self.of("numbers", rank):
+                line = event["changes"].get(str(objects[rank]))
+                ranks = sorted(takers[event["branch"]])
+                if line and 0 < len(ranks) < len(self.events):
+                    place, _, _ = event["branch"].partition(" ")
+                    return line, [f"only on ranks {ranks}, by the condition at {place}"]
+        return None, []
+
+    def collective_calls(self):
+        """Return each rank's collective calls, except those of a subgroup."""
+        calls = []
+        for rank in self.ranks:
+            called = self.of("collective_call", rank)
+            calls.append([call for call in called if call["whole"]])
+        return calls
+
+    def first_parting(self):
+        """Return (number, rank, call of rank 0, call of rank) if calls differ, or None.
+
+        A missing call is None.
+        """
+        calls = self.collective_calls()
+        for rank in self.ranks[1:]:
+            pairs = zip_longest(calls[0], calls[rank])
+            for number, (first, other) in enumerate(pairs, start=1):
+                if not (first and other) or any(first[k] != other[k] for k in CALL):
+                    return number, rank, first, other
+        return None
+
+    def groups(self):
+        """Return lists of ranks that share layers and batches: tensor parallelism."""
+        found = []
+        for rank in self.ranks:
+            together = [one["ranks"] for one in self.of("split", rank)]
+            group = max([[rank], *together], key=len)
+            if group not in found:
+                found.append(group)
+        return found
+
+    def takers(self):
+        """Return a Seen of the ranks with their own batches: one of each group."""
+        return Seen([self.events[min(group)] for group in self.groups()])
+
+    def on_all(self, kind):
+        """Return each rank's events of a kind."""
+        return [self.of(kind, rank) for rank in self.ranks]
+
+    def together(self, kind, wanted=lambda event: True):
+        """Yield tuples of each rank's n-th wanted event of a kind."""
+        events = [filter(wanted, each) for each in self.on_all(kind)]
+        yield from zip(*events, strict=False)
+
+    def readings(self, rank, trained):
+        """Return a rank's epochs of loaders that trained, or that didn't."""
+        read = self.of("read", rank)
+        return [event for event in read if event["trained"] == trained]
+
+    def first_epochs(self, number=0):
+        """Return each rank's training epoch `number` with indices, or [] without."""
+        found = []
+        for rank in self.ranks:
+            known = [one for one in self.readings(rank, True) if one["indices"]]
+            found += known[number : number + 1]
+        return found if len(found) == len(self.ranks) else []
+
+    def epochs_of_others(self):
+        """Yield each rank's first training epoch on further datasets that all use."""
+        tables = []
+        for rank in self.ranks:
+            first = {}
+            for one in self.readings(rank, True):
+                if one["indices"] and one["identity"]:
+                    first.setdefault((one["line"], one["identity"]), one)
+            tables.append(first)
+        for place in list(tables[0])[1:]:
+            if all(place in table for table in tables):
+                yield [table[place] for table in tables]
+
+    def streamed(self, rank):
+        """Return a rank's training epochs on its first stream."""
+        read = [one for one in self.readings(rank, True) if any(one["rows"])]
+        return [one for one in read if one["line"] == read[0]["line"]]
+
+    def batches_begun(self):
+        """Yield {rank: event}: the weights with which ranks begin the same batch.
+
+        Rank 0 comes first; ranks without that batch are missing. Without a loader, a
+        batch begins after another backward pass or with changed weights.
+        """
+        found = {}
+        for rank in self.ranks:
+            times = Counter()
+            latest = {}
+            backwards = 0
+            for event in self.events[rank]:
+                backwards += event["kind"] == "backward"
+                if event["kind"] != "weights":
+                    continue
+                place = tuple(event["place"])
+                if len(place) == 1:
+                    place = (*place, backwards)
+                    if event["weights"] in ({}, latest.get(place)):
+                        continue
+                latest[place] = event["weights"]
+                times[place] += 1
+                found.setdefault((place, times[place]), {})[rank] = event
+        yield from found.values()
+
+    def agree_in_each_step(self):
+        """Return whether ranks take as many steps, each from the same weights."""
+        own = self.own_parts()
+        tables = []
+        for rank in self.ranks:
+            table = {}
+            for event in self.of("weights", rank):
+                shared = event["weights"].items()
+                weights = {name: one for name, one in shared if name not in own}
+                table[event["id"], event["steps"]] = weights
+            tables.append(table)
+        return all(table == tables[0] for table in tables)
+
+    def batches_of_step(self):
+        """Return how many batches rank 0 reads per step at most, or 1 without any."""
+        most = 1
+        read = set()
+        for event in self.events[0]:
+            if event["kind"] == "weights":
+                read.add(tuple(event["place"][1:]))
+            elif event["kind"] == "step":
+                most = max(most, len(read))
+                read = set()
+        return most
+
+    def own_parts(self):
+        """Return the names of weights meant to differ by rank, such as experts.
+
+        An all-to-all sends them samples. They start different while others start equal;
+        other weights in their modules may also start equal.
+        """
+        calls = [call["name"] for call in self.of("collective_call")]
+        begun = [events[0]["weights"] for events in self.on_all("weights") if events]
+        if not begun or not any(name.startswith("all_to_all") for name in calls):
+            return set()
+        unlike = set()
+        for name, weights in begun[0].items():
+            if any(one.get(name) != weights for one in begun):
+                unlike.add(name)
+        if len(unlike) == len(begun[0]):
+            return set()  # ranks share no seed
+        modules = {name.rpartition(".")[0] for name in unlike}
+        return {name for name in begun[0] if name.rpartition(".")[0] in modules}
+
+    def training_passes(self):
+        """Yield tuples of each rank's n-th training pass."""
+        yield from self.together("pass", lambda one: one["grad"])
+
+    def exchanges(self):
+        """Yield (last line, exchanges in each) of rank 0's backward passes per step."""
+        counts = []
+        line = None
+        for event in self.events[0]:
+            if event["kind"] == "backward":
+                counts.append(0)
+                line = event["line"]
+            elif event["kind"] == "collective_call" and counts:
+                name = event["name"]
+                counts[-1] += name == "backward" or "reduce_scatter" in name
+            elif event["kind"] == "step":
+                yield line, counts
+                counts = []
+
+
+def first_split(dicts, own=()):
+    """Return the first shared name whose values differ, except for `own` names."""
+    for name, value in dicts[0].items():
+        if name in own:
+            continue
+        others = [one[name] for one in dicts if name in one]
+        if len(others) == len(dicts) and any(other != value for other in others):
+            return name
+    return None

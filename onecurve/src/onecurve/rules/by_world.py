@@ -1,0 +1,88 @@
+"""One process with the same weights gets a different value. It may be a mean of means
+over unequal parts, a sum over ranks, or a result that skips samples or counts them
+twice.
+"""
+
+from collections import Counter
+
+from onecurve.evidence import printed
+from onecurve.evidence.found import found
+
+LEVEL = "LOOK"
+MESSAGE = "printed value depends on the number of ranks: {text}"
+FIX = "all_reduce sums and counts, then divide"
+HIDDEN = True
+ORIGIN = ""  # any statement that computes it
+
+
+def find_by_world(comparison):
+    several = comparison.several
+    others, steps = comparison.same_work()
+    runs = [several, *others]
+    lengths = [[one["length"] for one in seen.of("length")] for seen in runs]
+    if not others or any(one != lengths[0] for one in lengths):
+        return  # averages over them rightly differ
+    ranks = [printed.numbers_of(several, rank) for rank in several.ranks]
+    alone = [printed.numbers_of(seen, 0) for seen in others]
+    told = set()
+    is_quiet = not any(printed.printed_by_some(several))  # else one prints its own
+    ours = [printed.evaluations(events) for events in several.events]
+    theirs = [printed.evaluations(seen.events[0]) for seen in others]
+    unlike = evaluated_unlike(ours, theirs)
+    for place, first in ranks[0].items():
+        of_one = [table.get(place) for table in alone]
+        comparable = first["steps"] <= steps and first["steps"] not in unlike
+        if None in of_one or not comparable or not first["taken"]:
+            continue
+        of_ranks = [table[place] for table in ranks if place in table]
+        if any(one["steps"] != first["steps"] for one in of_ranks + of_one):
+            continue  # an epoch has other steps and so ends with other weights
+        own = {text for text, _ in printed.differing(of_ranks)}
+        for text, values in printed.differing([first, *of_one]):
+            number, *known = values
+            alike = printed.close(min(known), max(known)) and text not in own | told
+            if text.startswith(printed.QUOTED):
+                alike = alike and is_quiet and not told
+            if alike and number != int(number) and not printed.close(number, known[0]):
+                told.add(text)
+                details = told_of_numbers(number, known[0], len(ranks))
+                details += told_of_samples(ours, theirs[0], first["steps"])
+                yield found(first["lines"][text], details, text=text)
+
+
+def told_of_numbers(ours, theirs, count):
+    """Return two numbers as details, and whether the number of ranks is a factor."""
+    details = [f"{count} ranks: {ours:.6f}", f"1 process: {theirs:.6f}"]
+    if printed.close(ours, count * theirs):
+        details.append("1 process's value times the number of ranks")
+    if printed.close(count * ours, theirs):
+        details.append("1 process's value divided by the number of ranks")
+    return details
+
+
+def told_of_samples(ours, theirs, steps):
+    """Return details if the ranks evaluate other samples than one process."""
+    of_ranks = sum((one[steps].rows for one in ours), Counter())
+    of_one = theirs[steps].rows
+    again = (of_ranks - of_one).total()
+    never = (of_one - of_ranks).total()
+    if again and not never:
+        return [f"samples evaluated more often than by 1 process: {again}"]
+    if never and not again:
+        total = of_one.total()
+        return [f"of 1 process's {total} samples, no rank evaluates {never}"]
+    return []
+
+
+def evaluated_unlike(ours, theirs):
+    """Return steps after which random draws make the `evaluations` incomparable."""
+    unlike = set()
+    for steps in {step for one in ours for step in one}:
+        of_ranks = [one[steps] for one in ours if steps in one]
+        rows = set().union(*(one.rows for one in of_ranks))
+        draws = set().union(*(one.draws for one in of_ranks))
+        known = [set(one[steps].rows) for one in theirs if steps in one]
+        drawn = "samples" in draws and any(not rows <= one for one in known)
+        if "network" in draws or drawn:
+            unlike.add(steps)
+    return unlike

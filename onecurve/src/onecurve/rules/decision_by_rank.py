@@ -1,0 +1,19 @@
+"""By this value, the script stops, saves, steps or keeps the best model."""
+
+from onecurve.evidence.found import found
+from onecurve.evidence.printed import differing_by_rank, each_told
+
+LEVEL = "LOOK"
+MESSAGE = "each rank decides on its own value of {text}"
+FIX = "all_reduce its sum and count before the comparison"
+ORIGIN = ""  # any statement that computes it
+
+
+def find(seen):
+    told = set()
+    for events, text, values in differing_by_rank(seen, "decides"):
+        line = events[0]["lines"][text]
+        # 0 if another rank evaluates
+        if not told & {line, text} and all(values):
+            told |= {line, text}
+            yield found(line, each_told(values), text=text)

@@ -1,0 +1,25 @@
+"""`DistributedSampler` pads the dataset until all ranks have equally many samples."""
+
+from onecurve.evidence.evaluations import are_whole, read_together
+from onecurve.evidence.found import found
+
+LEVEL = "ERROR"
+MESSAGE = "evaluation counts {twice} of {size} samples twice"
+FIX = "use Subset(test, range(rank, len(test), world_size)), which adds no padding"
+FOLLOWS = ("by_world",)
+RANKS = "own batches"
+
+
+def find(seen):
+    gathers = any("gather" in call["name"] for call in seen.of("collective_call"))
+    merged = {event["twice"] for event in seen.of("gathered")}  # by sample numbers
+    for line, epochs in read_together(seen):
+        lists = [epoch["indices"] for epoch in epochs]
+        twice = sum(len(one) for one in lists) - len(set().union(*lists))
+        if are_whole(epochs) or not twice or twice in merged:
+            continue
+        dealt = epochs[0]["dealt"]
+        told = [f"loaded at {line}"] if dealt != line else []
+        # after gathering, a script may drop the padding: at most one sample per rank
+        level = "LOOK" if gathers and twice < len(epochs) else None
+        yield found(dealt, told, level, twice=twice, size=epochs[0]["size"])

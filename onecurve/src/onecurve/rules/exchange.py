@@ -1,0 +1,26 @@
+"""The ranks' weights drift apart, but each one's loss may fall. The details name the
+parameters and, if known, the cause: no wrapper, a call that bypasses it, `no_sync()` in
+the last backward pass, or a layer that was frozen when the model was wrapped.
+"""
+
+from onecurve.evidence.found import found
+
+# Most are made by compare/exchange.py and compare/per_rank.py.
+LEVEL = "ERROR"
+MESSAGE = "gradients are not averaged across ranks"
+FIX = (
+    "make sure every trained parameter is in the DDP/FSDP-wrapped module and its "
+    "gradients are synced in the last backward() of a step"
+)
+FOLLOWS = ("gradient", "weights", "clip", "evaluated_weights", "buffers")
+ONCE = True
+LAST = "no_sync() or set_requires_gradient_sync(False) for all but the last backward()"
+
+
+def find(seen):
+    # FSDP steps that exchange gradients, but not in the last backward pass
+    for line, counts in seen.exchanges() if seen.of("shard") else []:
+        if any(counts) and not counts[-1]:
+            told = f"the last of {len(counts)} backward passes is not exchanged"
+            yield found(line, [told], fix=LAST, cause="sync")
+            return

@@ -1,0 +1,6 @@
+"""The other rank never calls it or has exited. This is noticed after 60 seconds."""
+
+# Made by compare/run.py.
+LEVEL = "ERROR"
+MESSAGE = "hang: a rank is waiting in a collective that another rank never calls"
+FIX = "make every rank run the same collectives in the same order"

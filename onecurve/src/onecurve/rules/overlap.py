@@ -1,0 +1,105 @@
+"""Each rank shuffles for itself, so some samples are used twice and others never. It is
+a LOOK if the script draws or orders its batches itself.
+"""
+
+from collections import Counter
+from itertools import pairwise
+
+from onecurve.evidence import samples
+from onecurve.evidence.found import found
+from onecurve.evidence.origins import ORDERS
+from onecurve.evidence.seeds import drawn_at
+
+LEVEL = "ERROR"
+MESSAGE = "samples overlap between ranks in an epoch"
+FIX = "use DistributedSampler, or [rank::world_size] of one order that all ranks share"
+FOLLOWS = ("added",)
+ONCE = True
+RANKS = "own batches"
+ORIGIN = ORDERS
+SEEDED = "draw them from a generator seeded with seed + rank"
+WORKERS = "read a share in each worker: torch.utils.data.get_worker_info()"
+OWN_ORDERS = "each rank draws its own order of as many samples as 1 process"
+EPOCH = 3  # minimum number of steps with an order
+
+
+def find(seen):
+    for wrong, epochs in samples.shares(seen):
+        if wrong == samples.OVERLAP:
+            lists = [epoch["indices"] for epoch in epochs]
+            twice = samples.used_twice(lists)
+            never = epochs[0]["size"] - len(set().union(*lists))
+            told = f"{twice} are used by more than one rank, {never} by none"
+            yield found(epochs[0]["dealt"], [samples.used_per_rank(epochs), told])
+        elif wrong == samples.OWN_ORDER:
+            lists = [epoch["contents"] for epoch in epochs]
+            count = len(set().union(*lists))
+            told = f"each rank orders the dataset differently: of {count} samples"
+            told += f", {samples.used_twice(lists)} are used by more than one"
+            yield found(epochs[0]["line"], [told], fix=samples.ALIKE)
+    if samples.has_indices(seen):
+        return
+    streams = samples.first_streams(seen)
+    yield from in_streams(seen, streams) if streams else by_hand(seen)
+
+
+def in_streams(seen, epochs):
+    """Find samples of streams, which have no indices, on several ranks or twice."""
+    line = epochs[0]["dealt"]
+    batches = epochs[0]["rows"]
+    again = sum(one == other for one, other in pairwise(batches))
+    often = samples.SHARED * len(batches) < again < len(batches) - 1
+    if samples.same_stream(epochs):
+        return
+    workers = {event["worker"] for event in seen.of("fetch")} - {None}
+    if often and len(workers) > 1:
+        told = f"{again} of {len(batches)} batches on rank 0 repeat the previous one"
+        yield found(line, [told], fix=WORKERS)
+        return
+    lists = [samples.flattened(epoch["rows"]) for epoch in epochs]
+    told = samples.shared_by_ranks(lists)
+    if told:
+        yield found(line, [told], fix=samples.ALIKE)
+
+
+def by_hand(seen):
+    """Find samples on several ranks that the script draws or orders itself."""
+    passes = list(seen.training_passes())
+    if not samples.rows_known(passes) or samples.same_rows(passes):
+        return
+    lists = []
+    for of_rank in zip(*passes, strict=True):
+        one = samples.flattened(each["rows"] for each in of_rank)
+        if one not in lists:  # ranks with equal samples may share a model
+            lists.append(one)
+    told = samples.shared_by_ranks(lists)
+    if told:
+        line, seeded = drawn_at(seen)
+        fix = SEEDED if seeded else samples.ALIKE
+        yield found(line, [told, *seeded], "LOOK", fix)
+
+
+def find_by_world(comparison):
+    """Find ranks that each draw their own order of all samples of one process.
+
+    Masks and such, drawn for a single step or sample, don't count.
+    """
+    one = comparison.one
+    if plays(one.events[0]):
+        return
+    lines = Counter(event["line"] for event in one.of("own_orders"))
+    for line, times in lines.items():
+        if line and EPOCH * times <= len(one.of("step")):
+            yield found(line, [OWN_ORDERS], "LOOK", samples.ALIKE)
+            return
+
+
+def plays(events):
+    """Return whether a rank's network creates its training data, as in a game."""
+    for event in events:
+        if event["kind"] == "step":
+            return False
+        draws = event["kind"] == "pass" and (event["before"] or event["drawn"])
+        if draws and not event["grad"]:
+            return True
+    return False

@@ -1,0 +1,137 @@
+"""Augmentation, dropout or noise repeats on all ranks. The details name a generator."""
+
+from collections import Counter, defaultdict
+
+from onecurve.evidence.found import found
+from onecurve.evidence.samples import rows_known, same_rows, sliced
+from onecurve.evidence.seeds import seeds_set_alike
+
+LEVEL = "ERROR"
+MESSAGE = "ranks draw the same {what}"
+FIX = "seed ranks with seed + epoch * world_size + rank"
+RANKS = "own batches"
+DRAWN = "random numbers for different samples"
+
+
+def find(seen):
+    lines = {epoch["line"] for epoch in seen.readings(0, True)}
+    fetches = []
+    for each in seen.on_all("fetch"):
+        of_training = [one for one in each if one["line"] in lines]
+        fetches.append(sorted(of_training, key=lambda one: one["worker"] or 0))
+    passes = list(seen.training_passes())
+    fetches = list(zip(*fetches, strict=False))
+    seeded = seeds_set_alike(seen)
+    epochs = seen.first_epochs()
+    shared = len({tuple(epoch["indices"]) for epoch in epochs}) == 1
+    if not (shared and sliced(seen, epochs[0]["sizes"][0])):
+        yield from equal_states(fetches, "drawn", "augmentation", seeded)
+    loads = bool(lines)
+    others = rows_known(passes) and not same_rows(passes)
+    if loads or others:  # else the samples themselves are drawn
+        level = None if loads else "LOOK"
+        yield from equal_states(passes, "before", DRAWN, seeded, level)
+    if not same_rows(passes):  # the same samples may have the same noise
+        what = "dropout or other noise in the network"
+        yield from equal_states(passes, "drawn", what, seeded)
+    yield from same_inputs(passes)
+
+
+def equal_states(events, name, what, seeded, level=None):
+    """Find generators with equal states on all ranks; `seeded` is {generator: line}."""
+    same = Counter()
+    first = []
+    times = 0
+    line = None
+    for each in events:
+        if each[0][name]:
+            times += 1
+            line = line or each[0]["line"]
+        for generator, state in each[0][name].items():
+            alike = all(one[name].get(generator) == state for one in each)
+            same[generator] += alike
+            if alike and times == 1:
+                first.append(generator)
+    often = [name for name, count in same.items() if count > max(2, times / 3)]
+    often += [name for name, count in same.items() if count == times <= 2]
+    details = [f"generator {one}: equal {same[one]} of {times} times" for one in often]
+    if first and not often:
+        told = f"generator {', '.join(first)}: equal at first"
+        details = [f"{told}, then ranks draw different amounts"]
+        level = "LOOK"
+    if details:
+        cause = seeded.get((often or first)[0])
+        details += [f"drawn at {line}"] if cause else []
+        yield found(cause or line, details, level, what=what)
+
+
+def same_inputs(passes):
+    """Find a network's inputs that vary but are equal on all ranks, unlike batches."""
+    by_network = {}
+    for each in passes:
+        by_network.setdefault(each[0]["made"], []).append(each)
+    alike = []
+    for of_network in by_network.values():
+        rows = {tuple(each[0]["rows"]) for each in of_network}
+        if len(rows) > 1 and () not in rows and same_rows(of_network):
+            alike.append(of_network[0][0]["line"])
+    if alike and len(alike) < len(by_network):
+        yield found(alike[0], level="LOOK", what="network inputs")
+
+
+def find_by_world(comparison):
+    """Find random numbers that are equal on all ranks though their batches differ.
+
+    There is one per sample; or they start equal on ranks with more and fewer samples.
+    """
+    draws = [draws_of(events) for events in comparison.several.events]
+    equal = defaultdict(set)  # line -> passes with equal draws
+    times = defaultdict(set)  # line -> passes with draws
+    for place in draws[0]:  # in order, to report the first line
+        if not all(place in one for one in draws):
+            continue
+        each = [one[place] for one in draws]
+        rows = [one["rows"] for one in each]
+        if any(one == rows[0] for one in rows[1:]):
+            continue
+        number, line, _ = place
+        if line not in times and begin_alike(each):
+            told = "equal at first, then ranks draw different amounts"
+            yield found(line, [told], "LOOK", what=DRAWN)
+            return
+        times[line].add(number)
+        one_each = all(one["count"] == len(one["rows"]) for one in each)
+        if one_each and len({one["digest"] for one in each}) == 1:
+            equal[line].add(number)
+    for line, passes in equal.items():
+        if len(passes) > 2 and passes == times[line]:
+            told = f"equal in {len(passes)} of {len(passes)} passes"
+            yield found(line, [told], "LOOK", what=DRAWN)
+            return
+
+
+def begin_alike(each):
+    """Return whether draws start equal on ranks with unequal numbers of samples."""
+    sizes = [len(one["rows"]) for one in each]
+    times = {one["count"] / size for one, size in zip(each, sizes, strict=True)}
+    begin = {one["begin"] for one in each}
+    return len(set(sizes)) > 1 and len(times) == 1 and len(begin) == 1
+
+
+def draws_of(events):
+    """Return {place: facts} of a rank's draws for the samples of its next pass."""
+    draws = {}
+    drawn = []
+    passes = 0
+    for event in events:
+        if event["kind"] == "drew":
+            drawn.append(event)
+        if event["kind"] == "pass" and event["grad"]:
+            passes += 1
+            rows = event["rows"]
+            some = len(rows) > 1
+            fitting = [one for one in drawn if some and not one["count"] % len(rows)]
+            for number, one in enumerate(fitting):
+                draws[passes, one["line"], number] = {**one, "rows": rows}
+            drawn = []
+    return draws

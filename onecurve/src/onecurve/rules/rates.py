@@ -1,0 +1,71 @@
+"""The base rate depends on W but the batch doesn't, or the warm-up or length does."""
+
+import math
+
+from onecurve.evidence.found import found
+from onecurve.evidence.learning_rates import BY_HAND, rates_differ, set_by, step_pairs
+from onecurve.evidence.origins import COMPUTES
+from onecurve.wording import SHOWN
+
+LEVEL = "LOOK"
+MESSAGE = "the learning rate depends on the number of ranks"
+FIX = "scale rate, warm-up and schedule length with the global batch, or none of them"
+ORIGIN = COMPUTES
+
+
+def find_by_world(comparison):
+    several, one = comparison.several, comparison.one
+    pairs = step_pairs(comparison)
+    for number, (ours, theirs) in enumerate(pairs, start=1):
+        if rates_differ(ours, theirs):
+            if grow_with_batch(several, one, ours, theirs):
+                break
+            given = metrics_before(several, ours)
+            if any(given) and given != metrics_before(one, theirs):
+                break  # each run's own results decide
+            of_schedule = ours["bases"] == theirs["bases"]
+            what = "the schedule" if of_schedule else set_by(several)
+            told = f"step {number}: {on_each(several, ours, theirs)}, set by {what}"
+            made = several.lines_of("made", schedules=of_schedule)
+            if ours["scheduled"] != theirs["scheduled"]:
+                made = several.lines_of("schedule")  # stepped more often
+            cause = "rate" if what == BY_HAND else None
+            yield found([ours["line"], *made][-1], [told], cause=cause)
+            return
+    for other in [one, *comparison.alone_runs]:
+        for ours, theirs in zip(several.of("made"), other.of("made"), strict=False):
+            grow = grow_with_batch(several, other, ours, theirs)
+            if rates_differ(ours, theirs) and not grow:
+                told = f"initially: {on_each(several, ours, theirs)}"
+                yield found(ours["line"], [f"{told}, set by the optimizer"])
+                return
+
+
+def grow_with_batch(several, one, ours, theirs):
+    """Return whether rates grow with the ranks, and so does the global batch."""
+    sizes = []
+    for seen in several, one:
+        sizes.append([epoch["sizes"][0] for epoch in seen.first_epochs()[:1]])
+    count = len(several.ranks)
+    pairs = zip(ours.get("rates", []), theirs.get("rates", []), strict=False)
+    linear = all(math.isclose(rate, count * alone) for rate, alone in pairs)
+    return linear and bool(sizes[0]) and sizes[0] == sizes[1]
+
+
+def metrics_before(seen, step):
+    """Return the metrics that schedulers were given before a step."""
+    return [call["metric"] for call in seen.of("schedule")[: step["scheduled"]]]
+
+
+def on_each(several, ours, theirs):
+    """Describe the rates of two events, of several ranks and of one."""
+    ours, theirs = [shortened(one["rates"]) for one in (ours, theirs)]
+    return f"{ours} on {len(several.ranks)} ranks, {theirs} on 1"
+
+
+def shortened(rates):
+    """Return the rates of an optimizer's first groups as a string."""
+    if len(rates) <= SHOWN:
+        return str(rates)
+    told = ", ".join(f"{rate:.6g}" for rate in rates[:SHOWN])
+    return f"[{told}, ...]"

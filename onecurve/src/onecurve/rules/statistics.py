@@ -1,0 +1,45 @@
+"""No wrapper makes these buffers equal. It may be a running mean in your own module, or
+something that a network draws with a seed per rank.
+"""
+
+from collections import defaultdict
+
+from onecurve.evidence.found import found
+from onecurve.evidence.seen import first_split
+
+LEVEL = "LOOK"
+MESSAGE = "buffers differ between ranks: {name}"
+FIX = "broadcast their initial values and all_reduce what updates them"
+ORIGIN = r"^self\."  # an attribute of the module is set
+
+
+def find(seen):
+    if seen.of("split"):
+        return
+    for each in used_together(seen):
+        name = first_split([one["buffers"] for one in each])
+        if name:
+            first = each[0]
+            told = [f"used at {first['line']}"]
+            yield found(first["made"] or first["line"], told, name=name)
+            return
+
+
+def used_together(seen):
+    """Yield tuples of events in which ranks use a module's buffers in the same step.
+
+    If one uses them more often, as in a longer game, yield only the first.
+    """
+    tables = []
+    for rank in seen.ranks:
+        table = defaultdict(list)
+        for event in seen.of("statistics", rank):
+            if event["looked_at"]:
+                table[event["made"], event["steps"]].append(event)
+        tables.append(table)
+    for place in tables[0]:
+        lists = [table[place] for table in tables if place in table]
+        if len(lists) == len(tables):
+            if len({len(one) for one in lists}) > 1:
+                lists = [one[:1] for one in lists]
+            yield from zip(*lists, strict=True)
