@@ -110,5 +110,5 @@ def interpret(found, seen, told, read):
     found = consequences.with_consequence(found, seen, told)
     found = consequences.name_what_follows(found)
     for one in found:
-        sources.point(one, read)
+        sources.point(one, read, seen)
     return found

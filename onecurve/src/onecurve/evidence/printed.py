@@ -18,14 +18,14 @@ QUOTED = '"'  # starts the name of a printed number
 
 
 def numbers_of(seen, rank, kind="numbers"):
-    """Return {(branch, occurrence): event}, at level LOOK inside a training epoch."""
+    """Return {(branch, occurrence): event}, at level LOOK before an evaluation."""
     table = {}
     training = False
     steps = 0
     for event in seen.events[rank]:
         steps += event["kind"] == "step"
-        if event["kind"] in ("pass", "read"):
-            training = event.get("grad", False)
+        if event["kind"] == "pass":
+            training = event["grad"]
         if event["kind"] == kind:
             place = event["branch"], event["times"]
             level = "LOOK" if training else None
