@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from onecurve.evidence.found import of_each_rank
 from onecurve.evidence.seen import Seen, read_ranks
+from onecurve.evidence.splits import mark_split
 from onecurve.feed.kinds import kind_of
 from onecurve.rules import finding
 from onecurve.start import ranks
@@ -56,7 +57,9 @@ def run_kind(command, kind, folder):
     if -signal.SIGSEGV in result.statuses:
         shutil.rmtree(place)
         result = run_in(place, command, kind)
-    return result, Seen(read_ranks(place, command.ranks))
+    seen = Seen(read_ranks(place, command.ranks))
+    mark_split(seen)
+    return result, seen
 
 
 def run_in(place, command, kind):
