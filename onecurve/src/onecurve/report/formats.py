@@ -129,7 +129,8 @@ def samples(seen, names):
     epochs = seen.takers().first_epochs()
     lines = []
     wrong = names & {"samples", "overlap", "datasets", "repeated_order"}
-    if epochs and not wrong and all(epoch["identity"] for epoch in epochs):
+    data = {epoch["identity"] for epoch in epochs}
+    if not wrong and len(data) == 1 and None not in data:
         taken = sum(len(epoch["indices"]) for epoch in epochs)
         count = len(set().union(*(epoch["indices"] for epoch in epochs)))
         twice = taken - count or "none"
