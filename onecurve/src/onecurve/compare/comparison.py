@@ -73,7 +73,7 @@ def try_exactly(command, name, folder, told):
     errors = [error for error, _ in result.errors.values()]
     # it counts batches by len(loader), but one process gets fewer, larger ones
     over = kind.feed != "own" and seen.of("step") and errors == ["StopIteration"]
-    problem = run.failure(result, command.path.name)
+    problem = run.failure(result, command.path, seen)
     if problem and not over:
         return f"{kind.told}, {problem.what}", True
     return None, False
