@@ -40,6 +40,16 @@ def share_of(ranks):
     return total / len(ranks)
 
 
+def micro_batches(folders):
+    """Return how many mean losses each step adds up undivided, or None."""
+    counts = set()
+    for ranks in read_steps(folders):
+        count = len(ranks[0]["losses"])
+        share = share_of(ranks) or 0
+        counts.add(count if abs(share - count) < ROUNDED * count else None)
+    return counts.pop() if len(counts) == 1 and counts != {1} else None
+
+
 def judge(several, wider, power):
     """Return a Finding if a loss scales with the number of ranks, or None.
 
