@@ -167,13 +167,20 @@ def names_of(finding, start):
     return names
 
 
-def is_of_training(source, file, statements, seen):
+def is_of_training(source, file, found, seen):
     """Return whether statements contain training passes and no evaluation's."""
 
     def within(place):
         name, _, number = (place or "").rpartition(":")
-        return name == file and source.at(int(number)) in statements
+        return name == file and source.at(int(number)) in found
 
+    blocks = source.block
+    made = {(blocks[one], name) for one in found for name in names_in(one, ast.Store)}
+    for one in blocks:  # calls of a list or an average that they made
+        call = getattr(one, "value", None) if isinstance(one, ast.Expr) else None
+        owners = names_in(call.func) if isinstance(call, ast.Call) else []
+        if any((blocks[one], name) in made for name in owners):
+            found = [*found, one, *source.back(one, names_in(one))]
     passes = [one for one in seen.of("pass") if within(one["line"])]
     called = [one for one in passes if within(one["caller"])] or passes
     return {one["grad"] and one["training"] for one in called} == {True}
