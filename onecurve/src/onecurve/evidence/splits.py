@@ -4,10 +4,7 @@ from onecurve.evidence.samples import same_rows
 
 
 def mark_split(seen):
-    """Add the event `split` to ranks with own shards, joined in each forward pass.
-
-    They train on the same samples, and the collectives pass on gradients.
-    """
+    """Add the event `split` to ranks whose forward passes join their own shards."""
     managed = any(seen.of(kind) for kind in ("ddp", "shard", "split"))
     if len(seen.ranks) < 2 or managed or not same_rows(list(seen.training_passes())):
         return

@@ -1,9 +1,9 @@
 """Record a rank's collective calls."""
 
-import sys
 import threading
 from collections import Counter
 from inspect import signature
+from traceback import walk_stack
 
 import torch
 from torch.autograd.function import FunctionCtx
@@ -33,12 +33,10 @@ def numbers_of(given):
 
 def in_function():
     """Return whether an autograd Function calls, except SyncBatchNorm's."""
-    frame = sys._getframe(1)
-    while frame:
+    for frame, _ in walk_stack(None):
         owner = frame.f_locals.get(next(iter(frame.f_code.co_varnames), None))
         if isinstance(owner, FunctionCtx):
             return "SyncBatchNorm" not in type(owner).__name__
-        frame = frame.f_back
     return False
 
 
