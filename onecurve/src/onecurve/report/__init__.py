@@ -1,1 +1,1 @@
-"""Print findings at the lines that cause them."""
+"""Drop harmless findings, point to the lines that cause the others, and print them."""
