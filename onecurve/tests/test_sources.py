@@ -2,6 +2,7 @@
 
 import pytest
 
+from onecurve.evidence.seen import Seen
 from onecurve.report.sources import point
 from onecurve.rules import finding
 
@@ -76,14 +77,14 @@ def read(file):
 )
 def test_the_line_that_makes_a_value_comes_first(name, seen, made, facts):
     found = finding(name, line(seen), **facts)
-    point(found, read)
+    point(found, read, Seen([[]]))
     assert found.line == line(made)
     assert (f"seen at {line(seen)}" in found.details) == (seen != made)
 
 
 def test_the_line_that_differs_by_rank_is_named_first():
     found = finding("printed", line("print(score)"), text="score")
-    point(found, read)
+    point(found, read, Seen([[]]))
     told = ", ".join(line(text) for text in ("part = train[rank", "score = counted"))
     assert found.details[0].startswith(f"depends on values set at {told}")
 
@@ -91,5 +92,5 @@ def test_the_line_that_differs_by_rank_is_named_first():
 @pytest.mark.parametrize("place", [None, "other.py:3", "train.py:999"])
 def test_a_line_that_is_not_in_the_folder_stays(place):
     found = finding("gradient", place, ranks=2)
-    point(found, read)
+    point(found, read, Seen([[]]))
     assert (found.line, found.details) == (place, [])

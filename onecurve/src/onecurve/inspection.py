@@ -33,7 +33,7 @@ def watch(command, folder):
     """Run a command unchanged; return its Result, its Seen and any failure."""
     shutil.rmtree(folder / "watch", ignore_errors=True)
     result, seen = run.run_kind(command, "watch", folder)
-    return result, seen, run.failure(result, command.path.name)
+    return result, seen, run.failure(result, command.path, seen)
 
 
 def cut_by_us(seen, problem):
@@ -110,5 +110,5 @@ def interpret(found, seen, told, read):
     found = consequences.with_consequence(found, seen, told)
     found = consequences.name_what_follows(found)
     for one in found:
-        sources.point(one, read)
+        sources.point(one, read, seen)
     return found

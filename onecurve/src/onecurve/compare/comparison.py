@@ -13,7 +13,11 @@ EXCHANGED = "onecurve.compare.gradients:exchanged"
 COMPARE = "onecurve.compare.gradients:compare"
 COMPARE_ALONE = "onecurve.compare.per_rank:compare"
 POWER = "onecurve.compare.loss_scale:power_of"
+MICRO = "onecurve.compare.loss_scale:micro_batches"
 DIVIDED = "onecurve.compare.loss_scale:judge"
+ADDED_UP = "each step adds up {0} micro-batches' gradients, {0} times their mean"
+GATHERS = "{name} at {line} is in an autograd Function: backward() must sum over ranks"
+DIVIDE = "divide each loss by the number of micro-batches before backward()"
 
 
 @dataclass
@@ -73,7 +77,7 @@ def try_exactly(command, name, folder, told):
     errors = [error for error, _ in result.errors.values()]
     # it counts batches by len(loader), but one process gets fewer, larger ones
     over = kind.feed != "own" and seen.of("step") and errors == ["StopIteration"]
-    problem = run.failure(result, command.path.name)
+    problem = run.failure(result, command.path, seen)
     if problem and not over:
         return f"{kind.told}, {problem.what}", True
     return None, False
@@ -127,10 +131,16 @@ def compare_with_one(command, folder, several, told, added):
         if alone and (alone.level == "ERROR" or not differ):
             differ = alone
         elif told.alone and differ and differ.factor and is_batch_of_rank(told):
-            differ = None
+            count = ranks.call(MICRO, several)
+            differ.level, differ.fix = "LOOK", DIVIDE
+            differ.details = [ADDED_UP.format(count)]
+            differ = differ if count else None
             told.why = "one process gets larger batches than the script expects"
-    if differ:
+    if differ and differ.fix != DIVIDE:
         told.alone = 0
+    if differ and differ.name == "gradient" and not differ.factor:
+        joins = [one for one in told.several.of("collective_call") if one["joins"]]
+        differ.details += [GATHERS.format(**one) for one in joins[:1]]
     # a sum is right if it matches one process
     known = told.equal or told.alone or (differ and differ.name == "added")
     return [one for one in (differ, added if not known else None) if one]

@@ -40,6 +40,14 @@ def share_of(ranks):
     return total / len(ranks)
 
 
+def micro_batches(folders):
+    """Return how many mean losses each step adds up undivided, or None."""
+    steps = list(read_steps(folders))
+    count = len(steps[0][0]["losses"])
+    off = [abs((share_of(ranks) or 0) - count) for ranks in steps]
+    return count if max(off) < ROUNDED * count and count > 1 else None
+
+
 def judge(several, wider, power):
     """Return a Finding if a loss scales with the number of ranks, or None.
 

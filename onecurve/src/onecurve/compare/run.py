@@ -11,10 +11,12 @@ from typing import NamedTuple
 
 from onecurve.evidence.found import of_each_rank
 from onecurve.evidence.seen import Seen, read_ranks
+from onecurve.evidence.splits import mark_split
 from onecurve.feed.kinds import kind_of
 from onecurve.rules import finding
 from onecurve.start import ranks
 from onecurve.start.failures import ended_silently, ending, own_error
+from onecurve.watch.one_rank_blocks import blocks_of_one
 
 MOST_SECONDS = 240  # of computing per rank
 PATIENCE = 60  # seconds until a collective times out
@@ -56,7 +58,9 @@ def run_kind(command, kind, folder):
     if -signal.SIGSEGV in result.statuses:
         shutil.rmtree(place)
         result = run_in(place, command, kind)
-    return result, Seen(read_ranks(place, command.ranks))
+    seen = Seen(read_ranks(place, command.ranks))
+    mark_split(seen)
+    return result, seen
 
 
 def run_in(place, command, kind):
@@ -90,8 +94,9 @@ def has_sets(folder):
     return False
 
 
-def failure(result, name):
-    """Return a Finding for a failed run, or None."""
+def failure(result, path, seen):
+    """Return a Finding for the failed run of a script, or None."""
+    name = path.name
     if result.late or not result.returncode:
         return None
     own = own_error(result)
@@ -100,18 +105,25 @@ def failure(result, name):
         where = f"{name}:{line}" if line else None
         error = error or last_line(result.stderrs[rank])  # such as argparse's
         return finding("fails", where, rank=rank, error=shorten(error, 300))
-    rank = ended_silently(result)
-    if rank is not None:
-        last = last_line(result.stderrs[rank])
-        told = [last] if last else []
-        error = ending(result.statuses[rank])
-        return finding("fails", None, told, rank=rank, error=error)
+    died = ended_silently(result)
     places = []
     for rank, status in enumerate(result.statuses):
         _, line = result.errors.get(rank, (None, result.places.get(rank)))
         ended = "finished" if status == 0 else "in library code"
         places.append(f"at {name}:{line}" if line else ended)
-    return finding("hang", None, of_each_rank(places))
+        for call in seen.of("collective_call", rank)[-1:] if died is not None else []:
+            places[-1] += f", last {call['name']} at {call['line']}"
+    if died is None:
+        return finding("hang", None, of_each_rank(places))
+    told = list(filter(None, [last_line(result.stderrs[died])]))
+    line = result.places.get(died)
+    if line:
+        told += of_each_rank(places)
+    for first, end in blocks_of_one(str(path)):
+        if line and first <= line <= end:
+            told.append(f"only one rank executes lines {first} to {end}")
+    error = ending(result.statuses[died])
+    return finding("fails", line and f"{name}:{line}", told, rank=died, error=error)
 
 
 def last_line(text):

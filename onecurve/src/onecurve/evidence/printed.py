@@ -18,14 +18,14 @@ QUOTED = '"'  # starts the name of a printed number
 
 
 def numbers_of(seen, rank, kind="numbers"):
-    """Return {(branch, occurrence): event}, at level LOOK inside a training epoch."""
+    """Return {(branch, occurrence): event}, at level LOOK before an evaluation."""
     table = {}
     training = False
     steps = 0
     for event in seen.events[rank]:
         steps += event["kind"] == "step"
-        if event["kind"] in ("pass", "read"):
-            training = event.get("grad", False)
+        if event["kind"] == "pass":
+            training = event["grad"]
         if event["kind"] == kind:
             place = event["branch"], event["times"]
             level = "LOOK" if training else None
@@ -111,14 +111,16 @@ def evaluations(events):
     """Return {steps before: Evaluation} of a rank; empty ones are made when asked."""
     found = defaultdict(lambda: Evaluation(Counter(), set()))
     steps = 0
+    fetched = {}  # generators that the latest batch used
     for event in events:
         steps += event["kind"] == "step"
+        fetched = event["drawn"] if event["kind"] == "fetch" else fetched
         passes = event["kind"] == "pass" and not event["grad"]
         if passes:
             one = found[steps]
             one.rows.update(event["rows"])
             one.draws.update(["network"] if event["drawn"] else [])
-            one.draws.update(["samples"] if event["before"] else [])
+            one.draws.update(["samples"] if event["before"] or fetched else [])
         elif event["kind"] == "drawn_without":
             found[steps].draws.add("samples")
     return found

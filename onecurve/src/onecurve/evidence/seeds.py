@@ -1,31 +1,31 @@
 """Which seeds the ranks set."""
 
 
-def seeds_set(seen):
-    """Return {generator: (line, whether equal)} of the last seeds on all ranks."""
+def seeded_unlike(seen):
+    """Return the line that last sets a generator differently on the ranks, or None."""
+    last = [{one["generator"]: one for one in each} for each in seen.on_all("seeded")]
+    for generator, first in last[0].items():
+        if any(one.get(generator, first)["seed"] != first["seed"] for one in last):
+            return first["line"]
+    return None
+
+
+def seeded_alike_before(seen, generator, draws):
+    """Return the line that last set a generator before draws, if alike, or None."""
     last = []
-    for each in seen.on_all("seeded"):
-        last.append({one["generator"]: (one["seed"], one["line"]) for one in each})
-    found = {}
-    for generator, (seed, line) in last[0].items():
-        if all(generator in one for one in last):
-            alike = all(one[generator][0] == seed for one in last)
-            found[generator] = line, alike
-    return found
-
-
-def seeds_set_alike(seen):
-    """Return {generator: line} of the last seeds, if all ranks set the same one."""
-    seeds = seeds_set(seen)
-    return {name: line for name, (line, alike) in seeds.items() if alike}
+    for each, draw in zip(seen.on_all("seeded"), draws, strict=True):
+        own = [one for one in each if one["generator"] == generator]
+        last += [one for one in own if one["time"] < draw["time"]][-1:]
+    alike = len(last) == len(draws) and len({one["seed"] for one in last}) == 1
+    return last[0]["line"] if alike else None
 
 
 def drawn_at(seen):
     """Return (line, details) of batches drawn after all ranks set the same seed."""
     line = seen.of("pass")[0]["line"]
-    seeded = seeds_set_alike(seen)
-    for one in seen.of("pass"):
-        for generator in one["before"]:
-            if generator in seeded:
-                return seeded[generator], [f"drawn for {line}"]
+    for each in seen.together("pass"):
+        for generator in each[0]["before"]:
+            seeded = seeded_alike_before(seen, generator, each)
+            if seeded:
+                return seeded, [f"drawn for {line}"]
     return line, []

@@ -189,20 +189,22 @@ class Seen:
         return most
 
     def own_parts(self):
-        """Return the names of weights meant to differ by rank, such as experts.
+        """Return the names of weights meant to differ by rank: experts, or shards.
 
-        An all-to-all sends them samples. They start different while others start equal;
-        other weights in their modules may also start equal.
+        An all-to-all sends experts samples. They start different while others start
+        equal; other weights in their modules may also start equal.
         """
         calls = [call["name"] for call in self.of("collective_call")]
         begun = [events[0]["weights"] for events in self.on_all("weights") if events]
-        if not begun or not any(name.startswith("all_to_all") for name in calls):
+        by_hand = any("by_hand" in one for one in self.of("split"))  # by mark_split
+        sent = any(name.startswith("all_to_all") for name in calls)
+        if not begun or not (sent or by_hand):
             return set()
         unlike = set()
         for name, weights in begun[0].items():
             if any(one.get(name) != weights for one in begun):
                 unlike.add(name)
-        if len(unlike) == len(begun[0]):
+        if len(unlike) == len(begun[0]) and not by_hand:
             return set()  # ranks share no seed
         modules = {name.rpartition(".")[0] for name in unlike}
         return {name for name in begun[0] if name.rpartition(".")[0] in modules}

@@ -108,15 +108,15 @@ def fine(inspection):
         made_of = MADE_OF[gradients.of_whole]
         lines.append(f"gradients of {steps} match {made_of}{but_for(gradients)}")
     whole = [event for event in seen.of("weights") if event["weights"]]
-    if whole and learns and not names & {"weights", "exchange", "other_batches"}:
-        count = len(set(whole[0]["weights"]) - own)
+    count = len(set(whole[0]["weights"]) - own) if whole else 0
+    if count and learns and not names & {"weights", "exchange", "other_batches"}:
         verb = "is" if count == 1 else "are"
         tensors = f"{counted(count, 'weight tensor')} {verb}"
         steps = counted(len(seen.of("step")), "step")
         lines.append(f"{tensors} equal on all ranks in {steps}")
     if own:
         tensors = counted(len(own), "weight tensor")
-        lines.append(f"{tensors} may differ by rank: an all-to-all sends them samples")
+        lines.append(f"{tensors} may differ by rank: experts or shards")
     lines += samples(seen, names)
     calls = len(seen.collective_calls()[0])
     if calls and "different_collectives" not in names:
@@ -129,7 +129,8 @@ def samples(seen, names):
     epochs = seen.takers().first_epochs()
     lines = []
     wrong = names & {"samples", "overlap", "datasets", "repeated_order"}
-    if epochs and not wrong and all(epoch["identity"] for epoch in epochs):
+    data = {epoch["identity"] for epoch in epochs}
+    if not wrong and len(data) == 1 and None not in data:
         taken = sum(len(epoch["indices"]) for epoch in epochs)
         count = len(set().union(*(epoch["indices"] for epoch in epochs)))
         twice = taken - count or "none"

@@ -167,7 +167,26 @@ def names_of(finding, start):
     return names
 
 
-def point(finding, read):
+def is_of_training(source, file, found, seen):
+    """Return whether statements contain training passes and no evaluation's."""
+
+    def within(place):
+        name, _, number = (place or "").rpartition(":")
+        return name == file and source.at(int(number)) in found
+
+    blocks = source.block
+    made = {(blocks[one], name) for one in found for name in names_in(one, ast.Store)}
+    for one in blocks:  # calls of a list or an average that they made
+        call = getattr(one, "value", None) if isinstance(one, ast.Expr) else None
+        owners = names_in(call.func) if isinstance(call, ast.Call) else []
+        if any((blocks[one], name) in made for name in owners):
+            found = [*found, one, *source.back(one, names_in(one))]
+    passes = [one for one in seen.of("pass") if within(one["line"])]
+    called = [one for one in passes if within(one["caller"])] or passes
+    return {one["grad"] and one["training"] for one in called} == {True}
+
+
+def point(finding, read, seen):
     """Point a finding to where a value is set, and add where it is used.
 
     `read` returns a file's source, or None if there is none.
@@ -188,6 +207,8 @@ def point(finding, read):
     origin = RULES[finding.name].origin
     if origin is not None and start:
         found = source.back(start, names_of(finding, start))
+        if finding.name == "printed" and is_of_training(source, file, found, seen):
+            finding.level = "LOOK"
         first = source.to_look_at(origin, start, found)
         rest = [one for one in found if one is not first]
         rest.sort(key=lambda one: not re.search(BY_RANK, head(one)))

@@ -29,7 +29,8 @@ def find(seen):
             f"of {sizes} samples, the ranks use {used}",
         ]
         pairs = zip(used, sizes, strict=True)
-        if all(abs(one * len(epochs) - size) <= SPARE for one, size in pairs):
+        shares = [abs(one * len(epochs) - size) <= SPARE for one, size in pairs]
+        if used != sizes and all(shares):
             details.append("each rank shards its own dataset as if all ranks shared it")
             yield found(line, details, "ERROR", ONE_PART)
         else:

@@ -3,7 +3,7 @@ each its own share, or each has its own seed.
 """
 
 from onecurve.evidence.found import found
-from onecurve.evidence.seeds import seeds_set
+from onecurve.evidence.seeds import seeded_unlike
 from onecurve.evidence.seen import Seen
 
 LEVEL = "ERROR"
@@ -20,14 +20,8 @@ def find(seen):
             rows = [passes[rank]["rows"] for rank in group]
             if any(one != rows[0] for one in rows):
                 line = passes[group[0]]["line"]
-                own = seeds_by_rank(seen, group)
+                loads = seen.readings(0, True)  # loaders don't draw batches from seeds
+                events = [seen.events[rank] for rank in group]
+                own = None if loads else seeded_unlike(Seen(events))
                 yield found(own or line, [f"used at {line}"] if own else [])
                 return
-
-
-def seeds_by_rank(seen, group):
-    """Return the line that last seeds a group's ranks differently, or None."""
-    if seen.readings(0, True):
-        return None  # loaders don't draw batches from these seeds
-    seeds = seeds_set(Seen([seen.events[rank] for rank in group]))
-    return next((line for line, alike in seeds.values() if not alike), None)

@@ -1,5 +1,5 @@
 """A condition on the rank guards the print, so the value covers only a part of the
-data. It is a LOOK in the middle of an epoch or if `reduce` is used.
+data. It is a LOOK if training computes it, or if `reduce` is used.
 """
 
 from onecurve.evidence.found import found

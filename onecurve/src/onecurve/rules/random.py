@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 
 from onecurve.evidence.found import found
 from onecurve.evidence.samples import rows_known, same_rows, sliced
-from onecurve.evidence.seeds import seeds_set_alike
+from onecurve.evidence.seeds import seeded_alike_before
 
 LEVEL = "ERROR"
 MESSAGE = "ranks draw the same {what}"
@@ -21,25 +21,25 @@ def find(seen):
         fetches.append(sorted(of_training, key=lambda one: one["worker"] or 0))
     passes = list(seen.training_passes())
     fetches = list(zip(*fetches, strict=False))
-    seeded = seeds_set_alike(seen)
     epochs = seen.first_epochs()
     shared = len({tuple(epoch["indices"]) for epoch in epochs}) == 1
     if not (shared and sliced(seen, epochs[0]["sizes"][0])):
-        yield from equal_states(fetches, "drawn", "augmentation", seeded)
+        yield from equal_states(seen, fetches, "drawn", "augmentation")
     loads = bool(lines)
     others = rows_known(passes) and not same_rows(passes)
     if loads or others:  # else the samples themselves are drawn
         level = None if loads else "LOOK"
-        yield from equal_states(passes, "before", DRAWN, seeded, level)
+        yield from equal_states(seen, passes, "before", DRAWN, level)
     if not same_rows(passes):  # the same samples may have the same noise
         what = "dropout or other noise in the network"
-        yield from equal_states(passes, "drawn", what, seeded)
+        yield from equal_states(seen, passes, "drawn", what)
     yield from same_inputs(passes)
 
 
-def equal_states(events, name, what, seeded, level=None):
-    """Find generators with equal states on all ranks; `seeded` is {generator: line}."""
+def equal_states(seen, events, name, what, level=None):
+    """Find generators with equal states on all ranks."""
     same = Counter()
+    begun = {}  # generator -> the first equal draws
     first = []
     times = 0
     line = None
@@ -50,6 +50,8 @@ def equal_states(events, name, what, seeded, level=None):
         for generator, state in each[0][name].items():
             alike = all(one[name].get(generator) == state for one in each)
             same[generator] += alike
+            if alike:
+                begun.setdefault(generator, each)
             if alike and times == 1:
                 first.append(generator)
     often = [name for name, count in same.items() if count > max(2, times / 3)]
@@ -60,7 +62,8 @@ def equal_states(events, name, what, seeded, level=None):
         details = [f"{told}, then ranks draw different amounts"]
         level = "LOOK"
     if details:
-        cause = seeded.get((often or first)[0])
+        generator = (often or first)[0]
+        cause = seeded_alike_before(seen, generator, begun[generator])
         details += [f"drawn at {line}"] if cause else []
         yield found(cause or line, details, level, what=what)
 

@@ -2,6 +2,7 @@
 
 import math
 
+from onecurve.evidence import learning_rates
 from onecurve.evidence.found import found
 from onecurve.evidence.learning_rates import BY_HAND, rates_differ, set_by, step_pairs
 from onecurve.evidence.origins import COMPUTES
@@ -24,6 +25,8 @@ def find_by_world(comparison):
             if any(given) and given != metrics_before(one, theirs):
                 break  # each run's own results decide
             of_schedule = ours["bases"] == theirs["bases"]
+            if of_schedule and learning_rates.schedules(comparison)[-1]:
+                break  # both last for the whole training
             what = "the schedule" if of_schedule else set_by(several)
             told = f"step {number}: {on_each(several, ours, theirs)}, set by {what}"
             made = several.lines_of("made", schedules=of_schedule)

@@ -34,7 +34,7 @@ class Result(subprocess.CompletedProcess):
     `statuses` and `stderrs` are per rank; the status of a rank we killed is None.
     `errors` is {rank: (message, line of the script or None)} of uncaught exceptions,
     `own_fault` one that onecurve raised itself, or None, and `places` {rank: line or
-    None} where killed ranks were.
+    None} where killed and crashed ranks were.
     """
 
 
@@ -114,7 +114,7 @@ def read_result(job, statuses, late):
         if text(f"error{rank}"):
             *errors[rank], is_ours = json.loads(text(f"error{rank}"))
             own_fault = errors[rank][0] if is_ours else own_fault
-        if status is None:
+        if status is None or status < 0:
             places[rank] = place(text(f"stack{rank}"), job.words[0])
     failed = [abs(status) for status in statuses if status is not None]
     code = TOO_SLOW if late else max(failed, default=1)

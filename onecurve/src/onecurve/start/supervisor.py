@@ -79,6 +79,7 @@ def run_rank(job, environment):
     stack = open(job.folder / f"stack{rank}", "w")  # noqa: SIM115
     # faulthandler doesn't need the GIL, so it works during blocking calls.
     faulthandler.register(signal.SIGUSR1, stack)
+    faulthandler.enable(stack)  # at a crash, such as gloo's
     sys.argv = job.words
     path = job.words[0]
     try:

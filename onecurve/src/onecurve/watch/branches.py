@@ -14,7 +14,7 @@ OF_ONE = "0 == rank"
 PRINTS = re.compile(r"(accelerator|fabric)\.print$")  # libraries' print on one rank
 DECIDES = "decides"  # instead of a condition, if numbers are compared
 READS = re.compile("eval|train|state_dict|.*(save|print|write).*")  # keep weights
-NUMBERS = "item", "len", "float"  # calls that return one
+NUMBERS = "item", "len", "float", "get_world_size"  # calls that return one
 ACTS = "save|step|stop|checkpoint"  # in functions called after a decision
 KEEPS = "best|stop|patience"  # in names that store a decision
 

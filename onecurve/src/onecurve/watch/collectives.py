@@ -3,8 +3,10 @@
 import threading
 from collections import Counter
 from inspect import signature
+from traceback import walk_stack
 
 import torch
+from torch.autograd.function import FunctionCtx
 
 from onecurve.set_up.replace import replace
 from onecurve.watch.events import has_gaps, tensors_in
@@ -27,6 +29,15 @@ def numbers_of(given):
         if isinstance(given.get(name), torch.Tensor):
             return given[name].numel()
     return None
+
+
+def in_function():
+    """Return whether an autograd Function calls, except SyncBatchNorm's."""
+    for frame, _ in walk_stack(None):
+        owner = frame.f_locals.get(next(iter(frame.f_code.co_varnames), None))
+        if isinstance(owner, FunctionCtx):
+            return "SyncBatchNorm" not in type(owner).__name__
+    return False
 
 
 class Collectives:
@@ -65,6 +76,7 @@ class Collectives:
             by=self.log.called(),
             numbers=numbers_of(given),
             whole=given.get("group") in (None, world),
+            joins=not self.script.in_backward and in_function(),
         )
         self.write_gaps(name, given)
         self.write_cut(name, given)

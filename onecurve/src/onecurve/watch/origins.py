@@ -1,15 +1,17 @@
 """Record where a script creates networks and samplers and where it seeds."""
 
+import re
 import sys
 from functools import partial
 
 import torch
 
 from onecurve.set_up.replace import replace
-from onecurve.watch.events import place
+from onecurve.watch.events import digest, place, tensors_in
 
 MADE = "_made_at"  # the attribute that holds an object's line
 READ_BY = "/data/_utils/worker.py", "/data/_utils/fetch.py", "onecurve/watch/samples.py"
+READ_BY += ("/torch/utils/checkpoint.py",)  # repeats a forward pass
 INSIDE = "<genexpr>", "<listcomp>", "<dictcomp>", "<lambda>"  # in a constructor
 
 
@@ -44,11 +46,12 @@ class Origins:
         replace("torch.utils.data:Sampler.__new__", self.sampler)
         for module in "copy", "torch.optim.swa_utils":
             replace(f"{module}:deepcopy", self.copy)
-        seeds = {"torch": "torch:manual_seed", "random": "random:seed"}
+        names = ["torch:manual_seed", "torch:set_rng_state"]
+        names += ["random:seed", "random:setstate"]
         if "numpy" in sys.modules:
-            seeds["numpy"] = "numpy.random:seed"
-        for generator, name in seeds.items():
-            replace(name, partial(self.seed, generator))
+            names += ["numpy.random:seed", "numpy.random:set_state"]
+        for name in names:
+            replace(name, partial(self.seed, re.match("[a-z]+", name)[0]))
 
     def module(self, original, module, *args, **options):
         """Wrap a module's constructor; the caller of the outermost one counts."""
@@ -71,9 +74,10 @@ class Origins:
         return copied
 
     def seed(self, generator, original, *args, **options):
-        """Wrap a seeding function; those called to read samples don't count."""
+        """Wrap setting a seed or state; it doesn't count if samples are read."""
         if not is_read():
-            told = repr([*args, *options.values()])
+            given = [*args, *options.values()]
+            told = "".join(map(digest, tensors_in(given))) or repr(given)
             facts = {"generator": generator, "seed": told}
             self.log.write("seeded", line=self.log.line(), **facts)
         return original(*args, **options)
