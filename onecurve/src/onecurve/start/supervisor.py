@@ -81,16 +81,15 @@ def run_rank(job, environment):
     faulthandler.register(signal.SIGUSR1, stack)
     faulthandler.enable(stack)  # at a crash, such as gloo's
     sys.argv = job.words
-    path = job.words[0]
     try:
         if job.module:
             runpy.run_module(job.module, run_name="__main__", alter_sys=True)
         else:
-            runpy.run_path(path, run_name="__main__")
+            runpy.run_path(job.words[0], run_name="__main__")
         if at_end:
             at_end()
     except BaseException as error:
-        text = json.dumps(described(error, path))
+        text = json.dumps(described(error, job.words[0]))
         (job.folder / f"error{rank}").write_text(text)
         raise
 
