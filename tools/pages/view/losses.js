@@ -89,8 +89,7 @@ function distanceChart(box, rows, last, marks) {
   const isNarrow = box.width < 420, hasRoom = x(1) - x(0) > 70;
   const [bug, rounding] = box.isSmall  // outside: marks would cross the words
     ? [["bad end", box.width, -4], ["good", 0, box.height + 11]]
-    : [["bad", x(0) + 5, 14], isNarrow ? ["good end", x(2) + 27, .8 * box.height]
-      : ["good", x(0) + 5, box.height - 6]];
+    : [["bad", x(0) + 5, 14], ["good", x(0) + 5, y(rows.allowed(1)) + 14]];
   parts.push(text(...bug, "bug"));
   if (rows.allowed(1) > FLOOR) parts.push(text(...rounding, "rounding"));
   const ticks = DISTANCES.filter((_, n) => box.height > 75 || n % 2);
