@@ -67,9 +67,9 @@ def with_drawing(part, drawn):
     """Return a generated part with HTML instead of its diff, or of all of it."""
     if part.kind == "stages":
         return drawn
-    if part.kind == "plumbing":  # the summary of its fold is its title
-        anchors, _ = part.whole.split("**", 1)
-        return f"{anchors}\n{drawn}"
+    if part.kind == "plumbing":  # in a fold, whose summary is its title, or not
+        whole = re.sub(r"\*\*.*", "", part.whole)
+        return f"{whole}\n\n<details><summary>The code</summary>\n{drawn}\n</details>\n"
     before, *after = DIFF.split(part.whole)
     return before + drawn + "".join(after)
 

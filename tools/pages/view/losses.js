@@ -62,7 +62,7 @@ function lossAt(box, rows) {
 function lossChart(box, rows, last, lines, more = []) {
   const x = across(box, last), y = lossAt(box, rows);
   const parts = [];
-  for (let tick = 0; tick < rows.most; tick += box.isSmall ? rows.most : .5) {
+  for (let tick = 0; tick < rows.most; tick += box.isSmall ? 1 : .5) {
     parts.push(`<path class="grid" d="M${box.left} ${y(tick)}H${box.width}"/>`);
     if (box.left) parts.push(text("scale", box.left - 8, y(tick) + 4, tick));
   }
