@@ -67,9 +67,9 @@ def with_drawing(part, drawn):
     """Return a generated part with HTML instead of its diff, or of all of it."""
     if part.kind == "stages":
         return drawn
-    if part.kind == "plumbing":
-        summary = "<details><summary>These lines</summary>"
-        return f"{part.whole}\n\n{summary}\n{drawn}\n</details>\n"
+    if part.kind == "plumbing":  # in a fold, whose summary is its title, or not
+        whole = re.sub(r"\*\*.*", "", part.whole)
+        return f"{whole}\n\n<details><summary>The code</summary>\n{drawn}\n</details>\n"
     before, *after = DIFF.split(part.whole)
     return before + drawn + "".join(after)
 
@@ -121,7 +121,7 @@ def with_targets(text):
 
 def with_diff(page, text):
     """Return a notebook: first its curves, its diff as on other pages."""
-    notebook = json.loads(text)
+    notebook = json.loads(text.replace('"ipython3"', '"python3"'))  # for %%ranks cells
     title = notebook["cells"][0]["source"]
     title[0] = title[0].replace("# ", "# Notebook ", 1)
     cells = [one for one in notebook["cells"] if one["cell_type"] == "code"]

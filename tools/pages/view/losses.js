@@ -62,7 +62,7 @@ function lossAt(box, rows) {
 function lossChart(box, rows, last, lines, more = []) {
   const x = across(box, last), y = lossAt(box, rows);
   const parts = [];
-  for (let tick = 0; tick < rows.most; tick += box.isSmall ? rows.most : .5) {
+  for (let tick = 0; tick < rows.most; tick += box.isSmall ? 1 : .5) {
     parts.push(`<path class="grid" d="M${box.left} ${y(tick)}H${box.width}"/>`);
     if (box.left) parts.push(text("scale", box.left - 8, y(tick) + 4, tick));
   }
@@ -89,8 +89,7 @@ function distanceChart(box, rows, last, marks) {
   const isNarrow = box.width < 420, hasRoom = x(1) - x(0) > 70;
   const [bug, rounding] = box.isSmall  // outside: marks would cross the words
     ? [["bad end", box.width, -4], ["good", 0, box.height + 11]]
-    : [["bad", x(0) + 5, 14], isNarrow ? ["good end", x(2) + 27, .8 * box.height]
-      : ["good", x(0) + 5, box.height - 6]];
+    : [["bad", x(0) + 5, 14], ["good", x(0) + 5, y(rows.allowed(1)) + 14]];
   parts.push(text(...bug, "bug"));
   if (rows.allowed(1) > FLOOR) parts.push(text(...rounding, "rounding"));
   const ticks = DISTANCES.filter((_, n) => box.height > 75 || n % 2);

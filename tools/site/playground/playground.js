@@ -105,7 +105,7 @@ function drawLosses() {
   const box = { width: by("charts").clientWidth, height, left: 72 };
   by("charts").innerHTML = lossChart(box, EPOCHS, FLAGS.epochs, lines) +
     distanceChart({ ...box, height: height > 90 ? 90 : 75 }, EPOCHS, FLAGS.epochs, marks);
-  by("table").replaceChildren(lossTable([["stage 1", right], ["stage 4", run.rows]], right));
+  if (right.length) by("table").replaceChildren(lossTable([["stage 1", right], ["stage 4", run.rows]], right));
 }
 
 async function begin() {

@@ -31,7 +31,7 @@ function item({ name, title, best: [text, id, section] }, words) {
   const end = text[start + 200] ? text.lastIndexOf(" ", start + 200) : text.length;
   const shown = make("p", (start ? "…" : "") + text.slice(start, end) + (text[end] ? " …" : ""));
   for (const word of words) _highlightText(shown, word, "found");
-  made.append(page, make("small", kindOf(name).replace(/s$/, "")), shown, place);
+  made.append(page, make("small", kindOf(name).replace(/s$/, "")), shown, section === title ? "" : place);
   return made;
 }
 
