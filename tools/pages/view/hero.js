@@ -98,7 +98,7 @@ function drawHero(place, run) {
   const all = isPrinted ? 596 : place.clientWidth;
   const boxes = isLarge
     ? [{ width: all, height: 174, left: 72 }, { width: all, height: 90, left: 72 }]
-    : (innerWidth > 700 ? [[.6, 74, 16], [.37, 49, 0]] : [[1, 74, 16], [.6, 59, 0]]).map(
+    : (innerWidth > 700 ? [[.6, 74, 16], [.37, 46, 0]] : [[1, 74, 16], [.6, 59, 0]]).map(
       ([share, height, left]) => ({ width: Math.round(all * share), height, left, isSmall: true }));
   const normal = offsOf(runsOf()["2"]);
   const marks = offsOf(run).map((off, n) => ({ row: n + 1, normal: normal[n],
