@@ -12,6 +12,7 @@ from onecurve.rules.exchange import LAST
 from onecurve.wording import some
 
 PARALLEL = 1e-6  # of 1 - cosine
+REPLACED = "equal on all ranks, but changed between backward() and the exchange"
 THAWED = "set requires_grad on all trained parameters before wrapping the model"
 
 
@@ -29,7 +30,12 @@ def compare(steps):
         if off and are_scaled_alike(ranks, off):
             continue  # e.g. each parameter is clipped after the exchange
         if off:
-            return count, describe(ranks, off)
+            found = describe(ranks, off)
+            alone = any(is_alone(rank, name) for rank in ranks for name in off)
+            if found.name == "exchange" and are_given_alike(ranks, off) and not alone:
+                found.level = "LOOK"
+                found.details[-1] = REPLACED
+            return count, found
         if abs(factor / len(ranks) - 1) < FACTOR:
             return count, finding("added", exchanged_at(ranks[0]), ranks=len(ranks))
         # gradients scaled later were exchanged; shards are unknown here
@@ -140,14 +146,14 @@ def is_alone(rank, name):
 
 def are_given_alike(ranks, names):
     """Return whether all ranks step with equal gradients."""
+    if not all(name in rank["given"] for rank in ranks for name in names):
+        return False
     first, *others = [rank["given"] for rank in ranks]
     return all(nearly(one[name], first[name]) for one in others for name in names)
 
 
 def are_scaled_alike(ranks, names):
     """Return whether gradients are equal on all ranks and scaled means."""
-    if not all(name in rank["given"] for rank in ranks for name in names):
-        return False
     if not are_given_alike(ranks, names):
         return False
     for name in names:

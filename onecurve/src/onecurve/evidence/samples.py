@@ -73,11 +73,28 @@ def sliced(seen, size):
 def first_orders(seen):
     """Yield (epochs, their indices) of each dataset that rank 0 trains on."""
     orders = {}
-    for epoch in seen.readings(0, True):
+    for epoch in trained_on(seen):
         if epoch["indices"]:
             orders.setdefault((epoch["line"], epoch["identity"]), []).append(epoch)
     for epochs in orders.values():
         yield epochs, [epoch["indices"] for epoch in epochs]
+
+
+def trained_on(seen):
+    """Return rank 0's training epochs; no next one begins before it trains."""
+    trained = 0
+    before = {}  # line of a loader -> trained before its latest epoch
+    found = []
+    for event in seen.events[0]:
+        kind, line = event["kind"], event.get("line")
+        trained += kind == "step" or event.get("grad", False)
+        if kind == "begun":
+            if found and found[-1]["place"] == (line, trained):
+                found.pop()  # it may have collected statistics
+            before[line] = trained
+        if kind == "read" and event["trained"]:
+            found.append({**event, "place": (line, before.get(line))})
+    return found
 
 
 def has_indices(seen):

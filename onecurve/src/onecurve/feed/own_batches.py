@@ -110,6 +110,7 @@ class OwnBatches:
             count = len(drawn) if drawn.dim() else 1
             begin = drawn.flatten()[:DRAWN]
             facts = {"digest": digest(drawn), "begin": digest(begin), "count": count}
+            facts["constant"] = bool((drawn == drawn.flatten()[:1]).all())
             self.log.write("drew", line=self.script.line(), **facts)
         else:
             self.drew()

@@ -13,7 +13,6 @@ FOLLOWS = ("by_world",)
 RANKS = "own batches"
 ORIGIN = BY_RANK
 ONE_PART = "use a sampler over all of the data or one part per rank, not both"
-SPARE = 64  # samples that sharding drops or adds
 
 
 def find(seen):
@@ -28,10 +27,14 @@ def find(seen):
             f"{count} different samples were compared, none is on more than one rank",
             f"of {sizes} samples, the ranks use {used}",
         ]
-        pairs = zip(used, sizes, strict=True)
-        shares = [abs(one * len(epochs) - size) <= SPARE for one, size in pairs]
-        if used != sizes and all(shares):
+        if all(is_share(epoch, len(epochs)) for epoch in epochs):
             details.append("each rank shards its own dataset as if all ranks shared it")
             yield found(line, details, "ERROR", ONE_PART)
         else:
             yield found(line, details)
+
+
+def is_share(epoch, count):
+    """Return whether one of `count` parts is used, but for a batch dropped or added."""
+    size, batch, used = epoch["size"], epoch["sizes"][0], len(epoch["indices"])
+    return size - used >= batch and abs(used - size / count) <= batch

@@ -1,7 +1,10 @@
 """`DistributedSampler` pads the dataset until all ranks have equally many samples."""
 
+from collections import Counter
+
 from onecurve.evidence.evaluations import are_whole, read_together
 from onecurve.evidence.found import found
+from onecurve.evidence.samples import flattened
 
 LEVEL = "ERROR"
 MESSAGE = "evaluation counts {twice} of {size} samples twice"
@@ -15,7 +18,7 @@ def find(seen):
     merged = {event["twice"] for event in seen.of("gathered")}  # by sample numbers
     for line, epochs in read_together(seen):
         lists = [epoch["indices"] for epoch in epochs]
-        twice = sum(len(one) for one in lists) - len(set().union(*lists))
+        twice = sum(count > 1 for count in Counter(flattened(lists)).values())
         if are_whole(epochs) or not twice or twice in merged:
             continue
         dealt = epochs[0]["dealt"]

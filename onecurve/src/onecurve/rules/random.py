@@ -95,7 +95,8 @@ def find_by_world(comparison):
             continue
         each = [one[place] for one in draws]
         rows = [one["rows"] for one in each]
-        if any(one == rows[0] for one in rows[1:]):
+        constant = all(one["constant"] for one in each)  # such as rare dropout's
+        if constant or any(one == rows[0] for one in rows[1:]):
             continue
         number, line, _ = place
         if line not in times and begin_alike(each):

@@ -48,11 +48,11 @@ def on_cpu(value):
     return value
 
 
-def move(original, module, *args, **options):
-    """Replace Module.to, so that a GPU's index means the CPU."""
+def move(original, *args, **options):
+    """Replace Module.to and torch.load, so that a GPU or its index means the CPU."""
     places = ["cpu" if type(value) is int else on_cpu(value) for value in args]
     options = {name: on_cpu(value) for name, value in options.items()}
-    return original(module, *places, **options)
+    return original(*places, **options)
 
 
 def fork_rng(original, devices=None, enabled=True, *args, **options):
@@ -210,6 +210,7 @@ def install(patience):
     for name in AS_IT_IS:
         replace(name, same)
     replace("torch.nn:Module.to", move)
+    replace("torch:load", move)
     replace("torch:compile", compiled.compiled)
     replace("torch.random:fork_rng", fork_rng)
     for name, answer in TO_SCRIPT.items():

@@ -114,7 +114,21 @@ class OutputFiles:
             self.log.write("file", path=os.fsdecode(path), line=line, by=by)
         return self.prepared(path, keep)
 
+    def appends(self, file, path):
+        """Log an event for a file as soon as something is written to it."""
+
+        def write(text):
+            del file.write
+            self.written(path)
+            return file.write(text)
+
+        file.write = write  # writelines calls it, too
+        return file
+
     def open(self, original, file, mode="r", *args, **options):
+        if "a" in mode and self.twin(file):
+            path = self.prepared(file, keep=True)
+            return self.appends(original(path, mode, *args, **options), file)
         if set("wax+") & set(mode):
             file = self.written(file, keep="w" not in mode)
         else:

@@ -25,8 +25,9 @@ class Passes:
 
     def module_call(self, original, module, *args, **kwargs):
         """Wrap a module's call; the outermost one is the network's."""
-        if self.depth or self.script.one_rank.is_now():
-            return original(module, *args, **kwargs)
+        in_transform = torch._C._functorch.maybe_current_level() is not None
+        if self.depth or self.script.one_rank.is_now() or in_transform:
+            return original(module, *args, **kwargs)  # a vmap's tensors have no data
         self.depth += 1
         try:
             self.script.tell("module_begins", module, args, kwargs)
