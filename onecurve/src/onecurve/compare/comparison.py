@@ -131,12 +131,12 @@ def compare_with_one(command, folder, several, told, added):
         if alone and (alone.level == "ERROR" or not differ):
             differ = alone
         elif told.alone and differ and differ.factor and is_batch_of_rank(told):
+            told.why = "one process gets larger batches than the script expects"
             count = ranks.call(MICRO, several)
             differ.level, differ.fix = "LOOK", DIVIDE
             differ.details = [ADDED_UP.format(count)]
-            differ = differ if count else None
-            told.why = "one process gets larger batches than the script expects"
-    if differ and differ.fix != DIVIDE:
+            return [differ] if count else []
+    if differ:
         told.alone = 0
     if differ and differ.name == "gradient" and not differ.factor:
         joins = [one for one in told.several.of("collective_call") if one["joins"]]
