@@ -22,9 +22,7 @@ from pkgutil import resolve_name
 from onecurve.start.supervisor import FORKS, Job, supervise
 
 CONTEXT = multiprocessing.get_context("forkserver" if FORKS else "spawn")
-# Missing packages are skipped.
-PRELOAD = ["torch", "torchvision", "torch.distributed.checkpoint.state_dict", "tqdm"]
-CONTEXT.set_forkserver_preload([*PRELOAD, "onecurve.start.ranks", "onecurve.feed.rank"])
+CONTEXT.set_forkserver_preload(["onecurve.start.imports"])
 TOO_SLOW = 124  # instead of an exit status
 
 
