@@ -32,7 +32,6 @@
 ##   make check, watch    check your solution: once, or after each save
 ##   make hint, solution  show the next hint, or the solution as a diff: E=05
 ##   make reset           discard your version of an exercise: E=05
-##   make handouts        for instructors: sheets to print
 ## A closer look
 ##   make inspect         find known silent bugs in your script: SCRIPT=train.py
 ##   make notebooks       open copies of the companion notebooks in workshop/
@@ -67,7 +66,7 @@ SIX := cpu single_gpu dp ddp ddp_inference model_parallel
 BEYOND := fsdp tensor_parallel pipeline hybrid resume sharded_checkpoint
 SECOND := gpt data_parallel sequence_parallel pipeline_1f1b context_parallel moe \
   expert_parallel grid lost_rank
-LAB := exercises exercise try check watch hint solution reset handouts
+LAB := exercises exercise try check watch hint solution reset
 LOOK := compare diff side_by_side playground inspect notebooks bench trace memory
 MACHINE := setup data
 MAINTAIN := test site lint docs outcomes mutants

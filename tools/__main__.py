@@ -26,7 +26,6 @@ COMMANDS = {  # target: function, variables
     "hint": "tools.lab.commands:hint E",
     "solution": "tools.lab.commands:solution E",
     "reset": "tools.lab.commands:reset E",
-    "handouts": "tools.pages.handouts:main TRACK",
     "inspect": "tools.run.inspecting:main SCRIPT NPROC ARGS",
     "notebooks": "tools.run.notebooks:main ARGS",
     "bench": "tools.bench.benchmark:main",

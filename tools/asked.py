@@ -32,7 +32,7 @@ VARIABLES = """\
                check
   SCRIPT=train.py for inspect; NPROC=3: number of ranks; ARGS="...": its flags
   TRACK=half_day or two_hours, day, transformer: for exercise, which then
-               follows this track, and for handouts
+               follows this track
   OMP_NUM_THREADS=4 threads per process; default: 1
   PYTHON=...   Python to create .venv with, 3.10 or newer
   PY=python    use the active Python and its packages; install nothing

@@ -13,8 +13,9 @@ import pytest
 from conftest import ENV, running, slow, start, until
 from tools.lab import judge as judging
 from tools.lab.comparison import expect_curve, expect_weights
-from tools.lab.judge import run_once, run_script
 from tools.lab.record import Limit, Wrong
+from tools.lab.running import PATIENCE, Job, record_of
+from tools.lab.setting import of_check
 from tools.run.edit import edit
 from tools.run.stages import script
 
@@ -89,10 +90,11 @@ def still_runs(process):
 
 def judge(text):
     """Do what a check does with a stage's script."""
-    record = run_script(text, "04_ddp")
+    setting = of_check("04_ddp")
+    record = record_of(Job(text, "04_ddp", setting, judging.LIMIT), {})
     record.expect_end()
     record.expect_no_finding()
-    right = run_once(STAGE, "04_ddp")
+    right = record_of(Job(STAGE, "04_ddp", setting, PATIENCE), {})
     expect_curve(record, right, "stage 1")
     expect_weights(record, right, "stage 1")
 

@@ -6,8 +6,9 @@ import pytest
 
 from tools.lab.comparison import expect_curve, expect_weights
 from tools.lab.expectations import same_statistics
-from tools.lab.judge import run_once, run_script
 from tools.lab.record import Record, Wrong
+from tools.lab.running import PATIENCE, Job, record_of
+from tools.lab.setting import of_check
 from tools.run.edit import edit
 from tools.run.stages import script
 
@@ -21,8 +22,12 @@ ALONE = "    mine = [dist.new_group([one]) for one in range(world_size)][rank]\n
 ALONE += WRAP.replace("(model)", "(model, process_group=mine)")
 
 
+def run_once(text, limit=PATIENCE, **options):
+    return record_of(Job(text, "04_ddp", of_check("04_ddp", **options), limit), {})
+
+
 def run(*changes, **options):
-    return run_once(edit(STAGE, *changes), "04_ddp", **options)
+    return run_once(edit(STAGE, *changes), **options)
 
 
 SHARE = "        evaluate(model, torch.utils.data.Subset(test, range(rank, 100, 2)))\n"
@@ -65,11 +70,10 @@ def test_weights_may_be_saved_in_any_order():
     expect_weights(other, run())
 
 
-def test_the_first_mismatched_collective_is_told(monkeypatch):
-    monkeypatch.setattr("tools.lab.judge.LIMIT", 3)
+def test_the_first_mismatched_collective_is_told():
     barrier = "    if dist.get_rank() == 0:\n        dist.barrier()\n"
     text = edit(STAGE, (REDUCE, barrier))
-    record = run_script(text, "04_ddp")
+    record = run_once(text, limit=3)
     said = record.too_long() if record.hangs else record.error()
     line = text[: text.index("        dist.barrier()")].count("\n") + 1
     assert f"Rank 0's collective call 9 is barrier at line {line}. " in said

@@ -1,4 +1,4 @@
-"""Promise: a workshop's tracks, timetable, screens and handouts fit the exercises."""
+"""Promise: a workshop's tracks, timetable and screens fit the exercises."""
 
 import csv
 import os
@@ -11,7 +11,6 @@ from conftest import ENV, ROOT, call
 from tools.lab import progress
 from tools.lab.exercise import along_the_path, find_exercise
 from tools.lab.progress import TRACKS, along_the_track, choose_track, workshop
-from tools.pages import handouts
 
 PAGE = (ROOT / "exercises/WORKSHOP.md").read_text()
 TABLES = {
@@ -123,21 +122,3 @@ def test_who_can_install_nothing_has_a_line_for_the_instructor(tmp_path):
     assert result.returncode != 0
     assert result.stdout.endswith(": not ready: stopped before the checks\n")
     assert result.stderr.startswith("false is not Python 3.10 or newer: make PYTHON=")
-
-
-def test_handouts_have_the_track_s_sheets_and_answers(tmp_path):
-    call(["make", "handouts", f"OUT={tmp_path}"])
-    exercises = along_the_track("half_day")
-    sheets = (tmp_path / "handouts_half_day.html").read_text()
-    answers = (tmp_path / "answers_half_day.html").read_text()
-    assert re.findall(r"<h1>(\d\d)\. ", sheets) == [one.number for one in exercises]
-    assert sheets.count("Your task</h2>") == len(exercises)
-    assert "Hint" not in sheets
-    hanging = find_exercise("19_hangs_after_epoch").script("start").splitlines()
-    (barrier,) = [line for line in hanging if "dist.barrier()" in line]
-    assert f"\n{hanging.index(barrier) + 1:3}  {barrier}" in sheets
-    own = handouts.functions_that_matter(find_exercise("23"))
-    assert "BatchNorm1d" in own and "parse_args" not in own  # the stage's own
-    assert re.findall(r"<h2>(\d\d)\. ", answers) == [one.number for one in exercises]
-    assert "+    dist.all_reduce(totals)" in answers
-    assert "Step 1 takes 128 images on all ranks together, expected 64" in answers

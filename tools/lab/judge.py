@@ -16,21 +16,15 @@ If the curve matches, an inspector's finding is no mistake: the script may do th
 its own way. If not, the finding may explain why.
 """
 
-import functools
-import tempfile
 from dataclasses import fields
-from pathlib import Path
 
-from onecurve import api
-from tools.lab import expectations, images, recorder
+from tools.lab import expectations, images
 from tools.lab.comparison import expect_curve, expect_gradients, expect_weights
-from tools.lab.record import Limit, Record, Wrong
+from tools.lab.record import Limit, Wrong
+from tools.lab.running import PATIENCE, RECORDS, Job, Running, record_of
 from tools.lab.setting import Setting, of_check, of_page, varied
-from tools.run.sample import cut
-from tools.run.stages import BY_NAME
 
 LIMIT = 12  # seconds until a run counts as hanging; most take one or two
-PATIENCE = 120  # seconds for a correct script, since the machine may be busy
 FIELDS = [field.name for field in fields(Setting)]
 OWN = "This is a limit of the lab and may not be your mistake."
 
@@ -72,17 +66,25 @@ def judge(runs):
             untold = runs.exercise.wanted.get("untold", "").split()
             runs.latest.expect_no_finding(untold)  # may explain why
         raise
+    finally:
+        for running in runs.begun.values():  # nobody asked for these
+            running.end()
 
 
 def judge_by_behavior(runs):
     """Raise Wrong unless each run meets the exercise's requirements."""
     exercise = runs.exercise
-    for number, plan in enumerate(exercise.runs):
+    plans = []
+    for plan in exercise.runs:
         wanted = exercise.wanted | plan
         options = {name: wanted.pop(name) for name in plan if name in FIELDS}
-        if number:  # the later runs also vary what no task mentions
+        if plans:  # the later runs also vary what no task mentions
             options = varied(exercise.stage, **options)
-        expect(runs(**options), runs, wanted)
+        plans.append((options, wanted))
+    for some in plans[:1], plans[1:]:  # the first finds most mistakes
+        runs.begin(some)
+        for options, wanted in some:
+            expect(runs(**options), runs, wanted)
 
 
 def expect(record, runs, wanted):
@@ -121,79 +123,60 @@ class Runs:
         self.text = text
         self.check = exercise.load_check()
         self.latest = None
+        self.begun = {}  # {Job: Running}
+
+    def begin(self, plans):
+        """Begin the runs that plans, (options, requirements), will ask for."""
+        for options, wanted in plans:
+            jobs = [self.own_job(options)]
+            if wanted.get("equal"):
+                setting = jobs[0].setting
+                jobs.append(self.right_job(*self.beside(wanted["equal"], setting)))
+            for job in jobs:
+                if job not in RECORDS and job not in self.begun:
+                    self.begun[job] = Running(job)
 
     def __call__(self, **options):
         """Run the learner's script. Raises Wrong if it fails."""
-        self.latest = run_script(self.text, self.exercise.stage, **options)
+        self.latest = record_of(self.own_job(options), self.begun)
         self.latest.expect_end()
         return self.latest
 
     def solution(self, **options):
         """Run the solution. Raises Limit if it fails here."""
-        return self.right("solution", **options)
+        return self.right("solution", options)
 
     def original(self, **options):
         """Run the stage's script. Raises Limit if it fails here."""
-        return self.right("stage", **options)
+        return self.right("stage", options)
 
     def equal(self, name, setting):
         """Return the run for `equal`, given the learner's setting, and its title."""
-        options = vars(setting)
-        if name == "one":
-            alone = options | {"processes": 1, "first": 0, "resume": 0, "fake": ""}
-            return self.solution(**alone), "one process"
         stage = f"stage {int(self.exercise.stage[:2])}"
-        words = {"stage": stage, "solution": "a correct script"}
-        return self.right(name, **options), words[name]
+        words = {"stage": stage, "solution": "a correct script", "one": "one process"}
+        return self.right(*self.beside(name, setting)), words[name]
 
-    def right(self, name, **options):
+    def beside(self, name, setting):
+        """Return the script for `equal` and the options to run it with."""
+        options = vars(setting)
+        if name != "one":
+            return name, options
+        alone = {"processes": 1, "first": 0, "resume": 0, "fake": ""}
+        return "solution", options | alone
+
+    def right(self, name, options):
         """Run one of the exercise's correct scripts, in an empty folder."""
-        text = self.exercise.script(name)
-        record = run_once(text, self.exercise.stage, **options | {"before": ()})
+        record = record_of(self.right_job(name, options), self.begun)
         try:
             record.expect_end()
         except Wrong as why:
             raise Limit(f"A correct script can't run here. {why}") from why
         return record
 
+    def own_job(self, options):
+        setting = of_check(self.exercise.stage, **options)
+        return Job(self.text, self.exercise.stage, setting, LIMIT)
 
-def run_script(text, stage, **options):
-    """Run a script's source as a check does, except for these Setting fields."""
-    return record_run(text, stage, of_check(stage, **options), LIMIT)
-
-
-def run_once(text, stage, **options):
-    """Run a correct script as `run_script` does; cached, to judge many answers."""
-    return recorded_run(text, stage, of_check(stage, **options), PATIENCE)
-
-
-def record_run(text, stage, setting, limit):
-    """Run a script's source and return a Record; it hangs after `limit` seconds.
-
-    With `resume`, the Record is the second run's, unless the first one fails.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        folder = Path(folder).resolve()
-        out = folder / "out"
-        path = folder / stage / BY_NAME[stage].file
-        path.parent.mkdir()
-        path.write_text(text, encoding="utf-8")
-        prepare = recorder.record, folder, str(path), setting.fake
-        words = [path, "--out", out]
-        if not setting.steps:
-            words += ["--data", cut(folder / "data", setting.train, setting.test)]
-        *earlier, last = setting.command_lines(*words)
-        for line in *earlier, last:
-            processes = setting.processes
-            if line is not last and setting.first:
-                processes = setting.first
-            last_step = setting.killed_after if line in earlier[-1:] else 0
-            options = {"timeout": limit, "prepare": (*prepare, last_step)}
-            result = api.run(line, processes, setting.float64, **options)
-            if result.returncode and not last_step:
-                break
-        events = api.read_ranks(folder, processes or 1)
-        return Record(events, result, out, text, setting, limit)
-
-
-recorded_run = functools.cache(record_run)
+    def right_job(self, name, options):
+        setting = of_check(self.exercise.stage, **options | {"before": ()})
+        return Job(self.exercise.script(name), self.exercise.stage, setting, PATIENCE)

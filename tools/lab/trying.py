@@ -93,7 +93,7 @@ def main(name, fields=""):
 
 def run_both(exercise, setting, path):
     """Run a correct script and the one at `path`, and print the output of both."""
-    from tools.lab.judge import PATIENCE, record_run  # imports PyTorch
+    from tools.lab.running import PATIENCE, record_run  # imports PyTorch
 
     check = exercise.load_check()
     if hasattr(check, "prepare_try"):

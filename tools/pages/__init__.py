@@ -1,1 +1,1 @@
-"""Pages and pictures: `make docs`, `side_by_side`, `notebooks`, `handouts`."""
+"""Pages and pictures: `make docs`, `side_by_side`, `notebooks`."""

@@ -19,7 +19,7 @@ from onecurve.api import NOISE, is_of_others_end
 from tools.bench import runs
 from tools.bench.held import ROUNDED
 from tools.bench.tables import table
-from tools.lab.judge import record_run
+from tools.lab.running import record_run
 from tools.lab.setting import Setting
 from tools.pages.switches import STORED, SWITCHES, edited, read_outcomes
 from tools.run import compare

@@ -11,7 +11,7 @@ from importlib import import_module
 
 MODULES = {
     # start ranks, and end the processes they started
-    "start.ranks": "run call start_server",
+    "start.ranks": "Run run call start_server",
     "start.patience": "STOPPED",
     "start.processes": "adopt_orphans children end_children end_with_parent",
     # record them, from within a rank

@@ -58,19 +58,10 @@ def start_server():
             signal.signal(signal.SIGINT, before)
 
 
-def run(
-    words,
-    processes=None,
-    float64=False,
-    timeout=120,
-    idle=None,
-    prepare=None,
-    gpus="",
-    module=None,
-    fresh=False,
-):
-    """Run a script, with `processes` as ranks of a torchrun, and return a Result.
+class Run:
+    """A script's run, which begins at once; `result()` waits for its end.
 
+    `processes` are ranks of a torchrun, or None for one process without it.
     `prepare` is (function or "package.module:function", argument ...): each rank calls
     it with its number first, before the script, and calls what it returns afterwards.
     `gpus` is for CUDA_VISIBLE_DEVICES, or None for all. `module` runs the script as
@@ -78,23 +69,51 @@ def run(
     each rank, with its own hash seed. The first failing rank ends all ranks; so do
     `timeout` seconds of computing or `idle` seconds (default: `timeout`) without.
     """
-    words = [str(word) for word in words]
-    start_server()
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        folder = Path(folder)
-        idle = idle or timeout
-        shared = folder, timeout, idle, float64, prepare, gpus, module, fresh
-        job = Job(words, processes or 0, os.getcwd(), *shared)
-        link, other = CONTEXT.Pipe()
-        supervisor = CONTEXT.Process(target=supervise, args=(other, link, job))
-        supervisor.start()
+
+    def __init__(
+        self,
+        words,
+        processes=None,
+        float64=False,
+        timeout=120,
+        idle=None,
+        prepare=None,
+        gpus="",
+        module=None,
+        fresh=False,
+    ):
+        start_server()
+        words = [str(word) for word in words]
+        self.folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+        shared = Path(self.folder.name), timeout, idle or timeout
+        shared += float64, prepare, gpus, module, fresh
+        self.job = Job(words, processes or 0, os.getcwd(), *shared)
+        self.link, other = CONTEXT.Pipe()
+        shared = other, self.link, self.job
+        self.supervisor = CONTEXT.Process(target=supervise, args=shared)
+        self.supervisor.start()
         other.close()
+
+    def result(self):
+        """Wait until the run is over and return its Result."""
         try:
-            statuses, late = link.recv()
-        finally:
-            link.close()  # after an interrupt, the supervisor ends all ranks
-            supervisor.join()
-        return read_result(job, statuses, late)
+            statuses, late = self.link.recv()
+            return read_result(self.job, statuses, late)
+        finally:  # also after an interrupt
+            self.end()
+
+    def end(self):
+        """End all ranks that are still running."""
+        with suppress(OSError):
+            self.link.send("end")
+        self.link.close()
+        self.supervisor.join()
+        self.folder.cleanup()
+
+
+def run(words, *arguments, **options):
+    """Run a script in a Run with these arguments; return its Result."""
+    return Run(words, *arguments, **options).result()
 
 
 def read_result(job, statuses, late):

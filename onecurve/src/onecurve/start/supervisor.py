@@ -1,7 +1,6 @@
 """A run's supervisor: start its ranks, watch them, and end them."""
 
 import faulthandler
-import gc
 import json
 import multiprocessing
 import os
@@ -180,7 +179,6 @@ def supervise(link, other, job):
     """Start, watch and end a job's ranks; then send what `watch` returned."""
     other.close()  # the caller's end: only the caller may keep it open
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller gets it and hangs up
-    gc.freeze()  # a collection would copy all of PyTorch's objects in each process
     adopt_orphans()
     environments = [{}]
     if job.processes:
