@@ -12,8 +12,7 @@ from tools.bench import planned, scaling
 from tools.bench.held import Saved
 from tools.run.stages import load
 
-PAGE = (ROOT / "docs/SCALING.md").read_text()
-WORDS = " ".join(PAGE.split())
+PAGE = " ".join((ROOT / "docs/SCALING.md").read_text().split())
 SMALL = scaling.Model(blocks=2, width=32, vocabulary=16, length=32)
 TOKENS = 32 * 32  # per batch
 A = 4 * TOKENS * SMALL.width  # bytes of activations between two blocks
@@ -82,42 +81,42 @@ def test_more_computing_hides_the_exchange_from_the_threshold_on():
     """A step takes longer than its compute only below the threshold."""
     for cluster in scaling.CLUSTERS.values():
         limits = scaling.thresholds(scaling.SEVEN, cluster)
-        for cut in "DDP", "FSDP", "HSDP":
-            for factor, hidden in (0.99, False), (1.01, True):
+        for factor, hidden in (0.99, False), (1.01, True):
+            for cut in "DDP", "FSDP", "HSDP":
                 tokens = factor * limits[cut] * cluster.ranks
                 needed, best, worst = scaling.step(scaling.SEVEN, cut, cluster, tokens)
                 assert (best == pytest.approx(needed)) is hidden
                 assert worst > best
-        for factor, hidden in (0.99, False), (1.01, True):
             width = int(factor * limits["tensor"])
             wide = scaling.SEVEN._replace(width=width, vocabulary=0)
             needed, best, _ = scaling.step(wide, "tensor", cluster, 1e6)
             assert (best == pytest.approx(needed)) is hidden
 
 
-def test_the_text_says_from_which_batch_ddp_pays():
+def test_a_grid_is_tensor_parallelism_inside_machines_and_fsdp_between_them():
+    found = scaling.sent(scaling.SEVEN, "grid", 32, 4 * TOKENS)
+    inside = sent(scaling.SEVEN, "tensor", 8, TOKENS)
+    between = sent(scaling.SEVEN, "FSDP", 4, TOKENS) / 8  # of the weights
+    assert found == pytest.approx({"machine": inside, "cards": between})
+
+
+def test_the_text_says_how_long_a_step_takes_and_from_which_batch_ddp_pays():
     cluster = scaling.CLUSTERS["two, with one card each"]
     limit = scaling.thresholds(scaling.SEVEN, cluster)["DDP"]
-    assert f"{limit:,.0f} tokens per GPU, less than two sequences" in WORDS
+    assert f"{limit:,.0f} tokens per GPU, less than two sequences" in PAGE
     assert limit < 2 * scaling.SEVEN.length
-
-
-def test_the_text_says_how_long_a_step_takes_with_one_card():
-    cluster = scaling.CLUSTERS["two, with one card each"]
     tokens = 64 * scaling.SEVEN.length
     size = sent(scaling.SEVEN, "DDP", cluster.ranks, tokens)
-    words = scaling.SEVEN, "DDP", cluster, tokens
-    _, shortest, longest = scaling.step(*words)
-    assert f"which is {size / 1e9:.0f} GB." in WORDS
-    assert f"this takes {size / cluster.links['ring']:.2f} s" in WORDS
-    assert f"from {shortest:.2f} to {longest:.2f} s" in WORDS
+    _, shortest, longest = scaling.step(scaling.SEVEN, "DDP", cluster, tokens)
+    assert f"which is {size / 1e9:.0f} GB." in PAGE
+    assert f"this takes {size / cluster.links['ring']:.2f} s" in PAGE
+    assert f"from {shortest:.2f} to {longest:.2f} s" in PAGE
 
 
 def test_the_first_table_answers_by_the_formulas():
     plans = (8, 8, False), (4, 8, False), (8, 8, True), (4, 16, False)
     sizes = [sum(planned.memory(*plan).values()) / 1e9 for plan in plans]
     assert re.findall(r"\| (\d+) GB", PAGE)[:4] == [f"{size:.0f}" for size in sizes]
-    words = scaling.SEVEN, "FSDP", scaling.Cluster(1, 8), 64 * 4096
-    computing, *_ = scaling.step(*words)
+    computing, *_ = scaling.step(scaling.SEVEN, "FSDP", scaling.Cluster(1, 8), 2**18)
     seconds = [f"{computing * factor:.1f}" for factor in (1, 4 / 3, 1 / 2)]
     assert re.findall(r"(\d\.\d) s \|", PAGE)[:3] == seconds

@@ -284,18 +284,19 @@ def test_scalings_calculator_says_what_its_page_derives(site, page):
     for cards, heading in ("1", "two, with one card each, s"), ("8", "two machines, s"):
         page.get_by_label("Network cards of each").select_option(cards)
         for row in rows:
-            expected = row[headings.index(heading)].split(" to ")
+            expected = map(float, row[headings.index(heading)].split(" to "))
             cells = page.locator(".calculator tbody tr", has_text=row[0]).locator("td")
-            told = cells.nth(0).inner_text().split(" to ")
-            assert [float(one) for one in told] == pytest.approx(
-                [float(one) for one in expected], abs=0.05
-            )
+            told = map(float, cells.nth(0).inner_text().split(" to "))
+            assert list(told) == pytest.approx(list(expected), abs=0.05)
     assert "116 or 178" in page.locator(".calculator tr", has_text="DDP").inner_text()
     page.get_by_label("Parameters").select_option("65 billion")
-    cut = page.locator(".calculator .fits-no th").all_inner_texts()
-    assert cut == ["DDP", "HSDP", "context", "experts"]
-    times = page.locator(".calculator .fits-no td:nth-child(2)").all_inner_texts()
-    assert times == ["–"] * 4
+    too_large = page.locator(".calculator .fits-no")
+    names = too_large.locator("th").all_inner_texts()
+    assert names == ["DDP", "HSDP", "context", "experts"]
+    assert too_large.locator("td:nth-child(2)").all_inner_texts() == ["–"] * 4
+    page.get_by_label("Machines of").select_option("8")
+    page.get_by_label("Sequences per").select_option("16")
+    assert page.inner_text(".calculator tbody th") == "grid"  # DDP and FSDP need 64
 
 
 def test_a_search_on_a_phone_finds_lessons_while_you_type(served, page):

@@ -71,11 +71,26 @@ def cut_rows(*cuts):
     return rows
 
 
+def grid_rows():
+    """Return the rows of what a GPU of two machines has and sends, headings first."""
+    ranks = CLUSTERS["two machines"].ranks
+    *state, gathered, head, others = memory(SEQUENCES // ranks, ranks).values()
+    rows = [["method", "state", "gathered", "activations", "NVLink", "card"]]
+    for cut, share in ("FSDP", 1), ("tensor", 0), ("grid", 1 / GPUS):
+        links = scaling.sent(SEVEN, cut, ranks, SEQUENCES * SEVEN.length)
+        card = links.get("cards", links.get("ring", 0) / GPUS)
+        sizes = [sum(state), share * gathered, head + others]
+        sizes += [sum(links.values()) - card, card]
+        rows.append([cut, *[f"{size / 1e9:.1f}" for size in sizes]])
+    return rows
+
+
 TABLES = {
     "thresholds": partial(threshold_rows, "DDP", "FSDP", "HSDP"),
     "other_thresholds": partial(threshold_rows, *UNITS),
     "filled": memory_rows,
-    "cuts": partial(cut_rows, "DDP", "FSDP", "HSDP", "tensor", "pipeline"),
+    "cuts": partial(cut_rows, "DDP", "FSDP", "HSDP", "tensor", "grid", "pipeline"),
+    "grid": grid_rows,
     "other_cuts": partial(cut_rows, "context", "experts"),
 }
 

@@ -66,8 +66,9 @@ def sent(model, cut, ranks, tokens, size=2):
     """Return {link: bytes} that a rank sends in a step; `tokens` are all ranks' tokens.
 
     `size`: bytes of a weight, gradient or activation. `pipeline`: for a rank with two
-    neighbors. `tensor`: without embedding and head. `experts`: one expert per rank and
-    block, as large as the MLP that it replaces.
+    neighbors. `tensor`, `grid`: without embedding and head. `grid`: tensor parallelism
+    inside each machine, FSDP between them. `experts`: one expert per rank and block, as
+    large as the MLP that it replaces.
     """
     share = (ranks - 1) / ranks
     inside = min(ranks, GPUS)
@@ -83,6 +84,10 @@ def sent(model, cut, ranks, tokens, size=2):
             "cards": 2 * (1 - inside / ranks) * weights / inside,
         },
         "tensor": {"ring": 8 * share * across},
+        "grid": {
+            "machine": 8 * (inside - 1) / ranks * across,
+            "cards": 3 * (1 - inside / ranks) * weights / inside,
+        },
         "pipeline": {"pair": 2 * activations},
         "context": {"pair": 4 * share * across, "ring": 2 * share * weights},
         "experts": {
@@ -117,6 +122,13 @@ def state(model, cut, ranks):
     return whole if cut in ("DDP", "context", "experts") else whole / parts
 
 
+def fewest(cut, cluster):
+    """Return how many sequences a step needs, so that every GPU has tokens."""
+    if cut in ("DDP", "FSDP", "HSDP", "experts"):
+        return cluster.ranks
+    return cluster.machines if cut == "grid" else 1
+
+
 def thresholds(model, cluster):
     """Return {cut: smallest size at which computation can hide its messages}.
 
@@ -132,6 +144,7 @@ def thresholds(model, cluster):
         "FSDP": share * FLOPS / links["ring"],
         "HSDP": FLOPS * max(inside, outside),
         "tensor": (cluster.ranks - 1) * FLOPS / links["ring"] / 4.5,
+        "grid": FLOPS * outside,
         "pipeline": 9 * share * model.length,
         "context": 2 * share * FLOPS / links["pair"],
         "experts": 2 / 3 * share * FLOPS / links["spread"],

@@ -12,7 +12,7 @@ SIZES = [(128, 64), (128, 4096), (2048, 64), (2048, 1024), (2048, 4096), (4096, 
 
 
 def published(name="measured"):
-    """Return a copy of a runs/bench.json, or of a runs/trace_04_ddp.json (traced)."""
+    """Return a copy of runs/bench.json, one_gpu.json or trace_04_ddp.json (traced)."""
     return json.loads((ROOT / f"tools/bench/{name}.json").read_text())
 
 
@@ -60,15 +60,10 @@ def steps(result):
     return rows
 
 
-def of_one_gpu():
-    """Return the results of `one_gpu`, a copy of a runs/one_gpu.json."""
-    return json.loads((ROOT / "tools/bench/one_gpu.json").read_text())
-
-
 def step_rows():
     """Return the rows of a table of steps on a CPU and on the GPU, headings first."""
     on_cpu = by_case(published())
-    on_gpu = by_case(of_one_gpu())
+    on_gpu = by_case(published("one_gpu"))
     rows = [["hidden", "batch", "one CPU core, ms", "with the GPU, ms"]]
     for size in SIZES:
         times = [median(found[size][1]["step"]) for found in (on_cpu, on_gpu)]
@@ -79,7 +74,7 @@ def step_rows():
 def queue_rows():
     """Return the rows of a table of when steps are queued and done, headings first."""
     rows = [["hidden", "batch", "Python has queued it, ms", "the GPU is done, ms"]]
-    for case in of_one_gpu()["queue"]:
+    for case in published("one_gpu")["queue"]:
         times = [f"{median(case[name]):.2f}" for name in ("asked", "done")]
         rows.append([case["hidden"], case["batch"], *times])
     return rows
@@ -89,7 +84,7 @@ def block_rows():
     """Return the rows of a table of blocks and formulas, headings first."""
     rows = [["blocks", "sequences", "kept, GB", "by formula, GB", "both passes, ms"]]
     rows[0].append("of the peak")
-    for case in of_one_gpu()["blocks"]:
+    for case in published("one_gpu")["blocks"]:
         tokens = case["sequences"] * SEVEN.length
         by_formula = case["blocks"] * kept(SEVEN, tokens)
         seconds = median(case["ms"]) / 1000

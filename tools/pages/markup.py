@@ -14,7 +14,7 @@ from tools.run.stages import ROOT
 LINK = re.compile(r'href="(?!https?:|#)([^"]+)"')
 VIEW = ROOT / "tools" / "pages" / "view"
 TEMPLATES = Environment(
-    loader=FileSystemLoader([VIEW, VIEW.with_name("templates")]),
+    loader=FileSystemLoader([VIEW, VIEW.with_name("templates"), ROOT / "tools/site"]),
     autoescape=True,
     trim_blocks=True,
     lstrip_blocks=True,

@@ -11,7 +11,7 @@ from docutils import nodes
 
 from tools.lab.exercise import along_the_path
 from tools.pages import side_by_side
-from tools.pages.markup import linked
+from tools.pages.markup import TEMPLATES, linked
 from tools.pages.switches import read_outcomes
 from tools.run import diffs, essence, palette
 from tools.run.parts import parts
@@ -60,7 +60,8 @@ def drawn_map():
             count = diffs.changed_lines(base, stage) if base else 0
             found.append((stage, side_by_side.lesson(stage), count))
         curves.append((losses, found))
-    return calculator.draw("map.html", curves=curves, bugs=along_the_path())
+    page = TEMPLATES.get_template("map.html")
+    return page.render(curves=curves, bugs=along_the_path())
 
 
 def with_drawing(part, drawn):

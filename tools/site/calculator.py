@@ -2,9 +2,7 @@
 
 import itertools
 import json
-from pathlib import Path
 
-from jinja2 import FileSystemLoader
 from markupsafe import Markup
 
 from tools.bench import scaling
@@ -18,7 +16,7 @@ MODELS = {
 }
 CONTROLS = [  # name, label, choices, default
     ("model", "Parameters", MODELS, "6.7 billion"),
-    ("sequences", "Sequences per step", [64, 256, 1024], 64),
+    ("sequences", "Sequences per step", [16, 64, 256, 1024], 64),
     ("machines", "Machines of eight H200s", [1, 2, 4, 8], 2),
     ("cards", "Network cards of each", [1, 8], 1),
 ]
@@ -37,7 +35,8 @@ def plan(model, sequences, machines, cards):
     cuts = {}
     for cut in scaling.thresholds(model, cluster):
         computing, *band = scaling.step(model, cut, cluster, tokens)
-        cuts[cut] = [scaling.state(model, cut, cluster.ranks), *band]
+        if sequences >= scaling.fewest(cut, cluster):
+            cuts[cut] = [scaling.state(model, cut, cluster.ranks), *band]
     return {"computing": computing, "kept": kept, "cuts": cuts}
 
 
@@ -57,10 +56,4 @@ def calculator(source):
     )
     data = Markup(json.dumps({"memory": MEMORY, "plans": rounded}))
     values = {"controls": CONTROLS, "data": data, "gigabytes": round(MEMORY / 1e9)}
-    return draw("calculator.html", source=source, **values)
-
-
-def draw(name, **values):
-    """Return a template of this folder, filled in."""
-    templates = TEMPLATES.overlay(loader=FileSystemLoader(Path(__file__).parent))
-    return templates.get_template(name).render(values)
+    return TEMPLATES.get_template("calculator.html").render(source=source, **values)

@@ -25,20 +25,9 @@ extensions = ["myst_nb", "notfound.extension"]
 extensions += ["sphinx_copybutton", "sphinxext.opengraph"]
 copybutton_prompt_text = "$ "
 root_doc = "README"
-include_patterns = [
-    "*.md",
-    "docs/*.md",
-    "onecurve/*.md",
-    "0*/*.md",
-    "beyond/*.md",
-    "beyond/*/*.md",
-    "transformer/*.md",
-    "transformer/*/*.md",
-    "exercises/*.md",
-    "notebooks/*.ipynb",
-    "data/sample/*.md",
-    "tools/site/*.md",
-]
+include_patterns = ["*.md", "0*/*.md", "beyond/**.md", "transformer/**.md"]
+include_patterns += ["docs/*.md", "exercises/*.md", "onecurve/*.md"]
+include_patterns += ["data/sample/*.md", "notebooks/*.ipynb", "tools/site/*.md"]
 exclude_patterns = ["**/.*"]
 
 myst_heading_anchors = 4
@@ -68,14 +57,8 @@ templates_path = ["templates"]
 pygments_style = "default"
 pygments_dark_style = "github-dark"
 html_static_path = ["static", "../pages/view", "../pages/svg/hero.svg", "playground"]
-html_css_files = [
-    "base.css",
-    "view.css",
-    "hero.css",
-    "playground.css",
-    "step.css",
-    "site.css",
-]
+html_css_files = ["base.css", "view.css", "hero.css"]
+html_css_files += ["playground.css", "step.css", "site.css"]
 html_js_files = [("site.js", {"defer": "defer"})]
 html_favicon = "../pages/view/favicon.svg"
 html_use_index = False
