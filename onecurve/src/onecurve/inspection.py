@@ -87,6 +87,7 @@ def compare(command, folder, result, seen, found):
         return Inspection(seen, found)
     agree = consequences.weights_agree(found, seen)
     told = compare_gradients(command, folder, seen, agree)
+    run.delete_kept(folder)
     found += rules.findings_by_world(told)
 
     def read(file):

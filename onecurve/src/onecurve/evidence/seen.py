@@ -43,6 +43,10 @@ class Seen:
         """Return the lines of rank 0's events of a kind with these facts."""
         return [one["line"] for one in self.of(kind) if facts.items() <= one.items()]
 
+    def lengths(self):
+        """Return the lengths of loaders that rank 0 asks for."""
+        return [event["length"] for event in self.of("length")]
+
     def takers_of_branches(self):
         """Return {branch: ranks that take it} for conditions on the rank."""
         found = {}

@@ -41,7 +41,6 @@ class StepRecorder:
         self.short = False  # whether DDP exchanges gradients in a shorter dtype
 
     def install(self):
-        """Install the hooks below."""
         ddp = "torch.nn.parallel:DistributedDataParallel"
         replace(f"{ddp}.register_comm_hook", self.comm_hook)
         replace("torch.autograd:grad", self.own.grad)
@@ -152,7 +151,6 @@ class StepRecorder:
         return found
 
     def step_ends(self, optimizer):
-        """Reset what belongs to one step."""
         self.unclipped = {}
         self.since = {}
         self.losses = []
