@@ -65,12 +65,6 @@ def run_kind(command, kind, folder):
     return result, seen
 
 
-def delete_kept(folder):
-    """Delete the batches and gradients of all runs, which are large."""
-    for kept in folder.glob("*/steps*"):
-        shutil.rmtree(kept)
-
-
 def run_in(place, command, kind):
     """Run the script, whose ranks write to a new folder; return the Result."""
     path, flags, count, module, double, *_ = command

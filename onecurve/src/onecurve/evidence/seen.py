@@ -32,7 +32,6 @@ class Seen:
 
     @property
     def ranks(self):
-        """Return the range of ranks."""
         return range(len(self.events))
 
     def of(self, kind, rank=0):

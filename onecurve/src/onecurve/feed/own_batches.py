@@ -8,12 +8,13 @@ from onecurve.feed import stored
 from onecurve.feed.draws import Draws
 from onecurve.set_up.float64 import as_read, in_double
 from onecurve.watch.events import digest
+from onecurve.watch.loaders import Supply
 from onecurve.watch.samples import OWN, changed, generator_states, generators
 
 DRAWN = 16  # leading random numbers that tell draws apart
 
 
-class OwnBatches:
+class OwnBatches(Supply):
     """A supply that keeps batches, random numbers and generators in `folder`."""
 
     def __init__(self, script, folder, sources):
@@ -54,7 +55,6 @@ class OwnBatches:
             fetcher.collate_fn = collate
 
     def next_batch(self, read, reading):
-        """Return the next batch, and keep it."""
         with as_read():
             batch = read(reading)
         sizes = reading.share["sizes"][reading.batches :]
@@ -68,12 +68,7 @@ class OwnBatches:
     def batch_came(self, reading):
         self.taken += 1
 
-    def may_cut(self, reading):
-        """Return whether an epoch may end early."""
-        return True
-
     def cut(self, reading):
-        """Note that an evaluation ends early."""
         if not reading.grad:
             self.keep(stored.cut_name(reading), None)
 
@@ -100,7 +95,6 @@ class OwnBatches:
             self.pass_is_over(f"forward{self.script.steps}-{self.passes}.pt")
 
     def pass_is_over(self, name):
-        """Keep the generators' states in a file."""
         self.keep(name, generators())
 
     def draw(self, function, *args, **options):

@@ -36,7 +36,6 @@ class ReplayedRank(MergedBatches):
                 parameter.copy_(value)
 
     def optimizer_made(self, optimizer):
-        """After an optimizer is created: restore the generators."""
         super().optimizer_made(optimizer)
         self.go_on_from(BEGIN)
 
@@ -63,7 +62,6 @@ class ReplayedRank(MergedBatches):
         self.go_on_from(self.latest)
 
     def together(self, kept, reading):
-        """Return the rank's batch and restore its generators."""
         batch, _, states, _ = kept[0]
         set_generators(states)
         return in_double(batch)
@@ -80,6 +78,5 @@ class ReplayedRank(MergedBatches):
                 parameter.grad = given[name]
 
     def step_ends(self, optimizer):
-        """After a step: restore the rank's generators."""
         super().step_ends(optimizer)
         self.go_on_from(f"generators{self.script.steps}.pt")

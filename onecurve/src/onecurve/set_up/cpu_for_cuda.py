@@ -86,7 +86,6 @@ class OfCpu(torch.Generator):
 
 
 def to_all(answer, original, *args, **options):
-    """Replace a function's result."""
     return answer()
 
 
@@ -117,7 +116,6 @@ class Done:
 
 
 def properties():
-    """Return a GPU's properties."""
     return SimpleNamespace(name="CPU", total_memory=1, major=0, minor=0)
 
 
@@ -167,13 +165,11 @@ TO_ALL = {
 
 
 def join(limit, original, backend=None, init_method=None, timeout=None, *more, **how):
-    """Wrap init_process_group to use gloo and a timeout."""
     how.pop("device_id", None)
     return original("gloo", init_method, limit, *more, **how)
 
 
 def new_group(original, ranks=None, timeout=None, backend=None, *args, **options):
-    """Wrap new_group to use gloo."""
     return original(ranks, timeout, "gloo", *args, **options)
 
 
@@ -197,7 +193,6 @@ def scaler_state(original, scaler):
 
 
 def init_device_mesh(original, device_type, *args, **options):
-    """Wrap init_device_mesh to use the CPU."""
     return original("cpu", *args, **options)
 
 

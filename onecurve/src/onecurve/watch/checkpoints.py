@@ -52,7 +52,6 @@ class Checkpoints:
         return original(state_dict, *args, **options)
 
     def write_lacks(self, obj):
-        """Record what a saved object lacks."""
         frame = self.log.frame()
         path = frame.f_code.co_filename if frame else ""
         lacks = []

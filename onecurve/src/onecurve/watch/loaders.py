@@ -42,7 +42,6 @@ class Supply:
     """Gives a script its own batches, unchanged; `feed` has others."""
 
     def start_epoch(self, original, loader):
-        """Return a loader's iterator."""
         return original(loader)
 
     def fetch(self, original, fetcher, indices):
@@ -118,7 +117,6 @@ class Loaders:
         self.line = loader.line  # workers, which start now, inherit it
 
     def begin(self, reading, loader):
-        """Set an epoch's facts on its iterator."""
         key = of_data(loader)
         reading.batches = 0
         reading.has_ended = False
@@ -208,14 +206,12 @@ class Loaders:
         return batch
 
     def is_enough(self, reading):
-        """Return whether enough of an epoch was seen."""
         if not self.supply.may_cut(reading) or not self.budget.is_enough(reading):
             return False
         self.supply.cut(reading)
         return True
 
     def finish(self):
-        """Record the open epochs."""
         self.left_early()
 
     def reading_ends(self, reading):

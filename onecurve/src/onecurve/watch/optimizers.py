@@ -118,7 +118,6 @@ class Optimizers:
             self.script.tell("optimizer_made", one)
 
     def learn_optimized(self, optimizer):
-        """Remember an optimizer's parameters."""
         for group in optimizer.param_groups:
             self.script.optimized.update(own_number(one) for one in group["params"])
 
@@ -146,7 +145,6 @@ class Optimizers:
         self.hooked[optimizer] = optimizer.register_step_pre_hook(self.take_step)
 
     def take_step(self, optimizer, args, kwargs):
-        """Before an optimizer's step."""
         if self.script.one_rank.is_now():
             return
         self.script.tell("before_step", optimizer)
@@ -155,7 +153,6 @@ class Optimizers:
             self.script.tell("step_begins", optimizer)
 
     def step_begins(self, optimizer):
-        """Before an outermost step: record gradients."""
         self.learn_optimized(optimizer)
         gradients = {}
         zero = True
@@ -169,7 +166,6 @@ class Optimizers:
         self.log.write("before_step", line=line, gradients=gradients, zero=zero)
 
     def step_taken(self, optimizer, args, kwargs):
-        """After an optimizer's step."""
         if self.script.one_rank.is_now():
             return
         self.script.tell("after_step", optimizer, args, kwargs)
@@ -180,7 +176,6 @@ class Optimizers:
             self.script.tell("step_ends", optimizer)
 
     def write_step(self, optimizer):
-        """After an outermost step: record it."""
         script = self.script
         script.steps += 1
         self.scaled = None

@@ -158,7 +158,6 @@ class Training:
         return found
 
     def script_ends(self):
-        """Record the final weights at the end of the script."""
         for network in self.script.networks:
             self.write_weights(network, ["end"])
 
