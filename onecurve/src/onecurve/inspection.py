@@ -87,6 +87,8 @@ def compare(command, folder, result, seen, found):
         return Inspection(seen, found)
     agree = consequences.weights_agree(found, seen)
     told = compare_gradients(command, folder, seen, agree)
+    for kept in folder.glob("*/steps*"):  # batches and gradients, which are large
+        shutil.rmtree(kept)
     found += rules.findings_by_world(told)
 
     def read(file):

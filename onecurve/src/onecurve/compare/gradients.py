@@ -7,8 +7,6 @@ import torch
 from onecurve.compare import exchange, rounding
 from onecurve.rules import finding
 
-PARALLEL = 1e-6  # of 1 - cosine
-
 
 def read_steps(folders):
     """Yield for each step a list of what each rank wrote into its folder."""
@@ -84,7 +82,6 @@ def compare_weights(several, one):
 
 
 def before_clipping(step):
-    """Return a step's gradients before clipping."""
     return {**step["given"], **step["unclipped"]}
 
 
@@ -136,7 +133,7 @@ def difference(ours, theirs, names, ranks):
     a = torch.cat([ours[name] for name in names])
     b = torch.cat([theirs[name] for name in names])
     ratio, cosine = rounding.relation(a, b)
-    factor = ratio if 1 - cosine < PARALLEL else None
+    factor = ratio if 1 - cosine < exchange.PARALLEL else None
     details = [f"cosine {cosine:.6f}, length {ratio:.6f}"]
     if factor:
         details = [rounding.told(ratio, ranks)]

@@ -212,9 +212,9 @@ def by_counts_of_all(ranks):
 def raise_where_weights_differ(weights, others, same):
     """Raise Unclear if a process doesn't have the several ranks' weights.
 
-    A layer may have more numbers than `stored.NUMBERS`, or its weights may have been on
-    "meta" when the optimizer was created. Equal losses prove nothing: a layer's output
-    may be multiplied by 0.
+    A model may have more numbers than `stored.REPLAYED`, or its weights may have been
+    on "meta" when the optimizer was created. Equal losses prove nothing: a layer's
+    output may be multiplied by 0.
     """
     for other in others:
         for name in weights.keys() & other["weights"].keys():

@@ -32,7 +32,6 @@ class Seen:
 
     @property
     def ranks(self):
-        """Return the range of ranks."""
         return range(len(self.events))
 
     def of(self, kind, rank=0):
@@ -42,6 +41,10 @@ class Seen:
     def lines_of(self, kind, **facts):
         """Return the lines of rank 0's events of a kind with these facts."""
         return [one["line"] for one in self.of(kind) if facts.items() <= one.items()]
+
+    def lengths(self):
+        """Return the lengths of loaders that rank 0 asks for."""
+        return [event["length"] for event in self.of("length")]
 
     def takers_of_branches(self):
         """Return {branch: ranks that take it} for conditions on the rank."""

@@ -73,14 +73,14 @@ class MergedBatches(OwnBatches):
         """Merge batches, or collate their samples if they can't be merged."""
         batches, counts, _, samples = zip(*kept, strict=True)
         try:
-            return merged(batches, list(counts))
+            return in_double(merged(batches, list(counts)))
         except CannotTell as error:
             batch = collated(reading._collate_fn, batches, samples)
             if batch is None:
                 return self.script.cannot_tell(str(error))
             if shapes_of(batch) != shapes_of(batches[0]):
                 self.log.write("padded")
-            return batch
+            return in_double(batch)
 
 
 def shapes_of(batch):
@@ -103,13 +103,13 @@ def collated(collate, batches, samples):
         if own is None:
             return None
         with as_read():
-            again = in_double(collate(own))
+            again = collate(own)
         digests = [digest(one) for one in tensors_in(again)]
         if digests != [digest(one) for one in tensors_in(batch)]:
             return None
         together += own
     with as_read():
-        return in_double(collate(together))
+        return collate(together)
 
 
 def merged(parts, counts):

@@ -1,18 +1,20 @@
 """Give a rank its own batches and random numbers, and keep them for another run."""
 
 import torch
+from torch.utils._pytree import tree_map_only
 from torch.utils.data import default_collate
 
+from onecurve.feed import stored
 from onecurve.feed.draws import Draws
-from onecurve.feed.stored import BEGIN, batch_name, cut_name, in_name
 from onecurve.set_up.float64 import as_read, in_double
 from onecurve.watch.events import digest
+from onecurve.watch.loaders import Supply
 from onecurve.watch.samples import OWN, changed, generator_states, generators
 
 DRAWN = 16  # leading random numbers that tell draws apart
 
 
-class OwnBatches:
+class OwnBatches(Supply):
     """A supply that keeps batches, random numbers and generators in `folder`."""
 
     def __init__(self, script, folder, sources):
@@ -53,30 +55,38 @@ class OwnBatches:
             fetcher.collate_fn = collate
 
     def next_batch(self, read, reading):
-        """Return the next batch, and keep it."""
         with as_read():
-            batch = in_double(read(reading))
+            batch = read(reading)
         sizes = reading.share["sizes"][reading.batches :]
         size = sizes[0] if sizes else None
-        self.keep(batch_name(reading), (batch, size, generators(), self.samples))
+        kept = batch, size, generators(), self.samples
+        kept = tree_map_only(torch.Tensor, torch.clone, kept)  # without larger storage
+        self.keep(stored.batch_name(reading), kept)
         self.samples = None
-        return batch
+        return in_double(batch)
 
     def batch_came(self, reading):
         self.taken += 1
 
-    def may_cut(self, reading):
-        """Return whether an epoch may end early."""
-        return True
-
     def cut(self, reading):
-        """Note that an evaluation ends early."""
         if not reading.grad:
-            self.keep(cut_name(reading), None)
+            self.keep(stored.cut_name(reading), None)
 
     def optimizer_made(self, optimizer):
         """Keep the generators' states, because training begins about here."""
-        self.keep(BEGIN, generators())
+        self.keep(stored.BEGIN, generators())
+
+    def step_begins(self, optimizer):
+        """Before a step: keep what a replay copies."""
+        steps = self.script.steps
+        parameters = self.script.parameters(optimizer)
+        if not steps:
+            weights = {name: stored.whole(one) for name, one in parameters.items()}
+            self.keep(stored.WEIGHTS, weights)
+        if sum(one.numel() for one in parameters.values()) <= stored.REPLAYED:
+            held = [name for name, one in parameters.items() if one.grad is not None]
+            gradients = {name: stored.whole(parameters[name].grad) for name in held}
+            self.keep(stored.WHOLE.format(steps), gradients)
 
     def module_ends(self, module):
         """After a training pass: a batch may be drawn next."""
@@ -85,7 +95,6 @@ class OwnBatches:
             self.pass_is_over(f"forward{self.script.steps}-{self.passes}.pt")
 
     def pass_is_over(self, name):
-        """Keep the generators' states in a file."""
         self.keep(name, generators())
 
     def draw(self, function, *args, **options):
@@ -125,7 +134,7 @@ class OwnBatches:
         number = sum(name.startswith(f"{line}-") for name in OWN)
         name = f"{line}-{number}"
         OWN[name] = generator
-        self.first_drawing(f"own-{in_name(name)}.pt", generator)
+        self.first_drawing(f"own-{stored.in_name(name)}.pt", generator)
 
     def first_drawing(self, name, generator):
         """Keep the state of the script's generator before its first draw."""

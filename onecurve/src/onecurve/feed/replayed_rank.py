@@ -3,7 +3,8 @@
 import torch
 
 from onecurve.feed.merged_batches import MergedBatches
-from onecurve.feed.stored import BEGIN, restored
+from onecurve.feed.stored import BEGIN, WEIGHTS, WHOLE
+from onecurve.set_up.float64 import in_double
 from onecurve.watch.events import bare
 from onecurve.watch.samples import set_generators
 
@@ -21,10 +22,9 @@ class ReplayedRank(MergedBatches):
         known = any(module is one for one in self.prepared)
         if torch.is_grad_enabled() and not self.script.steps and not known:
             self.prepared.append(module)
-            path = self.sources[0] / "gradients0.pt"
+            path = self.sources[0] / WEIGHTS
             if path.exists():
-                weights = torch.load(path, weights_only=False)["weights"]
-                self.begin_with(weights, module)
+                self.begin_with(torch.load(path), module)
 
     @torch.no_grad()
     def begin_with(self, weights, network):
@@ -33,10 +33,9 @@ class ReplayedRank(MergedBatches):
             value = weights.get(bare(name))
             is_whole = value is not None and value.numel() == parameter.numel()
             if is_whole and not hasattr(parameter, "placements"):
-                parameter.copy_(value.view_as(parameter))
+                parameter.copy_(value)
 
     def optimizer_made(self, optimizer):
-        """After an optimizer is created: restore the generators."""
         super().optimizer_made(optimizer)
         self.go_on_from(BEGIN)
 
@@ -63,23 +62,21 @@ class ReplayedRank(MergedBatches):
         self.go_on_from(self.latest)
 
     def together(self, kept, reading):
-        """Return the rank's batch and restore its generators."""
         batch, _, states, _ = kept[0]
         set_generators(states)
-        return batch
+        return in_double(batch)
 
     def step_begins(self, optimizer):
         """Before a step: set the ranks' gradients, so that weights match."""
         super().step_begins(optimizer)
         if not self.theirs:
             self.script.end()
-        given = self.theirs["given"]
+        path = self.sources[0] / WHOLE.format(self.script.steps)
+        given = torch.load(path) if path.exists() else {}
         for name, parameter in self.script.parameters(optimizer).items():
-            whole = restored(given[name], parameter) if name in given else None
-            if whole is not None:
-                parameter.grad = whole
+            if name in given and given[name].shape == parameter.shape:
+                parameter.grad = given[name]
 
     def step_ends(self, optimizer):
-        """After a step: restore the rank's generators."""
         super().step_ends(optimizer)
         self.go_on_from(f"generators{self.script.steps}.pt")

@@ -41,7 +41,6 @@ class StepRecorder:
         self.short = False  # whether DDP exchanges gradients in a shorter dtype
 
     def install(self):
-        """Install the hooks below."""
         ddp = "torch.nn.parallel:DistributedDataParallel"
         replace(f"{ddp}.register_comm_hook", self.comm_hook)
         replace("torch.autograd:grad", self.own.grad)
@@ -91,10 +90,14 @@ class StepRecorder:
         """Return {name: gradient} of all parameters, with 0 for missing gradients."""
         found = {}
         for key, parameter in self.own.watched.items():
-            gradient = parameter.grad
-            gradient = torch.zeros_like(parameter) if gradient is None else gradient
-            found[self.script.name_of(key, str(key))] = thinned(gradient)
-        return found
+            missing = parameter.grad is None
+            found[key] = torch.zeros_like(parameter) if missing else parameter.grad
+        return self.named(found)
+
+    def named(self, tensors):
+        """Return {name of a parameter: thinned tensor}, given them by its number."""
+        name_of = self.script.name_of
+        return {name_of(one, str(one)): thinned(tensors[one]) for one in tensors}
 
     def collective_begins(self, name, given):
         """Remember where the script exchanges gradients itself."""
@@ -109,7 +112,6 @@ class StepRecorder:
                 self.unclipped[id(one)] = thinned(one.grad)
 
     def step_begins(self, optimizer):
-        """Keep gradients, weights and other facts before a step."""
         given = {}
         unclipped = {}
         weights = {}
@@ -124,7 +126,7 @@ class StepRecorder:
         facts = {
             "given": given,
             "unclipped": unclipped,
-            "own": self.own_sums(),
+            "own": self.named(self.own.sums),  # what this rank computed itself
             "wrapped": {name_of(one, str(one)) for one in self.known},
             "since": {**self.since, "wrapped": self.wrapped_at},
             "losses": self.losses,
@@ -144,15 +146,7 @@ class StepRecorder:
         self.supply.keep(f"gradients{self.script.steps}.pt", facts)
         self.stepped = list(parameters.values())
 
-    def own_sums(self):
-        """Return {name of a parameter: gradient that this rank computed itself}."""
-        found = {}
-        for one, total in self.own.sums.items():
-            found[self.script.name_of(one, str(one))] = thinned(total)
-        return found
-
     def step_ends(self, optimizer):
-        """Reset what belongs to one step."""
         self.unclipped = {}
         self.since = {}
         self.losses = []

@@ -4,7 +4,11 @@ import math
 
 import torch
 
-NUMBERS = 2_400_000  # kept of each tensor, evenly spaced: all of a ResNet's
+LARGE = 120_000  # numbers of a tensor that isn't kept whole
+KEPT = 40_000  # of its numbers, evenly spaced
+REPLAYED = 12_000_000  # numbers of a model that is replayed in all steps: a ResNet's
+WEIGHTS = "weights.pt"  # before the first step, whole
+WHOLE = "whole{}.pt"  # the gradients of a step
 BEGIN = "generators.pt"  # the states when an optimizer is created
 
 
@@ -29,22 +33,17 @@ def draw_name(steps, line, number):
 
 
 def thinned(tensor):
-    """Return at most NUMBERS of a tensor's numbers; collective for a DTensor."""
+    """Return all or KEPT of a tensor's numbers."""
+    flat = whole(tensor).flatten()
+    if flat.is_complex():
+        flat = torch.view_as_real(flat.resolve_conj()).flatten()
+    count = flat.numel()
+    return flat[:: math.ceil(count / KEPT) if count > LARGE else 1].clone()
+
+
+def whole(tensor):
+    """Return a tensor, dense and detached; collective for a DTensor."""
     tensor = tensor.detach()
     if hasattr(tensor, "full_tensor"):
         tensor = tensor.full_tensor()
-    flat = tensor.to_dense().flatten() if tensor.is_sparse else tensor.flatten()
-    if flat.is_complex():
-        flat = torch.view_as_real(flat.resolve_conj()).flatten()
-    return flat[:: math.ceil(max(flat.numel(), 1) / NUMBERS)].clone()
-
-
-def restored(kept, parameter):
-    """Return what `thinned` kept in a parameter's shape, or None if incomplete."""
-    parameter = parameter.detach()
-    if parameter.is_complex():
-        parts = restored(kept, torch.view_as_real(parameter))
-        return None if parts is None else torch.view_as_complex(parts)
-    if len(kept) != parameter.numel():
-        return None
-    return kept.view_as(parameter).clone()
+    return tensor.to_dense()

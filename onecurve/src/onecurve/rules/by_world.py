@@ -19,8 +19,7 @@ def find_by_world(comparison):
     several = comparison.several
     others, steps = comparison.same_work()
     runs = [several, *others]
-    lengths = [[one["length"] for one in seen.of("length")] for seen in runs]
-    if not others or any(one != lengths[0] for one in lengths):
+    if not others or any(seen.lengths() != several.lengths() for seen in runs):
         return  # averages over them rightly differ
     ranks = [printed.numbers_of(several, rank) for rank in several.ranks]
     alone = [printed.numbers_of(seen, 0) for seen in others]

@@ -24,6 +24,8 @@ def find_by_world(comparison):
             given = metrics_before(several, ours)
             if any(given) and given != metrics_before(one, theirs):
                 break  # each run's own results decide
+            if number > 1 and several.lengths() != one.lengths():
+                break  # they may follow the part of an epoch that is over
             of_schedule = ours["bases"] == theirs["bases"]
             if of_schedule and learning_rates.schedules(comparison)[-1]:
                 break  # both last for the whole training

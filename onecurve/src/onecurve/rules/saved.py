@@ -11,7 +11,10 @@ RANKS = "one"
 
 
 def find(seen):
-    for rank in seen.ranks:
-        for event in seen.of("saved", rank)[-1:]:
-            yield found(event["line"], what=" and ".join(event["lacks"]))
+    saved = [event for rank in seen.ranks for event in seen.of("saved", rank)[::-1]]
+    held = {state for event in saved for state in event["holds"]}
+    for event in saved:
+        lacks = [one for one in event["lacks"] if one not in held]
+        if lacks:
+            yield found(event["line"], what=" and ".join(lacks))
             return

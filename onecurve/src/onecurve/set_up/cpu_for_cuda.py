@@ -22,6 +22,9 @@ LEFT_OUT += ["torch.cuda:set_stream", "torch.accelerator:set_stream"]
 LEFT_OUT += ["torch:Tensor.record_stream", "torch.accelerator:set_device_index"]
 LEFT_OUT += ["torch.cuda:init", "torch.cuda:set_rng_state"]
 AS_IT_IS = ["torch:Tensor.cuda", "torch:Tensor.pin_memory", "torch.nn:Module.cuda"]
+AS_IT_IS += ["torch.storage:_StorageBase.cuda", "torch.storage:TypedStorage.cuda"]
+MOVES = ["torch.nn:Module.to", "torch:load", "torch.storage:_StorageBase.to"]
+MOVES += ["torch.serialization:default_restore_location"]  # for map_location
 
 
 class CpuForCuda(TorchFunctionMode):
@@ -48,11 +51,17 @@ def on_cpu(value):
     return value
 
 
+def place(value):
+    """Return the CPU for a GPU or its index, also in a dict."""
+    if isinstance(value, dict):
+        return {name: on_cpu(one) for name, one in value.items()}
+    return "cpu" if type(value) is int else on_cpu(value)
+
+
 def move(original, *args, **options):
-    """Replace Module.to and torch.load, so that a GPU or its index means the CPU."""
-    places = ["cpu" if type(value) is int else on_cpu(value) for value in args]
-    options = {name: on_cpu(value) for name, value in options.items()}
-    return original(*places, **options)
+    """Replace MOVES, so that a GPU or its index means the CPU."""
+    options = {name: place(value) for name, value in options.items()}
+    return original(*map(place, args), **options)
 
 
 def fork_rng(original, devices=None, enabled=True, *args, **options):
@@ -77,7 +86,6 @@ class OfCpu(torch.Generator):
 
 
 def to_all(answer, original, *args, **options):
-    """Replace a function's result."""
     return answer()
 
 
@@ -108,7 +116,6 @@ class Done:
 
 
 def properties():
-    """Return a GPU's properties."""
     return SimpleNamespace(name="CPU", total_memory=1, major=0, minor=0)
 
 
@@ -158,13 +165,11 @@ TO_ALL = {
 
 
 def join(limit, original, backend=None, init_method=None, timeout=None, *more, **how):
-    """Wrap init_process_group to use gloo and a timeout."""
     how.pop("device_id", None)
     return original("gloo", init_method, limit, *more, **how)
 
 
 def new_group(original, ranks=None, timeout=None, backend=None, *args, **options):
-    """Wrap new_group to use gloo."""
     return original(ranks, timeout, "gloo", *args, **options)
 
 
@@ -188,7 +193,6 @@ def scaler_state(original, scaler):
 
 
 def init_device_mesh(original, device_type, *args, **options):
-    """Wrap init_device_mesh to use the CPU."""
     return original("cpu", *args, **options)
 
 
@@ -209,8 +213,8 @@ def install(patience):
         replace(name, nothing)
     for name in AS_IT_IS:
         replace(name, same)
-    replace("torch.nn:Module.to", move)
-    replace("torch:load", move)
+    for name in MOVES:
+        replace(name, move)
     replace("torch:compile", compiled.compiled)
     replace("torch.random:fork_rng", fork_rng)
     for name, answer in TO_SCRIPT.items():

@@ -71,7 +71,6 @@ def as_read():
 
 
 def load(original, *args, **options):
-    """Wrap torch.load."""
     with as_read():
         return original(*args, **options)
 
@@ -93,12 +92,10 @@ def like(value, items):
 
 
 def no_dropout(original, input, *args, **options):
-    """Replace dropout."""
     return input
 
 
 def attention(original, query, key, value, attn_mask=None, dropout_p=0, *rest, **more):
-    """Wrap attention, without dropout."""
     return original(query, key, value, attn_mask, 0.0, *rest, **more)
 
 

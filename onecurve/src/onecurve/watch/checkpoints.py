@@ -19,7 +19,7 @@ HELD = {  # state needed to resume, by names in a checkpoint
 
 
 class Checkpoints:
-    """Writes the event `saved`: what a saved file lacks."""
+    """Writes the event `saved`: what a file lacks, and the states that it holds."""
 
     def __init__(self, script):
         self.script = script
@@ -28,7 +28,6 @@ class Checkpoints:
         self.used = {}  # module -> (the same before its first use, grad modes)
 
     def install(self):
-        """Install the hooks below."""
         replace("torch:save", self.save)
         replace("torch.distributed.checkpoint:save", self.save_parts)
 
@@ -45,17 +44,14 @@ class Checkpoints:
         uses.add(torch.is_grad_enabled())
 
     def save(self, original, obj, *args, **options):
-        """Wrap torch.save."""
         self.write_lacks(obj)
         return original(obj, *args, **options)
 
     def save_parts(self, original, state_dict, *args, **options):
-        """Wrap the saving of a distributed checkpoint."""
         self.write_lacks(resolved(state_dict))
         return original(state_dict, *args, **options)
 
     def write_lacks(self, obj):
-        """Record what a saved object lacks."""
         frame = self.log.frame()
         path = frame.f_code.co_filename if frame else ""
         lacks = []
@@ -67,8 +63,10 @@ class Checkpoints:
             if parameters_with_state(obj) >= len(learned):
                 lacks += named("parameter", parameters_lacking(learned, obj))
         lacks += named("buffer", self.buffers_lacking(obj))
-        if lacks:
-            self.log.write("saved", line=self.log.line(), lacks=lacks)
+        holds = sorted(HELD.keys() - states_lacking(obj, HELD))
+        if lacks or holds:
+            facts = {"lacks": lacks, "holds": holds}
+            self.log.write("saved", line=self.log.line(), **facts)
 
     def buffers_lacking(self, obj):
         """Return the names of buffers that an object with a network lacks."""

@@ -48,7 +48,6 @@ class Collectives:
         self.log = script.log
 
     def install(self):
-        """Install the hooks below."""
         for name in COLLECTIVES:
             replace(f"torch.distributed:{name}", self.collective)
 

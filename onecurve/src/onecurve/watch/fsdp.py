@@ -20,7 +20,6 @@ class FSDP:
         self.norms = {}  # id of a parameter -> norm of its gradient's shard
 
     def install(self):
-        """Install the hooks below."""
         replace("torch.distributed.fsdp:fully_shard", self.shard)
         module = "torch.distributed.fsdp:FSDPModule"
         if hasattr(FSDPModule, "set_gradient_divide_factor"):  # not in 2.6
@@ -83,7 +82,6 @@ class FSDP:
         self.log.write("parts_scaled", line=self.log.line(), factor=factor)
 
     def save(self, original, obj, *args, **options):
-        """Wrap torch.save."""
         places = self.places()
         if any(is_part(one, places) for one in tensors_in(obj)):
             self.log.write("saved_part", line=self.log.line())

@@ -42,7 +42,6 @@ class Supply:
     """Gives a script its own batches, unchanged; `feed` has others."""
 
     def start_epoch(self, original, loader):
-        """Return a loader's iterator."""
         return original(loader)
 
     def fetch(self, original, fetcher, indices):
@@ -72,9 +71,9 @@ class Loaders:
         self.line = None  # of the loader being read
         self.readings = Counter()  # line of a loader -> times iterated
         self.lengths = []  # of loaders, as returned to the script
+        self.latest = None  # the epoch that the latest batch is from
 
     def install(self):
-        """Install the hooks below."""
         replace("torch.utils.data:DataLoader.__init__", self.loader_init)
         replace("torch.utils.data:DataLoader.__iter__", self.loader_iter)
         replace("torch.utils.data:DataLoader.__len__", self.loader_length)
@@ -104,7 +103,6 @@ class Loaders:
         return length
 
     def loader_iter(self, original, loader):
-        """Wrap the start of an epoch."""
         self.epoch_begins(loader)
         reading = self.supply.start_epoch(original, loader)
         self.begin(reading, loader)
@@ -119,7 +117,6 @@ class Loaders:
         self.line = loader.line  # workers, which start now, inherit it
 
     def begin(self, reading, loader):
-        """Set an epoch's facts on its iterator."""
         key = of_data(loader)
         reading.batches = 0
         reading.has_ended = False
@@ -127,6 +124,7 @@ class Loaders:
         reading.rows = []  # of a stream: digests of each batch's samples
         reading.steps = self.budget.steps_of(loader, key)
         reading.grad = torch.is_grad_enabled()
+        reading.uses = set()  # whether networks get its batches with gradients
         script = self.script
         reading.before = script.steps, script.backwards, script.passes
         reading.facts = {"line": loader.line, "number": self.readings[loader.line]}
@@ -146,8 +144,12 @@ class Loaders:
             if reading is None:  # "not reading" would ask a stream for its length
                 continue
             # next(iter(loader)), without steps or gradients, trains nothing
-            if reading.grad and self.script.steps > reading.before[0]:
+            if reading.grad and self.trains(reading):
                 self.reading_ends(reading)
+
+    def trains(self, reading):
+        """Return whether an epoch trains; one read between steps may only evaluate."""
+        return self.script.steps > reading.before[0] and reading.uses != {False}
 
     def list_indices(self, original, reading, loader, *args):
         """Wrap where an epoch gets its sampler, and list its indices at once."""
@@ -181,10 +183,15 @@ class Loaders:
             self.reading_ends(reading)
             raise
         reading.batches += 1
+        self.latest = reading
         self.script.batch = [*reading.facts.values(), reading.batches]
         self.script.states = generator_states()
         self.script.tell("batch_came", reading)
         return batch
+
+    def pass_begins(self, network):
+        if self.latest is not None:
+            self.latest.uses.add(torch.is_grad_enabled())
 
     def read(self, original, reading):
         """Read a batch of the script's dataset; end an epoch after some steps."""
@@ -199,14 +206,12 @@ class Loaders:
         return batch
 
     def is_enough(self, reading):
-        """Return whether enough of an epoch was seen."""
         if not self.supply.may_cut(reading) or not self.budget.is_enough(reading):
             return False
         self.supply.cut(reading)
         return True
 
     def finish(self):
-        """Record the open epochs."""
         self.left_early()
 
     def reading_ends(self, reading):
@@ -215,9 +220,9 @@ class Loaders:
             return
         reading.has_ended = True
         self.script.open.pop(reading.key, None)
-        steps, _, passes = reading.before
-        trained = self.script.steps > steps
-        if self.script.passes == passes:  # all were read first, as in list(loader)
+        trained = self.trains(reading)
+        if self.script.passes == reading.before[-1]:
+            # all were read first, as in list(loader)
             trained = reading.grad
         self.budget.trained[reading.key] += trained
         facts = {**reading.facts, **reading.share, "dealt": reading.dealt}

@@ -18,12 +18,10 @@ class Losses:
         self.begin()
 
     def begin(self):
-        """Reset after a step."""
         self.sums = []
         self.means = []
 
     def install(self):
-        """Wrap the loss functions."""
         for name in LOSSES:
             replace(f"torch.nn.functional:{name}", self.loss_function)
 

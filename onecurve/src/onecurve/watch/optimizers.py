@@ -57,7 +57,6 @@ class Optimizers:
         self.scaled = None  # line that scaled the loss, until gradients are unscaled
 
     def install(self):
-        """Install the hooks below."""
         register_optimizer_step_pre_hook(self.hook_last)
         register_optimizer_step_post_hook(self.step_taken)
         for name in "clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_":
@@ -80,17 +79,14 @@ class Optimizers:
         scaler.asked_for = given.get("enabled", True)
 
     def scale(self, original, scaler, *args, **options):
-        """Wrap GradScaler.scale."""
         self.scaled = self.script.line() if scaler.asked_for else None
         return original(scaler, *args, **options)
 
     def unscale(self, original, scaler, *args, **options):
-        """Wrap GradScaler.unscale_."""
         self.scaled = None
         return original(scaler, *args, **options)
 
     def clip(self, original, parameters, *args, **options):
-        """Wrap gradient clipping."""
         if self.script.one_rank.is_now():
             return original(parameters, *args, **options)
         one = isinstance(parameters, torch.Tensor)
@@ -106,7 +102,6 @@ class Optimizers:
         return result
 
     def made(self, original, one, *args, **options):
-        """Wrap the constructor of an optimizer or scheduler."""
         original(one, *args, **options)
         schedules = not isinstance(one, torch.optim.Optimizer)
         one_rank = self.script.one_rank
@@ -123,7 +118,6 @@ class Optimizers:
             self.script.tell("optimizer_made", one)
 
     def learn_optimized(self, optimizer):
-        """Remember an optimizer's parameters."""
         for group in optimizer.param_groups:
             self.script.optimized.update(own_number(one) for one in group["params"])
 
@@ -151,7 +145,6 @@ class Optimizers:
         self.hooked[optimizer] = optimizer.register_step_pre_hook(self.take_step)
 
     def take_step(self, optimizer, args, kwargs):
-        """Before an optimizer's step."""
         if self.script.one_rank.is_now():
             return
         self.script.tell("before_step", optimizer)
@@ -160,7 +153,6 @@ class Optimizers:
             self.script.tell("step_begins", optimizer)
 
     def step_begins(self, optimizer):
-        """Before an outermost step: record gradients."""
         self.learn_optimized(optimizer)
         gradients = {}
         zero = True
@@ -174,7 +166,6 @@ class Optimizers:
         self.log.write("before_step", line=line, gradients=gradients, zero=zero)
 
     def step_taken(self, optimizer, args, kwargs):
-        """After an optimizer's step."""
         if self.script.one_rank.is_now():
             return
         self.script.tell("after_step", optimizer, args, kwargs)
@@ -185,7 +176,6 @@ class Optimizers:
             self.script.tell("step_ends", optimizer)
 
     def write_step(self, optimizer):
-        """After an outermost step: record it."""
         script = self.script
         script.steps += 1
         self.scaled = None

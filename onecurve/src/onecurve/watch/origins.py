@@ -41,7 +41,6 @@ class Origins:
         self.log = log
 
     def install(self):
-        """Install the hooks below."""
         replace("torch.nn:Module.__init__", self.module)
         replace("torch.utils.data:Sampler.__new__", self.sampler)
         for module in "copy", "torch.optim.swa_utils":
@@ -59,7 +58,6 @@ class Origins:
         note(module, self.caller(torch.nn.Module))
 
     def sampler(self, original, kind, *args, **options):
-        """Wrap the creation of a sampler."""
         sampler = object.__new__(kind)
         note(sampler, self.caller(kind))
         return sampler

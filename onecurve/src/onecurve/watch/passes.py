@@ -16,7 +16,6 @@ class Passes:
         self.reducers = []  # DDP's, never freed
 
     def install(self):
-        """Install the hooks below."""
         replace("torch.nn:Module.__call__", self.module_call)
         replace("torch:Tensor.backward", self.backward)
         ddp = "torch.nn.parallel:DistributedDataParallel"
@@ -54,7 +53,6 @@ class Passes:
             script.tell("pass_ends", module, [*args, *kwargs.values()])
 
     def ddp_init(self, original, ddp, *args, **options):
-        """Wrap DDP's constructor."""
         original(ddp, *args, **options)
         # May hang if freed before 2.15: https://github.com/pytorch/pytorch/issues/56297
         self.reducers.append(ddp.reducer)

@@ -98,15 +98,12 @@ class Script:
             self.finish()
 
     def line(self):
-        """Return the script's current line."""
         return self.log.line()
 
     def is_small(self):
-        """Return whether the trained model is small."""
         return sum(one.numel() for one in self.learned.values()) <= SMALL
 
     def is_wrapped(self, network):
-        """Return whether DDP wraps this very module."""
         return any(network is one for one in self.wrapped_modules)
 
     def parameters(self, optimizer):

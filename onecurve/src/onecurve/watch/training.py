@@ -35,7 +35,6 @@ class Training:
         self.drawn = {}  # generators used since a batch, pass or step
 
     def install(self):
-        """Install the hooks below."""
         replace("torch.nn:Module.load_state_dict", self.load)
         replace("torch.nn:Module.train", self.set_mode)
 
@@ -159,7 +158,6 @@ class Training:
         return found
 
     def script_ends(self):
-        """Record the final weights at the end of the script."""
         for network in self.script.networks:
             self.write_weights(network, ["end"])
 
