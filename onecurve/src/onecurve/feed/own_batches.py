@@ -7,12 +7,13 @@ from onecurve.feed.draws import Draws
 from onecurve.feed.stored import BEGIN, batch_name, cut_name, in_name
 from onecurve.set_up.float64 import as_read, in_double
 from onecurve.watch.events import digest
+from onecurve.watch.loaders import Supply
 from onecurve.watch.samples import OWN, changed, generator_states, generators
 
 DRAWN = 16  # leading random numbers that tell draws apart
 
 
-class OwnBatches:
+class OwnBatches(Supply):
     """A supply that keeps batches, random numbers and generators in `folder`."""
 
     def __init__(self, script, folder, sources):
@@ -64,10 +65,6 @@ class OwnBatches:
 
     def batch_came(self, reading):
         self.taken += 1
-
-    def may_cut(self, reading):
-        """Return whether an epoch may end early."""
-        return True
 
     def cut(self, reading):
         """Note that an evaluation ends early."""

@@ -41,7 +41,6 @@ class StepRecorder:
         self.short = False  # whether DDP exchanges gradients in a shorter dtype
 
     def install(self):
-        """Install the hooks below."""
         ddp = "torch.nn.parallel:DistributedDataParallel"
         replace(f"{ddp}.register_comm_hook", self.comm_hook)
         replace("torch.autograd:grad", self.own.grad)
@@ -140,6 +139,7 @@ class StepRecorder:
             "in_turn": self.supply.draws.in_turn,
             "lost": self.supply.lost_draws(),
             "line": self.since.get("backward") or self.script.line(),
+            "stepped": self.script.line(),
         }
         self.supply.keep(f"gradients{self.script.steps}.pt", facts)
         self.stepped = list(parameters.values())

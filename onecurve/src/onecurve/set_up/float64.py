@@ -71,7 +71,6 @@ def as_read():
 
 
 def load(original, *args, **options):
-    """Wrap torch.load."""
     with as_read():
         return original(*args, **options)
 

@@ -28,7 +28,6 @@ class Checkpoints:
         self.used = {}  # module -> (the same before its first use, grad modes)
 
     def install(self):
-        """Install the hooks below."""
         replace("torch:save", self.save)
         replace("torch.distributed.checkpoint:save", self.save_parts)
 
@@ -45,7 +44,6 @@ class Checkpoints:
         uses.add(torch.is_grad_enabled())
 
     def save(self, original, obj, *args, **options):
-        """Wrap torch.save."""
         self.write_lacks(obj)
         return original(obj, *args, **options)
 
@@ -59,14 +57,19 @@ class Checkpoints:
         frame = self.log.frame()
         path = frame.f_code.co_filename if frame else ""
         lacks = []
+        names = {"buffer": self.buffers_lacking(obj)}
         if isinstance(obj, dict):
-            if says_when(obj) and mentions(GOES_ON, path):
+            counters = [one for one in obj if re.search(WHEN, str(one))]
+            when = any(type(obj[one]) is int for one in counters)
+            if when and any(map(tensors_in, obj.values())) and mentions(GOES_ON, path):
                 rebuilt = {"scheduler"} if mentions(REBUILDS, path) else set()
-                lacks += states_lacking(obj, self.script.has_state - rebuilt)
+                held = " ".join(names_below(obj))
+                wanted = sorted(self.script.has_state - rebuilt)
+                lacks += [one for one in wanted if not HELD[one](held)]
             learned = self.script.learned
             if parameters_with_state(obj) >= len(learned):
-                lacks += named("parameter", parameters_lacking(learned, obj))
-        lacks += named("buffer", self.buffers_lacking(obj))
+                names = {"parameter": parameters_lacking(learned, obj), **names}
+        lacks += [f"{kind} {some(names[kind])}" for kind in names if names[kind]]
         if lacks:
             self.log.write("saved", line=self.log.line(), lacks=lacks)
 
@@ -84,17 +87,6 @@ class Checkpoints:
             if has_network and len(uses) == 2:
                 lacks += buffers_lacking(module, begun, held)
         return lacks
-
-
-def named(kind, names):
-    """Return a list with a summary of names, or [] without names."""
-    return [f"{kind} {some(names)}"] if names else []
-
-
-def says_when(saved):
-    """Return whether a checkpoint contains weights and a step or epoch."""
-    counts = any(type(saved[one]) is int and re.search(WHEN, str(one)) for one in saved)
-    return counts and any(tensors_in(value) for value in saved.values())
 
 
 def resolved(state_dict):
@@ -126,12 +118,6 @@ def names_below(value):
     """Yield the keys of all nested dicts."""
     for one in dicts_below(value):
         yield from map(str, one)
-
-
-def states_lacking(saved, wanted):
-    """Return which states, "optimizer" or "scheduler", a checkpoint lacks."""
-    names = " ".join(names_below(saved))
-    return [one for one in sorted(wanted) if not HELD[one](names)]
 
 
 def parameters_with_state(saved):

@@ -20,7 +20,6 @@ class FSDP:
         self.norms = {}  # id of a parameter -> norm of its gradient's shard
 
     def install(self):
-        """Install the hooks below."""
         replace("torch.distributed.fsdp:fully_shard", self.shard)
         module = "torch.distributed.fsdp:FSDPModule"
         if hasattr(FSDPModule, "set_gradient_divide_factor"):  # not in 2.6
@@ -83,10 +82,12 @@ class FSDP:
         self.log.write("parts_scaled", line=self.log.line(), factor=factor)
 
     def save(self, original, obj, *args, **options):
-        """Wrap torch.save."""
         places = self.places()
-        if any(is_part(one, places) for one in tensors_in(obj)):
-            self.log.write("saved_part", line=self.log.line())
+        for one in tensors_in(obj):
+            is_sharded = any(part.is_shard() for part in getattr(one, "placements", []))
+            if is_sharded or one.untyped_storage().data_ptr() in places:
+                self.log.write("saved_part", line=self.log.line())
+                break
         return original(obj, *args, **options)
 
     def places(self):
@@ -100,9 +101,3 @@ class FSDP:
             if own.numel() < parameter.numel():
                 places.add(own.untyped_storage().data_ptr())
         return places - {0}  # an empty shard's
-
-
-def is_part(tensor, places):
-    """Return whether a tensor is a shard or shares a shard's memory."""
-    is_sharded = any(one.is_shard() for one in getattr(tensor, "placements", []))
-    return is_sharded or tensor.untyped_storage().data_ptr() in places

@@ -74,7 +74,6 @@ class Loaders:
         self.lengths = []  # of loaders, as returned to the script
 
     def install(self):
-        """Install the hooks below."""
         replace("torch.utils.data:DataLoader.__init__", self.loader_init)
         replace("torch.utils.data:DataLoader.__iter__", self.loader_iter)
         replace("torch.utils.data:DataLoader.__len__", self.loader_length)

@@ -57,7 +57,6 @@ class Optimizers:
         self.scaled = None  # line that scaled the loss, until gradients are unscaled
 
     def install(self):
-        """Install the hooks below."""
         register_optimizer_step_pre_hook(self.hook_last)
         register_optimizer_step_post_hook(self.step_taken)
         for name in "clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_":
@@ -80,12 +79,10 @@ class Optimizers:
         scaler.asked_for = given.get("enabled", True)
 
     def scale(self, original, scaler, *args, **options):
-        """Wrap GradScaler.scale."""
         self.scaled = self.script.line() if scaler.asked_for else None
         return original(scaler, *args, **options)
 
     def unscale(self, original, scaler, *args, **options):
-        """Wrap GradScaler.unscale_."""
         self.scaled = None
         return original(scaler, *args, **options)
 

@@ -16,7 +16,6 @@ class Splits:
         self.log = script.log
 
     def install(self):
-        """Install the hooks below."""
         replace("torch.distributed.algorithms.join:Join.__enter__", self.join)
         parallel = "torch.distributed.tensor.parallel"
         replace(f"{parallel}:parallelize_module", self.split_layers)

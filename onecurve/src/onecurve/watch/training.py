@@ -35,7 +35,6 @@ class Training:
         self.drawn = {}  # generators used since a batch, pass or step
 
     def install(self):
-        """Install the hooks below."""
         replace("torch.nn:Module.load_state_dict", self.load)
         replace("torch.nn:Module.train", self.set_mode)
 
