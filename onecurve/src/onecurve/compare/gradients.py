@@ -84,7 +84,7 @@ def changed_otherwise(latest, now):
         ours, theirs = before
         given = theirs["given"][name]
         exact = given.dtype == torch.float64 and not ours["short"]
-        noise = any(one["lost"] or one["in_turn"] for one in now)
+        noise = any(one["noise"] for one in now)
         known = exact and not noise and all(name in one["weights"] for one in now)
         if not known or ours["rates"] != theirs["rates"]:
             continue

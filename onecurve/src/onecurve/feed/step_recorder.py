@@ -138,6 +138,7 @@ class StepRecorder:
             "samples": sorted(self.script.trained_on),
             "in_turn": self.supply.draws.in_turn,
             "lost": self.supply.lost_draws(),
+            "noise": self.supply.noise,
             "line": self.since.get("backward") or self.script.line(),
             "stepped": self.script.line(),
         }
