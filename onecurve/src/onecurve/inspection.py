@@ -2,6 +2,7 @@
 
 import shutil
 from dataclasses import dataclass, field
+from functools import partial
 
 from onecurve import rules
 from onecurve.compare import run
@@ -36,12 +37,6 @@ def watch(command, folder):
     return result, seen, run.failure(result, command.path, seen)
 
 
-def cut_by_us(seen, problem):
-    """Return whether a run may fail because an epoch or evaluation was cut short."""
-    kinds = [event["training"] for event in seen.of("cut")]
-    return bool(kinds) and (problem == "fails" or not all(kinds))
-
-
 def inspect(command, folder):
     """Run a command, a tuple like Command, and return an Inspection.
 
@@ -51,7 +46,8 @@ def inspect(command, folder):
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     result, seen, problem = watch(command, folder)
-    if problem and cut_by_us(seen, problem.name):
+    cuts = [event["training"] for event in seen.of("cut")]
+    if problem and cuts and (problem.name == "fails" or not all(cuts)):  # maybe by us
         whole = command._replace(cuts=False)
         again = watch(whole, folder)
         if not again[0].late:
@@ -71,7 +67,13 @@ def inspect(command, folder):
         if problem.name == "fails" and None in (seen.first_parting() or ()):
             killed = "different_collectives"
             found = [one for one in found if one.name != killed]
-        return Inspection(seen, [problem, *found], stopped="the run did not finish")
+        apart = problem.name == "hang" and not problem.line
+        causes = [one for one in found if apart and one.name == "decision_by_rank"]
+        for one in causes:
+            one.level = "ERROR"
+            sources.point(one, partial(source_of, command.path.parent), seen)
+        found = [*causes, problem, *(one for one in found if one not in causes)]
+        return Inspection(seen, found, stopped="the run did not finish")
     return compare(command, folder, result, seen, found)
 
 
@@ -90,13 +92,15 @@ def compare(command, folder, result, seen, found):
     for kept in folder.glob("*/steps*"):  # batches and gradients, which are large
         shutil.rmtree(kept)
     found += rules.findings_by_world(told)
-
-    def read(file):
-        path = command.path.parent / file
-        return path.read_text(errors="replace") if path.is_file() else None
-
+    read = partial(source_of, command.path.parent)
     found = interpret(told.findings + found, seen, told, read)
     return Inspection(seen, found, told)
+
+
+def source_of(folder, file):
+    """Return a file's source, or None."""
+    path = folder / file
+    return path.read_text(errors="replace") if path.is_file() else None
 
 
 def findings(seen, read):

@@ -16,7 +16,8 @@ POWER = "onecurve.compare.loss_scale:power_of"
 MICRO = "onecurve.compare.loss_scale:micro_batches"
 DIVIDED = "onecurve.compare.loss_scale:judge"
 ADDED_UP = "each step adds up {0} micro-batches' gradients, {0} times their mean"
-GATHERS = "{name} at {line} is in an autograd Function: backward() must sum over ranks"
+GATHERS = "the autograd Function that calls {name} has none in its backward()"
+SUM = "all_reduce the gradient in the Function's backward()"
 DIVIDE = "divide each loss by the number of micro-batches before backward()"
 
 
@@ -139,11 +140,18 @@ def compare_with_one(command, folder, several, told, added):
     if differ:
         told.alone = 0
     if differ and differ.name == "gradient" and not differ.factor:
-        joins = [one for one in told.several.of("collective_call") if one["joins"]]
-        differ.details += [GATHERS.format(**one) for one in joins[:1]]
+        blame_function(differ, told.several.of("collective_call"))
     # a sum is right if it matches one process
     known = told.equal or told.alone or (differ and differ.name == "added")
     return [one for one in (differ, added if not known else None) if one]
+
+
+def blame_function(differ, calls):
+    """Point to an autograd Function with a collective in forward() alone."""
+    joins = [one for one in calls if one["joins"]]
+    if joins and not any(one["back"] for one in calls):
+        differ.details += [GATHERS.format(**joins[0]), f"backward() at {differ.line}"]
+        differ.line, differ.fix = joins[0]["line"], SUM
 
 
 def is_batch_of_rank(told):

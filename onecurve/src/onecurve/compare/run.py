@@ -15,11 +15,12 @@ from onecurve.evidence.splits import mark_split
 from onecurve.feed.kinds import kind_of
 from onecurve.rules import finding
 from onecurve.start import ranks
-from onecurve.start.failures import ended_silently, ending, own_error
+from onecurve.start.failures import ended_silently, ending, is_of_others_end, own_error
 from onecurve.watch.one_rank_blocks import blocks_of_one
 
 MOST_SECONDS = 240  # of computing per rank
 PATIENCE = 60  # seconds until a collective times out
+ALONE = "calls a collective that the other ranks do not call here"
 IDLE = 90  # seconds without computing on any rank; more than PATIENCE
 PREPARE = "onecurve.feed.rank:prepare"  # by name because it imports PyTorch
 
@@ -108,24 +109,35 @@ def failure(result, path, seen):
         error = error or last_line(result.stderrs[rank])  # such as argparse's
         return finding("fails", where, rank=rank, error=shorten(error, 300))
     died = ended_silently(result)
-    places = []
+    places, alone = [], []
     for rank, status in enumerate(result.statuses):
         _, line = result.errors.get(rank, (None, result.places.get(rank)))
+        alone += [line] if of_one(path, line) else []
         ended = "finished" if status == 0 else "in library code"
         places.append(f"at {name}:{line}" if line else ended)
         for call in seen.of("collective_call", rank)[-1:] if died is not None else []:
             places[-1] += f", last {call['name']} at {call['line']}"
     if died is None:
-        return finding("hang", None, of_each_rank(places))
-    told = list(filter(None, [last_line(result.stderrs[died])]))
+        told = of_each_rank(places) + [of_one(path, line) for line in alone[:1]]
+        return finding("hang", f"{name}:{alone[0]}" if alone else None, told)
+    why = last_line(result.stderrs[died])
     line = result.places.get(died)
-    if line:
-        told += of_each_rank(places)
+    told = [why] if why else []
+    told += of_each_rank(places) if line else []
+    error = ending(result.statuses[died])
+    if of_one(path, line):
+        told.append(of_one(path, line))
+        if is_of_others_end(f"RuntimeError: {why}"):
+            error = f"{ALONE} ({error})"
+    return finding("fails", line and f"{name}:{line}", told, rank=died, error=error)
+
+
+def of_one(path, line):
+    """Return a detail if only one rank executes a line, or None."""
     for first, end in blocks_of_one(str(path)):
         if line and first <= line <= end:
-            told.append(f"only one rank executes lines {first} to {end}")
-    error = ending(result.statuses[died])
-    return finding("fails", line and f"{name}:{line}", told, rank=died, error=error)
+            return f"only one rank executes lines {first} to {end}"
+    return None
 
 
 def last_line(text):

@@ -53,10 +53,9 @@ def level_of(passes):
 def evaluated_together(seen, training):
     """Yield tuples of passes of the same evaluation, one per rank, in train() or not.
 
-    Between two evaluations, ranks take steps or call collectives. If the ranks have
-    different numbers of samples, and so of passes, only the first pass is compared.
+    Between two evaluations, ranks take steps or call collectives.
     """
-    evaluations = []
+    evaluations = []  # ranks with different numbers of samples have fewer passes
     for events in seen.events:
         passes = {}
         before = 0
@@ -66,8 +65,13 @@ def evaluated_together(seen, training):
             if counts and event["training"] == training:
                 passes.setdefault(before, []).append(event)
         evaluations.append(passes)
-    for before in sorted(set.intersection(*map(set, evaluations))):
-        together = [passes[before] for passes in evaluations]
-        if len({len(passes) for passes in together}) > 1:
-            together = [passes[:1] for passes in together]
-        yield from zip(*together, strict=True)
+    yield from in_both(evaluations)
+
+
+def in_both(tables):
+    """Yield tuples of events at the same place; if counts differ, only the first."""
+    for place in tables[0]:
+        lists = [table[place] for table in tables if place in table]
+        if len(lists) == len(tables):
+            most = None if len({len(one) for one in lists}) == 1 else 1
+            yield from zip(*(one[:most] for one in lists), strict=True)

@@ -14,7 +14,7 @@ class Finding:
     details: list
     fix: str | None
     facts: dict  # fill in the message
-    cause: str | None  # what to point to: "sync", "norm" or "rate"
+    cause: str | None  # what to point to: a key of sources.CAUSES
     factor: float | None = None  # of a gradient that differs by nothing else
     consequences: list = field(default_factory=list)  # what other findings say
 

@@ -38,6 +38,13 @@ def wrong_in(seen, epochs):
     return OVERLAP if twice >= len(lists) and not drawn_again else None
 
 
+def dealt(epochs):
+    """Return the line that deals samples to ranks, and a fix if it isn't a sampler."""
+    if len({epoch["part"] for epoch in epochs}) > 1:
+        return epochs[0]["split"], ALIKE  # each has its own Subset
+    return epochs[0]["dealt"], None
+
+
 def used_per_rank(epochs):
     """Return how many samples each rank uses, as a detail."""
     counts = [len(epoch["indices"]) for epoch in epochs]

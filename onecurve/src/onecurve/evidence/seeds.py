@@ -11,13 +11,13 @@ def seeded_unlike(seen):
 
 
 def seeded_alike_before(seen, generator, draws):
-    """Return the line that last set a generator before draws, if alike, or None."""
+    """Return the event that last set a generator before draws, if alike, or None."""
     last = []
     for each, draw in zip(seen.on_all("seeded"), draws, strict=True):
         own = [one for one in each if one["generator"] == generator]
         last += [one for one in own if one["time"] < draw["time"]][-1:]
     alike = len(last) == len(draws) and len({one["seed"] for one in last}) == 1
-    return last[0]["line"] if alike else None
+    return last[0] if alike else None
 
 
 def drawn_at(seen):
@@ -27,5 +27,5 @@ def drawn_at(seen):
         for generator in each[0]["before"]:
             seeded = seeded_alike_before(seen, generator, each)
             if seeded:
-                return seeded, [f"drawn for {line}"]
+                return seeded["line"], [f"drawn for {line}"]
     return line, []

@@ -25,6 +25,7 @@ class OwnBatches(Supply):
         self.taken = 0  # batches since the latest step
         self.lost = False  # whether unrecorded random numbers were drawn for them
         self.passes = 0  # with gradients, since the latest step
+        self.noise = False  # whether any were drawn without gradients
         self.draws = Draws(self.log, sources)
         self.samples = None  # of the latest batch, if the script collates them
 
@@ -102,6 +103,7 @@ class OwnBatches(Supply):
         if torch.is_grad_enabled():
             return self.draw_for_training(function, *args, **options)
         self.log.write("drawn_without")
+        self.noise = True  # a step may add it to weights
         reading = list(self.script.open.values())[-1:]
         if self.taken and reading and reading[0].grad:
             self.drew()  # a network's output may be trained on, as in a GAN

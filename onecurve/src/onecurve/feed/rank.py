@@ -18,11 +18,7 @@ from onecurve.watch.events import Log
 from onecurve.watch.listeners import listen
 from onecurve.watch.script import Script
 
-SUPPLIES = {
-    "own": OwnBatches,
-    "merged": MergedBatches,
-    "replayed": ReplayedRank,
-}
+SUPPLIES = {"own": OwnBatches, "merged": MergedBatches, "replayed": ReplayedRank}
 TOGETHER = 10  # seconds that a finished rank waits for other ranks
 
 

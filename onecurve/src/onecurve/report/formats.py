@@ -97,16 +97,15 @@ def fine(inspection):
     gradients = inspection.gradients
     lines = []
     learns = not names & {"no_gradient", "zero", "other_type", "mixed_shards"}
+    match = f"gradients of {{}} match {{}}{but_for(gradients)}"
     if learns and gradients.exchanged and "exchange" not in names:
         steps = counted(gradients.exchanged, "step")
         lines.append(f"gradients are averaged across ranks in {steps}")
     if learns and gradients.equal and "gradient" not in names:
-        steps = counted(gradients.equal, "step")
-        lines.append(f"gradients of {steps} match one process{but_for(gradients)}")
+        lines.append(match.format(counted(gradients.equal, "step"), "one process"))
     if learns and gradients.alone and not names & {"gradient", "divided"}:
-        steps = counted(gradients.alone, "step")
         made_of = MADE_OF[gradients.of_whole]
-        lines.append(f"gradients of {steps} match {made_of}{but_for(gradients)}")
+        lines.append(match.format(counted(gradients.alone, "step"), made_of))
     whole = [event for event in seen.of("weights") if event["weights"]]
     count = len(set(whole[0]["weights"]) - own) if whole else 0
     if count and learns and not names & {"weights", "exchange", "other_batches"}:

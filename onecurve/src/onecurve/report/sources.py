@@ -13,9 +13,13 @@ from onecurve.watch.branches import called
 from onecurve.wording import SHOWN
 
 MOST = 40  # statements
-SYNCED = "no_sync|require_backward_grad_sync|set_requires_gradient_sync"
-NORM = r"norm\(|to_local"
-RATE = r"\['lr'\] \S?= "  # sets a learning rate
+SHARDED = r"to_local\("
+CAUSES = {  # what to look for, up to a finding's line; a rate is set anywhere
+    "sync": "no_sync|require_backward_grad_sync|set_requires_gradient_sync",
+    "norm": r"norm\(|to_local",
+    "rate": r"\['lr'\] \S?= ",
+}
+WHOLE = "to_local() returns one rank's shard: use full_tensor(), or sum its squares"
 PASSED_ON = r"(= |return )\w+$"  # or a call of the script's function
 
 
@@ -26,6 +30,7 @@ class Source:
         self.tree = ast.parse(text)
         self.block = {}  # statement -> enclosing function or module
         self.functions = {}  # name -> function
+        self.own = []  # names of functions and classes
         self.collect(self.tree, self.tree)
 
     def collect(self, node, block):
@@ -34,8 +39,9 @@ class Source:
             if isinstance(child, ast.stmt):
                 self.block[child] = block
             is_function = isinstance(child, ast.FunctionDef)
-            if is_function:
-                self.functions[child.name] = child
+            if is_function or isinstance(child, ast.ClassDef):
+                self.own.append(child.name)
+                self.functions |= {child.name: child} if is_function else {}
             self.collect(child, child if is_function else block)
 
     def at(self, line):
@@ -109,7 +115,7 @@ class Source:
         """Return the statement that a rule's ORIGIN describes, or None."""
         for one in [start, *found] if origin else found:
             text = head(one)
-            own = any(re.search(rf"\b{each}\(", text) for each in self.functions)
+            own = any(re.search(rf"\b{each}\(", text) for each in self.own)
             passes = own or re.search(PASSED_ON, text)
             if re.search(origin, text) if origin else not passes:
                 return one
@@ -154,7 +160,7 @@ def names_of(finding, start):
     """Return the names in a statement that a finding is about."""
     if finding.name == "statistics":
         return [f"self.{finding.facts['name']}"]
-    if finding.name in ("printed", "by_world"):
+    if finding.name in ("printed", "by_world", "decision_by_rank"):
         subject = finding.facts["text"]
         return [] if subject[0] == '"' else names_in(ast.parse(subject, mode="eval"))
     call = getattr(start, "value", None)
@@ -198,18 +204,20 @@ def point(finding, read, seen):
     source = Source(text)
     start = source.at(int(number))
     first = None
-    if finding.cause == "sync":
-        first = source.latest(SYNCED, int(number))
-    elif finding.cause == "norm":
-        first = source.latest(NORM, int(number))
-    elif finding.cause == "rate":
-        first = start = source.latest(RATE, 10**9) or start
+    if finding.cause:
+        last = 10**9 if finding.cause == "rate" else int(number)
+        first = source.latest(CAUSES[finding.cause], last)
+        start = first if first and finding.cause == "rate" else start
     origin = RULES[finding.name].origin
     if origin is not None and start:
         found = source.back(start, names_of(finding, start))
         if finding.name == "printed" and is_of_training(source, file, found, seen):
             finding.level = "LOOK"
         first = source.to_look_at(origin, start, found)
+        if finding.name == "printed":
+            parts = [one for one in found if re.search(SHARDED, head(one))]
+            first = parts[0] if parts else first
+            finding.fix = WHOLE if parts else finding.fix
         rest = [one for one in found if one is not first]
         rest.sort(key=lambda one: not re.search(BY_RANK, head(one)))
         said = finding.name == "overlap" and first is start

@@ -34,8 +34,8 @@ ORDER = """
     partial_checkpoint no_gradient zero not_optimized other_type loaded non_contiguous
     gather_without_gradient collide scaled modes not_finite training saved schedule
     samples overlap datasets batches unused_samples skipped other_batches order
-    repeated_order random extra_exchanges exchange clip evaluated evaluated_twice
-    evaluated_weights buffers statistics different_collectives same_file
+    repeated_order random extra_exchanges exchange clip other_step evaluated
+    evaluated_twice evaluated_weights buffers statistics different_collectives same_file
     decision_by_rank printed rates updates schedule_length by_world
 """
 

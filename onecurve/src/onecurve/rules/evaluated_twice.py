@@ -4,7 +4,7 @@ from collections import Counter
 
 from onecurve.evidence.evaluations import are_whole, read_together
 from onecurve.evidence.found import found
-from onecurve.evidence.samples import flattened
+from onecurve.evidence.samples import dealt, flattened
 
 LEVEL = "ERROR"
 MESSAGE = "evaluation counts {twice} of {size} samples twice"
@@ -21,8 +21,8 @@ def find(seen):
         twice = sum(count > 1 for count in Counter(flattened(lists)).values())
         if are_whole(epochs) or not twice or twice in merged:
             continue
-        dealt = epochs[0]["dealt"]
-        told = [f"loaded at {line}"] if dealt != line else []
+        place, fix = dealt(epochs)
+        told = [f"loaded at {line}"] if place != line else []
         # after gathering, a script may drop the padding: at most one sample per rank
         level = "LOOK" if gathers and twice < len(epochs) else None
-        yield found(dealt, told, level, twice=twice, size=epochs[0]["size"])
+        yield found(place, told, level, fix, twice=twice, size=epochs[0]["size"])

@@ -8,10 +8,7 @@ from onecurve.evidence.found import found
 # Most are made by compare/exchange.py and compare/per_rank.py.
 LEVEL = "ERROR"
 MESSAGE = "gradients are not averaged across ranks"
-FIX = (
-    "make sure every trained parameter is in the DDP/FSDP-wrapped module and its "
-    "gradients are synced in the last backward() of a step"
-)
+FIX = "wrap every trained parameter, and sync gradients in a step's last backward()"
 FOLLOWS = ("gradient", "weights", "clip", "evaluated_weights", "buffers")
 ONCE = True
 LAST = "no_sync() or set_requires_gradient_sync(False) for all but the last backward()"

@@ -19,6 +19,7 @@ RANKS = "own batches"
 ORIGIN = ORDERS
 SEEDED = "draw them from a generator seeded with seed + rank"
 WORKERS = "read a share in each worker: torch.utils.data.get_worker_info()"
+SPLIT = "each rank splits the dataset differently, so others may evaluate its samples"
 OWN_ORDERS = "each rank draws its own order of as many samples as 1 process"
 EPOCH = 3  # minimum number of steps with an order
 
@@ -30,7 +31,10 @@ def find(seen):
             twice = samples.used_twice(lists)
             never = epochs[0]["size"] - len(set().union(*lists))
             told = f"{twice} are used by more than one rank, {never} by none"
-            yield found(epochs[0]["dealt"], [samples.used_per_rank(epochs), told])
+            told = [samples.used_per_rank(epochs), told]
+            line, fix = samples.dealt(epochs)
+            told += [SPLIT] if fix else []
+            yield found(line, told, fix=fix)
         elif wrong == samples.OWN_ORDER:
             lists = [epoch["contents"] for epoch in epochs]
             count = len(set().union(*lists))

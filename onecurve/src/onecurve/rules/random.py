@@ -10,6 +10,7 @@ LEVEL = "ERROR"
 MESSAGE = "ranks draw the same {what}"
 FIX = "seed ranks with seed + epoch * world_size + rank"
 RANKS = "own batches"
+STATES = "save and load each rank's own state: all ranks load the same one here"
 DRAWN = "random numbers for different samples"
 
 
@@ -65,7 +66,9 @@ def equal_states(seen, events, name, what, level=None):
         generator = (often or first)[0]
         cause = seeded_alike_before(seen, generator, begun[generator])
         details += [f"drawn at {line}"] if cause else []
-        yield found(cause or line, details, level, what=what)
+        is_seed = not cause or (cause["seed"][0] == "[" and cause["seed"][1] != "(")
+        fix = None if is_seed else STATES  # a whole state, such as a checkpoint's
+        yield found(cause["line"] if cause else line, details, level, fix, what=what)
 
 
 def same_inputs(passes):

@@ -6,7 +6,7 @@ from onecurve.evidence import learning_rates
 from onecurve.evidence.found import found
 from onecurve.evidence.learning_rates import BY_HAND, rates_differ, set_by, step_pairs
 from onecurve.evidence.origins import COMPUTES
-from onecurve.wording import SHOWN
+from onecurve.wording import some
 
 LEVEL = "LOOK"
 MESSAGE = "the learning rate depends on the number of ranks"
@@ -64,13 +64,5 @@ def metrics_before(seen, step):
 
 def on_each(several, ours, theirs):
     """Describe the rates of two events, of several ranks and of one."""
-    ours, theirs = [shortened(one["rates"]) for one in (ours, theirs)]
-    return f"{ours} on {len(several.ranks)} ranks, {theirs} on 1"
-
-
-def shortened(rates):
-    """Return the rates of an optimizer's first groups as a string."""
-    if len(rates) <= SHOWN:
-        return str(rates)
-    told = ", ".join(f"{rate:.6g}" for rate in rates[:SHOWN])
-    return f"[{told}, ...]"
+    ours, theirs = [some(list(map(str, one["rates"]))) for one in (ours, theirs)]
+    return f"[{ours}] on {len(several.ranks)} ranks, [{theirs}] on 1"

@@ -12,7 +12,10 @@ FIX = "step it on every rank, with a metric that all_reduce made equal"
 def find(seen):
     calls = seen.on_all("schedule")
     counts = [len(each) for each in calls]
-    if len(set(counts)) > 1 and not seen.of("join") and not rates_move_alike(seen):
+    rates = [[step["rates"] for step in each] for each in seen.on_all("step")]
+    # if rates change equally on all ranks, one may broadcast them
+    alike = all(one == rates[0] for one in rates) and rates[0][:1] != rates[0][-1:]
+    if len(set(counts)) > 1 and not seen.of("join") and not alike:
         most = counts.index(max(counts))
         line = calls[most][min(counts)]["line"]
         told = of_each_rank(f"{count} times" for count in counts)
@@ -23,12 +26,6 @@ def find(seen):
         if len(set(numbers)) > 1:
             yield found(each[0]["line"], of_each_rank(numbers))
             return
-
-
-def rates_move_alike(seen):
-    """Return whether rates change equally on all ranks: one may broadcast them."""
-    ranks = [[step["rates"] for step in each] for each in seen.on_all("step")]
-    return all(each == ranks[0] for each in ranks) and ranks[0][0] != ranks[0][-1]
 
 
 def is_broadcast(events):

@@ -4,6 +4,7 @@ something that a network draws with a seed per rank.
 
 from collections import defaultdict
 
+from onecurve.evidence.evaluations import in_both
 from onecurve.evidence.found import found
 from onecurve.evidence.seen import first_split
 
@@ -26,10 +27,7 @@ def find(seen):
 
 
 def used_together(seen):
-    """Yield tuples of events in which ranks use a module's buffers in the same step.
-
-    If one uses them more often, as in a longer game, yield only the first.
-    """
+    """Yield tuples of events in which ranks use a module's buffers in the same step."""
     tables = []
     for rank in seen.ranks:
         table = defaultdict(list)
@@ -37,9 +35,4 @@ def used_together(seen):
             if event["looked_at"]:
                 table[event["made"], event["steps"]].append(event)
         tables.append(table)
-    for place in tables[0]:
-        lists = [table[place] for table in tables if place in table]
-        if len(lists) == len(tables):
-            if len({len(one) for one in lists}) > 1:
-                lists = [one[:1] for one in lists]
-            yield from zip(*lists, strict=True)
+    yield from in_both(tables)

@@ -18,7 +18,7 @@ def find(seen):
     taken = [set().union(*one) for one in lists]
     lacks = [first["size"] - len(one) for one in taken]
     never = first["size"] - len(taken[0] | taken[1])
-    known = first["whole"] and len({each["identity"] for each in epochs[0]}) == 1
+    known = first["part"] is None and len({each["identity"] for each in epochs[0]}) == 1
     again = any(len(set(one)) < len(one) for one in lists[0])  # drawn with replacement
     most = never > max(2, MOSTLY * min(lacks))  # others are skipped by chance
     if known and not again and lists[0] != lists[1] and most:

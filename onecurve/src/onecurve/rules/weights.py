@@ -8,10 +8,7 @@ from onecurve.evidence.seen import first_split
 
 LEVEL = "ERROR"
 MESSAGE = "weights differ between ranks after step {number}"
-FIX = (
-    "start with the same weights on all ranks and make sure every trained parameter is "
-    "in the DDP/FSDP-wrapped module"
-)
+FIX = "start with equal weights, and wrap every trained parameter in DDP or FSDP"
 FOLLOWS = ("gradient", "evaluated_weights")
 RATES = "set the same learning rate on every rank in every step"
 ALIKE = "change weights and optimizer state in the same way on every rank"

@@ -115,10 +115,6 @@ class Done:
     record = synchronize = wait = wait_event = wait_stream = __init__
 
 
-def properties():
-    return SimpleNamespace(name="CPU", total_memory=1, major=0, minor=0)
-
-
 def to_script(answer, original, *args, **options):
     """Replace a function's result for the script; PyTorch gets the real one."""
     asker = sys._getframe(2).f_code.co_filename
@@ -153,7 +149,9 @@ TO_ALL = {
     "cuda:current_stream": Done,
     "cuda:default_stream": Done,
     "cuda:current_device": local_rank,
-    "cuda:get_device_properties": properties,
+    "cuda:get_device_properties": partial(
+        SimpleNamespace, name="CPU", total_memory=1, major=0, minor=0
+    ),
     "cuda:memory_stats": lambda: defaultdict(int),
     "cuda:memory_summary": str,
     "cuda:mem_get_info": lambda: (1, 1),

@@ -12,17 +12,12 @@ from onecurve.set_up.replace import replace
 
 def whole(original, module, *args, **options):
     """Replace fully_shard and parallelize_module: return the module unchanged."""
-    for name in fsdp_methods():
-        if not hasattr(module, name):
-            object.__setattr__(module, name, nothing)
-    return module
-
-
-def fsdp_methods():
-    """Return the names of FSDP's module methods."""
     from torch.distributed.fsdp import FSDPModule
 
-    return [name for name in vars(FSDPModule) if not name.startswith("_")]
+    for name in vars(FSDPModule):
+        if not (name.startswith("_") or hasattr(module, name)):
+            object.__setattr__(module, name, nothing)
+    return module
 
 
 def nothing(*args, **options):

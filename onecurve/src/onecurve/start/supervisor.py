@@ -19,11 +19,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 
 from onecurve.start.patience import Patience
-from onecurve.start.processes import (
-    adopt_orphans,
-    end_children,
-    end_with_parent,
-)
+from onecurve.start.processes import adopt_orphans, end_children, end_with_parent
 
 # On macOS, gloo aborts if forked after importing torch, so processes are spawned:
 # https://github.com/Lightning-AI/pytorch-lightning/issues/21345
@@ -167,14 +163,6 @@ def torchrun_variables(processes, port):
     return [{**shared, "RANK": number, "LOCAL_RANK": number} for number in numbers]
 
 
-def end_all(ranks):
-    """Kill ranks and all processes they started."""
-    for rank in ranks:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(rank.pid, signal.SIGKILL)
-    end_children()
-
-
 def supervise(link, other, job):
     """Start, watch and end a job's ranks; then send what `watch` returned."""
     other.close()  # the caller's end: only the caller may keep it open
@@ -195,7 +183,10 @@ def supervise(link, other, job):
     if job.processes:
         store = start_store(listener)  # noqa: F841, it lives as long as the ranks
     found = watch(link, ranks, job)
-    end_all(ranks)
+    for rank in ranks:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(rank.pid, signal.SIGKILL)
+    end_children()
     with suppress(BrokenPipeError):
         link.send(found)
 

@@ -137,11 +137,12 @@ def decided_by(statement):
         return [statement.value] if keeps else []
     if not isinstance(statement, ast.If) or not compares(statement.test):
         return []
-    tested = values_in([ast.Expr(statement.test)])
+    tested = [ast.unparse(one) for one in ast.walk(statement.test)]
     for one in statement.body:
         for node in ast.walk(one):
             stored = isinstance(getattr(node, "ctx", None), ast.Store)
-            keeps = stored and ast.unparse(node) in tested
+            name = ast.unparse(node) if stored else ""
+            keeps = name in tested or re.search(KEEPS, name)
             acts = isinstance(node, ast.Call) and re.search(ACTS, called(node))
             if keeps or acts or isinstance(node, ast.Break):
                 return [statement.test]

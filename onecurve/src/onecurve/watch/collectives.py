@@ -9,7 +9,7 @@ import torch
 from torch.autograd.function import FunctionCtx
 
 from onecurve.set_up.replace import replace
-from onecurve.watch.events import has_gaps, tensors_in
+from onecurve.watch.events import tensors_in
 
 NAMES = ["barrier", "monitored_barrier", "all_reduce", "broadcast", "reduce"]
 NAMES += ["all_gather", "all_gather_object", "broadcast_object_list"]
@@ -67,6 +67,7 @@ class Collectives:
     def write(self, name, given):
         """Write the event for a collective call, given its arguments by name."""
         self.script.tell("collective_begins", name, given)
+        joins = in_function()
         world = torch.distributed.group.WORLD
         self.log.write(
             "collective_call",
@@ -75,7 +76,8 @@ class Collectives:
             by=self.log.called(),
             numbers=numbers_of(given),
             whole=given.get("group") in (None, world),
-            joins=not self.script.in_backward and in_function(),
+            joins=joins and not self.script.in_backward,
+            back=joins and self.script.in_backward,
         )
         self.write_gaps(name, given)
         self.write_cut(name, given)
@@ -84,8 +86,8 @@ class Collectives:
         """Record whether a collective gets a tensor with gaps."""
         wrong = name.startswith(("all_reduce", "broadcast", "reduce", "scatter"))
         packs = "object" in name  # pickles tensors with their gaps
-        tensors = tensors_in(list(given.values()))
-        if wrong and not packs and any(has_gaps(one) for one in tensors):
+        tensors = [one for one in tensors_in(list(given.values())) if not one.is_sparse]
+        if wrong and not packs and not all(one.is_contiguous() for one in tensors):
             self.log.found("non_contiguous", name=name)
 
     def write_cut(self, name, given):

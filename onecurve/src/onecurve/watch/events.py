@@ -125,11 +125,6 @@ def is_finite(tensor):
         return bool(local_part(tensor).isfinite().all())
 
 
-def has_gaps(tensor):
-    """Return whether a tensor is neither sparse nor contiguous."""
-    return not tensor.is_sparse and not tensor.is_contiguous()
-
-
 def tensors_in(value):
     """Return the tensors in lists, tuples and dicts, at any depth."""
     return [one for one in tree_leaves(value) if isinstance(one, torch.Tensor)]

@@ -83,8 +83,11 @@ class FSDP:
 
     def save(self, original, obj, *args, **options):
         places = self.places()
-        if any(is_part(one, places) for one in tensors_in(obj)):
-            self.log.write("saved_part", line=self.log.line())
+        for one in tensors_in(obj):
+            is_sharded = any(part.is_shard() for part in getattr(one, "placements", []))
+            if is_sharded or one.untyped_storage().data_ptr() in places:
+                self.log.write("saved_part", line=self.log.line())
+                break
         return original(obj, *args, **options)
 
     def places(self):
@@ -98,9 +101,3 @@ class FSDP:
             if own.numel() < parameter.numel():
                 places.add(own.untyped_storage().data_ptr())
         return places - {0}  # an empty shard's
-
-
-def is_part(tensor, places):
-    """Return whether a tensor is a shard or shares a shard's memory."""
-    is_sharded = any(one.is_shard() for one in getattr(tensor, "placements", []))
-    return is_sharded or tensor.untyped_storage().data_ptr() in places

@@ -43,6 +43,7 @@ class Origins:
     def install(self):
         replace("torch.nn:Module.__init__", self.module)
         replace("torch.utils.data:Sampler.__new__", self.sampler)
+        replace("torch.utils.data:Subset.__init__", self.module)
         for module in "copy", "torch.optim.swa_utils":
             replace(f"{module}:deepcopy", self.copy)
         names = ["torch:manual_seed", "torch:set_rng_state"]
@@ -53,7 +54,7 @@ class Origins:
             replace(name, partial(self.seed, re.match("[a-z]+", name)[0]))
 
     def module(self, original, module, *args, **options):
-        """Wrap a module's constructor; the caller of the outermost one counts."""
+        """Wrap a constructor; the caller of the outermost module's counts."""
         original(module, *args, **options)
         note(module, self.caller(torch.nn.Module))
 

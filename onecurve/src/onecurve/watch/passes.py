@@ -3,6 +3,8 @@
 import torch
 
 from onecurve.set_up.replace import replace
+from onecurve.watch.events import bare
+from onecurve.watch.identities import own_number
 
 
 class Passes:
@@ -45,7 +47,8 @@ class Passes:
             script.tell("loss_begins", module)
             return original(module, *args, **kwargs)
         script.passes += 1
-        script.learn_names(module)
+        for name, parameter in module.named_parameters():
+            script.names.setdefault(own_number(parameter), bare(name))
         script.tell("pass_begins", module)
         try:
             return original(module, *args, **kwargs)

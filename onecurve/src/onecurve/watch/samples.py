@@ -9,6 +9,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.data import Subset, default_convert
 
 from onecurve.watch.events import digest, tensors_in
+from onecurve.watch.origins import origin
 
 IDENTITY = 16  # samples that identify a dataset
 MOST_CONTENTS = 500  # samples per epoch whose contents are digested
@@ -109,6 +110,9 @@ def share_of(loader, taken):
     """Return facts about a loader's epoch; `taken` is what its sampler gave."""
     dataset = loader.dataset
     indices = flat(taken)
+    part = None
+    if isinstance(dataset, Subset):
+        part = digest_of(sorted(flat(list(dataset.indices))))
     while isinstance(dataset, Subset):
         indices = [dataset.indices[index] for index in indices]
         dataset = dataset.dataset
@@ -120,7 +124,8 @@ def share_of(loader, taken):
         "indices": indices,
         "sizes": [len(flat(one)) for one in taken],
         "size": len(dataset),
-        "whole": dataset is loader.dataset,  # not a Subset
+        "part": part,
+        "split": origin(loader.dataset),
         "identity": known,
         "contents": contents(dataset, indices[:MOST_CONTENTS]) if known else [],
     }

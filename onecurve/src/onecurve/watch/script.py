@@ -4,18 +4,14 @@ A listener is an object that writes events to the log. Wrapped functions of PyTo
 all listeners, in the order in which they were added, what happens. A listener has a
 method for each of these that it needs:
 
-    module_begins(module, args, kwargs)  an outermost module is called
+    module_begins(module, args, kwargs)  an outermost module is called; module_ends(it)
     loss_begins(module)                  it has no parameters
     first_pass(network)                  its first pass with gradients
-    pass_begins(network)                 it has parameters; not told in backward passes
-    pass_ends(network, given)
-    module_ends(module)
+    pass_begins(network)                 it has parameters; pass_ends(network, given)
     wrapped(ddp)                         DDP's constructor returns
     wrapper_begins(ddp)                  DDP's forward is called
-    backward_begins(loss)
-    backward_ends(loss)
-    collective_begins(name, given)       `given` are its arguments by name
-    collective_ends(name, given, result)
+    backward_begins(loss)                backward_ends(loss)
+    collective_begins(name, given)       arguments; collective_ends(.., .., result)
     batch_came(reading)                  a loader returned a batch
     drew(), drew_inside()                random numbers were drawn before or in a pass
     optimizer_made(optimizer)
@@ -29,7 +25,6 @@ method for each of these that it needs:
     finish()                             nothing more will be told
 """
 
-from onecurve.watch.events import bare
 from onecurve.watch.identities import own_number
 from onecurve.watch.one_rank_blocks import OneRankBlocks
 
@@ -122,8 +117,3 @@ class Script:
             name = f"{self.names.get(key, otherwise)}, number {number}"
             number += 1
         return name
-
-    def learn_names(self, module):
-        """Remember the names of a network's parameters, without a wrapper's prefix."""
-        for name, parameter in module.named_parameters():
-            self.names.setdefault(own_number(parameter), bare(name))
