@@ -9,8 +9,6 @@ from cases import RIGHT
 from conftest import PROJECT, call
 
 import onecurve
-from onecurve.report import formats
-from onecurve.rules import finding
 
 SLOPPY = """
 import sys
@@ -158,17 +156,3 @@ def test_a_finding_is_explained_by_its_name(tmp_path):
         "no finding set_epoch: expected one of no_communication, fails, hang"
         in wrong.stderr
     )
-
-
-def test_github_gets_an_annotation_at_the_line(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    found = [
-        finding("no_zero_grad", "train.py:7"),
-        finding("exchange", None, ["4 weights"]),
-    ]
-    error, look = formats.annotations(found, tmp_path / "pkg/train.py").splitlines()
-    assert error.startswith(
-        "::error file=pkg/train.py,line=1::gradients are not averag"
-    )
-    assert "%0A4 weights%0A-> make sure every trained" in error
-    assert look.startswith("::warning file=pkg/train.py,line=7::gradients accumulate")

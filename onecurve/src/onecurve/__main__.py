@@ -46,12 +46,8 @@ def parse_args():
     """Return the parsed command line; arguments after the script are the script's."""
     parser = argparse.ArgumentParser(prog="onecurve", description=__doc__)
     parser.add_argument("--ranks", type=int, default=2, help="at least 2 (default: 2)")
-    parser.add_argument(
-        "--format",
-        choices=["text", "json", "github"],
-        default="text",
-        help="json for programs, github for annotations in a pull request",
-    )
+    told = "default: text; json is for programs"
+    parser.add_argument("--format", choices=["text", "json"], help=told)
     parser.add_argument("--logs", type=Path, metavar="FOLDER", help=f"default: {LOGS}")
     parser.add_argument(
         "--pages",
@@ -140,8 +136,6 @@ def main():
     facts = path.name, inspection, time.monotonic() - begun, folder, pages
     if args.format == "json":
         print(json.dumps(formats.facts(*facts), indent=2))
-    elif args.format == "github":
-        print(formats.annotations(inspection.findings, path))
     else:
         print(formats.text(*facts))
     sys.exit(inspection.status)

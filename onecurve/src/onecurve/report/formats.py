@@ -1,7 +1,6 @@
 """Format an inspection's findings."""
 
 import math
-import os
 from dataclasses import asdict
 from textwrap import wrap
 
@@ -198,22 +197,6 @@ def facts(name, inspection, seconds, folder, pages=None):
         "seconds": round(seconds, 1),
         "log": str(folder),
     }
-
-
-def annotations(findings, path):
-    """Return findings as GitHub's workflow commands, to show them in a pull request.
-
-    https://docs.github.com/en/actions/reference/workflow-commands-for-github-actions
-    """
-    lines = []
-    for finding in by_level(findings):
-        file, _, number = (finding.line or f"{path.name}:1").rpartition(":")
-        shown = os.path.relpath(path.with_name(file))
-        command = {"ERROR": "error"}.get(finding.level, "warning")
-        told = [*finding.details, *([f"-> {finding.fix}"] if finding.fix else [])]
-        message = "%0A".join([finding.what, *told])
-        lines.append(f"::{command} file={shown},line={number}::{message}")
-    return "\n".join(lines)
 
 
 def by_level(findings):
