@@ -40,6 +40,7 @@ STYLE = {  # for matplotlib's rcParams; opaque, so readable on a dark page
     "axes.titlecolor": LIGHT["ink"],
     "axes.titlelocation": "left",
     "grid.color": LIGHT["line"],
+    "legend.borderaxespad": 0,
     "legend.edgecolor": "none",
     "legend.framealpha": 1,  # hides the grid
     "patch.edgecolor": LIGHT["ink"],
