@@ -23,7 +23,7 @@ from tools.site.contents import LISTS, UNLISTED, contents, toctree
 DIFF = re.compile(r"```diff\n.*?\n```", re.DOTALL)
 DIFF_TITLE = re.compile("^## The diff.*\n", re.MULTILINE)
 EMPTY = re.compile(r'<th class="(head[^"]*)"><p></p></th>')  # an empty column heading
-RUN = f"\n\n**Run it** with `make notebooks`, or [all on a free GPU]({FREE_GPU}.ipynb)."
+RUN = f"**Run it:** `make notebooks`, or all stages [on a free GPU]({FREE_GPU}.ipynb)."
 FOLD = re.compile(r"<details>.*?</details>", re.DOTALL)
 TAG = re.compile(r"<[^<>]+>")
 SHOWN = re.compile(r'show_diff\("(\w+)"\)')
@@ -127,7 +127,7 @@ def with_diff(page, text):
     title = notebook["cells"][0]["source"]
     if page != f"notebooks/{FREE_GPU}":
         title[0] = title[0].replace("# ", "# Notebook ", 1)
-        title.append(RUN)
+        title += ["\n\n", RUN]
     cells = [one for one in notebook["cells"] if one["cell_type"] == "code"]
     cells[0]["metadata"]["tags"] = ["hide-cell"]
     for cell in cells:
