@@ -63,7 +63,7 @@ print(f"{total} numbers, {total * 4 / 1e6:.2f} MB in float32")
 # ## One step by hand
 #
 # This cell does what `train_epoch` does for each batch. Before training, the network can only
-# guess one of ten digits, so its loss is close to a random guess's, $\ln 10 = 2.30$.
+# guess one of ten digits, so its loss is close to a random guess's, ln 10 = 2.30.
 
 # %%
 batch, answers = train[:64]

@@ -118,7 +118,7 @@ for rank in range(RANKS):
     print(f"rank {rank} gets {len(own)} of its images wrong")
     shown += own[:8].tolist()
 print(f"all ranks together: {len(wrong)}")
-titles = [f"rank {one % RANKS}: {labels[one]}, not {guesses[one]}" for one in shown]
+titles = [f"rank {one % RANKS}:\n{labels[one]}, not {guesses[one]}" for one in shown]
 drawing.images(images[shown], titles)
 
 # %% [markdown]

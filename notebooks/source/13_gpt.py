@@ -64,10 +64,10 @@ STEP, RANKS = 150, 2
 owner = torch.arange(gpt.LENGTH) * RANKS // gpt.LENGTH  # the rank of each token
 colors = [palette.LIGHT[f"rank{rank}"] for rank in owner]
 query, key = torch.tril_indices(gpt.LENGTH, gpt.LENGTH)
-figure, panels = plt.subplots(2, 4, figsize=(9, 5), sharex=True, sharey=True)
+figure, panels = plt.subplots(2, 4, figsize=(6.4, 3.6), sharex=True, sharey=True)
 for axis, looks in zip(panels.flat, maps[STEP].flatten(0, 1), strict=True):
     dots = [colors[place] for place in key]
-    axis.scatter(key, query, 14 * looks[query, key], dots, marker="s", rasterized=True)
+    axis.scatter(key, query, 7 * looks[query, key], dots, marker="s", rasterized=True)
     axis.barh(range(gpt.LENGTH), -2, 1, -1, color=colors)
 axis.invert_yaxis()
 for rank in range(RANKS):

@@ -66,6 +66,14 @@ def test_a_pair_shows_each_changed_line_once(page):
         assert sorted(shown) == expected, pair
 
 
+def test_a_choice_shows_another_script_and_its_address(page):
+    page.get_by_label("Script").select_option("17 context parallel: 67 lines")
+    assert texts(page, "h2") == ["From 14_data_parallel to 17_context_parallel"]
+    assert page.evaluate("location.hash") == "#17_context_parallel"
+    show(page, "07_fsdp")
+    assert page.get_by_label("Script").input_value() == "07_fsdp"
+
+
 def test_ideas_stand_in_the_order_of_the_lesson(page):
     show(page, "04_ddp")
     titles = [title.partition(" ")[2] for title in texts(page, ".idea h3")]

@@ -288,12 +288,12 @@ def test_scalings_calculator_says_what_its_page_derives(site, page):
             cells = page.locator(".calculator tbody tr", has_text=row[0]).locator("td")
             told = map(float, cells.nth(0).inner_text().split(" to "))
             assert list(told) == pytest.approx(list(expected), abs=0.05)
-    assert "116 or 178" in page.locator(".calculator tr", has_text="DDP").inner_text()
+    assert "116 / 178" in page.locator(".calculator tr", has_text="DDP").inner_text()
     page.get_by_label("Parameters").select_option("65 billion")
     too_large = page.locator(".calculator .fits-no")
     names = too_large.locator("th").all_inner_texts()
     assert names == ["DDP", "HSDP", "context", "experts"]
-    assert too_large.locator("td:nth-child(2)").all_inner_texts() == ["–"] * 4
+    assert too_large.locator("td:nth-child(2)").all_inner_texts() == ["doesn't fit"] * 4
     page.get_by_label("Machines of").select_option("8")
     page.get_by_label("Sequences per").select_option("16")
     assert page.inner_text(".calculator tbody th") == "grid"  # DDP and FSDP need 64

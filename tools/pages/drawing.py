@@ -24,7 +24,7 @@ ON_WORK = {"forward": LIGHT["page"], "backward": LIGHT["ink"]}  # of text
 def images(images, titles):
     """Draw images (count, height, width), each below its title, eight in a row."""
     rows = -(-len(images) // 8)
-    made, panels = figure(8, 1.4 * rows, rows, 8)
+    made, panels = figure(NARROW, rows, rows, 8)
     for axis in panels.flat:  # the last row may have empty panels
         axis.axis("off")
     for axis, image, title in zip(panels.flat, images, titles, strict=False):

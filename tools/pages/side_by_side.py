@@ -6,7 +6,6 @@ of it. The templates are in view/, the parts' are in code.html. Everything excep
 the switches works without JavaScript. (Jinja2 is installed with PyTorch.)
 """
 
-import functools
 import json
 import os
 from urllib.parse import quote
@@ -18,20 +17,9 @@ from tools.pages.markup import HERE, TEMPLATES, html, inline, linked
 from tools.pages.reasons import LESSONS
 from tools.pages.switches import SWITCHES, hunk_of, read_outcomes, without
 from tools.run import diffs, essence
-from tools.run.stages import (
-    BEYOND,
-    BY_NAME,
-    EVERY,
-    ROOT,
-    TARGETS,
-    TRANSFORMER,
-    folder,
-    previous,
-    save_page,
-)
+from tools.run.stages import BY_NAME, EVERY, ROOT, TRANSFORMER, folder, save_page
 
 SCRIPTS = ["losses.js", "outcome.js", "hero.js", "view.js"]
-GROUPS = {"Six stages": TARGETS, "Beyond": BEYOND, "The second curve": TRANSFORMER}
 
 
 def card(pair, hunks, numbers, title, switches, why="", is_plumbing=False):
@@ -101,19 +89,6 @@ def front():
     return found
 
 
-@functools.cache
-def rail():
-    """Return the groups of stages that have a diff, (caption, stages), and its size."""
-    groups = []
-    for caption, names in GROUPS.items():
-        found = []
-        for stage in names.values():
-            if base := previous(stage):
-                found.append({"name": stage, "count": diffs.changed_lines(base, stage)})
-        groups.append((caption, found))
-    return groups
-
-
 def lesson(stage):
     """Return a link to a stage's page for `linked` to resolve."""
     return f"{HERE}{folder(stage).relative_to(ROOT)}/README.md"
@@ -124,7 +99,6 @@ def pair(a, b, is_front=False):
     return {
         "a": a,
         "b": b,
-        "rail": rail(),
         "page": lesson(b),
         "recorded": read_outcomes()["recorded"],
         "count": diffs.changed_lines(a, b),

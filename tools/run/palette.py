@@ -40,7 +40,9 @@ STYLE = {  # for matplotlib's rcParams; opaque, so readable on a dark page
     "axes.titlecolor": LIGHT["ink"],
     "axes.titlelocation": "left",
     "grid.color": LIGHT["line"],
-    "legend.frameon": False,
+    "legend.borderaxespad": 0,
+    "legend.edgecolor": "none",
+    "legend.framealpha": 1,  # hides the grid
     "patch.edgecolor": LIGHT["ink"],
     "text.color": LIGHT["ink"],
     "xtick.color": LIGHT["soft"],

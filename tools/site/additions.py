@@ -12,6 +12,7 @@ from docutils import nodes
 from tools.lab.exercise import along_the_path
 from tools.pages import side_by_side
 from tools.pages.markup import TEMPLATES, linked
+from tools.pages.stored import FREE_GPU
 from tools.pages.switches import read_outcomes
 from tools.run import diffs, essence, palette
 from tools.run.parts import parts
@@ -22,6 +23,7 @@ from tools.site.contents import LISTS, UNLISTED, contents, toctree
 DIFF = re.compile(r"```diff\n.*?\n```", re.DOTALL)
 DIFF_TITLE = re.compile("^## The diff.*\n", re.MULTILINE)
 EMPTY = re.compile(r'<th class="(head[^"]*)"><p></p></th>')  # an empty column heading
+RUN = f"**Run it:** `make notebooks`, or all stages [on a free GPU]({FREE_GPU}.ipynb)."
 FOLD = re.compile(r"<details>.*?</details>", re.DOTALL)
 TAG = re.compile(r"<[^<>]+>")
 SHOWN = re.compile(r'show_diff\("(\w+)"\)')
@@ -124,7 +126,9 @@ def with_diff(page, text):
     """Return a notebook: first its curves, its diff as on other pages."""
     notebook = json.loads(text.replace('"ipython3"', '"python3"'))  # for %%ranks cells
     title = notebook["cells"][0]["source"]
-    title[0] = title[0].replace("# ", "# Notebook ", 1)
+    if page != f"notebooks/{FREE_GPU}":
+        title[0] = title[0].replace("# ", "# Notebook ", 1)
+        title += ["\n\n", RUN]
     cells = [one for one in notebook["cells"] if one["cell_type"] == "code"]
     cells[0]["metadata"]["tags"] = ["hide-cell"]
     for cell in cells:

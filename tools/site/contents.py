@@ -41,6 +41,7 @@ MAIN = [  # at the top of the first page
     ("Stages", "01_cpu/README"),
     ("Playground", "tools/site/playground"),
     ("Side by side", "tools/site/side_by_side"),
+    ("Notebooks", "tools/site/notebooks"),
     ("Exercises", "exercises/README"),
     ("Beyond", "beyond/README"),
     ("Scaling", "docs/SCALING"),

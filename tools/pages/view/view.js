@@ -5,6 +5,7 @@
 
 const cards = [...document.querySelectorAll(".idea")];
 const pairs = [...document.querySelectorAll(".full .body")];  // one of them is visible
+const picker = document.querySelector(".full select");
 const hero = document.querySelector(".hero");
 const guesses = new Map();  // a switch -> the guess; null: none yet
 let place = null, lastHash = null;
@@ -44,6 +45,7 @@ function read(isScrolling = true) {
   const isKnown = pairs.some(pair => pair.dataset.pair === place.pair);
   if (pairs.length && !isKnown) place.pair = "04_ddp";
   for (const pair of pairs) pair.hidden = pair.dataset.pair !== place.pair;
+  if (picker) picker.value = place.pair;
   update();
   const target = current();
   if (!isScrolling || !target) return;
@@ -137,6 +139,7 @@ function update() {
 isWide.onchange = update;
 
 addEventListener("hashchange", () => read());
+picker?.addEventListener("change", () => go(`#${picker.value}`));
 for (const card of cards) {
   card.addEventListener("change", event => flip(card, event.target));
 }

@@ -7,7 +7,7 @@ const wide = document.querySelectorAll("article :is(table, .table-wrapper, .cell
 for (const one of wide) if (one.scrollWidth > one.clientWidth) one.tabIndex = 0;
 
 const here = document.querySelector(".sidebar-tree .current-page");  // visible from the start
-if (here) document.querySelector(".sidebar-scroll").scrollTop = here.offsetTop - 300;
+if (here) document.querySelector(".sidebar-scroll").scrollTop += here.getBoundingClientRect().top - 300;
 addEventListener("keydown", event => {  // Escape closes the drawers
   const boxes = document.querySelectorAll("#__navigation:checked, #__toc:checked");
   if (event.key === "Escape") for (const box of boxes) box.click();
