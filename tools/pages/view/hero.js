@@ -49,7 +49,7 @@ function heroLoss(box, run) {
 }
 
 function legend(box, run) {
-  const left = box.width - 206;
+  const left = box.width - 210;
   const [kind, name] = run.kind === "nothing" ? ["same", "this script"]
     : ["wrong", "with the mistake"];
   return [path("ghost", [[left, 14], [left + 30, 14]]),
