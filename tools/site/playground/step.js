@@ -219,8 +219,8 @@ class StepFigure {
     const all = step.indices[rank];
     const more = all.length > hand.length ? `, ${hand.length} shown` : "";
     const made = this.add("div", "lane", left + rank * (lane + GAP), lanes - 4,
-      `<b>${lane < 60 ? "" : "rank "}${rank}</b> <span>${all.length} digits${more}${
-        isTwice ? ", the same" : ""}</span>${lane < 230 ? "" : "<em></em>"}`);
+      `<b>${lane < 90 ? "" : "rank "}${rank}</b> <span>${lane < 66 ? "" : `${all.length} digits${more}${
+        isTwice ? ", the same" : ""}`}</span>${lane < 230 ? "" : "<em></em>"}`);
     made.style.setProperty("--rank", `var(--${color(rank)})`);
     Object.assign(made.style,
       { width: `${lane}px`, height: `${barsTop + BARS + AXIS + 8 - lanes}px` });
