@@ -9,7 +9,7 @@ from pathlib import Path
 
 from docutils import nodes
 
-from tools.lab.exercise import along_the_path
+from tools.lab.exercise import PARTS, along_the_path
 from tools.pages import side_by_side
 from tools.pages.markup import TEMPLATES, linked
 from tools.pages.stored import FREE_GPU
@@ -54,16 +54,16 @@ def drawn_map():
     cliff = (ROOT / "tools/pages/svg/cliff.svg").read_text()
     (told,) = re.findall("<dc:description>(.*)</dc:description>", cliff)
     second = json.loads(unescape(told))[0][""]
-    curves = []
+    rows = []
     for losses, names in (first, MNIST), (second, TRANSFORMER):
         found = []
         for stage in names.values():
             base = previous(stage)
             count = diffs.changed_lines(base, stage) if base else 0
             found.append((stage, side_by_side.lesson(stage), count))
-        curves.append((losses, found))
+        rows.append((losses, found))
     page = TEMPLATES.get_template("map.html")
-    return page.render(curves=curves, bugs=along_the_path())
+    return page.render(curves=rows, bugs=along_the_path(), parts=PARTS)
 
 
 def with_drawing(part, drawn):
@@ -159,7 +159,7 @@ def add(app, page, source):
     text = with_targets(with_views(page, with_folds(source[0])))
     if page == "README":  # the page replaces its picture and what introduces the diff
         hero = r"\n!\[[^\]]*\]\([^)]*/hero\.svg\)\n\n[^\n]+\n"
-        text = re.sub(hero, "", text).replace("(run-it)=", "## Run it") + contents()
+        text = re.sub(hero, "", text) + contents()
     if page == "tools/site/playground":
         body = playground.draw("body.html", f"{up_from(page)}_static/")
         text = text.replace("<!-- the playground -->", raw(page, body))

@@ -42,13 +42,14 @@ function heroLoss(box, run) {
     more.push(`<g class="end" transform="translate(${x(at)} ${y(loss)}) scale(${
       box.isSmall ? .6 : 1})"><circle r="10"/><path d="${sign}"/></g>`);
   }
-  if (!box.isSmall) more.push(...legend(box, run), ...lens(box, ghost, points, kind));
+  if (!box.isSmall) more.push(...legend(box, run));
+  if (box.height > 150) more.push(...lens(box, ghost, points, kind));
   return lossChart(box, EPOCHS, LAST,
     [{ kind: "ghost", points: ghost }, { kind, points }], more);
 }
 
 function legend(box, run) {
-  const left = box.width - 330;
+  const left = box.width - 210;
   const [kind, name] = run.kind === "nothing" ? ["same", "this script"]
     : ["wrong", "with the mistake"];
   return [path("ghost", [[left, 14], [left + 30, 14]]),
@@ -94,12 +95,10 @@ function fillHero(hero, one) {
 }
 
 function drawHero(place, run) {
-  const isLarge = isWide.matches || isPrinted;
-  const all = isPrinted ? 596 : place.clientWidth;
-  const boxes = isLarge
-    ? [{ width: all, height: 174, left: 72 }, { width: all, height: 90, left: 72 }]
-    : (innerWidth > 700 ? [[.6, 74, 16], [.37, 46, 0]] : [[1, 74, 16], [.6, 59, 0]]).map(
-      ([share, height, left]) => ({ width: Math.round(all * share), height, left, isSmall: true }));
+  const all = isPrinted ? 688 : place.clientWidth, isSmall = innerWidth <= 700 && !isPrinted;
+  const shapes = isWide.matches || isPrinted ? [[1, 174, 72], [1, 90, 72]]
+    : isSmall ? [[1, 74, 16], [.6, 59, 0]] : [[.58, 108, 58], [.4, 108, 58]];
+  const boxes = shapes.map(([share, height, left]) => ({ width: Math.round(all * share), height, left, isSmall }));
   const normal = offsOf(runsOf()["2"]);
   const marks = offsOf(run).map((off, n) => ({ row: n + 1, normal: normal[n],
     off: n < run.curve.length ? off : null }));

@@ -86,7 +86,7 @@ function distanceChart(box, rows, last, marks) {
     `<path class="bug" d="M${x(0)} 0${edge}V0Z"/>`,
     `<path class="rounding" d="M${x(0)} ${box.height}${edge}V${box.height}Z"/>`,
     text("title", 0, box.isSmall ? -4 : 12, "distance")];
-  const isNarrow = box.width < 420, hasRoom = x(1) - x(0) > 70;
+  const isNarrow = box.width < 420, hasRoom = x(1) - x(0) > 60;
   const [bug, rounding] = box.isSmall  // outside: marks would cross the words
     ? [["bad end", box.width, -4], ["good", 0, box.height + 11]]
     : [["bad", x(0) + 5, 14], ["good", x(0) + 5, y(rows.allowed(1)) + 14]];

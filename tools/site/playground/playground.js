@@ -84,15 +84,19 @@ function draw() {
   asked = 0;
   const known = run.rows.slice(0, reference.rows.length);
   const verdict = known.length ? judge(known, reference.rows) : "";
-  by("curve").dataset.done = known.length === FLAGS.epochs;
-  by("verdict").innerHTML = verdict.replace(/\S+e-\S+/, "<span>$&</span>") || "(training)";
-  by("verdict").className = verdict.startsWith("DIFFERENT") ? "different" : "";
+  const isDone = known.length === FLAGS.epochs, isDifferent = verdict.startsWith("DIFFERENT");
+  const [now, { rows }] = run.rows.length < FLAGS.epochs ? ["", run] : ["stage 1 to compare, ", reference];
+  by("curve").dataset.done = isDone;
+  by("verdict").innerHTML = isDone || isDifferent ? verdict.replace(/\S+e-\S+/, "<span>$&</span>")
+    : `training ${now}epoch ${rows.length + 1} of ${FLAGS.epochs} …`;
+  by("verdict").className = isDifferent ? "different" : isDone ? "equal" : "";
+  by("verdict").previousElementSibling.hidden = !by("verdict").className;
   drawLosses();
   if (run.steps.length && figure.steps !== run.steps) figure.load(run.steps, 1);
 }
 
 function drawLosses() {
-  const kind = by("verdict").className ? "wrong" : "same";
+  const kind = by("verdict").className === "different" ? "wrong" : "same";
   const right = reference.rows;
   const points = ({ steps }, loss) => steps.map((step) => [step.at, loss(step)]);
   const lines = [
@@ -101,11 +105,12 @@ function drawLosses() {
   ];
   const marks = run.rows.slice(0, right.length).map(([loss], n) =>
     ({ row: n + 1, off: distance(loss, right[n][0]), normal: FLOOR }));
-  const height = innerWidth > 768 ? 160 : 90;
+  const height = innerWidth > 768 ? 180 : 90;
   const box = { width: by("charts").clientWidth, height, left: 72 };
   by("charts").innerHTML = lossChart(box, EPOCHS, FLAGS.epochs, lines) +
-    distanceChart({ ...box, height: height > 90 ? 90 : 75 }, EPOCHS, FLAGS.epochs, marks);
-  if (right.length) by("table").replaceChildren(lossTable([["stage 1", right], ["stage 4", run.rows]], right));
+    distanceChart({ ...box, height: height > 90 ? 96 : 75 }, EPOCHS, FLAGS.epochs, marks);
+  const columns = Array.from({ length: FLAGS.epochs }, (_, n) => right[n] || run.rows[n] || []);
+  by("table").replaceChildren(lossTable([["stage 1", right], ["stage 4", run.rows]], columns));
 }
 
 async function begin() {

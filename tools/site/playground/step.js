@@ -156,7 +156,7 @@ class StepFigure {
     const width = this.table.clientWidth;
     const lane = Math.min((width - (ranks - 1) * GAP) / ranks, 420);
     const many = Math.min(Math.floor(SHOWN / ranks), step.indices[0].length);
-    const columns = Math.min(16, Math.max(2, Math.floor((lane - 16) / 14)), many);
+    const columns = Math.min([16, 8, 4].find(count => count * 13 <= lane - 14) || 2, many);
     const size = Math.min(21, Math.floor((lane - 14) / columns));
     const inDeck = Math.min(32, Math.floor(width / size));
     const left = (width - ranks * lane - (ranks - 1) * GAP) / 2;
@@ -219,8 +219,8 @@ class StepFigure {
     const all = step.indices[rank];
     const more = all.length > hand.length ? `, ${hand.length} shown` : "";
     const made = this.add("div", "lane", left + rank * (lane + GAP), lanes - 4,
-      `<b>${lane < 60 ? "" : "rank "}${rank}</b> <span>${all.length} digits${more}${
-        isTwice ? ", the same" : ""}</span>${lane < 230 ? "" : "<em></em>"}`);
+      `<b>${lane < 90 ? "" : "rank "}${rank}</b> <span>${lane < 66 ? "" : `${all.length} digits${more}${
+        isTwice ? ", the same" : ""}`}</span>${lane < 230 ? "" : "<em></em>"}`);
     made.style.setProperty("--rank", `var(--${color(rank)})`);
     Object.assign(made.style,
       { width: `${lane}px`, height: `${barsTop + BARS + AXIS + 8 - lanes}px` });

@@ -38,12 +38,13 @@ function item({ name, title, best: [text, id, section] }, words) {
 function show() {
   const { q, kind } = Object.fromEntries(new FormData(form));
   const words = q.toLowerCase().match(/[\w.]+/g) || [];
+  const shown = words.length || kind !== "all" ? kind : "lessons";  // not nothing at first
   const found = Object.entries(TEXTS).map(([name, page]) => find(name, page, words))
-    .filter(one => one && (kind === "all" ? words.length : kindOf(one.name) === kind))
-    .sort((a, b) => b.score - a.score);
+    .filter(one => one && (shown === "all" || kindOf(one.name) === shown))
+    .sort((a, b) => b.score - a.score || a.name.localeCompare(b.name));
   part("found").replaceChildren(...found.slice(0, most).map(one => item(one, words)));
   part("more").hidden = found.length <= most;
-  part("suggested").hidden = found.length > 0;
+  part("suggested").hidden = words.length > 0 && found.length > 0;
   part("count").textContent = words.length ? `Pages found: ${found.length}` : "";
 }
 form.oninput = () => { most = 10; show(); };
