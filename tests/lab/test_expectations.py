@@ -12,7 +12,7 @@ from tools.lab import expectations, images
 from tools.lab.record import Wrong
 
 DDP = {"kind": "ddp"}
-PASS = {"kind": "pass", "grad": True, "inside": False, "rows": ["a", "b"]}
+PASS = {"kind": "pass", "grad": True, "rows": ["a", "b"]}
 BACKWARD = {"kind": "backward", "line": "mnist.py:1"}
 REDUCED = {"kind": "collective_call", "name": "backward", "line": "mnist.py:1"}
 BY_HAND = {**REDUCED, "name": "all_reduce", "line": "mnist.py:2", "numbers": 5000}

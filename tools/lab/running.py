@@ -51,7 +51,7 @@ class Running:
         self.last_step = setting.killed_after if len(self.lines) == 1 else 0
         prepare = *self.prepare, self.last_step
         options = {"timeout": self.job.limit, "prepare": prepare}
-        self.run = api.Run(line, processes, setting.float64, **options)
+        self.run = api.Run(line, processes, float64=setting.float64, **options)
 
     def record(self):
         """Return the Record of the last line, or of an earlier one that fails."""

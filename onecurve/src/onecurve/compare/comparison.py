@@ -59,14 +59,11 @@ class Comparison:
         return [], 0
 
 
-def run_exactly(command, kind, folder, told):
-    """Run the script in float64 and add its Seen to `told`; return why it failed."""
-    why, _ = try_exactly(command, kind, folder, told)
-    return why
+def run_exactly(command, name, folder, told):
+    """Run the script in float64, and add its Seen to `told`.
 
-
-def try_exactly(command, name, folder, told):
-    """Do the same, and return whether the script itself failed, not onecurve."""
+    Return (why it failed or None, whether the script itself failed, not onecurve).
+    """
     kind, _ = kind_of(name)
     result, seen = run.run_kind(command, name, folder)
     told.runs[name] = seen
@@ -91,13 +88,13 @@ def compare_gradients(command, folder, seen, agree):
     step: then compare weights. `seen` is of the unmodified run.
     """
     told = Comparison()
-    told.why, script_failed = try_exactly(command, "several", folder, told)
+    told.why, script_failed = run_exactly(command, "several", folder, told)
     if script_failed:
         # a library requires its own dtype: compare roughly
         told.rough = told.why
         command = command._replace(double=False)
         shutil.rmtree(folder / "several")
-        told.why = run_exactly(command, "several", folder, told)
+        told.why, _ = run_exactly(command, "several", folder, told)
     if told.why:
         return told
     own = sorted((folder / "several").glob("steps*"))
@@ -172,7 +169,7 @@ def compare_one(command, folder, several, told, by_weights=False):
 
     With `by_weights`, compare the weights after each step.
     """
-    told.why = run_exactly(command, "one", folder, told)
+    told.why, _ = run_exactly(command, "one", folder, told)
     if told.why:
         return None
     paths = several, folder / "one/steps0"
@@ -187,7 +184,7 @@ def compare_alone(command, folder, several, told):
     numbers = range(command.ranks)
     for kind in "alone", "split", "whole":  # "whole" if one rank alone fails
         kinds = ["whole"] if kind == "whole" else [f"{kind}{one}" for one in numbers]
-        if not any(run_exactly(command, one, folder, told) for one in kinds):
+        if not any(run_exactly(command, one, folder, told)[0] for one in kinds):
             break
     else:
         return None
@@ -206,7 +203,8 @@ def compare_wider(command, folder, several, told):
     power = ranks.call(POWER, several)
     if not power:
         return []
-    if run_exactly(command, "wider", folder, told):
+    why, _ = run_exactly(command, "wider", folder, told)
+    if why:
         return []
     wider = sorted((folder / "wider").glob("steps*"))
     found = ranks.call(DIVIDED, several, wider, power)

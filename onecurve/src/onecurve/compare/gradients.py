@@ -7,7 +7,6 @@ import torch
 from onecurve.compare import exchange, rounding
 from onecurve.rules import finding
 
-PARALLEL = 1e-6  # of 1 - cosine
 CHANGED = 1e-3  # relative, of a step; correct: 1e-12
 ZERO = 1e-9  # relative: Adam makes large steps of the rounding in such gradients
 STEPS = "with equal gradients and rates, it changes by length {:.6f}, cosine {:.6f}"

@@ -31,12 +31,10 @@ def share_of(ranks):
     """Return a loss's mean weight in a step, None if a pass has no PyTorch loss."""
     total = 0
     for rank in ranks:
-        pairs = list(zip(rank["means"], rank["losses"], strict=False))
-        if not pairs or len(rank["means"]) != len(rank["losses"]):
+        means, losses = rank["means"], rank["losses"]
+        if not means or not all(means) or len(means) != len(losses):
             return None
-        if not all(mean for mean, _ in pairs):
-            return None
-        total += sum(loss / mean for mean, loss in pairs)
+        total += sum(loss / mean for loss, mean in zip(losses, means, strict=True))
     return total / len(ranks)
 
 
@@ -63,10 +61,10 @@ def judge(several, wider, power):
 
 def divisor_of(step):
     """Return the divisor of a step's summed losses; None if unknown or varying."""
-    pairs = list(zip(step["sums"], step["losses"], strict=False))
-    if not pairs or len(step["sums"]) != len(step["losses"]) or not all(step["losses"]):
+    sums, losses = step["sums"], step["losses"]
+    if not losses or not all(losses) or len(sums) != len(losses):
         return None
-    divisors = [total / loss for total, loss in pairs]
+    divisors = [total / loss for total, loss in zip(sums, losses, strict=True)]
     divisor = divisors[0]
     whole = abs(divisor - round(divisor)) < 1e-6 * divisor
     return divisor if whole and is_about(torch.tensor(divisors) / divisor, 1) else None

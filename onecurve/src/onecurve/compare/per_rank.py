@@ -168,16 +168,14 @@ def by_weights(ranks, others, weights):
     of_passes = weights.sum(0)
     if is_about(of_passes.min(), 0) and not is_about(of_passes.max(), 0):
         number = int(of_passes.argmin()) + 1
-        which = f"backward pass {number} of {len(of_passes)}"
-        told = f"{which} contributes no gradients"
+        told = f"backward pass {number} of {len(of_passes)} contributes no gradients"
         return finding("exchange", line, [told], fix=LAST, cause="sync")
     if not is_about(weights.max(1).values, weights.min(1).values):
         raise Unclear("the backward passes of a step have different weights")
     of_ranks = weights.mean(1)
     total = of_ranks.sum()
     if is_about(of_ranks[0], total) and is_about(of_ranks[1:], 0):
-        told = "rank 0 uses only its own gradients"
-        return finding("exchange", line, [told])
+        return finding("exchange", line, ["rank 0 uses only its own gradients"])
     if is_about(total, 1):
         return by_counts(ranks, others, of_ranks)
     line = exchanged_at(ranks[0])

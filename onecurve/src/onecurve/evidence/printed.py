@@ -115,8 +115,7 @@ def evaluations(events):
     for event in events:
         steps += event["kind"] == "step"
         fetched = event["drawn"] if event["kind"] == "fetch" else fetched
-        passes = event["kind"] == "pass" and not event["grad"]
-        if passes:
+        if event["kind"] == "pass" and not event["grad"]:
             one = found[steps]
             one.rows.update(event["rows"])
             one.draws.update(["network"] if event["drawn"] else [])

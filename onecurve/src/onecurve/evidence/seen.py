@@ -8,20 +8,15 @@ from itertools import zip_longest
 CALL = "name", "numbers"  # must be equal in the ranks' collective calls
 
 
-def read_events(path):
-    """Return the events of a rank; skip a torn last line."""
-    if not path.exists():
-        return []
-    found = []
-    for line in path.read_text().splitlines():
-        with contextlib.suppress(ValueError):
-            found.append(json.loads(line))
-    return found
-
-
 def read_ranks(folder, count):
-    """Return a list of events for each rank, from its file in a folder."""
-    return [read_events(folder / f"rank{rank}") for rank in range(count)]
+    """Return a list of events for each rank, from its file in a folder, if any."""
+    found = [[] for _ in range(count)]
+    for rank, events in enumerate(found):
+        path = folder / f"rank{rank}"
+        for line in path.read_text().splitlines() if path.exists() else []:
+            with contextlib.suppress(ValueError):  # a torn last line
+                events.append(json.loads(line))
+    return found
 
 
 class Seen:
@@ -68,11 +63,8 @@ class Seen:
 
     def collective_calls(self):
         """Return each rank's collective calls, except those of a subgroup."""
-        calls = []
-        for rank in self.ranks:
-            called = self.of("collective_call", rank)
-            calls.append([call for call in called if call["whole"]])
-        return calls
+        calls = self.on_all("collective_call")
+        return [[call for call in each if call["whole"]] for each in calls]
 
     def first_parting(self):
         """Return (number, rank, call of rank 0, call of rank) if calls differ, or None.
@@ -125,13 +117,11 @@ class Seen:
 
     def epochs_of_others(self):
         """Yield each rank's first training epoch on further datasets that all use."""
-        tables = []
-        for rank in self.ranks:
-            first = {}
+        tables = [{} for _ in self.ranks]
+        for rank, first in enumerate(tables):
             for one in self.readings(rank, True):
                 if one["indices"] and one["identity"]:
                     first.setdefault((one["line"], one["identity"]), one)
-            tables.append(first)
         for place in list(tables[0])[1:]:
             if all(place in table for table in tables):
                 yield [table[place] for table in tables]
@@ -169,14 +159,12 @@ class Seen:
     def agree_in_each_step(self):
         """Return whether ranks take as many steps, each from the same weights."""
         own = self.own_parts()
-        tables = []
-        for rank in self.ranks:
-            table = {}
+        tables = [{} for _ in self.ranks]
+        for rank, table in enumerate(tables):
             for event in self.of("weights", rank):
                 shared = event["weights"].items()
                 weights = {name: one for name, one in shared if name not in own}
                 table[event["id"], event["steps"]] = weights
-            tables.append(table)
         return all(table == tables[0] for table in tables)
 
     def batches_of_step(self):

@@ -6,6 +6,7 @@ samples are.
 """
 
 from collections import Counter
+from itertools import takewhile
 
 import torch
 
@@ -97,13 +98,8 @@ class Draws:
 
     def names(self, step, line):
         """Return the file names of rank 0's draws in a step, in order."""
-        names = []
-        for number in range(1, MOST + 1):
-            name = draw_name(step, line, number)
-            if not (self.sources[0] / name).exists():
-                break
-            names.append(name)
-        return names
+        names = [draw_name(step, line, number) for number in range(1, MOST + 1)]
+        return list(takewhile(lambda name: (self.sources[0] / name).exists(), names))
 
 
 def joined(parts, shape, orders):

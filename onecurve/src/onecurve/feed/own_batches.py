@@ -122,7 +122,7 @@ class OwnBatches(Supply):
             begin = drawn.flatten()[:DRAWN]
             facts = {"digest": digest(drawn), "begin": digest(begin), "count": count}
             facts["constant"] = bool((drawn == drawn.flatten()[:1]).all())
-            self.log.write("drew", line=self.script.line(), **facts)
+            self.log.write("drew", line=self.log.line(), **facts)
         else:
             self.drew()
         self.script.states = generator_states()
@@ -132,7 +132,7 @@ class OwnBatches(Supply):
         """Register one of the script's generators before it is drawn from."""
         if any(generator is one for one in OWN.values()):
             return
-        line = self.script.line()
+        line = self.log.line()
         number = sum(name.startswith(f"{line}-") for name in OWN)
         name = f"{line}-{number}"
         OWN[name] = generator

@@ -53,7 +53,7 @@ class StepRecorder:
 
     def wrapped(self, ddp):
         """Remember the parameters whose gradients DDP will exchange."""
-        self.wrapped_at = self.script.line()
+        self.wrapped_at = self.log.line()
         for one in ddp.parameters():
             if one.requires_grad:
                 self.known.add(own_number(one))
@@ -66,13 +66,14 @@ class StepRecorder:
     def module_begins(self, module, args, kwargs):
         """Start adding up a network's gradients."""
         self.own.watch(module.parameters())
-        if torch.is_grad_enabled() and self.script.is_wrapped(module):
+        is_wrapped = any(module is one for one in self.script.wrapped_modules)
+        if torch.is_grad_enabled() and is_wrapped:
             self.since["past"] = self.log.giver(module)
 
     def backward_begins(self, loss):
         """Check for leftover gradients before a step's first backward pass."""
         self.since["early"] = self.since.get("clipped")
-        self.since["backward"] = self.script.line()
+        self.since["backward"] = self.log.line()
         if self.losses:
             return
         left = [one.grad for one in self.stepped if hasattr(one, "placements")]
@@ -102,11 +103,11 @@ class StepRecorder:
     def collective_begins(self, name, given):
         """Remember where the script exchanges gradients itself."""
         if name == "all_reduce" and self.own.is_of_gradients(given.get("tensor")):
-            self.since["reduced"] = self.script.line()
+            self.since["reduced"] = self.log.line()
 
     def clips(self, parameters):
         """Keep the gradients before clipping, because it hides a factor."""
-        self.since["clipped"] = self.script.line()
+        self.since["clipped"] = self.log.line()
         for one in parameters:
             if one.grad is not None:
                 self.unclipped[id(one)] = thinned(one.grad)
@@ -142,8 +143,8 @@ class StepRecorder:
             "in_turn": self.supply.draws.in_turn,
             "lost": self.supply.lost_draws(),
             "noise": self.supply.noise,
-            "line": self.since.get("backward") or self.script.line(),
-            "stepped": self.script.line(),
+            "line": self.since.get("backward") or self.log.line(),
+            "stepped": self.log.line(),
         }
         self.supply.keep(f"gradients{self.script.steps}.pt", facts)
         self.stepped = list(parameters.values())

@@ -10,10 +10,7 @@ FIX = "give all ranks the same number, or use Join"
 
 def find_in_hang(seen, hang):
     """Find ranks with more batches per epoch than others, which causes a `hang`."""
-    lengths = []
-    for rank in seen.ranks:
-        begun = [one for one in seen.of("begun", rank) if one["trains"]]
-        lengths += begun[:1]
-    counts = [one["batches"] for one in lengths]
-    if len(counts) == len(seen.ranks) and len(set(counts)) > 1:
-        yield found(lengths[0]["line"], hang.details, counts=counts)
+    first = next(seen.together("begun", lambda one: one["trains"]), ())
+    counts = [one["batches"] for one in first]
+    if len(set(counts)) > 1:
+        yield found(first[0]["line"], hang.details, counts=counts)

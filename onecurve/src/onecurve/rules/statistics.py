@@ -28,11 +28,8 @@ def find(seen):
 
 def used_together(seen):
     """Yield tuples of events in which ranks use a module's buffers in the same step."""
-    tables = []
-    for rank in seen.ranks:
-        table = defaultdict(list)
+    tables = [defaultdict(list) for _ in seen.ranks]
+    for rank, table in enumerate(tables):
         for event in seen.of("statistics", rank):
-            if event["looked_at"]:
-                table[event["made"], event["steps"]].append(event)
-        tables.append(table)
+            table[event["made"], event["steps"]].append(event)
     yield from in_both(tables)

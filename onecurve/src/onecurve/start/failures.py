@@ -56,7 +56,7 @@ def ending(status):
 
 
 def whereabouts(result, text, seen):
-    """Return a line for each rank: where it was when the run ended."""
+    """Return where each rank was at the end, and which collective calls differ."""
     told = ""
     for rank, status in enumerate(result.statuses):
         if rank in result.errors:
@@ -67,17 +67,12 @@ def whereabouts(result, text, seen):
         else:
             what = ending(status)
         told += f"\n  rank {rank} {what}"
-    return told + first_mismatched_collective(seen)
-
-
-def first_mismatched_collective(seen):
-    """Say where two ranks first called different collectives, or return ''."""
     found = seen.first_parting()
-    if not found:
-        return ""
-    number, rank, first, other = found
-    told = f"\nRank 0's collective call {number} is {call_at(first)}. "
-    return f"{told}Rank {rank}'s call {number} is {call_at(other)}."
+    if found:
+        number, rank, first, other = found
+        told += f"\nRank 0's collective call {number} is {call_at(first)}. "
+        told += f"Rank {rank}'s call {number} is {call_at(other)}."
+    return told
 
 
 def call_at(call):

@@ -61,33 +61,17 @@ def start_server():
 class Run:
     """A script's run, which begins at once; `result()` waits for its end.
 
-    `processes` are ranks of a torchrun, or None for one process without it.
-    `prepare` is (function or "package.module:function", argument ...): each rank calls
-    it with its number first, before the script, and calls what it returns afterwards.
-    `gpus` is for CUDA_VISIBLE_DEVICES, or None for all. `module` runs the script as
-    `python -m` does; words[0] is still its file. `fresh` starts a new interpreter for
-    each rank, with its own hash seed. The first failing rank ends all ranks; so do
-    `timeout` seconds of computing or `idle` seconds (default: `timeout`) without.
+    `processes` are ranks of a torchrun, or None for one process without it; `options`
+    are fields of Job. The first failing rank ends all ranks; so do `timeout` seconds of
+    computing or `idle` seconds without.
     """
 
-    def __init__(
-        self,
-        words,
-        processes=None,
-        float64=False,
-        timeout=120,
-        idle=None,
-        prepare=None,
-        gpus="",
-        module=None,
-        fresh=False,
-    ):
+    def __init__(self, words, processes=None, **options):
         start_server()
         words = [str(word) for word in words]
         self.folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
-        shared = Path(self.folder.name), timeout, idle or timeout
-        shared += float64, prepare, gpus, module, fresh
-        self.job = Job(words, processes or 0, os.getcwd(), *shared)
+        folder = Path(self.folder.name)
+        self.job = Job(words, processes or 0, os.getcwd(), folder, **options)
         self.link, other = CONTEXT.Pipe()
         shared = other, self.link, self.job
         self.supervisor = CONTEXT.Process(target=supervise, args=shared)
@@ -111,9 +95,9 @@ class Run:
         self.folder.cleanup()
 
 
-def run(words, *arguments, **options):
+def run(words, processes=None, **options):
     """Run a script in a Run with these arguments; return its Result."""
-    return Run(words, *arguments, **options).result()
+    return Run(words, processes, **options).result()
 
 
 def read_result(job, statuses, late):

@@ -38,13 +38,15 @@ class Job:
     processes: int  # ranks of one torchrun; 0: one process, without torchrun
     working: str  # working directory
     folder: Path  # for the ranks' output and errors
-    timeout: float  # seconds of computing, as Patience counts them
-    idle: float  # seconds without computing on any rank
-    float64: bool  # whether torch's default dtype is float64
-    prepare: tuple | None  # (function, argument ...) to call first, with the rank
-    gpus: str | None  # for CUDA_VISIBLE_DEVICES; None: unchanged
-    module: str | None  # to run as `python -m MODULE`
-    fresh: bool  # whether to start new interpreters, each with its own hash seed
+    timeout: float = 120  # seconds of computing, as Patience counts them
+    idle: float | None = None  # seconds without on any rank; None: `timeout`
+    float64: bool = False  # whether torch's default dtype is float64
+    # (function or "package.module:function", argument ...): each rank calls it with its
+    # number first, before the script, and calls what it returns afterwards
+    prepare: tuple | None = None
+    gpus: str | None = ""  # for CUDA_VISIBLE_DEVICES; None: unchanged
+    module: str | None = None  # to run as `python -m MODULE`; words[0] is its file
+    fresh: bool = False  # whether to start new interpreters with their own hash seeds
 
 
 def run_rank(job, environment):
@@ -211,7 +213,7 @@ def watch(link, ranks, job):
             late = patience.late()
         elif all(path.exists() for path in stacks):
             pids = [rank.pid for rank in ranks]
-            patience = Patience(pids, job.timeout, job.idle)
+            patience = Patience(pids, job.timeout, job.idle or job.timeout)
     statuses = [rank.exitcode for rank in ranks]
     if None in statuses:
         ask_where(ranks, stacks)

@@ -65,8 +65,7 @@ class Checkpoints:
         lacks += named("buffer", self.buffers_lacking(obj))
         holds = sorted(HELD.keys() - states_lacking(obj, HELD))
         if lacks or holds:
-            facts = {"lacks": lacks, "holds": holds}
-            self.log.write("saved", line=self.log.line(), **facts)
+            self.log.write("saved", line=self.log.line(), lacks=lacks, holds=holds)
 
     def buffers_lacking(self, obj):
         """Return the names of buffers that an object with a network lacks."""

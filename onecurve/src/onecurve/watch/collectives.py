@@ -72,7 +72,7 @@ class Collectives:
         self.log.write(
             "collective_call",
             name=name,
-            line=self.script.line(),
+            line=self.log.line(),
             by=self.log.called(),
             numbers=numbers_of(given),
             whole=given.get("group") in (None, world),

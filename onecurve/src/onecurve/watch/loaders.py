@@ -78,8 +78,7 @@ class Loaders:
         replace("torch.utils.data:DataLoader.__iter__", self.loader_iter)
         replace("torch.utils.data:DataLoader.__len__", self.loader_length)
         loading = "torch.utils.data.dataloader"
-        single = f"{loading}:_SingleProcessDataLoaderIter"
-        replace(f"{single}.__init__", self.list_indices)
+        replace(f"{loading}:_SingleProcessDataLoaderIter.__init__", self.list_indices)
         replace(f"{loading}:_BaseDataLoaderIter._reset", self.list_indices)
         replace(f"{loading}:_BaseDataLoaderIter.__next__", self.next_of_loader)
         fetchers = "torch.utils.data._utils.fetch"
@@ -88,7 +87,7 @@ class Loaders:
 
     def loader_init(self, original, loader, *args, **options):
         original(loader, *args, **options)
-        loader.line = self.script.line()
+        loader.line = self.log.line()
         loader.dealt = loader.line  # the line that distributes samples
         for sampler in loader.sampler, loader.batch_sampler:
             made = origin(sampler)
@@ -128,7 +127,7 @@ class Loaders:
         script = self.script
         reading.before = script.steps, script.backwards, script.passes
         reading.facts = {"line": loader.line, "number": self.readings[loader.line]}
-        reading.begun = self.script.line()
+        reading.begun = self.log.line()
         reading.key = key
         script.open[key] = reading
         batches = len(reading.share["sizes"]) if hasattr(reading, "share") else 0
@@ -137,15 +136,13 @@ class Loaders:
             self.log.write("begun", line=loader.line, **facts)
             self.budget.note_length(reading, batches)
 
-    def left_early(self, key=None):
-        """Record epochs, of one loader or all, that the script left early."""
-        for one in [key] if key else list(self.script.open):
-            reading = self.script.open.pop(one, None)
-            if reading is None:  # "not reading" would ask a stream for its length
-                continue
-            # next(iter(loader)), without steps or gradients, trains nothing
-            if reading.grad and self.trains(reading):
-                self.reading_ends(reading)
+    def left_early(self, key):
+        """Record a loader's epoch if the script left it early."""
+        reading = self.script.open.pop(key, None)
+        # "if reading" would ask a stream for its length; next(iter(loader)), without
+        # steps or gradients, trains nothing
+        if reading is not None and reading.grad and self.trains(reading):
+            self.reading_ends(reading)
 
     def trains(self, reading):
         """Return whether an epoch trains; one read between steps may only evaluate."""
@@ -212,7 +209,8 @@ class Loaders:
         return True
 
     def finish(self):
-        self.left_early()
+        for key in list(self.script.open):
+            self.left_early(key)
 
     def reading_ends(self, reading):
         """Record an epoch at its end, once: a batch may be requested again."""

@@ -79,7 +79,7 @@ class Optimizers:
         scaler.asked_for = given.get("enabled", True)
 
     def scale(self, original, scaler, *args, **options):
-        self.scaled = self.script.line() if scaler.asked_for else None
+        self.scaled = self.log.line() if scaler.asked_for else None
         return original(scaler, *args, **options)
 
     def unscale(self, original, scaler, *args, **options):
@@ -98,7 +98,7 @@ class Optimizers:
         given = signature(original).bind(parameters, *args, **options).arguments
         norm = given.get("total_norm", result)
         if type(norm) in (torch.Tensor, float):  # a DTensor's covers all ranks
-            self.log.write("clip", line=self.script.line(), norm=float(norm))
+            self.log.write("clip", line=self.log.line(), norm=float(norm))
         return result
 
     def made(self, original, one, *args, **options):
@@ -107,13 +107,12 @@ class Optimizers:
         one_rank = self.script.one_rank
         if one_rank.is_now() if schedules else one_rank.begins():
             return
-        if not schedules:
-            self.learn_optimized(one)
-            self.script.optimizer_line = self.script.line()
         facts = {"schedules": schedules, "length": schedules and length_of(one)}
         if not schedules:
+            self.learn_optimized(one)
+            self.script.optimizer_line = self.log.line()
             facts["rates"] = [float(group["lr"]) for group in one.param_groups]
-        self.log.write("made", line=self.script.line(), **facts)
+        self.log.write("made", line=self.log.line(), **facts)
         if not schedules:
             self.script.tell("optimizer_made", one)
 
@@ -124,7 +123,7 @@ class Optimizers:
     def zero_grad(self, original, *args, **options):
         """Wrap zero_grad(), which may be called too late."""
         if not self.script.one_rank.is_now():
-            self.log.write("zero_grad", line=self.script.line())
+            self.log.write("zero_grad", line=self.log.line())
         return original(*args, **options)
 
     def schedule(self, original, scheduler, *args, **options):
@@ -135,7 +134,7 @@ class Optimizers:
         self.scheduled += 1
         given = signature(original).bind(scheduler, *args, **options).arguments
         metric = float(given["metrics"]) if "metrics" in given else None
-        self.log.write("schedule", line=self.script.line(), metric=metric)
+        self.log.write("schedule", line=self.log.line(), metric=metric)
         return original(scheduler, *args, **options)
 
     def hook_last(self, optimizer, args, kwargs):
@@ -162,7 +161,7 @@ class Optimizers:
             if parameter.grad is not None:
                 gradients[name] = digest(parameter.grad)
                 zero = zero and is_zero(parameter.grad)
-        line = self.script.line()
+        line = self.log.line()
         self.log.write("before_step", line=line, gradients=gradients, zero=zero)
 
     def step_taken(self, optimizer, args, kwargs):
@@ -186,6 +185,6 @@ class Optimizers:
         bases = [float(group.get("initial_lr", group["lr"])) for group in groups]
         facts = {"rates": rates, "bases": bases, "id": own_number(optimizer)}
         facts |= {"scheduled": self.scheduled, "samples": len(script.trained_on)}
-        self.log.write("step", line=script.line(), **facts, **script.step_facts)
+        self.log.write("step", line=self.log.line(), **facts, **script.step_facts)
         script.trained_on = []
         script.states = generator_states()

@@ -59,7 +59,7 @@ class Passes:
         original(ddp, *args, **options)
         # May hang if freed before 2.15: https://github.com/pytorch/pytorch/issues/56297
         self.reducers.append(ddp.reducer)
-        self.script.log.write("ddp", line=self.script.line())
+        self.script.log.write("ddp", line=self.script.log.line())
         self.script.wrapped_modules.append(ddp.module)
         self.script.tell("wrapped", ddp)
 
@@ -79,7 +79,7 @@ class Passes:
         script.tell("backward_begins", loss)
         script.backwards += 1
         value = loss.detach().item() if loss.numel() == 1 else None
-        script.log.write("backward", line=script.line(), loss=value)
+        script.log.write("backward", line=script.log.line(), loss=value)
         if self.exchanging:
             self.collectives.write("backward", {})
         self.exchanging = False

@@ -92,14 +92,8 @@ class Script:
         if self.end:
             self.finish()
 
-    def line(self):
-        return self.log.line()
-
     def is_small(self):
         return sum(one.numel() for one in self.learned.values()) <= SMALL
-
-    def is_wrapped(self, network):
-        return any(network is one for one in self.wrapped_modules)
 
     def parameters(self, optimizer):
         """Return an optimizer's parameters, {name in the network: parameter}."""

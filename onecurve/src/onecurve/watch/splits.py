@@ -55,7 +55,7 @@ class Splits:
         first = next(iter(plan.values()), None) if isinstance(plan, dict) else plan
         layouts = getattr(first, "input_layouts", None) or [None]
         parts = type(layouts[0]).__name__ == "Shard"  # as in sequence parallelism
-        self.log.write("split", line=self.script.line(), ranks=ranks, parts=parts)
+        self.log.write("split", line=self.log.line(), ranks=ranks, parts=parts)
         return original(module, device_mesh, *args, **options)
 
     def split_model(self, original, *args, **options):

@@ -51,7 +51,7 @@ class Training:
         """Wrap train() and eval(), which also call the submodules'."""
         trained = [getattr(one, "module", one) for one in self.script.networks]
         if any(module is one for one in trained):
-            self.log.write("mode", line=self.script.line())
+            self.log.write("mode", line=self.log.line())
         return original(module, mode)
 
     def wrapped(self, ddp):
@@ -105,11 +105,10 @@ class Training:
         script.trained_on += samples if trains else []
         self.log.write(
             "pass",
-            line=script.line(),
+            line=self.log.line(),
             caller=self.log.caller(),
             grad=trains,
             training=getattr(network, "module", network).training,
-            inside=script.is_wrapped(network),
             drawn=changed(self.before, after),
             before=self.drawn,
             rows=samples,
@@ -123,11 +122,10 @@ class Training:
     def write_statistics(self, module, begins=False):
         """Record a module's buffers, such as means or initial random numbers."""
         buffers = state_of(module)["buffers"]
-        if buffers:
-            steps = self.script.steps
+        steps = self.script.steps
+        if buffers and (begins or steps):
             facts = {"made": origin(module), "buffers": buffers, "steps": steps}
-            facts["looked_at"] = bool(begins or steps)
-            self.log.write("statistics", line=self.script.line(), **facts)
+            self.log.write("statistics", line=self.log.line(), **facts)
 
     def evaluated(self, network):
         """Return a network's state and, if trained, a layer still in train() mode."""
