@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from tools.pages.markup import TEMPLATES, VIEW, inline
 from tools.pages.switches import SWITCHES as ALL_SWITCHES
-from tools.pages.switches import without
+from tools.pages.switches import read_outcomes, without
 from tools.run import compare, diffs
 from tools.run.stages import ROOT, save_page
 
@@ -30,6 +30,7 @@ SWITCHES = {  # a switch's name in training.js -> its name in switches.diff
     "set_epoch": "set_epoch",
     "all_reduce": "all_reduce",
 }
+RECORDED = read_outcomes()
 LEFT_OUT = {row["name"]: row for row in ALL_SWITCHES if row["stage"] == STAGE}
 
 
@@ -61,6 +62,8 @@ def draw(name, source=""):
     `source` is the folder of digits.js. If it is empty, the HTML contains the digits.
     """
     data = {"small": compare.SMALL, "causes": compare.CAUSES}
+    for part, of in ("rows", "right"), ("steps", "steps"):
+        data[part] = RECORDED[of]["01_cpu"]["1"]
     script = f'<script src="{source}digits.js">' if source else f"<script>{digits()}"
     templates = TEMPLATES.overlay(loader=FileSystemLoader([PARTS, VIEW]))
     return templates.get_template(name).render(

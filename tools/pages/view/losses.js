@@ -79,7 +79,7 @@ function lossChart(box, rows, last, lines, more = []) {
 // or null if the row is missing, and how far a right run's loss is off.
 function distanceChart(box, rows, last, marks) {
   const x = across(box, last), range = Math.log(TOP / FLOOR);
-  const y = off => box.height * Math.log(TOP / Math.max(off, FLOOR)) / range;
+  const y = off => (box.height - 6) * Math.log(TOP / Math.max(off, FLOOR)) / range;  // room for a dot
   const edge = Array.from({ length: last }, (_, n) =>
     `V${y(rows.allowed(n + 1))}H${x(n + 1)}`).join("");
   const parts = [

@@ -1,5 +1,6 @@
 "use strict";
 // The page around training.js: it starts runs in a worker, draws them and judges them.
+// Until stage 1 has been trained, its recorded losses are drawn.
 const by = (id) => document.getElementById(id);
 const data = JSON.parse(by("data").textContent);
 const switches = [...document.querySelectorAll(".play [role=switch]")];
@@ -97,20 +98,20 @@ function draw() {
 
 function drawLosses() {
   const kind = by("verdict").className === "different" ? "wrong" : "same";
-  const right = reference.rows;
+  const right = data.rows.map((row, n) => reference.rows[n] || row);
   const points = ({ steps }, loss) => steps.map((step) => [step.at, loss(step)]);
   const lines = [
-    { kind: "ghost", points: points(reference, (step) => step.losses[0]) },
+    { kind: "ghost", points: reference.rows.length ? points(reference, (step) => step.losses[0])
+      : data.steps.map((loss, n) => [(n + 1) * FLAGS.epochs / data.steps.length, loss]) },
     { kind, points: points(run, lossOf) },
   ];
-  const marks = run.rows.slice(0, right.length).map(([loss], n) =>
-    ({ row: n + 1, off: distance(loss, right[n][0]), normal: FLOOR }));
+  const marks = right.map(([loss], n) =>
+    ({ row: n + 1, off: run.rows[n] ? distance(run.rows[n][0], loss) : null, normal: FLOOR }));
   const height = innerWidth > 768 ? 180 : 90;
   const box = { width: by("charts").clientWidth, height, left: 72 };
   by("charts").innerHTML = lossChart(box, EPOCHS, FLAGS.epochs, lines) +
     distanceChart({ ...box, height: height > 90 ? 96 : 75 }, EPOCHS, FLAGS.epochs, marks);
-  const columns = Array.from({ length: FLAGS.epochs }, (_, n) => right[n] || run.rows[n] || []);
-  by("table").replaceChildren(lossTable([["stage 1", right], ["stage 4", run.rows]], columns));
+  by("table").replaceChildren(lossTable([["stage 1", right], ["stage 4", run.rows]], right));
 }
 
 async function begin() {

@@ -7,17 +7,19 @@ const make = (tag, text) => Object.assign(document.createElement(tag), { textCon
 const KINDS = [["lessons", /^(0|beyond|transformer).*README/], ["exercises", /^exercises/],
   ["notebooks", /^notebooks/], ["reference", /./]];
 const kindOf = name => KINDS.find(([, pattern]) => pattern.test(name))[0];
+const WORD = /[\w.]+/g;
 let most = 10;
 
-// A page with all words and its best text, or null. Symptoms come first, then titles,
-// lessons and frequent words.
+// A page with all words and its best text, or null. The page of this very title comes first,
+// then symptoms, titles, lessons and frequent words.
 function find(name, { title, texts }, words) {
   const has = text => words.filter(word => text.toLowerCase().includes(word)).length;
   const whole = texts.map(([text]) => text).join(" ");
   if (!texts.length || has(`${title} ${whole}`) < words.length) return null;
   const best = texts.reduce((best, one) => has(one[0]) > has(best[0]) ? one : best);
   const hits = words.reduce((sum, word) => sum + whole.toLowerCase().split(word).length - 1, 0);
-  const score = Math.min(10, hits) * 2 + 15 * has(title) + (kindOf(name) === "lessons" ? 10 : 0) +
+  const isNamed = (title.toLowerCase().match(WORD) || []).join() === words.join();
+  const score = (isNamed ? 2000 : 0) + Math.min(10, hits) * 2 + 15 * has(title) + (kindOf(name) === "lessons" ? 10 : 0) +
     (name === "docs/SYMPTOMS" && has(best[0]) === words.length ? 1000 : 0);
   return { name, title, best, score };
 }
@@ -37,7 +39,7 @@ function item({ name, title, best: [text, id, section] }, words) {
 
 function show() {
   const { q, kind } = Object.fromEntries(new FormData(form));
-  const words = q.toLowerCase().match(/[\w.]+/g) || [];
+  const words = q.toLowerCase().match(WORD) || [];
   const shown = words.length || kind !== "all" ? kind : "lessons";  // not nothing at first
   const found = Object.entries(TEXTS).map(([name, page]) => find(name, page, words))
     .filter(one => one && (shown === "all" || kindOf(one.name) === shown))
