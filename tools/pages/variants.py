@@ -177,10 +177,11 @@ def held_by_variants(*names):
         ranks = held.measure(name)
         one = ranks[0 if variant_stage(name) in TRANSFORMER.values() else -1]
         sizes = [f"{one[kind]:,}" for kind in held.SHOWN]
-        formula = [held.FORMULAS[name]] if name in held.FORMULAS else []
-        found.append([f"`{name}`", len(ranks), *sizes, *formula])
-    width = len(found[0])
-    return table("lrrrrrl"[:width], held.HEADINGS[:width], found)
+        formula = held.FORMULAS.get(name, "")
+        found.append([f"`{name}`", len(ranks), *sizes, formula])
+    width = 7 if any(row[-1] for row in found) else 6
+    rows = [row[:width] for row in found]
+    return table("lrrrrrl"[:width], held.HEADINGS[:width], rows)
 
 
 def left_out(stage):

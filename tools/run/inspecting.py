@@ -3,6 +3,7 @@
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 from tools.run.stages import ROOT, refuse
 
@@ -14,5 +15,11 @@ def main(path, ranks, flags):
     if not path:
         refuse("no script given. Try: make inspect SCRIPT=train.py")
     words = [sys.executable, "-m", "onecurve", "--pages", EXPLAINED]
-    words += ["--ranks", ranks or "2", path, *shlex.split(flags)]
-    return subprocess.run(words).returncode
+    words += ["--ranks", ranks or "2"]
+    script = Path(path).resolve()
+    working = ROOT
+    if script.is_file() and not script.is_relative_to(ROOT):
+        path, working = script, script.parent  # its data is there
+        words += ["--logs", ROOT / "runs/onecurve"]
+    words += [path, *shlex.split(flags)]
+    return subprocess.run(words, cwd=working).returncode

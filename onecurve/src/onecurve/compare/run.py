@@ -70,10 +70,8 @@ def run_in(place, command, kind):
     """Run the script, whose ranks write to a new folder; return the Result."""
     path, flags, count, module, double, *_ = command
     place.mkdir()
-    here = Path.cwd()
-    working = here if module or path.is_relative_to(here) else path.parent
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
-        task = Task(command, kind, place, working, scratch, PATIENCE)
+        task = Task(command, kind, place, Path.cwd(), scratch, PATIENCE)
         options = {"module": module, "prepare": (PREPARE, task)}
         options["timeout"] = MOST_SECONDS
         options["idle"] = IDLE
