@@ -50,6 +50,7 @@ def forked_verdict(exercise, text):
 
 def check(name, verdict=forked_verdict):
     """Judge the learner's script and return the exit status: 0, or 1 if it is wrong."""
+    api.start_server()  # importing PyTorch takes longest
     exercise = chosen(name)
     path = progress.own_script(exercise)
     done = path.with_name(".done")
