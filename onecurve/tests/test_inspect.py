@@ -359,7 +359,7 @@ SPAWNS = """
 import torch.multiprocessing as mp
 def work(rank, world_size):
     pass
-mp.spawn(work, (2,), nprocs=2)
+mp.spawn(work, (3,), nprocs=3)
 """
 
 
@@ -367,8 +367,7 @@ def test_what_cannot_be_looked_at_is_said_first_with_a_status_of_its_own(tmp_pat
     path = tmp_path / "train.py"
     path.write_text(SPAWNS)
     report = inspect(path, folder=tmp_path)
-    assert report.verdict.startswith("train.py COULD NOT BE INSPECTED: it starts")
-    assert 'work(int(os.environ["RANK"]), ...)' in " ".join(report.text.split())
+    assert report.verdict.startswith("train.py COULD NOT BE INSPECTED: it starts 3 r")
     assert (report.status, report.findings, report.ok) == (2, [], [])
 
 

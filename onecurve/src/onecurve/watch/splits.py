@@ -13,7 +13,7 @@ NOT_SERVED = "no process listens on {}:{}: torchrun's server has its own MASTER_
 
 
 class Splits:
-    """Writes the events `join` and `split`; recognizes pipelines and mp.spawn."""
+    """Writes the events `join` and `split`; recognizes pipelines."""
 
     def __init__(self, script):
         self.script = script
@@ -29,8 +29,6 @@ class Splits:
             replace(f"torch.distributed:{name}", self.split_model)
         for name in "__new__", "__init__":
             replace(f"torch.distributed:P2POp.{name}", self.message)
-        for name in "spawn", "start_processes":
-            replace(f"torch.multiprocessing:{name}", self.spawn)
 
     def store(self, original, *args, **options):
         """Wrap init_process_group's store: fail at once if rank 0 waits in vain."""
@@ -69,11 +67,3 @@ class Splits:
             self.script.cannot_tell("pipeline stages are not supported")
         op = getattr(op, "__wrapped__", op)
         return original(operation, op, *args, **options)
-
-    def spawn(self, original, fn, *args, **options):
-        """Replace functions that start processes, since torchrun has to."""
-        name = getattr(fn, "__name__", "main")
-        self.script.cannot_tell(
-            "it starts its own ranks. Let torchrun start them: instead of "
-            f'mp.spawn, call {name}(int(os.environ["RANK"]), ...)'
-        )
