@@ -24,7 +24,7 @@ from onecurve.rules import RULES, different_collectives, filled_in
 from onecurve.set_up import cpu_for_cuda
 from onecurve.start import ranks, supervisor
 from onecurve.watch.identities import own_number
-from onecurve.watch.output_files import copy
+from onecurve.watch.twins import copy
 
 CASES = read_cases(*rule_files().values())
 EQUAL = "gradients of 9 steps match one process"
@@ -61,9 +61,11 @@ assert (here / 'log').read_text() == 'some more'
 os.replace(here / 'old', here / 'model')
 (here / 'gone').unlink()
 shutil.rmtree(here / 'kept')
+os.mkdir(here / 'kept')
 torch.save([1], here / 'kept' / 'weights')
 assert torch.load(here / 'kept' / 'weights') == [1]
 os.makedirs(here / 'made' / 'deep')
+assert [*here.glob('made')] and not [*here.glob('gone')] and [*here.glob('log')]
 """
 
 
