@@ -145,7 +145,7 @@ def compare_with_one(command, folder, several, told, added):
 
 def blame_function(differ, calls):
     """Point to an autograd Function with a collective in forward() alone."""
-    joins = [one for one in calls if one["joins"]]
+    joins = [one for one in calls if one["joins"] is True]
     if joins and not any(one["back"] for one in calls):
         differ.details += [GATHERS.format(**joins[0]), f"backward() at {differ.line}"]
         differ.line, differ.fix = joins[0]["line"], SUM

@@ -168,13 +168,15 @@ def batch(inspection):
     """Return at most one line: the batch size to compare by hand."""
     seen = inspection.seen.takers()
     epochs = seen.first_epochs()
-    if not epochs:
-        return []
+    if len({epoch["line"] for epoch in seen.readings(0, True)}) != 1 or not epochs:
+        return []  # a step may use several loaders
     size = epochs[0]["sizes"][0]
-    factors = {"ranks": len(epochs), "batches": seen.batches_of_step(), "": size}
+    own = len({tuple(epoch["indices"]) for epoch in epochs})  # ranks may share a batch
+    factors = {"ranks": own, "batches": seen.batches_of_step(), "": size}
     parts = [f"{one} {word}".strip() for word, one in factors.items() if one > 1]
     whole = math.prod(factors.values())
-    told = f"each step uses {counted(whole, 'sample')}, {' x '.join(parts)}"
+    told = f"each step uses {counted(whole, 'sample')}"
+    told += f", {' x '.join(parts)}" if len(parts) > 1 else ""
     return [f"{told}: compare with your single-GPU batch size and learning rate"]
 
 

@@ -31,6 +31,12 @@ def numbers_of(given):
     return None
 
 
+def has_gradient(tensor):
+    """Return whether a gradient will be computed for a value, several numbers."""
+    own = getattr(tensor, "requires_grad", False) and tensor.numel() > 1
+    return own and torch.is_grad_enabled()
+
+
 def in_function():
     """Return whether an autograd Function calls, except SyncBatchNorm's."""
     for frame, _ in walk_stack(None):
@@ -67,7 +73,7 @@ class Collectives:
     def write(self, name, given):
         """Write the event for a collective call, given its arguments by name."""
         self.script.tell("collective_begins", name, given)
-        joins = in_function()
+        joins = in_function() or has_gradient(given.get("tensor")) and "directly"
         world = torch.distributed.group.WORLD
         self.log.write(
             "collective_call",
@@ -93,8 +99,7 @@ class Collectives:
     def write_cut(self, name, given):
         """Record whether a collective cuts off a gradient."""
         tensor = given.get("tensor", given.get("input_tensor"))
-        has_gradient = getattr(tensor, "requires_grad", False) and tensor.numel() > 1
-        if name.startswith("all_gather") and has_gradient and torch.is_grad_enabled():
+        if name.startswith("all_gather") and has_gradient(tensor):
             self.log.found("gather_without_gradient", CUT, name=name)
 
     def collective_ends(self, name, given, result):

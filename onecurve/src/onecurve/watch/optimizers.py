@@ -1,6 +1,7 @@
 """Record optimizers, schedulers, gradient clipping and loss scaling."""
 
 import contextlib
+import functools
 import weakref
 from inspect import signature
 
@@ -54,6 +55,8 @@ class Optimizers:
         self.hooked = weakref.WeakKeyDictionary()  # optimizer -> its last hook
         self.stepping = 0  # depth: an optimizer may call another's step
         self.scheduled = 0  # scheduler steps
+        self.scheduling = False  # whether one is taken
+        self.own = []  # kinds of schedulers from the script
         self.scaled = None  # line that scaled the loss, until gradients are unscaled
 
     def install(self):
@@ -108,6 +111,8 @@ class Optimizers:
         if one_rank.is_now() if schedules else one_rank.begins():
             return
         facts = {"schedules": schedules, "length": schedules and length_of(one)}
+        if schedules:
+            self.listen_to(type(one))
         if not schedules:
             self.learn_optimized(one)
             self.script.optimizer_line = self.log.line()
@@ -126,16 +131,31 @@ class Optimizers:
             self.log.write("zero_grad", line=self.log.line())
         return original(*args, **options)
 
+    def listen_to(self, kind):
+        """Wrap the step of a script's own kind of scheduler."""
+        own = vars(kind).get("step")
+        if own and not own.__module__.startswith("torch.") and kind not in self.own:
+            self.own.append(kind)
+            kind.step = functools.wraps(own)(
+                lambda *args, **options: self.schedule(own, *args, **options)
+            )
+
     def schedule(self, original, scheduler, *args, **options):
-        """Wrap a scheduler's step, which may take a metric."""
-        if self.script.one_rank.is_now():
+        """Wrap a scheduler's step, which may take a metric; it may call another's."""
+        if self.script.one_rank.is_now() or self.scheduling:
             return original(scheduler, *args, **options)
         self.script.has_state.add("scheduler")
         self.scheduled += 1
         given = signature(original).bind(scheduler, *args, **options).arguments
-        metric = float(given["metrics"]) if "metrics" in given else None
+        name, metric = [*given.items(), ("epoch", None)][1]
+        known = name != "epoch" and isinstance(metric, int | float | torch.Tensor)
+        metric = float(metric) if known else None
         self.log.write("schedule", line=self.log.line(), metric=metric)
-        return original(scheduler, *args, **options)
+        self.scheduling = True
+        try:
+            return original(scheduler, *args, **options)
+        finally:
+            self.scheduling = False
 
     def hook_last(self, optimizer, args, kwargs):
         """Run `take_step` last: the script's own hooks may reduce gradients."""

@@ -20,7 +20,13 @@ from onecurve.watch.origins import origin
 from onecurve.watch.samples import changed, generator_states, rows
 from onecurve.wording import some
 
-SHUFFLES = re.compile(r"shuffl|randperm|permut|sample\(|choice|argsort")
+MOST = r"\b\w*(max|total|num|n)_(?!warm)\w*(step|iter)"
+SAYS = {  # what a script's source says
+    "shuffles": re.compile(r"shuffl|randperm|permut|sample\(|choice|argsort"),
+    "by_steps": re.compile(
+        rf"(while|if) .*(step|iter)\w* *[<>=]+.*{MOST}|range\(.*{MOST}"
+    ),
+}
 
 
 class Training:
@@ -89,7 +95,10 @@ class Training:
         if not self.script.networks:
             frame = self.log.frame()
             lines = linecache.getlines(frame.f_code.co_filename) if frame else []
-            self.log.write("source", shuffles=bool(SHUFFLES.search("".join(lines))))
+            found = {
+                name: bool(one.search("".join(lines))) for name, one in SAYS.items()
+            }
+            self.log.write("source", **found)
         self.write_statistics(network, begins=True)
         if any(has_own_statistics(one) for one in network.modules()):
             self.log.write("batch_norm")
