@@ -95,14 +95,14 @@ def fine(inspection):
         return []
     gradients = inspection.gradients
     lines = []
-    learns = not names & {"no_gradient", "zero", "other_type", "mixed_shards"}
+    learns = not names & {"no_gradient", "zero", "mixed_shards"}
     match = f"gradients of {{}} match {{}}{but_for(gradients)}"
     if learns and gradients.exchanged and "exchange" not in names:
         steps = counted(gradients.exchanged, "step")
         lines.append(f"gradients are averaged across ranks in {steps}")
     if learns and gradients.equal and "gradient" not in names:
         lines.append(match.format(counted(gradients.equal, "step"), "one process"))
-    if learns and gradients.alone and not names & {"gradient", "divided"}:
+    if learns and gradients.alone and "gradient" not in names:
         made_of = MADE_OF[gradients.of_whole]
         lines.append(match.format(counted(gradients.alone, "step"), made_of))
     whole = [event for event in seen.of("weights") if event["weights"]]

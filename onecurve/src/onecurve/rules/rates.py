@@ -28,8 +28,9 @@ def find_by_world(comparison):
             if number > 1 and several.lengths() != one.lengths():
                 break  # they may follow the part of an epoch that is over
             decisions = zip(several.of("decides"), one.of("decides"), strict=False)
-            if number > 1 and any(any(differing(pair)) for pair in decisions):
-                break
+            adapts = any(event["adapts"] for event in several.of("made"))
+            if number > 1 and (adapts or any(any(differing(p)) for p in decisions)):
+                break  # so may these
             of_schedule = ours["bases"] == theirs["bases"]
             if of_schedule and learning_rates.schedules(comparison)[-1]:
                 break  # both last for the whole training

@@ -17,7 +17,7 @@ ALIKE = ast.Is, ast.IsNot, ast.Eq, ast.NotEq  # with an object, or a rare number
 READS = re.compile("eval|train|state_dict|.*(save|print|write).*")  # keep weights
 NUMBERS = "item", "len", "float", "get_world_size"  # calls that return one
 ACTS = "save|step|stop|checkpoint"  # in functions called after a decision
-KEEPS = "best|stop|patience"  # in names that store a decision
+KEEPS = r"best|stop|patience|\blr\b"  # in names that store a decision
 
 
 def asks(text):

@@ -18,7 +18,7 @@ from onecurve.watch.events import place
 from onecurve.watch.twins import CACHED, Twins, by_library
 
 READ = ["os:stat", "os:lstat", "os:readlink", "os:access", "torch:load"]
-READ += ["torch.jit:load", "os:chmod", "os:utime"]  # which leave contents unchanged
+READ += ["os:chmod", "os:utime"]  # which leave contents unchanged
 # shutil.copy2 calls these on Linux.
 READ += [f"os:{name}" for name in ("listxattr", "getxattr") if hasattr(os, name)]
 CHANGED = ["os:mkdir", "os:remove", "os:unlink", "os:rmdir", "shutil:rmtree"]
@@ -64,30 +64,24 @@ class OutputFiles(Twins):
             replace("os:chdir", self.go_into)
             replace("os:listdir", self.names)
             replace("os:scandir", self.entries)
-            for name in "link", "symlink":
-                replace(f"os:{name}", self.link)
+            replace("os:symlink", self.link)
         for name in MOVED:
             replace(name, self.move)
         replace("builtins:open", self.open)
         replace("io:open", self.open)
         replace("os:open", self.os_open)
-        for name in "torch:save", "torch.jit:save":
-            replace(name, self.save)
+        replace("torch:save", self.save)
         for name in "safetensors", "safetensors.torch", "safetensors.numpy":
             with suppress(ImportError):
                 import_module(name)
                 replace(f"{name}:serialize_file", self.save)
-                if self.shadow:
-                    replace(f"{name}:safe_open", self.read)
-                    replace(f"{name}:safe_open", move)  # to the CPU
+                replace(f"{name}:safe_open", self.read)
+                replace(f"{name}:safe_open", move)  # to the CPU
 
     def written(self, path, keep=False):
         """Return what `prepared` returns, and log an event, except for a cache."""
         twin = self.twin(path)
-        inside = str(twin)
-        for folder in self.own if twin else ():
-            inside = inside.rpartition(folder)[2]
-        if twin and not (CACHED.search(inside) and by_library()):
+        if twin and not (CACHED.search(str(twin)) and by_library()):
             places = [place(frame) for frame in self.log.frames()]
             line, by = [*places, None, None][:2]
             self.log.write("file", path=os.fsdecode(path), line=line, by=by)
@@ -150,7 +144,7 @@ class OutputFiles(Twins):
     def entries(self, original, path="."):
         """Wrap os.scandir, like `names`."""
         twin = self.twin(path)
-        if twin is None or not any(map(self.is_there, (twin, self.gone))):
+        if twin is None or not (self.is_there(twin) or self.deleted):
             return original(path)
         return Entries(partial(Entry, path), os.listdir(path))
 
@@ -171,12 +165,10 @@ class OutputFiles(Twins):
                 raise FileExistsError(errno.EEXIST, why, os.fspath(path))
             twin.mkdir(parents=True, exist_ok=True)
             return
-        if users and original.__name__ == "rmdir" and os.listdir(path):
-            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), path)
         if self.is_there(twin) or not users:
             original(twin, *args, **options)
         if users:
-            self.delete(twin)
+            self.deleted.add(twin)
 
     def move(self, original, src, dst, *args, **options):
         """Wrap os.rename and os.replace; a user's file or folder is copied first."""
@@ -185,17 +177,13 @@ class OutputFiles(Twins):
         if twin is None or not self.shadow:
             return original(src, to)
         if self.is_users(src, twin):
-            whole = self.shadow.with_name(f"moved{os.getpid()}")
+            twin = self.shadow.with_name(f"moved{os.getpid()}")
             is_folder = os.path.isdir(src)
-            (shutil.copytree if is_folder else shutil.copyfile)(src, whole)
+            (shutil.copytree if is_folder else shutil.copyfile)(src, twin)
             (shutil.rmtree if is_folder else os.remove)(src)
-            twin = whole
         return original(twin, to)
 
     def link(self, original, src, dst, *args, **options):
-        """Wrap os.link and os.symlink, whose relative paths begin at the link."""
-        if original.__name__ == "link":
-            src = self.prepared(src, keep=True)
-        elif os.path.isabs(src):
-            src = self.twin(src) or src
+        """Wrap os.symlink, whose relative paths begin at the link."""
+        src = os.path.isabs(src) and self.twin(src) or src
         return original(src, self.prepared(dst), *args, **options)

@@ -64,13 +64,15 @@ class Spawned:
 
     def join(self, original, *args, **options):
         """Wrap init_process_group: a rank's address and number are those it has."""
-        if not self.begun:
-            return original(*args, **options)
         given = inspect.signature(original).bind(*args, **options).arguments
-        asked = max(given.get("world_size", -1), int(os.environ["WORLD_SIZE"]))
-        self.expect(asked)
-        os.environ.update(self.given)
-        return original(given.get("backend"))
+        if self.begun:
+            asked = given.get("world_size", -1)
+            self.expect(max(asked, int(os.environ["WORLD_SIZE"])))
+        if self.given:
+            os.environ.update(self.given)
+            for name in "init_method", "world_size", "rank", "store":
+                given.pop(name, None)
+        return original(**given)
 
     def expect(self, count):
         """End the run unless the script starts our number of ranks."""

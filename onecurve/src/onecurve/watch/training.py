@@ -13,7 +13,6 @@ from onecurve.watch.networks import (
     is_at_work,
     is_replicated,
     state_of,
-    types_of,
     weights_of,
 )
 from onecurve.watch.origins import origin
@@ -36,7 +35,6 @@ class Training:
         self.script = script
         self.log = script.log
         self.sharded = sharded  # what FSDP shards
-        self.types = {}  # id of a wrapper -> dtypes of its parameters
         self.before = None  # states of the generators before the current pass
         self.drawn = {}  # generators used since a batch, pass or step
 
@@ -59,17 +57,6 @@ class Training:
         if any(module is one for one in trained):
             self.log.write("mode", line=self.log.line())
         return original(module, mode)
-
-    def wrapped(self, ddp):
-        self.types[id(ddp)] = types_of(ddp)
-
-    def wrapper_begins(self, ddp):
-        """Compare dtypes, which must be as when the wrapper was created."""
-        wrapped = self.types[id(ddp)]
-        now = types_of(ddp)  # DDP ignores parameters added since
-        moved = any(now.get(name, kind) != kind for name, kind in wrapped.items())
-        if moved and torch.is_grad_enabled():
-            self.log.found("other_type")
 
     def loss_begins(self, module):
         self.write_statistics(module)

@@ -1,8 +1,7 @@
 """Paths of a script's files, and their twins below the run's own folder.
 
 None of the user's files is overwritten, renamed or deleted: a path has a twin below
-`shadow`, which is written instead, and read if it exists. What the script deletes has a
-mark in `gone`.
+`shadow`, which is written instead, and read if it exists.
 """
 
 import os
@@ -19,15 +18,14 @@ from onecurve.watch.events import OWN, STANDARD
 # Libraries keep their files in temporary folders and hidden folders at home.
 TEMPORARY = f"{tempfile.gettempdir()}/", f"{Path.home()}/."
 # Their caches elsewhere, such as numba's, which all ranks may write.
-CACHED = re.compile(r"/(__pycache__|\.[^/.][^/]*)/")
-MADE = "<"  # prefix of names of code without a file, and of frozen modules, such as os
+CACHED = re.compile(r"/(__pycache__|\.(cache|numba|triton|config)\w*)/")
 
 
 def by_library():
     """Return whether an installed package opens a file on its own."""
     frame = sys._getframe(1)
     while frame and "site-packages" not in frame.f_code.co_filename:
-        if not frame.f_code.co_filename.startswith((OWN, STANDARD, MADE)):
+        if not frame.f_code.co_filename.startswith((OWN, STANDARD, "<")):
             return False
         frame = frame.f_back
     return True
@@ -43,14 +41,11 @@ def copy(path, twin):
 
 
 class Twins:
-    """The paths that this process's script may write.
-
-    If `shadow` is None, none is redirected.
-    """
+    """The paths that a script may write. Without a `shadow`, none is redirected."""
 
     def __init__(self, shadow, log):
         self.shadow = shadow
-        self.gone = shadow and shadow.with_name("gone")
+        self.deleted = set()  # twins of the user's paths that this process deleted
         self.log = log
         self.lstat = os.lstat  # not redirected
         ours = ["/dev", "/proc", "/sys"]
@@ -80,22 +75,9 @@ class Twins:
             return bool(self.lstat(path))
         return False
 
-    def mark(self, twin):
-        """Return the file that marks a twin's path as deleted."""
-        return self.gone / twin.relative_to(self.shadow) / ".gone"
-
     def is_users(self, path, twin):
         """Return whether the user has a path and the script didn't delete it."""
-        if self.is_there(self.gone):
-            above = [one for one in twin.parents if self.shadow in one.parents]
-            if any(self.is_there(self.mark(one)) for one in (twin, *above)):
-                return False
-        return self.is_there(path)
-
-    def delete(self, twin):
-        """Mark a path as deleted."""
-        self.mark(twin).parent.mkdir(parents=True, exist_ok=True)
-        self.mark(twin).touch()
+        return self.deleted.isdisjoint([twin, *twin.parents]) and self.is_there(path)
 
     def existing(self, path):
         """Return a path's twin if it exists or the user's is deleted, else the path."""
