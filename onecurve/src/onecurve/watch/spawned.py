@@ -68,7 +68,7 @@ class Spawned:
         if self.begun:
             asked = given.get("world_size", -1)
             self.expect(max(asked, int(os.environ["WORLD_SIZE"])))
-        if self.given:
+        if self.given and (self.begun or "store" not in given):
             os.environ.update(self.given)
             for name in "init_method", "world_size", "rank", "store":
                 given.pop(name, None)
