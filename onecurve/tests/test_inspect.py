@@ -24,7 +24,7 @@ from onecurve.rules import RULES, different_collectives, filled_in
 from onecurve.set_up import cpu_for_cuda
 from onecurve.start import ranks, supervisor
 from onecurve.watch.identities import own_number
-from onecurve.watch.output_files import copy
+from onecurve.watch.twins import copy
 
 CASES = read_cases(*rule_files().values())
 EQUAL = "gradients of 9 steps match one process"
@@ -61,9 +61,11 @@ assert (here / 'log').read_text() == 'some more'
 os.replace(here / 'old', here / 'model')
 (here / 'gone').unlink()
 shutil.rmtree(here / 'kept')
+os.mkdir(here / 'kept')
 torch.save([1], here / 'kept' / 'weights')
 assert torch.load(here / 'kept' / 'weights') == [1]
 os.makedirs(here / 'made' / 'deep')
+assert [*here.glob('made')] and not [*here.glob('gone')] and [*here.glob('log')]
 """
 
 
@@ -357,9 +359,7 @@ def test_what_ranks_draw_is_put_together_as_their_samples_are(orders, whole):
 
 SPAWNS = """
 import torch.multiprocessing as mp
-def work(rank, world_size):
-    pass
-mp.spawn(work, (2,), nprocs=2)
+mp.spawn(print, (3,), nprocs=3)
 """
 
 
@@ -367,8 +367,7 @@ def test_what_cannot_be_looked_at_is_said_first_with_a_status_of_its_own(tmp_pat
     path = tmp_path / "train.py"
     path.write_text(SPAWNS)
     report = inspect(path, folder=tmp_path)
-    assert report.verdict.startswith("train.py COULD NOT BE INSPECTED: it starts")
-    assert 'work(int(os.environ["RANK"]), ...)' in " ".join(report.text.split())
+    assert report.verdict.startswith("train.py COULD NOT BE INSPECTED: it starts 3 r")
     assert (report.status, report.findings, report.ok) == (2, [], [])
 
 

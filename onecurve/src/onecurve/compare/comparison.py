@@ -12,9 +12,7 @@ from onecurve.start import ranks
 EXCHANGED = "onecurve.compare.gradients:exchanged"
 COMPARE = "onecurve.compare.gradients:compare"
 COMPARE_ALONE = "onecurve.compare.per_rank:compare"
-POWER = "onecurve.compare.loss_scale:power_of"
 MICRO = "onecurve.compare.loss_scale:micro_batches"
-DIVIDED = "onecurve.compare.loss_scale:judge"
 ADDED_UP = "each step adds up {0} micro-batches' gradients, {0} times their mean"
 GATHERS = "the autograd Function that calls {name} has none in its backward()"
 SUM = "all_reduce the gradient in the Function's backward()"
@@ -109,9 +107,6 @@ def compare_gradients(command, folder, seen, agree):
             told.why = "they are not averaged across ranks"
         return told
     told.findings += compare_with_one(command, folder, own, told, found)
-    averaged = told.exchanged or (seen.of("shard") and not seen.of("scale"))
-    if averaged and not told.equal and not told.findings:
-        told.findings += compare_wider(command, folder, own, told)
     return told
 
 
@@ -145,7 +140,7 @@ def compare_with_one(command, folder, several, told, added):
 
 def blame_function(differ, calls):
     """Point to an autograd Function with a collective in forward() alone."""
-    joins = [one for one in calls if one["joins"]]
+    joins = [one for one in calls if one["joins"] is True]
     if joins and not any(one["back"] for one in calls):
         differ.details += [GATHERS.format(**joins[0]), f"backward() at {differ.line}"]
         differ.line, differ.fix = joins[0]["line"], SUM
@@ -196,16 +191,3 @@ def compare_alone(command, folder, several, told):
     if told.why and why:
         told.why = f"{told.why}; {why}"
     return differ
-
-
-def compare_wider(command, folder, several, told):
-    """Compare with one more rank if a loss seems to depend on their number."""
-    power = ranks.call(POWER, several)
-    if not power:
-        return []
-    why, _ = run_exactly(command, "wider", folder, told)
-    if why:
-        return []
-    wider = sorted((folder / "wider").glob("steps*"))
-    found = ranks.call(DIVIDED, several, wider, power)
-    return [found] if found else []

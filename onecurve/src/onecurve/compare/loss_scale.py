@@ -1,30 +1,12 @@
-"""Detect a loss that is divided by the number of ranks before gradients are averaged.
-
-Compare the weight of one value, such as a sample's loss, in `backward()` with its
-weight in PyTorch's loss function. Over all passes of a step, the ranks' mean is 1. If
-it is 1/W on W ranks and 1/(W + 1) on one more, the loss scales with their number.
-"""
+"""Compare a value's weight in `backward()` with that in PyTorch's loss function."""
 
 import torch
 
 from onecurve.compare.gradients import read_steps
-from onecurve.rules import finding
 
 ROUNDED = 1e-4  # of a weight: losses are rounded to their dtype
 CLOSE = {torch.float64: 1e-5}  # of weights; correct scripts differ by 1e-9
 ROUGH = 2e-3  # in shorter dtypes
-HOW = {-1: "divided", 1: "multiplied"}
-TOLD = "weight of each loss in a step: {:.4f} on {} ranks, {:.4f} on {}"
-
-
-def power_of(folders):
-    """Return -1 if each step's losses count 1/W on W ranks, 1 if W, else None."""
-    shares = [share_of(ranks) for ranks in read_steps(folders)]
-    for power in HOW:
-        right = len(folders) ** power
-        if shares and all(one and abs(one / right - 1) < ROUNDED for one in shares):
-            return power
-    return None
 
 
 def share_of(ranks):
@@ -44,19 +26,6 @@ def micro_batches(folders):
     count = len(steps[0][0]["losses"])
     off = [abs((share_of(ranks) or 0) - count) for ranks in steps]
     return count if max(off) < ROUNDED * count and count > 1 else None
-
-
-def judge(several, wider, power):
-    """Return a Finding if a loss scales with the number of ranks, or None.
-
-    `wider` are folders of more ranks than `several`; `power` is power_of(several).
-    """
-    if power_of(wider) != power:
-        return None
-    ours, theirs = len(several), len(wider)
-    told = TOLD.format(ours**power, ours, theirs**power, theirs)
-    first = next(read_steps(several))
-    return finding("divided", first[0]["line"], [told], how=HOW[power])
 
 
 def divisor_of(step):

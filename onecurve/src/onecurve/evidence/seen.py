@@ -15,7 +15,10 @@ def read_ranks(folder, count):
         path = folder / f"rank{rank}"
         for line in path.read_text().splitlines() if path.exists() else []:
             with contextlib.suppress(ValueError):  # a torn last line
-                events.append(json.loads(line))
+                event = json.loads(line)
+                if event["kind"] == "spawned":
+                    events.clear()  # its parent's
+                events.append(event)
     return found
 
 

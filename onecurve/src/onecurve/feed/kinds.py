@@ -6,7 +6,7 @@ from typing import NamedTuple
 class Kind(NamedTuple):
     """How a script is run."""
 
-    ranks: str  # "all" that were asked for, "one" or "one more"
+    ranks: str  # "all" that were asked for, or "one"
     feed: str  # "unchanged", or in float64: its "own", "merged" or "replayed" batches
     is_sharded: bool  # whether FSDP and tensor parallelism shard the model
     told: str  # in messages
@@ -14,10 +14,6 @@ class Kind(NamedTuple):
     @property
     def in_float64(self):
         return self.feed != "unchanged"
-
-    def count(self, asked):
-        """Return the number of ranks if `asked` were asked for."""
-        return {"all": asked, "one": 1, "one more": asked + 1}[self.ranks]
 
 
 KINDS = {
@@ -33,8 +29,6 @@ KINDS = {
     "split": Kind("one", "replayed", True, "on one rank"),
     # all of them at once, if a rank can't run alone
     "whole": Kind("all", "replayed", False, "on one rank"),
-    # if a loss seems to depend on the number of ranks
-    "wider": Kind("one more", "own", True, "in float64"),
 }
 
 

@@ -95,14 +95,14 @@ def fine(inspection):
         return []
     gradients = inspection.gradients
     lines = []
-    learns = not names & {"no_gradient", "zero", "other_type", "mixed_shards"}
+    learns = not names & {"no_gradient", "zero", "mixed_shards"}
     match = f"gradients of {{}} match {{}}{but_for(gradients)}"
     if learns and gradients.exchanged and "exchange" not in names:
         steps = counted(gradients.exchanged, "step")
         lines.append(f"gradients are averaged across ranks in {steps}")
     if learns and gradients.equal and "gradient" not in names:
         lines.append(match.format(counted(gradients.equal, "step"), "one process"))
-    if learns and gradients.alone and not names & {"gradient", "divided"}:
+    if learns and gradients.alone and "gradient" not in names:
         made_of = MADE_OF[gradients.of_whole]
         lines.append(match.format(counted(gradients.alone, "step"), made_of))
     whole = [event for event in seen.of("weights") if event["weights"]]
@@ -168,13 +168,15 @@ def batch(inspection):
     """Return at most one line: the batch size to compare by hand."""
     seen = inspection.seen.takers()
     epochs = seen.first_epochs()
-    if not epochs:
-        return []
+    if len({epoch["line"] for epoch in seen.readings(0, True)}) != 1 or not epochs:
+        return []  # a step may use several loaders
     size = epochs[0]["sizes"][0]
-    factors = {"ranks": len(epochs), "batches": seen.batches_of_step(), "": size}
+    own = len({tuple(epoch["indices"]) for epoch in epochs})  # ranks may share a batch
+    factors = {"ranks": own, "batches": seen.batches_of_step(), "": size}
     parts = [f"{one} {word}".strip() for word, one in factors.items() if one > 1]
     whole = math.prod(factors.values())
-    told = f"each step uses {counted(whole, 'sample')}, {' x '.join(parts)}"
+    told = f"each step uses {counted(whole, 'sample')}"
+    told += f", {' x '.join(parts)}" if len(parts) > 1 else ""
     return [f"{told}: compare with your single-GPU batch size and learning rate"]
 
 

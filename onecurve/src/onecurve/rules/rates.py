@@ -6,6 +6,7 @@ from onecurve.evidence import learning_rates
 from onecurve.evidence.found import found
 from onecurve.evidence.learning_rates import BY_HAND, rates_differ, set_by, step_pairs
 from onecurve.evidence.origins import COMPUTES
+from onecurve.evidence.printed import differing
 from onecurve.wording import some
 
 LEVEL = "LOOK"
@@ -26,6 +27,10 @@ def find_by_world(comparison):
                 break  # each run's own results decide
             if number > 1 and several.lengths() != one.lengths():
                 break  # they may follow the part of an epoch that is over
+            decisions = zip(several.of("decides"), one.of("decides"), strict=False)
+            adapts = any(event["adapts"] for event in several.of("made"))
+            if number > 1 and (adapts or any(any(differing(p)) for p in decisions)):
+                break  # so may these
             of_schedule = ours["bases"] == theirs["bases"]
             if of_schedule and learning_rates.schedules(comparison)[-1]:
                 break  # both last for the whole training

@@ -7,7 +7,6 @@ from onecurve.evidence.seeds import drawn_at
 LEVEL = "ERROR"
 MESSAGE = "all ranks train on the same samples in the same order"
 FIX = "use DistributedSampler, or seed the generator with seed + rank"
-FOLLOWS = ("updates",)
 RANKS = "own batches"
 
 

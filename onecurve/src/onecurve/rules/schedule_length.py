@@ -15,7 +15,8 @@ ORIGIN = COMPUTES
 
 def find_by_world(comparison):
     ours, theirs, alike = schedules(comparison)
-    if not (ours and theirs) or alike:
+    by_steps = any(event["by_steps"] for event in comparison.several.of("source"))
+    if not (ours and theirs) or alike or by_steps:
         return
     taken, length, line = ours
     alone, of_one, _ = theirs

@@ -13,10 +13,11 @@ KEPT = "rank_?(zero|0)|(main|master|primary)_?(process|only|rank)|on_?(main|mast
 OF_ONE = "0 == rank"
 PRINTS = re.compile(r"(accelerator|fabric)\.print$")  # libraries' print on one rank
 DECIDES = "decides"  # instead of a condition, if numbers are compared
+ALIKE = ast.Is, ast.IsNot, ast.Eq, ast.NotEq  # with an object, or a rare number
 READS = re.compile("eval|train|state_dict|.*(save|print|write).*")  # keep weights
 NUMBERS = "item", "len", "float", "get_world_size"  # calls that return one
 ACTS = "save|step|stop|checkpoint"  # in functions called after a decision
-KEEPS = "best|stop|patience"  # in names that store a decision
+KEEPS = r"best|stop|patience|\blr\b"  # in names that store a decision
 
 
 def asks(text):
@@ -155,7 +156,7 @@ def compares(expression):
         if isinstance(node, ast.Call) and called(node) in ("max", "min"):
             return True
         if isinstance(node, ast.Compare):
-            return not all(isinstance(one, ast.Is | ast.IsNot) for one in node.ops)
+            return not all(isinstance(one, ALIKE) for one in node.ops)
     return False
 
 

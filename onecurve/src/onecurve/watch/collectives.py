@@ -9,7 +9,6 @@ import torch
 from torch.autograd.function import FunctionCtx
 
 from onecurve.set_up.replace import replace
-from onecurve.watch.events import tensors_in
 
 NAMES = ["barrier", "monitored_barrier", "all_reduce", "broadcast", "reduce"]
 NAMES += ["all_gather", "all_gather_object", "broadcast_object_list"]
@@ -29,6 +28,12 @@ def numbers_of(given):
         if isinstance(given.get(name), torch.Tensor):
             return given[name].numel()
     return None
+
+
+def has_gradient(tensor):
+    """Return whether a gradient will be computed for a value, several numbers."""
+    own = getattr(tensor, "requires_grad", False) and tensor.numel() > 1
+    return own and torch.is_grad_enabled()
 
 
 def in_function():
@@ -67,7 +72,7 @@ class Collectives:
     def write(self, name, given):
         """Write the event for a collective call, given its arguments by name."""
         self.script.tell("collective_begins", name, given)
-        joins = in_function()
+        joins = in_function() or has_gradient(given.get("tensor")) and "directly"
         world = torch.distributed.group.WORLD
         self.log.write(
             "collective_call",
@@ -79,22 +84,12 @@ class Collectives:
             joins=joins and not self.script.in_backward,
             back=joins and self.script.in_backward,
         )
-        self.write_gaps(name, given)
         self.write_cut(name, given)
-
-    def write_gaps(self, name, given):
-        """Record whether a collective gets a tensor with gaps."""
-        wrong = name.startswith(("all_reduce", "broadcast", "reduce", "scatter"))
-        packs = "object" in name  # pickles tensors with their gaps
-        tensors = [one for one in tensors_in(list(given.values())) if not one.is_sparse]
-        if wrong and not packs and not all(one.is_contiguous() for one in tensors):
-            self.log.found("non_contiguous", name=name)
 
     def write_cut(self, name, given):
         """Record whether a collective cuts off a gradient."""
         tensor = given.get("tensor", given.get("input_tensor"))
-        has_gradient = getattr(tensor, "requires_grad", False) and tensor.numel() > 1
-        if name.startswith("all_gather") and has_gradient and torch.is_grad_enabled():
+        if name.startswith("all_gather") and has_gradient(tensor):
             self.log.found("gather_without_gradient", CUT, name=name)
 
     def collective_ends(self, name, given, result):

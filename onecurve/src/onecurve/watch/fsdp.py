@@ -1,7 +1,5 @@
 """Record what FSDP shards: whole weights, saved shards, and their scaling."""
 
-from torch.distributed.fsdp import FSDPModule
-
 from onecurve.set_up.replace import replace
 from onecurve.watch.events import digest, local_part, tensors_in
 from onecurve.watch.origins import origin
@@ -21,9 +19,6 @@ class FSDP:
 
     def install(self):
         replace("torch.distributed.fsdp:fully_shard", self.shard)
-        module = "torch.distributed.fsdp:FSDPModule"
-        if hasattr(FSDPModule, "set_gradient_divide_factor"):  # not in 2.6
-            replace(f"{module}.set_gradient_divide_factor", self.scale)
         replace("torch:save", self.save)
 
     def shard(self, original, module, *args, **options):
@@ -42,11 +37,6 @@ class FSDP:
             self.parts[f"{name}, number {len(self.parts)}"] = part
         self.made = origin(modules[0])
         return result
-
-    def scale(self, original, module, factor):
-        """Wrap FSDP's choice of a gradient divisor, which may not give the mean."""
-        self.log.write("scale")
-        return original(module, factor)
 
     def first_pass(self, network):
         """Before the first training pass: record weights not changed since sharding."""

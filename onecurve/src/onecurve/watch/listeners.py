@@ -8,6 +8,7 @@ from onecurve.watch.loaders import Loaders, Supply
 from onecurve.watch.optimizers import Optimizers
 from onecurve.watch.origins import Origins
 from onecurve.watch.passes import Passes
+from onecurve.watch.spawned import Spawned
 from onecurve.watch.splits import Splits
 from onecurve.watch.training import Training
 
@@ -31,6 +32,7 @@ def listen(script, supply=None, budget=None, more=()):
         Checkpoints(script),
         Training(script, sharded),
         Splits(script),
+        Spawned(script),
         *more,
         supply,
         budget,

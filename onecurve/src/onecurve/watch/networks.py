@@ -8,11 +8,6 @@ from onecurve.set_up.cpu_for_cuda import UnsyncedBatchNorm
 from onecurve.watch.events import bare, digest
 
 
-def types_of(module):
-    """Return {name: dtype} of a module's parameters."""
-    return {name: parameter.dtype for name, parameter in module.named_parameters()}
-
-
 def is_at_work(module):
     """Return whether eval() would change a module's output."""
     drops = isinstance(module, _DropoutNd) and module.p > 0

@@ -1,67 +1,59 @@
 """Redirect a script's output files to the run's own folder.
 
-None of the user's files is overwritten, renamed or deleted: a path has a twin below
-`shadow`, which is written instead, and read if it exists. Files that other programs or
-a library's C code write (except torch.save) are not redirected.
+Files that other programs or a library's C code write, except those of torch.save and
+safetensors, are not redirected.
 """
 
 import errno
 import os
 import shutil
-import sys
-import tempfile
-import threading
 from contextlib import suppress
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 
+from onecurve.set_up.cpu_for_cuda import move
 from onecurve.set_up.replace import replace
-from onecurve.watch.events import OWN, STANDARD, place
+from onecurve.watch.events import place
+from onecurve.watch.twins import CACHED, Twins, by_library
 
-READ = ["os:stat", "os:listdir", "os:scandir", "os:access", "torch:load"]
+READ = ["os:stat", "os:lstat", "os:readlink", "os:access", "torch:load"]
 READ += ["os:chmod", "os:utime"]  # which leave contents unchanged
 # shutil.copy2 calls these on Linux.
 READ += [f"os:{name}" for name in ("listxattr", "getxattr") if hasattr(os, name)]
 CHANGED = ["os:mkdir", "os:remove", "os:unlink", "os:rmdir", "shutil:rmtree"]
 MOVED = ["os:rename", "os:replace"]
-# Libraries keep their files in temporary folders and hidden folders at home.
-TEMPORARY = f"{tempfile.gettempdir()}/", f"{Path.home()}/."
-FROZEN = "<frozen "  # prefix of files of frozen modules, such as os
 
 
-def by_library():
-    """Return whether an installed package opens a file on its own."""
-    frame = sys._getframe(1)
-    while frame and "site-packages" not in frame.f_code.co_filename:
-        if not frame.f_code.co_filename.startswith((OWN, STANDARD, FROZEN)):
-            return False
-        frame = frame.f_back
-    return True
+class Entry(type(Path())):
+    """A path like os.DirEntry, which may be redirected."""
+
+    path = property(os.fspath)
+
+    def is_dir(self, *, follow_symlinks=True):
+        return (follow_symlinks or not self.is_symlink()) and super().is_dir()
+
+    def is_file(self, *, follow_symlinks=True):
+        return (follow_symlinks or not self.is_symlink()) and super().is_file()
 
 
-def copy(path, twin):
-    """Copy a file unless a copy exists: another rank may have written to it."""
-    own = twin.with_name(f"{twin.name}-{os.getpid()}")
-    shutil.copyfile(path, own)
-    with suppress(FileExistsError):
-        os.link(own, twin)
-    os.unlink(own)
+class Entries(map):
+    """Paths, as os.scandir returns them."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        pass
+
+    close = __exit__
 
 
-class OutputFiles:
+class OutputFiles(Twins):
     """Redirects what this process writes; `log` gets an event for each file.
 
     If `shadow` is None, files are only logged.
     """
-
-    def __init__(self, shadow, log):
-        self.shadow = shadow
-        self.log = log
-        ours = ["/dev", "/proc", "/sys"]
-        if shadow:
-            ours += [shadow.parent, tempfile.gettempdir()]
-        self.left_alone = tuple(f"{folder}/" for folder in ours)
-        holds = [path for path in log.paths if TEMPORARY[0].startswith(path)]
-        self.own = tuple(set(log.paths) - set(holds))  # not its parents
 
     def install(self):
         if self.shadow:
@@ -70,45 +62,26 @@ class OutputFiles:
             for name in CHANGED:
                 replace(name, self.change)
             replace("os:chdir", self.go_into)
+            replace("os:listdir", self.names)
+            replace("os:scandir", self.entries)
+            replace("os:symlink", self.link)
         for name in MOVED:
             replace(name, self.move)
         replace("builtins:open", self.open)
         replace("io:open", self.open)
         replace("os:open", self.os_open)
         replace("torch:save", self.save)
-
-    def twin(self, path):
-        """Return a path's twin, or None if the path is not redirected."""
-        if not isinstance(path, str | bytes | os.PathLike):
-            return None  # a file descriptor or a file object
-        path = os.fsdecode(path)
-        main = threading.current_thread() is threading.main_thread()
-        full = os.path.abspath(path)
-        if full.startswith(self.left_alone) or (main and not self.log.frame()):
-            return None  # the script's runner opens it
-        temporary = full.startswith(TEMPORARY) and not full.startswith(self.own)
-        if temporary and by_library():
-            return None  # such as generated code
-        return self.shadow / full.lstrip("/") if self.shadow else Path(full)
-
-    def existing(self, path):
-        """Return a path's twin if it exists, else the path."""
-        twin = self.twin(path)
-        return twin if twin and os.path.lexists(twin) else path
-
-    def prepared(self, path, keep=False):
-        """Return where to write a file; with `keep`, its content is copied there."""
-        twin = self.twin(path)
-        if twin is None or not self.shadow:
-            return path
-        twin.parent.mkdir(parents=True, exist_ok=True)
-        if keep and not twin.exists() and os.path.isfile(path):
-            copy(path, twin)
-        return twin
+        for name in "safetensors", "safetensors.torch", "safetensors.numpy":
+            with suppress(ImportError):
+                import_module(name)
+                replace(f"{name}:serialize_file", self.save)
+                replace(f"{name}:safe_open", self.read)
+                replace(f"{name}:safe_open", move)  # to the CPU
 
     def written(self, path, keep=False):
-        """Return what `prepared` returns, and log an event."""
-        if self.twin(path):
+        """Return what `prepared` returns, and log an event, except for a cache."""
+        twin = self.twin(path)
+        if twin and not (CACHED.search(str(twin)) and by_library()):
             places = [place(frame) for frame in self.log.frames()]
             line, by = [*places, None, None][:2]
             self.log.write("file", path=os.fsdecode(path), line=line, by=by)
@@ -142,14 +115,14 @@ class OutputFiles:
         return original(path, flags, *args, **options)
 
     def save(self, original, obj, f, *args, **options):
-        """Wrap torch.save, which opens its file in C++."""
+        """Wrap torch.save and others that open a file in native code."""
         if isinstance(f, str | Path):
             f = self.written(f)
         return original(obj, f, *args, **options)
 
     def read(self, original, *args, **options):
-        """Wrap a reading function; the path is the first argument, `path` or `f`."""
-        name = next((one for one in ("path", "f") if one in options), None)
+        """Wrap a reading function; the path is the first argument, or has a name."""
+        name = next((one for one in ("path", "f", "filename") if one in options), None)
         if name:
             options[name] = self.existing(options[name])
         else:
@@ -157,9 +130,27 @@ class OutputFiles:
             args = [self.existing(path), *args]
         return original(*args, **options)
 
+    def names(self, original, path="."):
+        """Wrap os.listdir: a folder's names, both the user's and the script's."""
+        twin = self.twin(path)
+        if twin is None or not self.is_users(path, twin):
+            return original(path if twin is None else twin)
+        own = original(twin) if self.is_there(twin) else []
+        for one in original(path):
+            if one not in own and self.is_users(path, twin / os.fsdecode(one)):
+                own.append(one)
+        return own
+
+    def entries(self, original, path="."):
+        """Wrap os.scandir, like `names`."""
+        twin = self.twin(path)
+        if twin is None or not (self.is_there(twin) or self.deleted):
+            return original(path)
+        return Entries(partial(Entry, path), os.listdir(path))
+
     def go_into(self, original, path):
         """Wrap os.chdir; redirect only to a folder that this run alone created."""
-        made_here = self.twin(path) is not None and not os.path.lexists(path)
+        made_here = self.twin(path) is not None and not self.is_there(path)
         return original(self.existing(path) if made_here else path)
 
     def change(self, original, path, *args, **options):
@@ -167,14 +158,32 @@ class OutputFiles:
         twin = self.twin(path)
         if twin is None or options.get("dir_fd") is not None:  # rmtree's own calls
             return original(path, *args, **options)
+        users = self.is_users(path, twin)
         if original.__name__ == "mkdir":
-            if os.path.isdir(path) or twin.is_dir():
+            if users or self.is_there(twin):
                 why = os.strerror(errno.EEXIST)
                 raise FileExistsError(errno.EEXIST, why, os.fspath(path))
             twin.mkdir(parents=True, exist_ok=True)
-        elif os.path.lexists(twin):
-            return original(twin, *args, **options)
-        return None
+            return
+        if self.is_there(twin) or not users:
+            original(twin, *args, **options)
+        if users:
+            self.deleted.add(twin)
 
     def move(self, original, src, dst, *args, **options):
-        return original(self.prepared(src, keep=True), self.written(dst))
+        """Wrap os.rename and os.replace; a user's file or folder is copied first."""
+        to = self.written(dst)
+        twin = self.twin(src)
+        if twin is None or not self.shadow:
+            return original(src, to)
+        if self.is_users(src, twin):
+            twin = self.shadow.with_name(f"moved{os.getpid()}")
+            is_folder = os.path.isdir(src)
+            (shutil.copytree if is_folder else shutil.copyfile)(src, twin)
+            (shutil.rmtree if is_folder else os.remove)(src)
+        return original(twin, to)
+
+    def link(self, original, src, dst, *args, **options):
+        """Wrap os.symlink, whose relative paths begin at the link."""
+        src = os.path.isabs(src) and self.twin(src) or src
+        return original(src, self.prepared(dst), *args, **options)

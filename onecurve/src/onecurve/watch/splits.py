@@ -1,27 +1,21 @@
 """Record how a model is split across ranks, and end runs that can't be judged."""
 
 import contextlib
-import errno
-import os
 import sys
 
 import torch
 
 from onecurve.set_up.replace import replace
 
-NOT_SERVED = "no process listens on {}:{}: torchrun's server has its own MASTER_PORT"
-
 
 class Splits:
-    """Writes the events `join` and `split`; recognizes pipelines and mp.spawn."""
+    """Writes the events `join` and `split`; recognizes pipelines."""
 
     def __init__(self, script):
         self.script = script
         self.log = script.log
-        self.port = os.environ.get("MASTER_PORT")  # the script may set another
 
     def install(self):
-        replace("torch.distributed.rendezvous:TCPStore", self.store)
         replace("torch.distributed.algorithms.join:Join.__enter__", self.join)
         parallel = "torch.distributed.tensor.parallel"
         replace(f"{parallel}:parallelize_module", self.split_layers)
@@ -29,17 +23,6 @@ class Splits:
             replace(f"torch.distributed:{name}", self.split_model)
         for name in "__new__", "__init__":
             replace(f"torch.distributed:P2POp.{name}", self.message)
-        for name in "spawn", "start_processes":
-            replace(f"torch.multiprocessing:{name}", self.spawn)
-
-    def store(self, original, *args, **options):
-        """Wrap init_process_group's store: fail at once if rank 0 waits in vain."""
-        asked = str(options["port"])
-        first = os.environ["RANK"] == "0"
-        if first and not options["is_master"] and asked != self.port:
-            told = NOT_SERVED.format(options["host_name"], asked)
-            raise ConnectionRefusedError(errno.ECONNREFUSED, told)
-        return original(*args, **options)
 
     def join(self, original, *args, **options):
         """Wrap Join.__enter__, since ranks may have different numbers of steps."""
@@ -69,11 +52,3 @@ class Splits:
             self.script.cannot_tell("pipeline stages are not supported")
         op = getattr(op, "__wrapped__", op)
         return original(operation, op, *args, **options)
-
-    def spawn(self, original, fn, *args, **options):
-        """Replace functions that start processes, since torchrun has to."""
-        name = getattr(fn, "__name__", "main")
-        self.script.cannot_tell(
-            "it starts its own ranks. Let torchrun start them: instead of "
-            f'mp.spawn, call {name}(int(os.environ["RANK"]), ...)'
-        )

@@ -13,14 +13,19 @@ from onecurve.watch.networks import (
     is_at_work,
     is_replicated,
     state_of,
-    types_of,
     weights_of,
 )
 from onecurve.watch.origins import origin
 from onecurve.watch.samples import changed, generator_states, rows
 from onecurve.wording import some
 
-SHUFFLES = re.compile(r"shuffl|randperm|permut|sample\(|choice|argsort")
+MOST = r"\b\w*(max|total|num|n)_(?!warm)\w*(step|iter)"
+SAYS = {  # what a script's source says
+    "shuffles": re.compile(r"shuffl|randperm|permut|sample\(|choice|argsort"),
+    "by_steps": re.compile(
+        rf"(while|if) .*(step|iter)\w* *[<>=]+.*{MOST}|range\(.*{MOST}"
+    ),
+}
 
 
 class Training:
@@ -30,7 +35,6 @@ class Training:
         self.script = script
         self.log = script.log
         self.sharded = sharded  # what FSDP shards
-        self.types = {}  # id of a wrapper -> dtypes of its parameters
         self.before = None  # states of the generators before the current pass
         self.drawn = {}  # generators used since a batch, pass or step
 
@@ -53,17 +57,6 @@ class Training:
         if any(module is one for one in trained):
             self.log.write("mode", line=self.log.line())
         return original(module, mode)
-
-    def wrapped(self, ddp):
-        self.types[id(ddp)] = types_of(ddp)
-
-    def wrapper_begins(self, ddp):
-        """Compare dtypes, which must be as when the wrapper was created."""
-        wrapped = self.types[id(ddp)]
-        now = types_of(ddp)  # DDP ignores parameters added since
-        moved = any(now.get(name, kind) != kind for name, kind in wrapped.items())
-        if moved and torch.is_grad_enabled():
-            self.log.found("other_type")
 
     def loss_begins(self, module):
         self.write_statistics(module)
@@ -89,7 +82,10 @@ class Training:
         if not self.script.networks:
             frame = self.log.frame()
             lines = linecache.getlines(frame.f_code.co_filename) if frame else []
-            self.log.write("source", shuffles=bool(SHUFFLES.search("".join(lines))))
+            found = {
+                name: bool(one.search("".join(lines))) for name, one in SAYS.items()
+            }
+            self.log.write("source", **found)
         self.write_statistics(network, begins=True)
         if any(has_own_statistics(one) for one in network.modules()):
             self.log.write("batch_norm")

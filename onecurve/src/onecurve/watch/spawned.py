@@ -1,0 +1,125 @@
+"""Let each rank be one of the processes that a script starts as its ranks."""
+
+import inspect
+import os
+import random
+import re
+import runpy
+import sys
+from argparse import Namespace
+from types import FunctionType, ModuleType
+
+import torch
+
+from onecurve.set_up.replace import replace
+
+GIVEN = "MASTER_ADDR", "MASTER_PORT", "RANK", "LOCAL_RANK", "WORLD_SIZE"
+JOINS = re.compile("init_process_group|set_?up|init_dist")  # in a rank's function
+COUNTS = re.compile(r"world|n_?procs|n\w*_?gpus|n\w*_ranks|^size$")  # in names
+UNLIKE = "it starts {} ranks itself, not {}: change their number, or use --ranks"
+CHILD = "__mp_main__"  # multiprocessing's name of the script in a new process
+
+
+class Spawned:
+    """Calls a rank's function in this process; writes the event `spawned`."""
+
+    def __init__(self, script):
+        self.script = script
+        self.given = {one: os.environ[one] for one in GIVEN if one in os.environ}
+        self.rank = int(self.given.get("RANK", 0))
+        self.count = int(self.given.get("WORLD_SIZE", 1))
+        self.begun = False
+        self.others = []  # processes that are other ranks
+
+    def install(self):
+        for name in "spawn", "start_processes":
+            replace(f"torch.multiprocessing:{name}", self.spawn)
+        replace("multiprocessing.process:BaseProcess.start", self.start)
+        replace("multiprocessing.process:BaseProcess.join", self.wait)
+        replace("torch.distributed:init_process_group", self.join)
+
+    def spawn(self, original, fn, *args, **options):
+        """Replace functions that start a process for each rank."""
+        given = inspect.signature(original).bind(fn, *args, **options)
+        given.apply_defaults()
+        _, args, count, _, _, method = given.args
+        self.expect(count)
+        self.be_rank(fn, (self.rank, *args), method == "fork", count)
+
+    def start(self, original, process):
+        """Wrap Process.start: a rank's number is its function's first argument."""
+        fn, args = process._target, process._args
+        numbered = isinstance(fn, FunctionType) and args and type(args[0]) is int
+        own = numbered and fn.__code__.co_filename.startswith(self.script.log.paths)
+        if self.begun or not own or not JOINS.search(inspect.getsource(fn)):
+            return original(process)
+        self.others.append(process)
+        method = process._start_method or torch.multiprocessing.get_start_method()
+        if args[0] == self.rank:
+            self.be_rank(fn, args, method == "fork")
+
+    def wait(self, original, process, timeout=None):
+        """Wrap Process.join."""
+        return None if process in self.others else original(process, timeout)
+
+    def join(self, original, *args, **options):
+        """Wrap init_process_group: a rank's address and number are those it has."""
+        given = inspect.signature(original).bind(*args, **options).arguments
+        if self.begun:
+            asked = given.get("world_size", -1)
+            self.expect(max(asked, int(os.environ["WORLD_SIZE"])))
+        if self.given and (self.begun or "store" not in given):
+            os.environ.update(self.given)
+            for name in "init_method", "world_size", "rank", "store":
+                given.pop(name, None)
+        return original(**given)
+
+    def expect(self, count):
+        """End the run unless the script starts our number of ranks."""
+        if self.count not in (1, count):  # one process may do all ranks' work
+            self.script.cannot_tell(UNLIKE.format(count, self.count))
+
+    def be_rank(self, fn, args, forks, count=None):
+        """Call a rank's function, then end this process: the rest is the parent's."""
+        if not forks:
+            seed_anew()
+        self.script.log.write("spawned")
+        self.begun = True
+        fn = fn if forks else imported_anew(fn)
+        given = dict(zip(inspect.signature(fn).parameters, args, strict=False))
+        held = [one for one in given.values() if isinstance(one, Namespace)]
+        for values in given, *map(vars, held), getattr(fn, "__globals__", {}):
+            self.set_count(values, count)
+        fn(args[0], *list(given.values())[1:], *args[len(given) :])
+        end = self.script.end
+        self.script.ends()
+        if end:
+            end()
+
+    def set_count(self, values, count):
+        """Replace a number of ranks, maybe unknown, by 1 if there is one process."""
+        for name, value in values.items() if self.count == 1 else ():
+            is_count = type(value) is int and COUNTS.search(name.lower())
+            if is_count and count in (None, value):
+                values[name] = 1
+
+
+def seed_anew():
+    """Seed the generators like those of a new process."""
+    torch.default_generator.seed()
+    random.seed()
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed()
+
+
+def imported_anew(fn):
+    """Return a function as a new process gets it, which first imports the script."""
+    main = sys.modules["__main__"]
+    if main.__spec__:
+        names = runpy.run_module(main.__spec__.name, run_name=CHILD, alter_sys=True)
+    else:
+        names = runpy.run_path(main.__file__, run_name=CHILD)
+    module = ModuleType(CHILD)
+    vars(module).update(names)
+    sys.modules["__main__"] = sys.modules[CHILD] = module
+    return names.get(fn.__qualname__, fn) if fn.__module__ == "__main__" else fn
