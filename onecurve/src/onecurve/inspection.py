@@ -72,6 +72,10 @@ def inspect(command, folder):
         for one in causes:
             one.level = "ERROR"
             sources.point(one, partial(source_of, command.path.parent), seen)
+        unfinished = "finished reduction" in problem.facts.get("error", "")
+        for one in found:
+            if one.name == "after_wrapping" and unfinished:
+                one.level = "ERROR"
         found = [*causes, problem, *(one for one in found if one not in causes)]
         return Inspection(seen, found, stopped="the run did not finish")
     return compare(command, folder, result, seen, found)

@@ -9,7 +9,6 @@ import torch
 from torch.autograd.function import FunctionCtx
 
 from onecurve.set_up.replace import replace
-from onecurve.watch.events import tensors_in
 
 NAMES = ["barrier", "monitored_barrier", "all_reduce", "broadcast", "reduce"]
 NAMES += ["all_gather", "all_gather_object", "broadcast_object_list"]
@@ -79,16 +78,7 @@ class Collectives:
             joins=joins and not self.script.in_backward,
             back=joins and self.script.in_backward,
         )
-        self.write_gaps(name, given)
         self.write_cut(name, given)
-
-    def write_gaps(self, name, given):
-        """Record whether a collective gets a tensor with gaps."""
-        wrong = name.startswith(("all_reduce", "broadcast", "reduce", "scatter"))
-        packs = "object" in name  # pickles tensors with their gaps
-        tensors = [one for one in tensors_in(list(given.values())) if not one.is_sparse]
-        if wrong and not packs and not all(one.is_contiguous() for one in tensors):
-            self.log.found("non_contiguous", name=name)
 
     def write_cut(self, name, given):
         """Record whether a collective cuts off a gradient."""

@@ -1,4 +1,4 @@
-"""Record optimizers, schedulers, gradient clipping and loss scaling."""
+"""Record optimizers, schedulers and gradient clipping."""
 
 import contextlib
 import weakref
@@ -54,7 +54,6 @@ class Optimizers:
         self.hooked = weakref.WeakKeyDictionary()  # optimizer -> its last hook
         self.stepping = 0  # depth: an optimizer may call another's step
         self.scheduled = 0  # scheduler steps
-        self.scaled = None  # line that scaled the loss, until gradients are unscaled
 
     def install(self):
         register_optimizer_step_pre_hook(self.hook_last)
@@ -68,23 +67,6 @@ class Optimizers:
             replace(f"{owner}.zero_grad", self.zero_grad)
         replace(f"{schedulers}:LRScheduler.step", self.schedule)
         replace(f"{schedulers}:ReduceLROnPlateau.step", self.schedule)
-        replace("torch.amp:GradScaler.__init__", self.scaler_init)
-        replace("torch.amp:GradScaler.scale", self.scale)
-        replace("torch.amp:GradScaler.unscale_", self.unscale)
-
-    def scaler_init(self, original, scaler, *args, **options):
-        """Wrap GradScaler's constructor, which may only enable it on GPUs."""
-        original(scaler, *args, **options)
-        given = signature(original).bind(scaler, *args, **options).arguments
-        scaler.asked_for = given.get("enabled", True)
-
-    def scale(self, original, scaler, *args, **options):
-        self.scaled = self.log.line() if scaler.asked_for else None
-        return original(scaler, *args, **options)
-
-    def unscale(self, original, scaler, *args, **options):
-        self.scaled = None
-        return original(scaler, *args, **options)
 
     def clip(self, original, parameters, *args, **options):
         if self.script.one_rank.is_now():
@@ -92,8 +74,6 @@ class Optimizers:
         one = isinstance(parameters, torch.Tensor)
         parameters = [parameters] if one else list(parameters)
         self.script.tell("clips", parameters)
-        if self.scaled:
-            self.log.found("scaled", f"the loss is scaled at {self.scaled}")
         result = original(parameters, *args, **options)
         given = signature(original).bind(parameters, *args, **options).arguments
         norm = given.get("total_norm", result)
@@ -110,7 +90,7 @@ class Optimizers:
         facts = {"schedules": schedules, "length": schedules and length_of(one)}
         if not schedules:
             self.learn_optimized(one)
-            self.script.optimizer_line = self.log.line()
+            self.script.optimizer_made = self.log.clock(), self.log.line()
             facts["rates"] = [float(group["lr"]) for group in one.param_groups]
         self.log.write("made", line=self.log.line(), **facts)
         if not schedules:
@@ -177,14 +157,13 @@ class Optimizers:
     def write_step(self, optimizer):
         script = self.script
         script.steps += 1
-        self.scaled = None
         if any(optimizer.state.values()):
             script.has_state.add("optimizer")
         groups = optimizer.param_groups
         rates = [float(group["lr"]) for group in groups]
         bases = [float(group.get("initial_lr", group["lr"])) for group in groups]
         facts = {"rates": rates, "bases": bases, "id": own_number(optimizer)}
-        facts |= {"scheduled": self.scheduled, "samples": len(script.trained_on)}
+        facts["scheduled"] = self.scheduled
         self.log.write("step", line=self.log.line(), **facts, **script.step_facts)
         script.trained_on = []
         script.states = generator_states()
