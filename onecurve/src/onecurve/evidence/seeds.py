@@ -53,9 +53,7 @@ def why_drawn(seen, draws):
     """Describe the seeds of the generators that drew the ranks' orders."""
     name = draws[0]["generator"]
     if name == "own":
-        return (
-            f"its own generator's seeds are {', '.join(one['seed'] for one in draws)}"
-        )
+        return f"its own generator's seeds: {', '.join(one['seed'] for one in draws)}"
     last = seeded_before(seen, name, draws)
     seeds = {one["seed"] for one in last}
     if len(last) < len(draws) or any(one.startswith("none") for one in seeds):

@@ -49,9 +49,8 @@ class Orders:
     def own_of_numpy(self, original, *args, **options):
         """Wrap NumPy's default_rng, whose later draws are unknown."""
         generator = original(*args, **options)
-        seed = [*args, *options.values(), None][0]
-        seed = "none" if seed is None else seed
-        self.write("own", 0, lambda: str(generator.bit_generator.state), seed)
+        known = [one for one in (*args, *options.values()) if one is not None]
+        self.write("own", 0, lambda: str(generator.bit_generator.state), *known[:1])
         return generator
 
     def write(self, generator, count, state, seed=None):
