@@ -16,8 +16,7 @@ def find(seen):
         return  # each may have its own optimizer
     steps = [counts for _, counts in seen.exchanges()]
     often = [counts for counts in steps if modules and sum(counts) > modules]
-    lengths = {len(counts) for counts in often}
-    once = [one for one in steps if one not in often and len(one) in lengths]
+    once = [one for one in steps if one not in often and len(one) in map(len, often)]
     if len(often) > len(steps) / 2 or (often and once):
         told = [f"in {len(often)} of {len(steps)} steps"] if once else []
         line = seen.of("backward")[0]["line"]

@@ -18,16 +18,15 @@ EPOCH = 3  # minimum number of batches with an order
 
 def find(seen):
     for epochs, lists in first_orders(seen):
-        again = [n for n, one in enumerate(lists) if one in lists[:n]]
+        later = next((n for n, one in enumerate(lists) if one in lists[:n]), 0)
         trained = {one["id"] for one in seen.of("weights")}  # else it may start over
         if lists[:1] == lists[1:2]:
             level = "LOOK" if lists[0] == sorted(lists[0]) else None
             told = [f"epochs start at {epochs[0]['begun']}"]
             yield found(epochs[0]["dealt"], told, level, epochs=EVERY)
-        elif again and len(trained) == 1:
-            told = [f"as epoch {lists.index(lists[again[0]]) + 1}"]
-            which = f"epoch {again[0] + 1}"
-            yield found(epochs[0]["dealt"], told, "LOOK", epochs=which)
+        elif later and len(trained) == 1:
+            told = [f"as epoch {lists.index(lists[later]) + 1}"]
+            yield found(epochs[0]["dealt"], told, "LOOK", epochs=f"epoch {later + 1}")
     yield from in_stream(seen.streamed(0))
     shuffles = any(event["shuffles"] for event in seen.of("source"))
     if shuffles and not seen.readings(0, True):

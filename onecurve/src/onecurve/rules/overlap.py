@@ -78,5 +78,4 @@ def by_hand(seen):
     if told:
         line, seeded = drawn_at(seen)
         fix = SEEDED if seeded else samples.ALIKE
-        told = [told, *(seeded or order_drawn(seen))]
-        yield found(line, told, "LOOK", fix)
+        yield found(line, [told, *(seeded or order_drawn(seen))], "LOOK", fix)

@@ -1,6 +1,7 @@
 """Record the random orders that a script draws."""
 
 import sys
+from contextlib import suppress
 from functools import partial
 
 import torch
@@ -31,32 +32,34 @@ class Orders:
             generator = name.partition(":")[0].partition(".")[0]
             replace(name, partial(self.shuffle, generator))
 
-    def permutation(self, original, count, *args, generator=None, **options):
+    def permutation(self, original, *args, generator=None, **options):
         """Wrap torch.randperm; RandomSampler seeds its own generator from torch's."""
         by = sys._getframe(2).f_locals.get("self")
         used = generator or torch.default_generator
         own = used is not torch.default_generator and not isinstance(by, RandomSampler)
         seed = used.initial_seed() if own else None
         name = "own" if own else "torch"
-        self.write(name, count, lambda: digest(used.get_state()), seed)
-        return original(count, *args, generator=generator, **options)
+        self.record(name, args, lambda: digest(used.get_state()), seed)
+        return original(*args, generator=generator, **options)
 
-    def shuffle(self, name, original, items, *args, **options):
-        count = items if isinstance(items, int) else len(items)
-        self.write(name, count, lambda: generator_states()[name])
-        return original(items, *args, **options)
+    def shuffle(self, name, original, *args, **options):
+        self.record(name, args, lambda: generator_states()[name])
+        return original(*args, **options)
 
     def own_of_numpy(self, original, *args, **options):
         """Wrap NumPy's default_rng, whose later draws are unknown."""
         generator = original(*args, **options)
-        known = [one for one in (*args, *options.values()) if one is not None]
-        self.write("own", 0, lambda: str(generator.bit_generator.state), *known[:1])
+        seed = [*args, *options.values(), None][0]
+        self.record("own", (), lambda: str(generator.bit_generator.state), seed)
         return generator
 
-    def write(self, generator, count, state, seed=None):
+    def record(self, generator, args, state, seed=None):
         """Write the event; `state` returns the generator's state."""
         line = self.log.line() if self.left else None
         if line:
             self.left -= 1
+            count = 0
+            with suppress(LookupError, TypeError, ValueError):
+                count = len(args[0]) if hasattr(args[0], "__len__") else int(args[0])
             facts = {"generator": generator, "count": count, "state": state()}
             self.log.write("order", line=line, **facts, seed=str(seed))

@@ -75,11 +75,12 @@ class Training:
             return
         self.given[id(ddp)] = at, now
         old, ids = [{one for one, _ in each.values()} for each in (given, now)]
-        facts = {"what": "its dtype", "level": "ERROR", "line": self.log.line()}
+        facts = {"what": "its dtype", "line": self.log.line()}
         new = [name for name, (one, _) in now.items() if one not in old]
         lost = [name for name, (one, _) in given.items() if one not in ids]
         if new or lost:
-            facts = {"what": f"{'new' if new else 'without'} {some(new or lost)}"}
+            what = f"{'new' if new else 'without'} {some(new or lost)}"
+            facts = {"what": what, "level": "LOOK"}  # until a consequence is seen
             made = BORN.get(now[new[0]][0]) if new else None
             facts["line"] = made[1] if made else at
         self.log.found("after_wrapping", f"DDP wrapped it at {at}", **facts)
