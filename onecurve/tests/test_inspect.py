@@ -300,7 +300,7 @@ def test_a_rank_that_crashes_is_run_once_more_and_then_told(tmp_path):
     result.statuses = [1, -signal.SIGSEGV]
     result.errors = {0: ("RuntimeError: Connection closed by peer", 7)}
     result.stderrs = ["", ""]
-    result.places = {}
+    result.places = result.ways = {}
     seen = Seen([[], []])
     assert failure(result, path, seen).what == "rank 1 failed: killed by SIGSEGV"
 

@@ -67,8 +67,12 @@ def inspect(command, folder):
         if problem.name == "fails" and None in (seen.first_parting() or ()):
             killed = "different_collectives"
             found = [one for one in found if one.name != killed]
-        apart = problem.name == "hang" and not problem.line
-        causes = [one for one in found if apart and one.name == "decision_by_rank"]
+        cause = None
+        if problem.name == "hang" and not problem.line:
+            cause = "decision_by_rank"
+        elif "finished reduction" in problem.facts.get("error", ""):  # DDP's error
+            cause = "after_wrapping"
+        causes = [one for one in found if one.name == cause]
         for one in causes:
             one.level = "ERROR"
             sources.point(one, partial(source_of, command.path.parent), seen)

@@ -7,10 +7,6 @@ import torch
 from onecurve.compare import exchange, rounding
 from onecurve.rules import finding
 
-CHANGED = 1e-3  # relative, of a step; correct: 1e-12
-ZERO = 1e-9  # relative: Adam makes large steps of the rounding in such gradients
-STEPS = "with equal gradients and rates, it changes by length {:.6f}, cosine {:.6f}"
-
 
 def read_steps(folders):
     """Yield for each step a list of what each rank wrote into its folder."""
@@ -45,13 +41,9 @@ def compare(several, one, by_weights=False):
     if by_weights:
         return compare_weights(several, one)
     equal = 0
-    latest = {}  # parameter -> facts of its latest step
     for *ranks, theirs in read_steps([*several, one]):
         ours = ranks[0]
         leave_out_others(ours, theirs)
-        found = changed_otherwise(latest, (ours, theirs))
-        if found:
-            return equal, found, "weights depend on the number of ranks"
         # clipping hides a factor, so compare unclipped gradients too
         after = ours["given"], theirs["given"]
         before = after[0] | ours["unclipped"], after[1] | theirs["unclipped"]
@@ -69,33 +61,8 @@ def compare(several, one, by_weights=False):
                 found = finding("gradient", line, details, ranks=len(ranks))
                 found.factor = factor
                 return 0, found, None
-        latest |= dict.fromkeys(ours["given"], (ours, theirs))
         equal += 1
     return equal, None, None if equal else "the script takes no step on one rank"
-
-
-def changed_otherwise(latest, now):
-    """Return a Finding if a step with equal gradients changed weights otherwise.
-
-    `now` and those of `latest`, {parameter: its latest step}, are pairs of facts.
-    """
-    if any(one["noise"] for one in now):
-        return None
-    for name, before in latest.items():
-        ours, theirs = before
-        given = theirs["given"][name]
-        exact = given.dtype == torch.float64 and not ours["short"]
-        known = exact and all(name in one["weights"] for one in now)
-        if not known or ours["rates"] != theirs["rates"]:
-            continue
-        counts = given.abs() > ZERO * given.abs().max()
-        changes = []
-        for old, new in zip(before, now, strict=True):
-            changes.append((new["weights"][name] - old["weights"][name])[counts])
-        if (changes[0] - changes[1]).norm() > CHANGED * changes[1].norm() + 1e-12:
-            told = [STEPS.format(*rounding.relation(*changes))]
-            return finding("other_step", ours["stepped"], told, cause="norm", name=name)
-    return None
 
 
 def compare_weights(several, one):

@@ -1,6 +1,7 @@
 """Run a script once."""
 
 import ast
+import re
 import shutil
 import signal
 import tempfile
@@ -22,6 +23,8 @@ MOST_SECONDS = 240  # of computing per rank
 PATIENCE = 60  # seconds until a collective times out
 ALONE = "calls a collective that the other ranks do not call here"
 IDLE = 90  # seconds without computing on any rank; more than PATIENCE
+NAMES = r'(?s)Missing key.*?"(.*?)".*Unexpected key.*?"([\w.]*\1)"'
+PREFIX = "names differ by a prefix: {1} in the file, {0} in the model"
 PREPARE = "onecurve.feed.rank:prepare"  # by name because it imports PyTorch
 
 
@@ -106,14 +109,16 @@ def failure(result, path, seen):
         rank, error, line = own
         where = f"{name}:{line}" if line else None
         error = error or last_line(result.stderrs[rank])  # such as argparse's
-        return finding("fails", where, rank=rank, error=shorten(error, 300))
+        told = [PREFIX.format(*names) for names in re.findall(NAMES, error)]
+        return finding("fails", where, told, rank=rank, error=shorten(error, 300))
     died = ended_silently(result)
     places, alone = [], []
     for rank, status in enumerate(result.statuses):
-        _, line = result.errors.get(rank, (None, result.places.get(rank)))
-        alone += [line] if of_one(path, line) else []
+        lines, called = result.ways.get(rank, ((), ()))
+        alone += [one for one in lines if of_one(path, one)][:1]
         ended = "finished" if status == 0 else "in library code"
-        places.append(f"at {name}:{line}" if line else ended)
+        line = next(iter(lines), None)
+        places.append(f"at {name}:{line}{waits_in(called)}" if line else ended)
         for call in seen.of("collective_call", rank)[-1:] if died is not None else []:
             places[-1] += f", last {call['name']} at {call['line']}"
     if died is None:
@@ -124,8 +129,8 @@ def failure(result, path, seen):
     told = [why] if why else []
     told += of_each_rank(places) if line else []
     error = ending(result.statuses[died])
-    if of_one(path, line):
-        told.append(of_one(path, line))
+    if alone:
+        told.append(of_one(path, alone[0]))
         if is_of_others_end(f"RuntimeError: {why}"):
             error = f"{ALONE} ({error})"
     return finding("fails", line and f"{name}:{line}", told, rank=died, error=error)
@@ -137,6 +142,14 @@ def of_one(path, line):
         if line and first <= line <= end:
             return f"only one rank executes lines {first} to {end}"
     return None
+
+
+def waits_in(called):
+    """Describe the library's outermost and innermost functions in a `way`."""
+    if not called or "distributed_c10d" in called[-1][1]:
+        return ""  # the script's line calls a collective
+    (function, file), inner = called[-1], called[0][0]
+    return f", in {function} of {file}" + (f", {inner}" if inner != function else "")
 
 
 def last_line(text):

@@ -56,8 +56,6 @@ class Draws:
         as_many = bool(parts) and all(one.shape == shape for one in parts)
         if alike and as_many:
             return parts[0]
-        if as_many and function is torch.randperm:
-            self.log.write("own_orders", line=self.log.line())
         whole = joined(parts, shape, function is torch.randperm)
         if whole is not None:
             return whole

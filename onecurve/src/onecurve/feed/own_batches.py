@@ -11,8 +11,6 @@ from onecurve.watch.events import digest
 from onecurve.watch.loaders import Supply
 from onecurve.watch.samples import OWN, changed, generator_states, generators
 
-DRAWN = 16  # leading random numbers that tell draws apart
-
 
 class OwnBatches(Supply):
     """A supply that keeps batches, random numbers and generators in `folder`."""
@@ -25,7 +23,6 @@ class OwnBatches(Supply):
         self.taken = 0  # batches since the latest step
         self.lost = False  # whether unrecorded random numbers were drawn for them
         self.passes = 0  # with gradients, since the latest step
-        self.noise = False  # whether any were drawn without gradients
         self.draws = Draws(self.log, sources)
         self.samples = None  # of the latest batch, if the script collates them
 
@@ -103,7 +100,6 @@ class OwnBatches(Supply):
         if torch.is_grad_enabled():
             return self.draw_for_training(function, *args, **options)
         self.log.write("drawn_without")
-        self.noise = True  # a step may add it to weights
         reading = list(self.script.open.values())[-1:]
         if self.taken and reading and reading[0].grad:
             self.drew()  # a network's output may be trained on, as in a GAN
@@ -119,8 +115,7 @@ class OwnBatches(Supply):
         if name and type(drawn) is torch.Tensor:
             self.keep(name, drawn.detach())
             count = len(drawn) if drawn.dim() else 1
-            begin = drawn.flatten()[:DRAWN]
-            facts = {"digest": digest(drawn), "begin": digest(begin), "count": count}
+            facts = {"digest": digest(drawn), "count": count}
             facts["constant"] = bool((drawn == drawn.flatten()[:1]).all())
             self.log.write("drew", line=self.log.line(), **facts)
         else:

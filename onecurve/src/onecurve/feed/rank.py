@@ -16,6 +16,7 @@ from onecurve.watch import output_files, printed_numbers
 from onecurve.watch.budget import Budget
 from onecurve.watch.events import Log
 from onecurve.watch.listeners import listen
+from onecurve.watch.orders import Orders
 from onecurve.watch.script import Script
 
 SUPPLIES = {"own": OwnBatches, "merged": MergedBatches, "replayed": ReplayedRank}
@@ -47,7 +48,8 @@ def prepare(rank, task):
         if not kind.is_sharded:
             unsharded.install()
     else:
-        listen(script, budget=Budget(script, command.cuts, command.lengths))
+        budget = Budget(script, command.cuts, command.lengths)
+        listen(script, budget=budget, more=[Orders(log)])
     printed_numbers.PrintedNumbers(log).install()
     output_files.OutputFiles(folder / "files", log).install()
     return None if kind.in_float64 else script.ends

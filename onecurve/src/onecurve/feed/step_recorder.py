@@ -142,9 +142,7 @@ class StepRecorder:
             "samples": sorted(self.script.trained_on),
             "in_turn": self.supply.draws.in_turn,
             "lost": self.supply.lost_draws(),
-            "noise": self.supply.noise,
             "line": self.since.get("backward") or self.log.line(),
-            "stepped": self.log.line(),
         }
         self.supply.keep(f"gradients{self.script.steps}.pt", facts)
         self.stepped = list(parameters.values())

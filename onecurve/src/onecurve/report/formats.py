@@ -8,8 +8,8 @@ LEVELS = "ERROR", "SLOW", "LOOK"
 LONG = 120  # characters of an error, after which no one would look for its line
 NOT_COMPARED = "GRADIENTS NOT COMPARED"
 NOT_CHECKED = (
-    "resuming, the end of an epoch, GPUs and NCCL, values that all ranks print, and "
-    "values that one rank prints after the steps with compared gradients"
+    "resuming, the end of an epoch, time limits, GPUs and NCCL, values that all ranks "
+    "print, and values that one rank prints after the steps with compared gradients"
 )
 MADE_OF = {
     False: "the mean of gradients recomputed on each rank",
@@ -95,7 +95,7 @@ def fine(inspection):
         return []
     gradients = inspection.gradients
     lines = []
-    learns = not names & {"no_gradient", "zero", "mixed_shards"}
+    learns = not names & {"no_gradient", "zero", "after_wrapping", "mixed_shards"}
     match = f"gradients of {{}} match {{}}{but_for(gradients)}"
     if learns and gradients.exchanged and "exchange" not in names:
         steps = counted(gradients.exchanged, "step")
@@ -126,7 +126,7 @@ def samples(seen, names):
     """Return lines about the samples that ranks use, if they are known."""
     epochs = seen.takers().first_epochs()
     lines = []
-    wrong = names & {"samples", "overlap", "datasets", "repeated_order"}
+    wrong = names & {"samples", "overlap", "datasets"}
     data = {epoch["identity"] for epoch in epochs}
     if not wrong and len(data) == 1 and None not in data:
         taken = sum(len(epoch["indices"]) for epoch in epochs)
@@ -141,7 +141,7 @@ def samples(seen, names):
             orders.setdefault(epoch["line"], []).append(epoch["indices"])
     several = [each for each in orders.values() if len(each) > 1]
     anew = all(len({tuple(one) for one in each}) == len(each) for each in several)
-    if epochs and several and anew and not names & {"order", "repeated_order"}:
+    if epochs and several and anew and "order" not in names:
         lines.append("each epoch uses a new sample order")
     return lines
 

@@ -10,14 +10,15 @@ import re
 from onecurve.evidence.origins import BY_RANK
 from onecurve.rules import RULES
 from onecurve.watch.branches import called
-from onecurve.wording import SHOWN
 
 MOST = 40  # statements
+CALLS = "DistributedSampler|set_epoch|no_sync|zero_grad|unscale_"  # in fixes
 SHARDED = r"to_local\("
-CAUSES = {  # what to look for, up to a finding's line; a rate is set anywhere
+CAUSES = {  # what to look for, up to a finding's line; these may be anywhere
     "sync": "no_sync|require_backward_grad_sync|set_requires_gradient_sync",
     "norm": r"norm\(|to_local",
     "rate": r"\['lr'\] \S?= ",
+    "buffer": r"\.{}(\[.*\])?(\.data)?( \S?= |\.\w+_\()",
 }
 WHOLE = "to_local() returns one rank's shard: use full_tensor(), or sum its squares"
 PASSED_ON = r"(= |return )\w+$"  # or a call of the script's function
@@ -158,8 +159,6 @@ def arguments(block):
 
 def names_of(finding, start):
     """Return the names in a statement that a finding is about."""
-    if finding.name == "statistics":
-        return [f"self.{finding.facts['name']}"]
     if finding.name in ("printed", "by_world", "decision_by_rank"):
         subject = finding.facts["text"]
         return [] if subject[0] == '"' else names_in(ast.parse(subject, mode="eval"))
@@ -205,8 +204,9 @@ def point(finding, read, seen):
     start = source.at(int(number))
     first = None
     if finding.cause:
-        last = 10**9 if finding.cause == "rate" else int(number)
-        first = source.latest(CAUSES[finding.cause], last)
+        last = 10**9 if finding.cause in ("rate", "buffer") else int(number)
+        name = finding.facts.get("name", "").rpartition(".")[2]
+        first = source.latest(CAUSES[finding.cause].format(name), last)
         start = first if first and finding.cause == "rate" else start
     origin = RULES[finding.name].origin
     if origin is not None and start:
@@ -218,12 +218,13 @@ def point(finding, read, seen):
             parts = [one for one in found if re.search(SHARDED, head(one))]
             first = parts[0] if parts else first
             finding.fix = WHOLE if parts else finding.fix
-        rest = [one for one in found if one is not first]
-        rest.sort(key=lambda one: not re.search(BY_RANK, head(one)))
-        said = finding.name == "overlap" and first is start
-        if first and rest and not said:
-            told = ", ".join(f"{file}:{one.lineno}" for one in rest[:SHOWN])
-            finding.details.append(f"depends on values set at {told}")
+        rest = [one for one in found if re.search(BY_RANK, head(one))]
+        if first and rest[:1] not in ([], [first]):
+            finding.details.append(f"depends on the rank at {file}:{rest[0].lineno}")
+    word = re.search(CALLS, finding.fix or "")
+    there = word and source.latest(rf"\b{word[0]}\(", 10**9)
+    if there and finding.line != f"{file}:{there.lineno}":
+        finding.fix += f" ({word[0]} at {file}:{there.lineno} is not enough)"
     if first and first.lineno != int(number):
         finding.line = f"{file}:{first.lineno}"
         finding.details.append(f"seen at {file}:{number}")

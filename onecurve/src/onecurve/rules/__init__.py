@@ -31,11 +31,12 @@ CONSTANTS = {"LEVEL", "MESSAGE", "FIX", "FOLLOWS", "HIDDEN", "ONCE", "RANKS", "O
 # Causes come before consequences. Rules that aren't named here come last.
 ORDER = """
     no_communication fails hang gradient added no_zero_grad weights mixed_shards
-    partial_checkpoint no_gradient zero not_optimized loaded gather_without_gradient
-    collide modes not_finite training saved schedule samples overlap datasets batches
-    other_batches order repeated_order random extra_exchanges exchange clip other_step
-    evaluated evaluated_twice evaluated_weights buffers statistics different_collectives
-    same_file decision_by_rank printed rates schedule_length by_world
+    partial_checkpoint no_gradient zero not_optimized after_wrapping loaded
+    gather_without_gradient collide modes not_finite training saved schedule
+    samples overlap datasets batches other_batches order random extra_exchanges
+    exchange clip evaluated evaluated_twice evaluated_weights buffers statistics
+    different_collectives same_file decision_by_rank printed rates schedule_length
+    by_world
 """
 
 

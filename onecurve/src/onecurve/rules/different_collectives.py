@@ -13,7 +13,9 @@ def find(seen):
     if difference and not seen.of("join"):  # join() calls collectives unseen
         number, rank, first, other = difference
         details = []
+        sizes = first and other and first["name"] == other["name"]
         for one, call in (0, first), (rank, other):
-            told = f"{call['name']} at {call['line']}" if call else NO_MORE
+            of = f" of {call['numbers']} numbers" if sizes else ""
+            told = f"{call['name']}{of} at {call['line']}" if call else NO_MORE
             details.append(f"rank {one}: {told}")
         yield found((first or other)["line"], details, number=number)

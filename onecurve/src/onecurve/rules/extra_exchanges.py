@@ -14,7 +14,10 @@ def find(seen):
     modules = len(seen.of("ddp")) or len(seen.of("shard"))
     if len(seen.of("ddp")) > 1:
         return  # each may have its own optimizer
-    counts = [sum(exchanged) for _, exchanged in seen.exchanges()]
-    often = [count for count in counts if modules and count > modules]
-    if len(often) > len(counts) / 2:
-        yield found(seen.of("backward")[0]["line"], times=often[0] // modules)
+    steps = [counts for _, counts in seen.exchanges()]
+    often = [counts for counts in steps if modules and sum(counts) > modules]
+    once = [one for one in steps if one not in often and len(one) in map(len, often)]
+    if len(often) > len(steps) / 2 or (often and once):
+        told = [f"in {len(often)} of {len(steps)} steps"] if once else []
+        line = seen.of("backward")[0]["line"]
+        yield found(line, told, times=sum(often[0]) // modules)

@@ -2,13 +2,12 @@
 a LOOK if the script draws or orders its batches itself.
 """
 
-from collections import Counter
 from itertools import pairwise
 
 from onecurve.evidence import samples
 from onecurve.evidence.found import found
 from onecurve.evidence.origins import ORDERS
-from onecurve.evidence.seeds import drawn_at
+from onecurve.evidence.seeds import drawn_at, order_drawn
 
 LEVEL = "ERROR"
 MESSAGE = "samples overlap between ranks in an epoch"
@@ -20,8 +19,6 @@ ORIGIN = ORDERS
 SEEDED = "draw them from a generator seeded with seed + rank"
 WORKERS = "read a share in each worker: torch.utils.data.get_worker_info()"
 SPLIT = "each rank splits the dataset differently, so others may evaluate its samples"
-OWN_ORDERS = "each rank draws its own order of as many samples as 1 process"
-EPOCH = 3  # minimum number of steps with an order
 
 
 def find(seen):
@@ -33,14 +30,15 @@ def find(seen):
             told = f"{twice} are used by more than one rank, {never} by none"
             told = [samples.used_per_rank(epochs), told]
             line, fix = samples.dealt(epochs)
-            told += [SPLIT] if fix else []
+            told += [*([SPLIT] if fix else []), *order_drawn(seen)]
             yield found(line, told, fix=fix)
         elif wrong == samples.OWN_ORDER:
             lists = [epoch["contents"] for epoch in epochs]
             count = len(set().union(*lists))
             told = f"each rank orders the dataset differently: of {count} samples"
             told += f", {samples.used_twice(lists)} are used by more than one"
-            yield found(epochs[0]["line"], [told], fix=samples.ALIKE)
+            told = [told, *order_drawn(seen)]
+            yield found(epochs[0]["line"], told, fix=samples.ALIKE)
     if samples.has_indices(seen):
         return
     streams = samples.first_streams(seen)
@@ -63,7 +61,7 @@ def in_streams(seen, epochs):
     lists = [samples.flattened(epoch["rows"]) for epoch in epochs]
     told = samples.shared_by_ranks(lists)
     if told:
-        yield found(line, [told], fix=samples.ALIKE)
+        yield found(line, [told, *order_drawn(seen)], fix=samples.ALIKE)
 
 
 def by_hand(seen):
@@ -80,30 +78,4 @@ def by_hand(seen):
     if told:
         line, seeded = drawn_at(seen)
         fix = SEEDED if seeded else samples.ALIKE
-        yield found(line, [told, *seeded], "LOOK", fix)
-
-
-def find_by_world(comparison):
-    """Find ranks that each draw their own order of all samples of one process.
-
-    Masks and such, drawn for a single step or sample, don't count.
-    """
-    one = comparison.one
-    if plays(one.events[0]):
-        return
-    lines = Counter(event["line"] for event in one.of("own_orders"))
-    for line, times in lines.items():
-        if line and EPOCH * times <= len(one.of("step")):
-            yield found(line, [OWN_ORDERS], "LOOK", samples.ALIKE)
-            return
-
-
-def plays(events):
-    """Return whether a rank's network creates its training data, as in a game."""
-    for event in events:
-        if event["kind"] == "step":
-            return False
-        draws = event["kind"] == "pass" and (event["before"] or event["drawn"])
-        if draws and not event["grad"]:
-            return True
-    return False
+        yield found(line, [told, *(seeded or order_drawn(seen))], "LOOK", fix)

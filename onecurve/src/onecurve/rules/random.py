@@ -86,10 +86,7 @@ def same_inputs(passes):
 
 
 def find_by_world(comparison):
-    """Find random numbers that are equal on all ranks though their batches differ.
-
-    There is one per sample; or they start equal on ranks with more and fewer samples.
-    """
+    """Find random numbers, one per sample, that are equal for different batches."""
     draws = [draws_of(events) for events in comparison.several.events]
     equal = defaultdict(set)  # line -> passes with equal draws
     times = defaultdict(set)  # line -> passes with draws
@@ -102,10 +99,6 @@ def find_by_world(comparison):
         if constant or any(one == rows[0] for one in rows[1:]):
             continue
         number, line, _ = place
-        if line not in times and begin_alike(each):
-            told = "equal at first, then ranks draw different amounts"
-            yield found(line, [told], "LOOK", what=DRAWN)
-            return
         times[line].add(number)
         one_each = all(one["count"] == len(one["rows"]) for one in each)
         if one_each and len({one["digest"] for one in each}) == 1:
@@ -115,14 +108,6 @@ def find_by_world(comparison):
             told = f"equal in {len(passes)} of {len(passes)} passes"
             yield found(line, [told], "LOOK", what=DRAWN)
             return
-
-
-def begin_alike(each):
-    """Return whether draws start equal on ranks with unequal numbers of samples."""
-    sizes = [len(one["rows"]) for one in each]
-    times = {one["count"] / size for one, size in zip(each, sizes, strict=True)}
-    begin = {one["begin"] for one in each}
-    return len(set(sizes)) > 1 and len(times) == 1 and len(begin) == 1
 
 
 def draws_of(events):

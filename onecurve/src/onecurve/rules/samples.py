@@ -2,7 +2,7 @@
 
 from onecurve.evidence import samples
 from onecurve.evidence.found import found
-from onecurve.evidence.seeds import drawn_at
+from onecurve.evidence.seeds import drawn_at, order_drawn
 
 LEVEL = "ERROR"
 MESSAGE = "all ranks train on the same samples in the same order"
@@ -13,7 +13,8 @@ RANKS = "own batches"
 def find(seen):
     for wrong, epochs in samples.shares(seen):
         if wrong == samples.SAME:
-            yield found(epochs[0]["dealt"], [samples.used_per_rank(epochs)])
+            told = [samples.used_per_rank(epochs), *order_drawn(seen, alike=True)]
+            yield found(epochs[0]["dealt"], told)
     if samples.has_indices(seen):
         return
     streams = samples.first_streams(seen)

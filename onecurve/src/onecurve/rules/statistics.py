@@ -11,7 +11,7 @@ from onecurve.evidence.seen import first_split
 LEVEL = "LOOK"
 MESSAGE = "buffers differ between ranks: {name}"
 FIX = "broadcast their initial values and all_reduce what updates them"
-ORIGIN = r"^self\."  # an attribute of the module is set
+DDP = "DDP overwrites them with rank 0's unless broadcast_buffers=False"
 
 
 def find(seen):
@@ -21,8 +21,8 @@ def find(seen):
         name = first_split([one["buffers"] for one in each])
         if name:
             first = each[0]
-            told = [f"used at {first['line']}"]
-            yield found(first["made"] or first["line"], told, name=name)
+            told = [f"used at {first['line']}", *([DDP] if seen.of("ddp") else [])]
+            yield found(first["made"] or first["line"], told, cause="buffer", name=name)
             return
 
 

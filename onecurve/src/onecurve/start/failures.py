@@ -3,14 +3,19 @@
 `result` is what ranks.run returned, `text` its source, `seen` its ranks' events.
 """
 
+import os
 import re
 import signal
 import traceback
+from itertools import takewhile
 
 # Errors on a rank because another one exited or never arrived; not the cause.
 OF_OTHERS_END = r"(?i)Connection (closed|reset)|preamble|Broken pipe|Socket|timed? ?out"
 OF_OTHERS_END += "|peer"
 # PyTorch's prefixes to C++ messages: one of its files, and what().
+MACHINERY = (
+    "/onecurve/|/_ops.py|_impl$|:_?wrapper$|:inner$|:decorate_context$|:<"  # in stacks
+)
 NOISE = r"\[[^\]]*/[^\]]*\] *|what\(\): *"
 
 
@@ -19,6 +24,20 @@ def is_of_others_end(error):
     if error.startswith("torch.distributed.Dist"):
         return True
     return error.startswith("RuntimeError") and bool(re.search(OF_OTHERS_END, error))
+
+
+def way(frames, name):
+    """Return (lines of script `name`, [(function, file)] that it called).
+
+    Both are innermost first, and so are `frames`: (file, line, function).
+    """
+    lines = [int(line) for file, line, _ in frames if file == name]
+    called = []
+    for file, _, function in takewhile(lambda frame: frame[0] != name, frames):
+        if file.startswith(os.sep) and not re.search(MACHINERY, f"{file}:{function}"):
+            short = file.removeprefix(f"{os.path.dirname(name)}/")
+            called.append((function, re.sub(".*(-packages|python[^/]*)/", "", short)))
+    return lines, called
 
 
 def line_number(place):

@@ -19,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from pkgutil import resolve_name
 
+from onecurve.start.failures import way
 from onecurve.start.supervisor import FORKS, Job, supervise
 
 CONTEXT = multiprocessing.get_context("forkserver" if FORKS else "spawn")
@@ -32,17 +33,16 @@ class Result(subprocess.CompletedProcess):
     `statuses` and `stderrs` are per rank; the status of a rank we killed is None.
     `errors` is {rank: (message, line of the script or None)} of uncaught exceptions,
     `own_fault` one that onecurve raised itself, or None, and `places` {rank: line or
-    None} where killed and crashed ranks were.
+    None} where killed and crashed ranks were. `ways` has these and the errors' `way`.
     """
 
 
-def place(stack, name):
-    """Return the main thread's line in script `name`, by faulthandler, or None."""
-    found = None
-    for thread in re.split(r"(?m)^(?:Current t|T)hread 0x", stack):
-        lines = re.findall(rf'File "{re.escape(name)}", line (\d+)', thread)
-        if lines:
-            found = int(lines[0])  # the main thread comes last
+def read_stack(text, name):
+    """Return the `way` of the main thread in script `name`, by faulthandler."""
+    found = [], []
+    for thread in re.split(r"(?m)^(?:Current t|T)hread 0x", text):
+        one = way(re.findall(r'File "(.*)", line (\d+) in (.*)', thread), name)
+        found = one if one[0] else found  # the main thread comes last
     return found
 
 
@@ -111,12 +111,14 @@ def read_result(job, statuses, late):
     errors = {}
     own_fault = None
     places = {}
+    ways = {}
     for rank, status in enumerate(statuses):
         if text(f"error{rank}"):
-            *errors[rank], is_ours = json.loads(text(f"error{rank}"))
+            *errors[rank], is_ours, ways[rank] = json.loads(text(f"error{rank}"))
             own_fault = errors[rank][0] if is_ours else own_fault
         if status is None or status < 0:
-            places[rank] = place(text(f"stack{rank}"), job.words[0])
+            ways[rank] = read_stack(text(f"stack{rank}"), job.words[0])
+            places[rank] = next(iter(ways[rank][0]), None)
     failed = [abs(status) for status in statuses if status is not None]
     code = TOO_SLOW if late else max(failed, default=1)
     result = Result(job.words, code, text("stdout"), "".join(stderrs))
@@ -126,6 +128,7 @@ def read_result(job, statuses, late):
     result.errors = errors
     result.own_fault = own_fault
     result.places = places
+    result.ways = ways
     return result
 
 

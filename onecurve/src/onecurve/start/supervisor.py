@@ -18,6 +18,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from pkgutil import resolve_name
 
+from onecurve.start.failures import way
 from onecurve.start.patience import Patience
 from onecurve.start.processes import adopt_orphans, end_children, end_with_parent
 
@@ -115,7 +116,7 @@ def is_of_onecurve(error, frames):
 
 
 def described(error, name):
-    """Return an error: its message, line of the script `name`, whether ours."""
+    """Return an error: its message, line of the script `name`, whether ours, way."""
     if isinstance(error, SystemExit):
         text = error.code if isinstance(error.code, str) else ""
     else:
@@ -128,7 +129,8 @@ def described(error, name):
     if is_ours:
         place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}"
         text = f"{OWN_FAULT}, {place}: {text}"
-    return text, lines[-1] if lines else None, is_ours
+    stack = [(one.filename, one.lineno, one.name) for one in reversed(frames)]
+    return text, lines[-1] if lines else None, is_ours, way(stack, name)
 
 
 def listen():

@@ -7,6 +7,7 @@ import torch
 
 from onecurve.set_up.replace import replace
 from onecurve.watch.events import bare, digest, tensors_in
+from onecurve.watch.networks import buffers_of
 from onecurve.wording import some
 
 GOES_ON = r"resum|torch\.load|load_state_dict"  # in a script that resumes
@@ -156,16 +157,6 @@ def without_states(value):
     if isinstance(value, list | tuple):
         return [without_states(one) for one in value]
     return value
-
-
-def buffers_of(network):
-    """Return {name: digest} of the buffers in a network's state_dict()."""
-    found = {}
-    for prefix, module in network.named_modules(remove_duplicate=False):
-        for name, buffer in module.named_buffers(recurse=False):
-            if name not in module._non_persistent_buffers_set:
-                found[bare(f"{prefix}.{name}".lstrip("."))] = digest(buffer)
-    return found
 
 
 def names_beside(network, saved):

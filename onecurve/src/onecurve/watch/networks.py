@@ -1,11 +1,17 @@
 """Facts about a network for the log: weights, buffers, active layers."""
 
 import torch
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.nn.modules.dropout import _DropoutNd
 
 from onecurve.set_up.cpu_for_cuda import UnsyncedBatchNorm
 from onecurve.watch.events import bare, digest
+
+
+def parameters_of(module):
+    """Return {name: (id, dtype)} of a module's parameters."""
+    named = module.named_parameters()
+    return {bare(name): (id(one), one.dtype) for name, one in named}
 
 
 def is_at_work(module):
@@ -37,6 +43,21 @@ def weights_of(network, wanted):
         if own and wanted(parameter) and is_replicated(parameter):
             found[bare(name)] = digest(parameter)
     return found
+
+
+def buffers_of(network, wanted=lambda module: True):
+    """Return {name: digest} of the saved buffers in wanted modules."""
+    found = {}
+    for prefix, module in network.named_modules(remove_duplicate=False):
+        for name, buffer in module.named_buffers(recurse=False):
+            if wanted(module) and name not in module._non_persistent_buffers_set:
+                found[bare(f"{prefix}.{name}".lstrip("."))] = digest(buffer)
+    return found
+
+
+def is_no_norm(module):
+    """Return whether a module has no statistics that DDP is known to overwrite."""
+    return not isinstance(module, _NormBase)
 
 
 def state_of(network):

@@ -98,7 +98,7 @@ class Optimizers:
         facts["adapts"] = schedules and adapts(one)
         if not schedules:
             self.learn_optimized(one)
-            self.script.optimizer_line = self.log.line()
+            self.script.optimizer_made = self.log.clock(), self.log.line()
             facts["rates"] = [float(group["lr"]) for group in one.param_groups]
         self.log.write("made", line=self.log.line(), **facts)
         if not schedules:
@@ -171,7 +171,7 @@ class Optimizers:
         rates = [float(group["lr"]) for group in groups]
         bases = [float(group.get("initial_lr", group["lr"])) for group in groups]
         facts = {"rates": rates, "bases": bases, "id": own_number(optimizer)}
-        facts |= {"scheduled": self.scheduled, "samples": len(script.trained_on)}
+        facts["scheduled"] = self.scheduled
         self.log.write("step", line=self.log.line(), **facts, **script.step_facts)
         script.trained_on = []
         script.states = generator_states()

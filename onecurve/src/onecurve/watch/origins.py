@@ -10,6 +10,7 @@ from onecurve.set_up.replace import replace
 from onecurve.watch.events import digest, place, tensors_in
 
 MADE = "_made_at"  # the attribute that holds an object's line
+BORN = {}  # id of a parameter -> (time, line) of its creation, which ids don't outlive
 READ_BY = "/data/_utils/worker.py", "/data/_utils/fetch.py", "onecurve/watch/samples.py"
 READ_BY += ("/torch/utils/checkpoint.py",)  # repeats a forward pass
 INSIDE = "<genexpr>", "<listcomp>", "<dictcomp>", "<lambda>"  # in a constructor
@@ -42,6 +43,7 @@ class Origins:
 
     def install(self):
         replace("torch.nn:Module.__init__", self.module)
+        replace("torch.nn:Parameter.__new__", self.parameter)
         replace("torch.utils.data:Sampler.__new__", self.sampler)
         replace("torch.utils.data:Subset.__init__", self.module)
         for module in "copy", "torch.optim.swa_utils":
@@ -63,6 +65,11 @@ class Origins:
         note(sampler, self.caller(kind))
         return sampler
 
+    def parameter(self, original, *args, **options):
+        made = original(*args, **options)
+        BORN[id(made)] = self.log.clock(), self.log.line()
+        return made
+
     def copy(self, original, thing, *args, **options):
         """Wrap copy.deepcopy: networks are created where the script passes them."""
         copied = original(thing, *args, **options)
@@ -77,6 +84,8 @@ class Origins:
         if not is_read():
             given = [*args, *options.values()]
             told = "".join(map(digest, tensors_in(given))) or repr(given)
+            if told in ("[]", "[None]"):
+                told = f"none, at {self.log.clock()}"  # another one on each rank
             facts = {"generator": generator, "seed": told}
             self.log.write("seeded", line=self.log.line(), **facts)
         return original(*args, **options)

@@ -48,7 +48,7 @@ class Script:
         self.networks = []  # called for training
         self.wrapped_modules = []  # that DDP wraps
         self.optimized = set()  # own_numbers of the parameters in optimizers
-        self.optimizer_line = None  # of the latest constructor call
+        self.optimizer_made = 0, None  # time and line of the latest constructor call
         self.learned = {}  # name -> parameter that an optimizer has changed
         self.has_state = set()  # of "optimizer" and "scheduler": needed to resume
         self.steps = 0  # of optimizers

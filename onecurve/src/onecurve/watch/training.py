@@ -9,21 +9,25 @@ from onecurve.set_up.replace import replace
 from onecurve.watch.events import bare, digest, is_finite
 from onecurve.watch.identities import own_number
 from onecurve.watch.networks import (
+    buffers_of,
     has_own_statistics,
     is_at_work,
+    is_no_norm,
     is_replicated,
+    parameters_of,
     state_of,
     weights_of,
 )
-from onecurve.watch.origins import origin
+from onecurve.watch.origins import BORN, origin
 from onecurve.watch.samples import changed, generator_states, rows
 from onecurve.wording import some
 
-MOST = r"\b\w*(max|total|num|n)_(?!warm)\w*(step|iter)"
+MOST = 8  # steps whose buffers are recorded
+BY_COUNT = r"\b\w*(max|total|num|n)_(?!warm)\w*(step|iter)"
 SAYS = {  # what a script's source says
     "shuffles": re.compile(r"shuffl|randperm|permut|sample\(|choice|argsort"),
     "by_steps": re.compile(
-        rf"(while|if) .*(step|iter)\w* *[<>=]+.*{MOST}|range\(.*{MOST}"
+        rf"(while|if) .*(step|iter)\w* *[<>=]+.*{BY_COUNT}|range\(.*{BY_COUNT}"
     ),
 }
 
@@ -35,6 +39,7 @@ class Training:
         self.script = script
         self.log = script.log
         self.sharded = sharded  # what FSDP shards
+        self.given = {}  # id of a wrapper -> (its line, its parameters' ids and dtypes)
         self.before = None  # states of the generators before the current pass
         self.drawn = {}  # generators used since a batch, pass or step
 
@@ -47,8 +52,11 @@ class Training:
         result = original(module, state_dict, *args, **options)
         names = {name for name, _ in module.named_parameters()}
         if names and names <= set(result.missing_keys):
-            found = min(state_dict, default="none")
-            self.log.found("loaded", f"first name in the file: {found}")
+            pairs = [(one, name) for one in state_dict for name in names]
+            alike = [pair for pair in pairs if bare(pair[0]) == bare(pair[1])]
+            found, name = [*alike, (min(state_dict, default="none"), min(names))][0]
+            told = f"first name in the file: {found}", f"in the model: {name}"
+            self.log.found("loaded", *told)
         return result
 
     def set_mode(self, original, module, mode=True):
@@ -57,6 +65,31 @@ class Training:
         if any(module is one for one in trained):
             self.log.write("mode", line=self.log.line())
         return original(module, mode)
+
+    def wrapped(self, ddp):
+        self.given[id(ddp)] = self.log.line(), parameters_of(ddp)
+
+    def wrapper_begins(self, ddp):
+        """Compare the parameters with those that the wrapper was given."""
+        if torch.is_grad_enabled() and self.script.steps < MOST:
+            buffers = buffers_of(ddp.module, is_no_norm)
+            facts = {"made": origin(ddp.module), "steps": self.script.steps}
+            self.log.write("statistics", line=self.log.line(), buffers=buffers, **facts)
+        at, given = self.given[id(ddp)]
+        now = parameters_of(ddp)
+        if now == given or not torch.is_grad_enabled():
+            return
+        self.given[id(ddp)] = at, now
+        old, ids = [{one for one, _ in each.values()} for each in (given, now)]
+        facts = {"what": "its dtype", "line": self.log.line()}
+        new = [name for name, (one, _) in now.items() if one not in old]
+        lost = [name for name, (one, _) in given.items() if one not in ids]
+        if new or lost:
+            what = f"{'new' if new else 'without'} {some(new or lost)}"
+            facts = {"what": what, "level": "LOOK"}  # until a consequence is seen
+            made = BORN.get(now[new[0]][0]) if new else None
+            facts["line"] = made[1] if made else at
+        self.log.found("after_wrapping", f"DDP wrapped it at {at}", **facts)
 
     def loss_begins(self, module):
         self.write_statistics(module)
@@ -168,6 +201,11 @@ class Training:
                 known = {script.names.get(one) for one in script.optimized}
                 left = [name for name in left if name not in known]
             if 0 < len(left) < len(trained):
-                facts = {"left": len(left), "count": len(trained)}
-                facts["line"] = script.optimizer_line
-                self.log.found("not_optimized", some(left), **facts)
+                time, line = script.optimizer_made
+                facts = {"left": len(left), "count": len(trained), "line": line}
+                told = [some(left)]
+                for name, one in network.named_parameters():
+                    born, place = BORN.get(id(one), (0, None))
+                    if bare(name) == left[0] and born > time:
+                        told.append(f"created later, at {place}")
+                self.log.found("not_optimized", *told, **facts)
