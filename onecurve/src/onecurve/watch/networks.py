@@ -1,8 +1,7 @@
-"""Facts about a network for the log: weights, buffers, active layers."""
+"""Facts about a network for the log: its weights and buffers."""
 
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
-from torch.nn.modules.dropout import _DropoutNd
 
 from onecurve.set_up.cpu_for_cuda import UnsyncedBatchNorm
 from onecurve.watch.events import bare, digest
@@ -12,13 +11,6 @@ def parameters_of(module):
     """Return {name: (id, dtype)} of a module's parameters."""
     named = module.named_parameters()
     return {bare(name): (id(one), one.dtype) for name, one in named}
-
-
-def is_at_work(module):
-    """Return whether eval() would change a module's output."""
-    drops = isinstance(module, _DropoutNd) and module.p > 0
-    norms = isinstance(module, _BatchNorm) and module.track_running_stats
-    return module.training and (drops or norms)
 
 
 def has_own_statistics(module):

@@ -27,7 +27,6 @@ class Orders:
         names = ["random:shuffle", "random:sample"]
         if "numpy" in sys.modules:
             names += ["numpy.random:shuffle", "numpy.random:permutation"]
-            replace("numpy.random:default_rng", self.own_of_numpy)
         for name in names:
             generator = name.partition(":")[0].partition(".")[0]
             replace(name, partial(self.shuffle, generator))
@@ -45,13 +44,6 @@ class Orders:
     def shuffle(self, name, original, *args, **options):
         self.record(name, args, lambda: generator_states()[name])
         return original(*args, **options)
-
-    def own_of_numpy(self, original, *args, **options):
-        """Wrap NumPy's default_rng, whose later draws are unknown."""
-        generator = original(*args, **options)
-        seed = [*args, *options.values(), None][0]
-        self.record("own", (), lambda: str(generator.bit_generator.state), seed)
-        return generator
 
     def record(self, generator, args, state, seed=None):
         """Write the event; `state` returns the generator's state."""

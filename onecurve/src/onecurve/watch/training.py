@@ -11,7 +11,6 @@ from onecurve.watch.identities import own_number
 from onecurve.watch.networks import (
     buffers_of,
     has_own_statistics,
-    is_at_work,
     is_no_norm,
     is_replicated,
     parameters_of,
@@ -144,7 +143,7 @@ class Training:
             made=origin(network),
             id=own_number(network),
             reading=[line for line, _ in script.open][-1:],
-            **({} if trains else self.evaluated(network)),
+            **({} if trains else state_of(network)),
         )
         script.states = after
 
@@ -155,13 +154,6 @@ class Training:
         if buffers and (begins or steps):
             facts = {"made": origin(module), "buffers": buffers, "steps": steps}
             self.log.write("statistics", line=self.log.line(), **facts)
-
-    def evaluated(self, network):
-        """Return a network's state and, if trained, a layer still in train() mode."""
-        optimized = self.script.optimized
-        trained = any(own_number(one) in optimized for one in network.parameters())
-        at_work = [type(one).__name__ for one in network.modules() if is_at_work(one)]
-        return {**state_of(network), "at_work": at_work[:1] if trained else []}
 
     def write_weights(self, network, batch):
         """Record the weights that all ranks have whole, at a batch or the end."""
