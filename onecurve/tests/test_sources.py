@@ -68,7 +68,6 @@ def read(file):
         ("rates", "if score > best", "rate = base", {"cause": "rate"}),
         ("datasets", "loader = Data", "part = train[rank", {}),
         ("statistics", "running = Run", "self.mean +=", {"name": "mean"}),
-        ("updates", "if score > best", "rate = base", {"ranks": 2, "cause": "rate"}),
         ("partial_checkpoint", "torch.save", "state = {", {}),
         ("exchange", "  loss.backward", "require_backward", {"cause": "sync"}),
         ("exchange", "  loss.backward", "  loss.backward", {}),
