@@ -12,7 +12,6 @@ from onecurve.watch.networks import (
     buffers_of,
     has_own_statistics,
     is_at_work,
-    is_no_norm,
     is_replicated,
     parameters_of,
     state_of,
@@ -66,7 +65,7 @@ class Training:
     def wrapper_begins(self, ddp):
         """Compare the parameters with those that the wrapper was given."""
         if torch.is_grad_enabled() and self.script.steps < MOST:
-            facts = {"buffers": buffers_of(ddp.module, is_no_norm), "wrapped": True}
+            facts = {"buffers": buffers_of(ddp.module, norms=False), "wrapped": True}
             facts |= {"made": origin(ddp.module), "steps": self.script.steps}
             self.log.write("statistics", line=self.log.line(), **facts)
         at, given = self.given[id(ddp)]
