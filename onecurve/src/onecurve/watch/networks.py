@@ -46,7 +46,7 @@ def weights_of(network, wanted):
 
 
 def buffers_of(network, norms=True):
-    """Return {name: digest} of the saved buffers, of normalization layers if `norms`."""
+    """Return {name: digest} of saved buffers, with normalization layers if `norms`."""
     found = {}
     for prefix, module in network.named_modules(remove_duplicate=False):
         for name, buffer in module.named_buffers(recurse=False):
