@@ -21,7 +21,8 @@ def find(seen):
         name = first_split([one["buffers"] for one in each])
         if name:
             first = each[0]
-            told = [f"used at {first['line']}", *([DDP] if seen.of("ddp") else [])]
+            told = [f"used at {first['line']}"]
+            told += [DDP] if "wrapped" in first else []
             yield found(first["made"] or first["line"], told, cause="buffer", name=name)
             return
 

@@ -117,8 +117,9 @@ def read_result(job, statuses, late):
             *errors[rank], is_ours, ways[rank] = json.loads(text(f"error{rank}"))
             own_fault = errors[rank][0] if is_ours else own_fault
         if status is None or status < 0:
-            ways[rank] = read_stack(text(f"stack{rank}"), job.words[0])
-            places[rank] = next(iter(ways[rank][0]), None)
+            stack = read_stack(text(f"stack{rank}"), job.words[0])
+            places[rank] = next(iter(stack[0]), None)
+            ways.setdefault(rank, stack)
     failed = [abs(status) for status in statuses if status is not None]
     code = TOO_SLOW if late else max(failed, default=1)
     result = Result(job.words, code, text("stdout"), "".join(stderrs))

@@ -37,19 +37,15 @@ def weights_of(network, wanted):
     return found
 
 
-def buffers_of(network, wanted=lambda module: True):
-    """Return {name: digest} of the saved buffers in wanted modules."""
+def buffers_of(network, norms=True):
+    """Return {name: digest} of saved buffers, with normalization layers if `norms`."""
     found = {}
     for prefix, module in network.named_modules(remove_duplicate=False):
         for name, buffer in module.named_buffers(recurse=False):
-            if wanted(module) and name not in module._non_persistent_buffers_set:
+            wanted = norms or not isinstance(module, _NormBase)
+            if wanted and name not in module._non_persistent_buffers_set:
                 found[bare(f"{prefix}.{name}".lstrip("."))] = digest(buffer)
     return found
-
-
-def is_no_norm(module):
-    """Return whether a module has no statistics that DDP is known to overwrite."""
-    return not isinstance(module, _NormBase)
 
 
 def state_of(network):

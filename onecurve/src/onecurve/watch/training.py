@@ -11,7 +11,6 @@ from onecurve.watch.identities import own_number
 from onecurve.watch.networks import (
     buffers_of,
     has_own_statistics,
-    is_no_norm,
     is_replicated,
     parameters_of,
     state_of,
@@ -71,9 +70,9 @@ class Training:
     def wrapper_begins(self, ddp):
         """Compare the parameters with those that the wrapper was given."""
         if torch.is_grad_enabled() and self.script.steps < MOST:
-            buffers = buffers_of(ddp.module, is_no_norm)
-            facts = {"made": origin(ddp.module), "steps": self.script.steps}
-            self.log.write("statistics", line=self.log.line(), buffers=buffers, **facts)
+            facts = {"buffers": buffers_of(ddp.module, norms=False), "wrapped": True}
+            facts |= {"made": origin(ddp.module), "steps": self.script.steps}
+            self.log.write("statistics", line=self.log.line(), **facts)
         at, given = self.given[id(ddp)]
         now = parameters_of(ddp)
         if now == given or not torch.is_grad_enabled():
@@ -85,9 +84,8 @@ class Training:
         lost = [name for name, (one, _) in given.items() if one not in ids]
         if new or lost:
             what = f"{'new' if new else 'without'} {some(new or lost)}"
-            facts = {"what": what, "level": "LOOK"}  # until a consequence is seen
-            made = BORN.get(now[new[0]][0]) if new else None
-            facts["line"] = made[1] if made else at
+            _, line = BORN.get(now[new[0]][0] if new else None, (0, at))
+            facts = {"what": what, "level": "LOOK", "line": line}
         self.log.found("after_wrapping", f"DDP wrapped it at {at}", **facts)
 
     def loss_begins(self, module):
