@@ -7,6 +7,7 @@ SHARED = 0.1  # fraction of a stream
 ALIKE = "use the same dataset order on all ranks: a generator with the same seed"
 # What `shares` tells apart.
 SAME, OVERLAP, OWN_ORDER, OWN_DATA = "same", "overlap", "own order", "own data"
+FULL = "full"  # each rank draws a whole epoch, with replacement
 
 
 def shares(seen):
@@ -33,9 +34,11 @@ def wrong_in(seen, epochs):
     lists = [epoch["indices"] for epoch in epochs]
     if all(one == lists[0] for one in lists):
         return None if sliced(seen, epochs[0]["sizes"][0]) else SAME
-    drawn_again = any(len(set(one)) < len(one) for one in lists)
+    if any(len(set(one)) < len(one) for one in lists):
+        whole = min(map(len, lists)) >= epochs[0]["size"] - epochs[0]["sizes"][0]
+        return FULL if whole else None
     twice = used_twice(map(before_padding, epochs))
-    return OVERLAP if twice >= len(lists) and not drawn_again else None
+    return OVERLAP if twice >= len(lists) else None
 
 
 def dealt(epochs):

@@ -134,7 +134,8 @@ def samples(seen, names):
         twice = taken - count or "none"
         size = epochs[0]["size"]
         some = f"{count} of {size}" if count < size else count
-        lines.append(f"{some} samples per epoch, {twice} used twice")
+        if taken < size + len(epochs):  # else each rank may draw a whole epoch
+            lines.append(f"{some} samples per epoch, {twice} used twice")
     orders = {}
     for epoch in seen.readings(0, True):
         if epoch["indices"]:
