@@ -149,7 +149,7 @@ def test_a_wrapper_that_is_freed_does_not_wait_for_its_groups_thread(tmp_path):
 
 def test_a_finding_is_explained_by_its_name(tmp_path):
     told = python_in(tmp_path, "onecurve", "--explain", "order").stdout
-    assert told.startswith("order ERROR: every epoch uses the same sample order. ")
+    assert told.startswith("order ERROR: {epochs} uses the same sample order. ")
     assert "Fix: call sampler.set_epoch(epoch)" in told
     wrong = python_in(tmp_path, "onecurve", "--explain", "set_epoch")
     assert (
