@@ -7,7 +7,8 @@ const wide = document.querySelectorAll("article :is(table, .table-wrapper, .cell
 for (const one of wide) if (one.scrollWidth > one.clientWidth) one.tabIndex = 0;
 
 const here = document.querySelector(".sidebar-tree .current-page");  // visible from the start
-const rows = [...document.querySelectorAll(".sidebar-tree :is(.caption, .reference)")];
+const rows = [...document.querySelectorAll(".sidebar-tree :is(.caption, .reference)")]
+  .filter(one => one.offsetHeight);
 const topOf = one => one.getBoundingClientRect().top;
 const first = here && rows.findLast(one => topOf(one) <= topOf(here) - 260);  // not cut
 if (first) document.querySelector(".sidebar-scroll").scrollTo(
