@@ -11,8 +11,8 @@ const rows = [...document.querySelectorAll(".sidebar-tree :is(.caption, .referen
   .filter(one => one.offsetHeight);
 const topOf = one => one.getBoundingClientRect().top;
 const first = here && rows.findLast(one => topOf(one) <= topOf(here) - 260);  // not cut
-if (first) document.querySelector(".sidebar-scroll").scrollTo(
-  { top: topOf(first) - topOf(rows[0]), behavior: "instant" });
+const scroll = document.querySelector(".sidebar-scroll");
+if (first) scroll.scrollTo({ top: topOf(first) - topOf(scroll), behavior: "instant" });
 addEventListener("keydown", event => {  // Escape closes the drawers
   const boxes = document.querySelectorAll("#__navigation:checked, #__toc:checked");
   if (event.key === "Escape") for (const box of boxes) box.click();
