@@ -156,13 +156,13 @@ def test_a_picture_has_losses_and_distances():
     drawn = [[list(line.get_ydata()) for line in axes.lines] for axes in figure.axes]
     losses, distances = drawn
     assert losses == [[1.5, 0.75], [1.5, 1.125]]
-    assert distances == [[0, 0], [0, 0.5]]
     right = figure.axes[1]
-    low, _ = right.get_ylim()
-    assert low < 0 < right.transData.transform((1, 0))[1]  # 0 is a visible tick
+    low, top = right.get_ylim()
+    assert distances == [[low], [0.5]]  # equal losses are drawn at the bottom
+    assert [text.get_text() for text in right.texts] == ["bug", "rounding", "2,500 ×"]
     bands = [patch.get_data() for patch in right.patches]
     assert [list(band.values) for band in bands] == [[1e-5, 2e-4]] * 2
-    assert [band.baseline < 0 for band in bands] == [True, False]  # below and above 0
+    assert [band.baseline for band in bands] == [top, low]
     assert figure.get_suptitle() == "Not one curve: check 03_dp"
 
 

@@ -31,9 +31,7 @@ def figure(width, height, rows=1, columns=1, **options):
 
 def legend_below(made, entries, columns=3):
     """Put a legend below all axes of a figure: `entries` are artists with labels."""
-    made.legend(
-        handles=entries, loc="outside lower center", ncols=columns, frameon=False
-    )
+    made.legend(handles=entries, loc="outside lower center", ncols=columns)
 
 
 def draw_timeline(spans, borders, title):

@@ -49,10 +49,9 @@ def assignments(maps):
         count = len(epochs[0])
         axis.set(xticks=range(count), xlim=(-0.6, count - 0.4))
         axis.set(yticks=range(1, len(epochs) + 1), ylabel="epoch")
-        axis.set_title(title, loc="left")
+        axis.set_title(title)
         axis.invert_yaxis()
         axis.spines[:].set_visible(False)
-        axis.tick_params(length=0)
     axis.set_xlabel("image (violet: on rank 0, green: on rank 1; number: the step)")
     return made
 
@@ -65,9 +64,8 @@ def operations(found):
         colors = [LIGHT["right" if "mm" in name else "line"] for name in names]
         bars = axis.barh(names, [shares[name] for name in names], color=colors)
         axis.bar_label(bars, [f"{shares[name]:.0%}" for name in names], padding=3)
-        axis.set_title(title, loc="left")
+        axis.set_title(title)
         axis.invert_yaxis()
-        axis.tick_params(length=0)
     panels[-1].set(xlim=(0, 1), xticks=[])
     return made
 
@@ -88,8 +86,8 @@ def gradients(before, after, whole):
     label = "one process with the whole batch"
     lower.plot(range(10), whole, "_", color=LIGHT["ink"], markersize=16, label=label)
     lower.set_xlabel("bias of digit")
-    upper.set_title("before the all-reduce", loc="left")
-    lower.set_title("after: the mean, on both ranks", loc="left")
+    upper.set_title("before the all-reduce")
+    lower.set_title("after: the mean, on both ranks")
     legend_below(made, lower.get_legend_handles_labels()[0])
     return made
 
@@ -150,10 +148,9 @@ def schedules(found, unit):
         busy = sum(length for _, _, length, *_ in pieces) / (2 * end)
         many = "micro-batches" if count > 1 else "micro-batch, as in stage 6"
         title = f"{count} {many}: each half works {busy:.0%} of the time"
-        axis.set_title(title, loc="left")
+        axis.set_title(title)
         axis.set(yticks=[0, 1], yticklabels=["first half", "second half"])
         axis.invert_yaxis()
-        axis.tick_params(length=0)
     axis.set_xlabel(f"{unit} (number: micro-batch)")
     legend_below(made, [Patch(color=WORK[kind], label=kind) for kind in ON_WORK])
     return made
@@ -171,9 +168,8 @@ def memory(moments):
             sizes = np.array([stored[kind] for stored in steps]) / 1e6
             axis.bar(range(len(steps)), sizes, 0.9, bottom, color=color, label=kind)
             bottom += sizes
-        axis.set_title(f"{mechanism}: at most {max(bottom):.1f} MB", loc="left")
+        axis.set_title(f"{mechanism}: at most {max(bottom):.1f} MB")
         axis.set(ylabel="MB", yticks=[0, 50, 100])
-        axis.tick_params(axis="x", length=0)
     names = ["", *range(1, 9), *range(8, 0, -1), "step"]  # "" is before the step
     axis.set_xticks(range(len(names)), names, fontsize=9)
     axis.set_xlabel("forward through layers 1 to 8, backward through 8 to 1")

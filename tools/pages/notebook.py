@@ -107,14 +107,9 @@ def curve(*stages):
     curves = {stage: compare.read(RUNS / stage / "metrics.csv") for stage in stages}
     lines, differ = compare.make_table(curves)
     print("\n".join(lines))
-    losses = compare.draw(curves, differ).axes[0]
-    if mnist() == ROOT / "data/sample":  # behind the epochs, the recorded steps
-        plt.setp(losses.lines, linewidth=0)
-        steps = read_outcomes()["steps"]["01_cpu"]["1"]
-        at = [0.5 + 3 * number / len(steps) for number in range(len(steps))]
-        style = {"color": palette.LIGHT["ghost"], "alpha": 0.5, "linewidth": 2.5}
-        losses.plot(at, steps, label="each step, recorded", **style)
-        losses.legend(fontsize=8)
+    is_sample = mnist() == ROOT / "data/sample"
+    steps = read_outcomes()["steps"]["01_cpu"]["1"] if is_sample else ()
+    compare.draw(curves, differ, steps)
     plt.show()
     if differ:
         raise RuntimeError(f"not one curve: look at {', '.join(differ)}")

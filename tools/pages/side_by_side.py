@@ -38,9 +38,7 @@ def card(pair, hunks, numbers, title, switches, why="", is_plumbing=False):
             if tag != "equal":
                 count += i2 - i1 + j2 - j1
     cut = min(len(line) - len(line.lstrip()) for line in used if line.strip())
-    drawn = []
-    for section, opcodes in hunks:
-        drawn.append((section, columns.cells(old, new, opcodes, cut)))
+    drawn = [(name, columns.cells(old, new, codes, cut)) for name, codes in hunks]
     return {
         "base": pair[0],
         "name": pair[1],
@@ -70,21 +68,13 @@ def ideas(a, b):
 
 
 def front():
-    """Return the `card` of each essential idea in the front page's diff.
-
-    Switches use their short titles there.
-    """
+    """Return the `card` of each essential idea in the front page's diff."""
     sections = diffs.sections(essence.PAIR[1])
     found = []
     essential = list(essence.steps().items())[:-1]
     for number, (step, stretches) in enumerate(essential, start=1):
-        hunks = []
-        for stretch in stretches:
-            hunks.append((sections[stretch[2]], [("replace", *stretch)]))
-        off = []
-        for row in SWITCHES:
-            if row.get("step") == step:
-                off.append({**row, "title": row.get("short", row["title"])})
+        hunks = [(sections[one[2]], [("replace", *one)]) for one in stretches]
+        off = [row for row in SWITCHES if row.get("step") == step]
         found.append(card(essence.PAIR, hunks, [number], step, off))
     return found
 

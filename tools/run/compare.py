@@ -132,7 +132,7 @@ def read_runs(top):
     return curves, flags, failures
 
 
-def draw(curves, differ):
+def draw(curves, differ, steps=()):
     """Return a figure of curves that should match; those in `differ` do not."""
     first, reference = next(iter(curves.items()))
     verdict = f"{len(curves)} scripts, one loss curve"
@@ -143,7 +143,8 @@ def draw(curves, differ):
     is_second = stages.BY_NAME[first].room == "transformer"
     lines = range(1, len(reference) + 1)
     limits = [EXACT if is_second else allowed(line) for line in lines]
-    return plots.plot(curves, limits, verdict, "30 steps" if is_second else "epoch")
+    row = "line" if is_second else "epoch"
+    return plots.plot(curves, limits, verdict, row, steps)
 
 
 def main(out):

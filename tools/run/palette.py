@@ -25,7 +25,7 @@ PALETTE = {  # name -> (light, dark)
     "message": ("#c2410c", "#fb9a5c"),  # messages between ranks
 }
 LIGHT = {name: light for name, (light, _) in PALETTE.items()}
-SANS = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
+SANS = "-apple-system, 'Segoe UI', Roboto, Arial, sans-serif"
 MONO = "ui-monospace, SFMono-Regular, Menlo, Consolas, monospace"
 LINES = [LIGHT[name] for name in ("right", "message", "good", "rank3", "rank2", "soft")]
 STYLE = {  # for matplotlib's rcParams; opaque, so readable on a dark page
@@ -46,9 +46,11 @@ STYLE = {  # for matplotlib's rcParams; opaque, so readable on a dark page
     "patch.edgecolor": LIGHT["ink"],
     "text.color": LIGHT["ink"],
     "xtick.color": LIGHT["soft"],
+    "xtick.major.size": 0,
     "ytick.color": LIGHT["soft"],
     "xtick.labelcolor": LIGHT["ink"],
     "ytick.labelcolor": LIGHT["ink"],
+    "ytick.major.size": 0,
     "figure.dpi": 110,
     "font.size": 9,
     "svg.fonttype": "none",
@@ -64,9 +66,8 @@ def variables(theme):
 
 def switchable():
     """Return CSS variables whose colors follow each element's color-scheme."""
-    found = []
-    for name, (light, dark) in PALETTE.items():
-        found.append(f"--{name}: light-dark({light}, {dark});")
+    pairs = PALETTE.items()
+    found = [f"--{name}: light-dark({light}, {dark});" for name, (light, dark) in pairs]
     return f":root {{ --sans: {SANS}; --mono: {MONO}; {' '.join(found)} }}"
 
 
@@ -79,6 +80,7 @@ def stylesheet():
 
 def themed(svg):
     """Return an SVG in the light colors, changed to follow the reader's theme."""
+    svg = re.sub(r"'DejaVu Sans'[^;\"]*", "var(--sans)", svg)
     for name, light in LIGHT.items():
         svg = svg.replace(light, f"var(--{name})")
     head, tag, rest = svg.partition('<style type="text/css">')

@@ -26,6 +26,7 @@ EMPTY = re.compile(r'<th class="(head[^"]*)"><p></p></th>')  # an empty column h
 RUN = f"**Run it:** `make notebooks`, or all stages [on a free GPU]({FREE_GPU}.ipynb)."
 FOLD = re.compile(r"<details>.*?</details>", re.DOTALL)
 TAG = re.compile(r"<[^<>]+>")
+PHONE = "@media (max-width: 400px) { text { font-size: 13px !important; } }</style>"
 SHOWN = re.compile(r'show_diff\("(\w+)"\)')
 
 
@@ -141,9 +142,11 @@ def with_diff(page, text):
             html = linked(ideas + scripts(page, [shown[1]]), up_from(page), ".html")
             cell["outputs"][0]["data"] = {"text/html": html}
         if "nb.curve(" in "".join(cell["source"]):
-            figure = cell | {"id": "figure", "outputs": [cell["outputs"].pop()]}
-            figure["metadata"] = {"tags": ["remove-input"]}
-            notebook["cells"].insert(1, figure)
+            drawn = cell["outputs"].pop()
+            svg = "".join(drawn["data"]["image/svg+xml"])
+            drawn["data"]["image/svg+xml"] = svg.replace("</style>", PHONE, 1)
+            hidden = {"id": "figure", "metadata": {"tags": ["remove-input"]}}
+            notebook["cells"].insert(1, cell | hidden | {"outputs": [drawn]})
     outputs = [cell.get("outputs", []) for cell in notebook["cells"]]
     for data in [one.get("data", {}) for one in chain(*outputs)]:
         if svg := data.get("image/svg+xml"):

@@ -65,7 +65,5 @@ def toctree(pages, options):
 
 def contents():
     """Return the first page's tables of contents, the site's navigation."""
-    parts = []
-    for caption, pages in CONTENTS.items():
-        parts.append(toctree(pages, [f":caption: {caption}"]))
-    return "".join(parts)
+    lists = CONTENTS.items()
+    return "".join(toctree(pages, [f":caption: {name}"]) for name, pages in lists)

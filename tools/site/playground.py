@@ -22,12 +22,12 @@ from tools.run.stages import ROOT, save_page
 PARTS = Path(__file__).with_name("playground")
 STAGE = "04_ddp"
 SWITCHES = {  # a switch's name in training.js -> its name in switches.diff
+    "set_epoch": "set_epoch",
     "sampler": "DistributedSampler",
     "batch_size": "// world_size",
-    "seed": "seed",
     "ddp": "the wrapper",
     "init_sync": "init_sync",
-    "set_epoch": "set_epoch",
+    "seed": "seed",
     "all_reduce": "all_reduce",
 }
 RECORDED = read_outcomes()

@@ -107,7 +107,7 @@ function drawLosses() {
   ];
   const marks = right.map(([loss], n) =>
     ({ row: n + 1, off: run.rows[n] ? distance(run.rows[n][0], loss) : null, normal: FLOOR }));
-  const height = innerWidth > 768 ? 180 : 90;
+  const height = innerWidth > 768 ? 206 : 90;
   const box = { width: by("charts").clientWidth, height, left: 72 };
   by("charts").innerHTML = lossChart(box, EPOCHS, FLAGS.epochs, lines) +
     distanceChart({ ...box, height: height > 90 ? 96 : 75 }, EPOCHS, FLAGS.epochs, marks);

@@ -177,7 +177,7 @@ class StepFigure {
     const inRow = (count, n, y) => [(width - Math.min(count, inDeck) * size) / 2 +
       n % inDeck * size, y + Math.floor(n / inDeck) * size];
     if (before) {
-      this.add("b", "name", left, 0, `epoch ${facts.epoch - 1}`);
+      this.add("b", "name", inRow(deck.length, 0, 0)[0], 0, `epoch ${facts.epoch - 1}`);
       const old = before[0].flatMap((_, n) => before.map(hand => hand[n]));
       for (const [n, index] of [...new Set(old)].entries())
         this.card(index).style.transform = moved(...inRow(deck.length, n, HEAD));
@@ -187,7 +187,7 @@ class StepFigure {
       ghost.classList.add("ghost");
       ghost.style.transform = moved(...inRow(deck.length, n, top));
     }
-    this.deckName = this.add("b", "name", left, top - HEAD, "");
+    this.deckName = this.add("b", "name", inRow(deck.length, 0, 0)[0], top - HEAD, "");
     this.lanes = dealt.map((hand, rank) => this.layLane(facts, hand, rank));
     this.cards = dealt.flatMap((hand, rank) => hand.map((index, n) => {
       const made = this.card(index);

@@ -37,17 +37,24 @@ function item({ name, title, best: [text, id, section] }, words) {
   return made;
 }
 
+function search(words, kind) {
+  return Object.entries(TEXTS).map(([name, page]) => find(name, page, words))
+    .filter(one => one && (kind === "all" || kindOf(one.name) === kind))
+    .sort((a, b) => b.score - a.score || a.name.localeCompare(b.name));
+}
+
 function show() {
   const { q, kind } = Object.fromEntries(new FormData(form));
   const words = q.toLowerCase().match(WORD) || [];
-  const shown = words.length || kind !== "all" ? kind : "lessons";  // not nothing at first
-  const found = Object.entries(TEXTS).map(([name, page]) => find(name, page, words))
-    .filter(one => one && (shown === "all" || kindOf(one.name) === shown))
-    .sort((a, b) => b.score - a.score || a.name.localeCompare(b.name));
-  part("found").replaceChildren(...found.slice(0, most).map(one => item(one, words)));
+  const hits = words.length ? search(words, kind) : [];
+  const start = kind === "all" ? "lessons" : kind;  // listed if nothing is found
+  const found = hits.length ? hits : search([], start);
+  part("found").replaceChildren(...found.slice(0, most).map(one => item(one, hits.length ? words : [])));
   part("more").hidden = found.length <= most;
-  part("suggested").hidden = words.length > 0 && found.length > 0;
-  part("count").textContent = words.length ? `Pages found: ${found.length}` : "";
+  part("suggested").hidden = hits.length > 0;
+  part("suggested").lastElementChild.textContent = `All ${start}`;
+  part("count").textContent = hits.length ? `Pages found: ${hits.length}`
+    : words.length ? "No page has all of these words." : "";
 }
 form.oninput = () => { most = 10; show(); };
 part("more").onclick = () => { most += 10; show(); };

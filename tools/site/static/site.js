@@ -7,7 +7,12 @@ const wide = document.querySelectorAll("article :is(table, .table-wrapper, .cell
 for (const one of wide) if (one.scrollWidth > one.clientWidth) one.tabIndex = 0;
 
 const here = document.querySelector(".sidebar-tree .current-page");  // visible from the start
-if (here) document.querySelector(".sidebar-scroll").scrollTop += here.getBoundingClientRect().top - 300;
+const rows = [...document.querySelectorAll(".sidebar-tree :is(.caption, .reference)")]
+  .filter(one => one.offsetHeight);
+const topOf = one => one.getBoundingClientRect().top;
+const first = here && rows.findLast(one => topOf(one) <= topOf(here) - 260);  // not cut
+const scroll = document.querySelector(".sidebar-scroll");
+if (first) scroll.scrollTo({ top: topOf(first) - topOf(scroll), behavior: "instant" });
 addEventListener("keydown", event => {  // Escape closes the drawers
   const boxes = document.querySelectorAll("#__navigation:checked, #__toc:checked");
   if (event.key === "Escape") for (const box of boxes) box.click();
