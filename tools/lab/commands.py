@@ -53,7 +53,6 @@ def check(name, verdict=forked_verdict):
     api.start_server()  # importing PyTorch takes longest
     exercise = chosen(name)
     path = progress.own_script(exercise)
-    done = path.with_name(".done")
     text = progress.script_text(path)
     why = api.syntax_error(text)
     if why:
@@ -64,7 +63,7 @@ def check(name, verdict=forked_verdict):
     if why:  # a solved exercise stays solved
         print(f"Not yet. {why}")
         return 1
-    done.touch()
+    path.with_name(".done").touch()
     print(f"Solved: {exercise.title}")
     print(f"Where people met it:\n{exercise.chapter('Where people met it')}\n")
     print(progress.report(), progress.next_step(), sep="\n")
