@@ -143,7 +143,7 @@ def test_what_is_switched_on_is_struck_through_and_explained(page):
             lines = without("04_ddp", edits)["instead"].splitlines()
             instead = article.locator(".mistake").all_inner_texts()
             assert instead == [f"!{line.strip()}" for line in lines]
-    assert shown == ["ddp", "set_epoch"]
+    assert shown == ["set_epoch", "ddp"]
 
 
 def lanes(page):
