@@ -194,10 +194,15 @@ def init_device_mesh(original, device_type, *args, **options):
     return original("cpu", *args, **options)
 
 
-class UnsyncedBatchNorm(torch.nn.SyncBatchNorm):
+class UnsyncedBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
     """Replacement for SyncBatchNorm, which needs GPUs: statistics are per rank."""
 
     used = False
+    _check_input_dim = torch.nn.SyncBatchNorm._check_input_dim
+
+    def __init__(self, *args, process_group=None, **options):
+        UnsyncedBatchNorm.used = True
+        super().__init__(*args[:5], **options)  # the sixth is the group
 
     @classmethod
     def convert_sync_batchnorm(cls, module, process_group=None):
