@@ -14,6 +14,7 @@ import torch
 from onecurve.set_up.replace import replace
 
 GIVEN = "MASTER_ADDR", "MASTER_PORT", "RANK", "LOCAL_RANK", "WORLD_SIZE"
+REPLACED = "init_method", "world_size", "rank", "store"  # arguments
 JOINS = re.compile("init_process_group|set_?up|init_dist")  # in a rank's function
 COUNTS = re.compile(r"world|n_?procs|n\w*_?gpus|n\w*_ranks|^size$")  # in names
 UNLIKE = "it starts {} ranks itself, not {}: change their number, or use --ranks"
@@ -69,8 +70,10 @@ class Spawned:
             asked = given.get("world_size", -1)
             self.expect(max(asked, int(os.environ["WORLD_SIZE"])))
         if self.given and (self.begun or "store" not in given):
-            os.environ.update(self.given)
-            for name in "init_method", "world_size", "rank", "store":
+            # a rank of torchrun may have changed its own numbers
+            for name in GIVEN if self.begun else GIVEN[:2]:
+                os.environ[name] = self.given[name]
+            for name in REPLACED if self.begun else REPLACED[:1]:
                 given.pop(name, None)
         return original(**given)
 
