@@ -12,10 +12,9 @@ from itertools import takewhile
 # Errors on a rank because another one exited or never arrived; not the cause.
 OF_OTHERS_END = r"(?i)Connection (closed|reset)|preamble|Broken pipe|Socket|timed? ?out"
 OF_OTHERS_END += "|peer"
+# Functions in a stack that only call others, as "file:function".
+MACHINERY = "/onecurve/|/_ops.py|_impl$|:_?wrapper$|:inner$|:decorate_context$|:<"
 # PyTorch's prefixes to C++ messages: one of its files, and what().
-MACHINERY = (
-    "/onecurve/|/_ops.py|_impl$|:_?wrapper$|:inner$|:decorate_context$|:<"  # in stacks
-)
 NOISE = r"\[[^\]]*/[^\]]*\] *|what\(\): *"
 
 

@@ -4,6 +4,7 @@ import faulthandler
 import json
 import multiprocessing
 import os
+import random
 import re
 import runpy
 import signal
@@ -94,15 +95,21 @@ def run_rank(job, environment):
 
 def start_anew():
     """Make this forked process like a new one, with its own random numbers."""
-    import torch
-
     if "tqdm" in sys.modules:
         # Its own lock is a semaphore, which a killed rank would leak.
         sys.modules["tqdm"].tqdm.set_lock(threading.RLock())
+    seed_anew()
+    multiprocessing.set_start_method(None, force=True)
+
+
+def seed_anew():
+    """Seed the generators like those of a new process."""
+    import torch
+
     torch.default_generator.seed()
+    random.seed()
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()
-    multiprocessing.set_start_method(None, force=True)
 
 
 def is_of_onecurve(error, frames):

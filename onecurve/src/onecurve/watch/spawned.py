@@ -2,7 +2,6 @@
 
 import inspect
 import os
-import random
 import re
 import runpy
 import sys
@@ -12,6 +11,7 @@ from types import FunctionType, ModuleType
 import torch
 
 from onecurve.set_up.replace import replace
+from onecurve.start.supervisor import seed_anew
 
 GIVEN = "MASTER_ADDR", "MASTER_PORT", "RANK", "LOCAL_RANK", "WORLD_SIZE"
 REPLACED = "init_method", "world_size", "rank", "store"  # arguments
@@ -105,14 +105,6 @@ class Spawned:
             is_count = type(value) is int and COUNTS.search(name.lower())
             if is_count and count in (None, value):
                 values[name] = 1
-
-
-def seed_anew():
-    """Seed the generators like those of a new process."""
-    torch.default_generator.seed()
-    random.seed()
-    if "numpy" in sys.modules:
-        sys.modules["numpy"].random.seed()
 
 
 def imported_anew(fn):

@@ -69,13 +69,15 @@ class Training:
 
     def wrapper_begins(self, ddp):
         """Compare the parameters with those that the wrapper was given."""
-        if torch.is_grad_enabled() and self.script.steps < MOST:
+        if not torch.is_grad_enabled():
+            return
+        if self.script.steps < MOST:
             facts = {"buffers": buffers_of(ddp.module, norms=False), "wrapped": True}
             facts |= {"made": origin(ddp.module), "steps": self.script.steps}
             self.log.write("statistics", line=self.log.line(), **facts)
         at, given = self.given[id(ddp)]
         now = parameters_of(ddp)
-        if now == given or not torch.is_grad_enabled():
+        if now == given:
             return
         self.given[id(ddp)] = at, now
         old, ids = [{one for one, _ in each.values()} for each in (given, now)]
