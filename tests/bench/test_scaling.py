@@ -101,7 +101,7 @@ def test_a_grid_is_tensor_parallelism_inside_machines_and_fsdp_between_them():
 
 
 def test_the_text_says_how_long_a_step_takes_and_from_which_batch_ddp_pays():
-    cluster = scaling.CLUSTERS["two, with one card each"]
+    cluster = scaling.CLUSTERS["two, one card each"]
     limit = scaling.thresholds(scaling.SEVEN, cluster)["DDP"]
     assert f"{limit:,.0f} tokens per GPU, less than two sequences" in PAGE
     assert limit < 2 * scaling.SEVEN.length

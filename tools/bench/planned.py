@@ -44,7 +44,7 @@ def memory(sequences, ranks, again=False):
 def memory_rows():
     """Return the rows of FSDP's memory on one machine in GB, headings first."""
     kinds = [memory(SEQUENCES // GPUS, GPUS, again) for again in (False, True)]
-    rows = [["", "every activation kept", "with checkpointing"]]
+    rows = [["", "all kept", "checkpointed"]]
     for name in kinds[0]:
         rows.append([name, *[f"{parts[name] / 1e9:.1f}" for parts in kinds]])
     rows.append(["total", *[f"{sum(parts.values()) / 1e9:.1f}" for parts in kinds]])

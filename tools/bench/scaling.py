@@ -58,7 +58,7 @@ SEVEN = Model(blocks=32, width=4096, vocabulary=32_000, length=4096)
 CLUSTERS = {
     "one machine": Cluster(1, 8),
     "two machines": Cluster(2, 8),
-    "two, with one card each": Cluster(2, 1),
+    "two, one card each": Cluster(2, 1),
 }
 
 

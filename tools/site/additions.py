@@ -26,7 +26,7 @@ EMPTY = re.compile(r'<th class="(head[^"]*)"><p></p></th>')  # an empty column h
 RUN = f"**Run it:** `make notebooks`, or all stages [on a free GPU]({FREE_GPU}.ipynb)."
 FOLD = re.compile(r"<details>.*?</details>", re.DOTALL)
 TAG = re.compile(r"<[^<>]+>")
-PHONE = "@media (max-width: 400px) { text { font-size: 13px !important; } }</style>"
+NARROW = "@media (max-width: 600px) { text { font-size: 12.5px !important; } }</style>"
 SHOWN = re.compile(r'show_diff\("(\w+)"\)')
 
 
@@ -143,8 +143,8 @@ def with_diff(page, text):
             cell["outputs"][0]["data"] = {"text/html": html}
         if "nb.curve(" in "".join(cell["source"]):
             drawn = cell["outputs"].pop()
-            svg = "".join(drawn["data"]["image/svg+xml"])
-            drawn["data"]["image/svg+xml"] = svg.replace("</style>", PHONE, 1)
+            svg = "".join(drawn["data"]["image/svg+xml"]).replace("</style>", NARROW, 1)
+            drawn["data"]["image/svg+xml"] = svg
             hidden = {"id": "figure", "metadata": {"tags": ["remove-input"]}}
             notebook["cells"].insert(1, cell | hidden | {"outputs": [drawn]})
     outputs = [cell.get("outputs", []) for cell in notebook["cells"]]

@@ -99,7 +99,7 @@ function fillHero(hero, one) {
 function drawHero(place, run) {
   const all = isPrinted ? 688 : place.clientWidth, isSmall = innerWidth <= 700 && !isPrinted;
   const shapes = isWide.matches || isPrinted ? [[1, 174, 72], [1, 90, 72]]
-    : isSmall ? [[1, 74, 16], [.6, 59, 0]] : [[.58, 86, 58], [.4, 86, 58]];
+    : isSmall ? [[1, 74, 16], [.6, 59, 0]] : [[.56, 128, 58], [.4, 110, 44]];
   const boxes = shapes.map(([share, height, left]) => ({ width: Math.round(all * share), height, left, isSmall }));
   const normal = offsOf(runsOf()["2"]);
   const marks = offsOf(run).map((off, n) => ({ row: n + 1, normal: normal[n],

@@ -85,13 +85,11 @@ function distanceChart(box, rows, last, marks) {
   const parts = [
     `<path class="bug" d="M${x(0)} 0${edge}V0Z"/>`,
     `<path class="rounding" d="M${x(0)} ${box.height}${edge}V${box.height}Z"/>`,
-    text("title", 0, box.isSmall ? -4 : 12, "distance")];
+    text("title", 0, -5, "distance from one process"),
+    text("bad end", box.width, -5, "bug")];
   const isNarrow = box.width < 420, hasRoom = x(1) - x(0) > 60;
-  const [bug, rounding] = box.isSmall  // outside: marks would cross the words
-    ? [["bad end", box.width, -4], ["good", 0, box.height + 11]]
-    : [["bad", x(0) + 5, 14], ["good", x(0) + 5, y(rows.allowed(1)) + 14]];
-  parts.push(text(...bug, "bug"));
-  if (rows.allowed(1) > FLOOR) parts.push(text(...rounding, "rounding"));
+  if (rows.allowed(1) > FLOOR) parts.push(
+    text("good end", box.width - 5, y(rows.allowed(last)) + 14, "rounding"));
   const ticks = DISTANCES.filter((_, n) => box.height > 75 || n % 2);
   if (box.left) for (const tick of ticks) parts.push(text("scale", box.left - 8,
     y(tick) + 4, tick < .1 ? tick.toExponential() : tick));
@@ -109,10 +107,9 @@ function distanceChart(box, rows, last, marks) {
 }
 
 // A loss, marked from its first wrong digit on if rounding doesn't explain it.
-function digits(loss, right, epoch, rows = EPOCHS) {
-  const found = loss.toFixed(6);
-  const expected = right.toFixed(6);
-  const isNear = distance(loss, right) <= rows.allowed(epoch);
+function digits(loss, right, places, isNear) {
+  const found = loss.toFixed(places);
+  const expected = right.toFixed(places);
   if (found === expected || isNear) return found;
   let same = 0;
   while (same < found.length && found[same] === expected[same]) same++;
@@ -125,12 +122,17 @@ function count([, correct, total], [, rightCorrect, rightTotal]) {
   return `<small>${isRight ? shown : `<mark>${shown}</mark>`}</small>`;
 }
 
-// A line for each [name, curve], and a column for each row of the curves.
+// A line for each [name, curve], and a column for each row of the curves. Losses that
+// differ by rounding have only the digits that agree.
 function lossTable(curves, right, rows = EPOCHS, hasCounts = true) {
+  const isNear = (curve, n) => curve[n] &&
+    distance(curve[n][0], right[n][0]) <= rows.allowed(n + 1);
+  const places = right.map(([loss], n) => [6, 5, 4].find(most => curves.every(([, curve]) =>
+    !isNear(curve, n) || curve[n][0].toFixed(most) === loss.toFixed(most))) || 6);
   const heads = right.map((_, n) => `<th scope="col">${rows.name} ${rows.label(n + 1)}</th>`);
   const lines = curves.map(([name, curve]) => {
     const cells = right.map((expected, n) => `<td data-epoch="${rows.name} ${n + 1}">${curve[n]
-      ? digits(curve[n][0], expected[0], n + 1, rows) + (hasCounts ? ` ${count(curve[n], expected)}` : "")
+      ? digits(curve[n][0], expected[0], places[n], isNear(curve, n)) + (hasCounts ? ` ${count(curve[n], expected)}` : "")
       : "–"}</td>`);
     return `<tr><th scope="row">${name}</th>${cells.join("")}</tr>`;
   });

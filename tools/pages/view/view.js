@@ -140,7 +140,5 @@ isWide.onchange = update;
 
 addEventListener("hashchange", () => read());
 picker?.addEventListener("change", () => go(`#${picker.value}`));
-for (const card of cards) {
-  card.addEventListener("change", event => flip(card, event.target));
-}
+for (const card of cards) card.addEventListener("change", event => flip(card, event.target));
 read();

@@ -111,7 +111,7 @@ function drawLosses() {
   const box = { width: by("charts").clientWidth, height, left: 72 };
   by("charts").innerHTML = lossChart(box, EPOCHS, FLAGS.epochs, lines) +
     distanceChart({ ...box, height: height > 90 ? 96 : 75 }, EPOCHS, FLAGS.epochs, marks);
-  by("table").replaceChildren(lossTable([["stage 1", right], ["stage 4", run.rows]], right));
+  by("table").replaceChildren(lossTable([["stage 1", right], ["stage 4", run.rows]], data.rows));
 }
 
 async function begin() {

@@ -59,9 +59,8 @@ class StepFigure {
     [this.button, this.slider, this.where] = ["button", "input", ".where"].map(find);
     [this.list, this.says, this.table] = [".phases", ".says", ".table"].map(find);
     this.button.onclick = () => this.playing ? this.stop() : this.play();
-    for (const [n, item] of [...this.list.children].entries()) {
+    for (const [n, item] of [...this.list.children].entries())
       item.onclick = () => { this.stop(); this.go(this.number, n + 1); };
-    }
     this.slider.oninput = () => { this.stop(); this.go(Number(this.slider.value)); };
     new ResizeObserver(() => this.draw()).observe(this.table);
   }
@@ -141,9 +140,8 @@ class StepFigure {
     this.says.textContent = this.sentence(facts);
     this.says.classList.toggle("wrong", this.says.textContent !== PHASES[this.phase][1] &&
       isWrong);
-    for (const [n, item] of [...this.list.children].entries()) {
+    for (const [n, item] of [...this.list.children].entries())
       item.classList.toggle("now", n + 1 === this.phase);
-    }
     if (this.laid !== step || this.at.width !== this.table.clientWidth) this.lay(facts);
     this.laid = step;
     this.move(facts);
