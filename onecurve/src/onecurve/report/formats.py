@@ -4,6 +4,8 @@ import math
 from dataclasses import asdict
 from textwrap import wrap
 
+from onecurve.evidence.samples import are_known
+
 LEVELS = "ERROR", "SLOW", "LOOK"
 LONG = 120  # characters of an error, after which no one would look for its line
 NOT_COMPARED = "GRADIENTS NOT COMPARED"
@@ -138,7 +140,7 @@ def samples(seen, names):
             lines.append(f"{some} samples per epoch, {twice} used twice")
     orders = {}
     for epoch in seen.readings(0, True):
-        if epoch["indices"]:
+        if epoch["indices"] and epoch["identity"]:
             orders.setdefault(epoch["line"], []).append(epoch["indices"])
     several = [each for each in orders.values() if len(each) > 1]
     anew = all(len({tuple(one) for one in each}) == len(each) for each in several)
@@ -156,6 +158,8 @@ def unsure(inspection):
     compared = gradients.exchanged or gradients.equal or gradients.alone
     if not compared and not inspection.findings:
         told.append("whether gradients are averaged across ranks")
+    if not are_known(inspection.seen.takers().first_epochs()):
+        told.append("samples because what the ranks' datasets contain is unknown")
     if gradients.alone:
         told.append(f"merged batches in one process because {gradients.why}")
     elif gradients.equal and gradients.why:
