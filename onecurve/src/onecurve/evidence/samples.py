@@ -40,6 +40,10 @@ def wrong_in(seen, epochs):
     if any(len(set(one)) < len(one) for one in lists):
         whole = min(map(len, lists)) >= epochs[0]["size"] - epochs[0]["sizes"][0]
         return FULL if whole else None
+    size = epochs[0]["size"]
+    whole = len(set().union(*lists)) == size and sum(map(len, lists)) < 1.5 * size
+    if whole and epochs[0]["own_batches"]:
+        return None  # each bucket may be padded
     twice = used_twice(map(before_padding, epochs))
     return OVERLAP if twice >= len(lists) else None
 

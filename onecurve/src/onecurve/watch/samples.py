@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import torch
 from torch.utils._pytree import tree_leaves
-from torch.utils.data import Subset, default_convert
+from torch.utils.data import BatchSampler, Subset, default_convert
 
 from onecurve.watch.events import digest, tensors_in
 from onecurve.watch.origins import origin
@@ -129,6 +129,7 @@ def share_of(loader, taken):
         "sizes": [len(flat(one)) for one in taken],
         "size": len(dataset),
         "part": part,
+        "own_batches": type(loader.batch_sampler) is not BatchSampler,
         "split": origin(loader.dataset),
         "identity": identity,
         "contents": contents(dataset, indices[:MOST_CONTENTS]) if read else [],
