@@ -371,6 +371,18 @@ def test_what_cannot_be_looked_at_is_said_first_with_a_status_of_its_own(tmp_pat
     assert (report.status, report.findings, report.ok) == (2, [], [])
 
 
+def test_what_was_found_before_the_time_limit_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr("onecurve.compare.run.MOST_SECONDS", 8)
+    path = tmp_path / "train.py"
+    busy = "        sum(range(10**8))\n        if rank == 0:\n"
+    path.write_text(RIGHT.read_text().replace("        if rank == 0:\n", busy, 1))
+    report = inspect(path, folder=tmp_path)
+    assert "no errors found in the first" in report.verdict
+    assert "took 8 s: use smaller sizes" in report.text
+    assert "a second epoch, a saved file" in report.unchecked[1]
+    assert report.status == 3 and "weight tensors are equal" in "".join(report.ok)
+
+
 def test_nothing_of_the_users_is_overwritten(tmp_path):
     path = tmp_path / "train.py"
     path.write_text(WRITES)

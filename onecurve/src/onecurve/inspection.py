@@ -21,13 +21,14 @@ class Inspection:
     findings: list
     gradients: Comparison = field(default_factory=Comparison)
     stopped: str | None = None  # why the inspection stopped
+    partial: bool = False  # whether time was over after some steps
 
     @property
     def status(self):
-        """Return 1 after an error, 2 if the inspection stopped, or 0."""
+        """Return 1 after an error, 2 if it stopped, 3 if it is partial, or 0."""
         if any(finding.level == "ERROR" for finding in self.findings):
             return 1
-        return 2 if self.stopped else 0
+        return 2 if self.stopped else 3 * self.partial
 
 
 def watch(command, folder):
@@ -62,6 +63,8 @@ def inspect(command, folder):
     if unequal:  # run the rest, too
         command = command._replace(lengths=False)
         result, seen, problem = watch(command, folder)
+    if result.late:
+        seen.end_together()
     found = rules.findings(seen) + unequal
     if problem:
         if problem.name == "fails" and None in (seen.first_parting() or ()):
@@ -83,12 +86,16 @@ def inspect(command, folder):
 
 def compare(command, folder, result, seen, found):
     """Return an Inspection of a run that ended well, compared with other runs."""
+    read = partial(source_of, command.path.parent)
     if result.late:
         count = len(seen.of("step"))
         told = f"{count} steps took {run.MOST_SECONDS} s: use smaller sizes"
         if result.late == HANGS:
             told = f"all ranks were idle for {run.IDLE} s after {count} steps"
-        return Inspection(seen, found, stopped=told)
+        if result.late == HANGS or not count:
+            return Inspection(seen, found, stopped=told)
+        found = interpret(found, seen, Comparison(), read)
+        return Inspection(seen, found, Comparison(why=told), partial=True)
     if command.ranks == 1:
         return Inspection(seen, found)
     agree = consequences.weights_agree(found, seen)
@@ -96,7 +103,6 @@ def compare(command, folder, result, seen, found):
     for kept in folder.glob("*/steps*"):  # batches and gradients, which are large
         shutil.rmtree(kept)
     found += rules.findings_by_world(told)
-    read = partial(source_of, command.path.parent)
     found = interpret(told.findings + found, seen, told, read)
     return Inspection(seen, found, told)
 

@@ -40,6 +40,9 @@ def verdict(name, inspection):
     if inspection.stopped:
         return f"{name} COULD NOT BE INSPECTED: {inspection.stopped}"
     told = f"no errors found in {name}"
+    if inspection.partial:
+        steps = counted(len(inspection.seen.of("step")), "step")
+        told = f"no errors found in the first {steps} of {name}"
     gradients = inspection.gradients
     if any(finding.name == "zero" for finding in inspection.findings):
         return f"{told}; {NOT_COMPARED} because they are all 0"
@@ -153,6 +156,8 @@ def unsure(inspection):
     """Return what was not compared."""
     told = [NOT_CHECKED]
     gradients = inspection.gradients
+    if inspection.partial:
+        told.append(f"what the run did not reach: {unreached(inspection.seen)}")
     if gradients.rough:
         told.append(f"gradients to more than 4 digits because {gradients.rough}")
     compared = gradients.exchanged or gradients.equal or gradients.alone
@@ -167,6 +172,17 @@ def unsure(inspection):
     elif gradients.why and "ERROR" in [one.level for one in inspection.findings]:
         told.append(f"gradients against one process because {gradients.why}")
     return told
+
+
+def unreached(seen):
+    """Return which parts of a run its ranks did not reach."""
+    parts = {
+        "an evaluation": [one for one in seen.of("pass") if not one["grad"]],
+        "a second epoch": seen.readings(0, True)[1:],
+        "a saved file": seen.of("file"),
+        "the comparison in float64": [],
+    }
+    return ", ".join(part for part, events in parts.items() if not events)
 
 
 def batch(inspection):
