@@ -9,7 +9,6 @@ from onecurve.compare import run
 from onecurve.compare.comparison import Comparison, compare_gradients
 from onecurve.evidence.seen import Seen
 from onecurve.report import consequences, sources
-from onecurve.rules.batches import find_in_hang
 from onecurve.start.patience import HANGS
 
 
@@ -57,25 +56,19 @@ def inspect(command, folder):
     why = [event["why"] for event in seen.of("cannot_tell")]
     if why or result.own_fault:
         return Inspection(seen, [], stopped=(why or [result.own_fault])[0])
-    unequal = []
-    if problem and problem.name == "hang":
-        unequal = rules.filled_in("batches", find_in_hang(seen.takers(), problem))
-    if unequal:  # run the rest, too
-        command = command._replace(lengths=False)
-        result, seen, problem = watch(command, folder)
     if result.late:
         seen.end_together()
-    found = rules.findings(seen) + unequal
+    found = rules.findings(seen)
     if problem:
         if problem.name == "fails" and None in (seen.first_parting() or ()):
             killed = "different_collectives"
             found = [one for one in found if one.name != killed]
-        cause = None
+        names = ()
         if problem.name == "hang" and not problem.line:
-            cause = "decision_by_rank"
+            names = "decision_by_rank", "batches"
         elif "finished reduction" in problem.facts.get("error", ""):  # DDP's error
-            cause = "after_wrapping"
-        causes = [one for one in found if one.name == cause]
+            names = ("after_wrapping",)
+        causes = [one for one in found if one.name in names]
         for one in causes:
             one.level = "ERROR"
             sources.point(one, partial(source_of, command.path.parent), seen)

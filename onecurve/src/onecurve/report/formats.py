@@ -4,7 +4,7 @@ import math
 from dataclasses import asdict
 from textwrap import wrap
 
-from onecurve.evidence.samples import are_known
+from onecurve.evidence.samples import are_known, first_orders
 
 LEVELS = "ERROR", "SLOW", "LOOK"
 LONG = 120  # characters of an error, after which no one would look for its line
@@ -141,11 +141,7 @@ def samples(seen, names):
         some = f"{count} of {size}" if count < size else count
         if taken < size + len(epochs):  # else each rank may draw a whole epoch
             lines.append(f"{some} samples per epoch, {twice} used twice")
-    orders = {}
-    for epoch in seen.readings(0, True):
-        if epoch["indices"] and epoch["identity"]:
-            orders.setdefault(epoch["line"], []).append(epoch["indices"])
-    several = [each for each in orders.values() if len(each) > 1]
+    several = [lists for _, lists in first_orders(seen) if len(lists) > 1]
     anew = all(len({tuple(one) for one in each}) == len(each) for each in several)
     if epochs and several and anew and "order" not in names:
         lines.append("each epoch uses a new sample order")

@@ -22,4 +22,3 @@ def find(seen):
             told |= {(line, text), branch}
             level = "LOOK" if text.startswith(QUOTED) else events[0]["level"]
             yield found(line, each_told(values), level, text=text)
-

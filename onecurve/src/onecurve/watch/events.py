@@ -122,12 +122,6 @@ def is_zero(tensor):
         return not local_part(tensor).any()
 
 
-def is_finite(tensor):
-    """Return whether this rank's part of a tensor contains no nan and no inf."""
-    with torch._C.DisableTorchFunction():
-        return bool(local_part(tensor).isfinite().all())
-
-
 def tensors_in(value):
     """Return the tensors in lists, tuples and dicts, at any depth."""
     return [one for one in tree_leaves(value) if isinstance(one, torch.Tensor)]

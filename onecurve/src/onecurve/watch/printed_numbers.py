@@ -145,29 +145,25 @@ class PrintedNumbers:
 
     def logged(self, original, logger, msg, *args, **options):
         """Wrap Logger.info as a branch: ranks may lack handlers or use other levels."""
-        where = self.where()
         # logging reports TypeError and ValueError itself
         with contextlib.suppress(TypeError, ValueError):
-            told = told_in(str(msg) % args if args else str(msg))
             kinds = {type(one) for one in handlers(logger)} - {logging.NullHandler}
             taken = bool(kinds) and logger.isEnabledFor(logging.INFO)
-            if where:
-                self.times[where] += 1
-                self.write(where, "log", taken, told, dict.fromkeys(told, where))
+            self.tells("log", taken, str(msg) % args if args else str(msg))
         return original(logger, msg, *args, **options)
 
     def printed(self, original, *values, **options):
         """Wrap print as a branch, for numbers that are computed only to be printed."""
-        where = self.where()
-        if where and self.times[where] < MOST:
-            told = told_in(" ".join(map(str, values)))
-            self.times[where] += 1
-            self.write(where, "print", True, told, dict.fromkeys(told, where))
+        self.tells("print", True, " ".join(map(str, values)))
         return original(*values, **options)
 
-    def where(self):
-        """Return the script's line, or None if it makes a sample, unlike other ranks'."""
-        return None if is_read() else self.log.line()
+    def tells(self, kind, taken, text):
+        """Write a branch event for a text's numbers, if they aren't one sample's."""
+        where = None if is_read() else self.log.line()
+        if where and self.times[where] < MOST:
+            told = told_in(text)
+            self.times[where] += 1
+            self.write(where, kind, taken, told, dict.fromkeys(told, where))
 
     def write(self, where, condition, taken, numbers, lines, changes=None):
         """Write a branch event: its numbers, their lines, and what it changes."""

@@ -53,10 +53,8 @@ class Twins:
         if shadow:
             ours += [shadow.parent, tempfile.gettempdir()]
         self.left_alone = tuple(f"{folder}/" for folder in ours)
-        own = set(log.paths)
-        for place in TEMPORARY:
-            own -= {path for path in own if place.startswith(path)}  # its parents
-        self.own = tuple(own)
+        holds = [one for one in log.paths for each in TEMPORARY if each.startswith(one)]
+        self.own = tuple(set(log.paths) - set(holds))  # not their parents
         caches = [os.environ[name] for name in os.environ if SETS.search(name)]
         self.caches = tuple(f"{one}/" for one in caches if one)
 
@@ -70,7 +68,7 @@ class Twins:
         if full.startswith(self.left_alone) or (main and not self.log.frame()):
             return None  # the script's runner opens it
         temporary = full.startswith(TEMPORARY) and not full.startswith(self.own)
-        home = next(filter(full.startswith, self.log.paths), "")
+        home = max(filter(full.startswith, self.log.paths), key=len, default="")
         cached = full.startswith(self.caches) or CACHED.search(f"{full}/", len(home))
         if (temporary or cached) and by_library():
             return None  # such as generated code
