@@ -24,10 +24,7 @@ for _ in range(3):
     optimizer.zero_grad()
 """
 MODEL = "import torch\nmodel = torch.nn.Linear(2, 1)"
-BUSY = """
-import time
-time.sleep(6)
-"""
+BUSY = "import time; time.sleep(6)"
 PAGE = (PROJECT / "README.md").read_text()
 (PYTEST,) = re.findall(r"```python\n(import onecurve\n.*?)```", PAGE, re.DOTALL)
 

@@ -333,14 +333,11 @@ def test_a_process_with_other_weights_than_the_ranks_is_not_compared():
     other = {**step, "after_pass": [zeros, ones]}
     assert per_rank.judge([step] * 2, [other] * 2) is None  # their mean
     unlike = {**other, "weights": zeros}
-    with pytest.raises(
-        per_rank.Unclear, match="doesn't have all of the ranks' weights"
-    ):
+    said = "doesn't have all of the ranks' weights"
+    with pytest.raises(per_rank.Unclear, match=said):
         per_rank.judge([step] * 2, [other, unlike])
     unmade = {**step, "weights": {"gain": ones["gain"].to("meta")}}
-    with pytest.raises(
-        per_rank.Unclear, match="doesn't have all of the ranks' weights"
-    ):
+    with pytest.raises(per_rank.Unclear, match=said):
         per_rank.judge([unmade] * 2, [other] * 2)
 
 
@@ -369,6 +366,16 @@ def test_what_cannot_be_looked_at_is_said_first_with_a_status_of_its_own(tmp_pat
     report = inspect(path, folder=tmp_path)
     assert report.verdict.startswith("train.py COULD NOT BE INSPECTED: it starts 3 r")
     assert (report.status, report.findings, report.ok) == (2, [], [])
+
+
+def test_a_report_at_the_time_limit_is_partial(tmp_path, monkeypatch):
+    monkeypatch.setattr("onecurve.compare.run.MOST_SECONDS", 8)
+    path = tmp_path / "train.py"
+    busy = "        sum(range(10**8))\n        if rank == 0:\n"
+    path.write_text(RIGHT.read_text().replace("        if rank == 0:\n", busy, 1))
+    report = inspect(path, folder=tmp_path)
+    assert "no errors found in the first" in report.verdict and report.status == 3
+    assert "a second epoch, a saved file" in report.unchecked[1]
 
 
 def test_nothing_of_the_users_is_overwritten(tmp_path):

@@ -8,10 +8,6 @@ from inspecting import inspect
 CASES = read_cases(ORDINARY)
 
 
-def test_there_are_some():
-    assert len(CASES) >= 15
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_an_ordinary_script_has_no_finding(name, tmp_path):

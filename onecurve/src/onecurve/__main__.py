@@ -3,7 +3,8 @@
 The script runs three times for some steps, in separate processes: unchanged on several
 CPU ranks, in float64 on the same number of ranks, and in float64 on one rank that gets
 the same batches. The script's file is not changed. The report names known bugs by line.
-Exit status 1: an error was found; 2: the script could not be inspected.
+Exit status 1: an error was found; 2: the script could not be inspected; 3: time was
+over after some steps, so the report is partial.
 """
 
 import argparse

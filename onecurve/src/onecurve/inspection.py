@@ -9,7 +9,6 @@ from onecurve.compare import run
 from onecurve.compare.comparison import Comparison, compare_gradients
 from onecurve.evidence.seen import Seen
 from onecurve.report import consequences, sources
-from onecurve.rules.batches import find_in_hang
 from onecurve.start.patience import HANGS
 
 
@@ -21,13 +20,14 @@ class Inspection:
     findings: list
     gradients: Comparison = field(default_factory=Comparison)
     stopped: str | None = None  # why the inspection stopped
+    partial: bool = False  # whether time was over after some steps
 
     @property
     def status(self):
-        """Return 1 after an error, 2 if the inspection stopped, or 0."""
+        """Return 1 after an error, 2 if it stopped, 3 if it is partial, or 0."""
         if any(finding.level == "ERROR" for finding in self.findings):
             return 1
-        return 2 if self.stopped else 0
+        return 2 if self.stopped else 3 * self.partial
 
 
 def watch(command, folder):
@@ -56,23 +56,19 @@ def inspect(command, folder):
     why = [event["why"] for event in seen.of("cannot_tell")]
     if why or result.own_fault:
         return Inspection(seen, [], stopped=(why or [result.own_fault])[0])
-    unequal = []
-    if problem and problem.name == "hang":
-        unequal = rules.filled_in("batches", find_in_hang(seen.takers(), problem))
-    if unequal:  # run the rest, too
-        command = command._replace(lengths=False)
-        result, seen, problem = watch(command, folder)
-    found = rules.findings(seen) + unequal
+    if result.late:
+        seen.end_together()
+    found = rules.findings(seen)
     if problem:
         if problem.name == "fails" and None in (seen.first_parting() or ()):
             killed = "different_collectives"
             found = [one for one in found if one.name != killed]
-        cause = None
+        names = ()
         if problem.name == "hang" and not problem.line:
-            cause = "decision_by_rank"
+            names = "decision_by_rank", "batches"
         elif "finished reduction" in problem.facts.get("error", ""):  # DDP's error
-            cause = "after_wrapping"
-        causes = [one for one in found if one.name == cause]
+            names = ("after_wrapping",)
+        causes = [one for one in found if one.name in names]
         for one in causes:
             one.level = "ERROR"
             sources.point(one, partial(source_of, command.path.parent), seen)
@@ -83,12 +79,16 @@ def inspect(command, folder):
 
 def compare(command, folder, result, seen, found):
     """Return an Inspection of a run that ended well, compared with other runs."""
+    read = partial(source_of, command.path.parent)
     if result.late:
         count = len(seen.of("step"))
         told = f"{count} steps took {run.MOST_SECONDS} s: use smaller sizes"
         if result.late == HANGS:
             told = f"all ranks were idle for {run.IDLE} s after {count} steps"
-        return Inspection(seen, found, stopped=told)
+        if result.late == HANGS or not count:
+            return Inspection(seen, found, stopped=told)
+        found = interpret(found, seen, Comparison(), read)
+        return Inspection(seen, found, Comparison(why=told), partial=True)
     if command.ranks == 1:
         return Inspection(seen, found)
     agree = consequences.weights_agree(found, seen)
@@ -96,7 +96,6 @@ def compare(command, folder, result, seen, found):
     for kept in folder.glob("*/steps*"):  # batches and gradients, which are large
         shutil.rmtree(kept)
     found += rules.findings_by_world(told)
-    read = partial(source_of, command.path.parent)
     found = interpret(told.findings + found, seen, told, read)
     return Inspection(seen, found, told)
 

@@ -37,7 +37,6 @@ class Command(NamedTuple):
     module: str | None = None  # its name, if run as `python -m` does
     double: bool = True  # whether to compare gradients in float64
     cuts: bool = True  # whether to cut epochs and evaluations short
-    lengths: bool = True  # whether unequal epochs run to their end
 
 
 class Task(NamedTuple):

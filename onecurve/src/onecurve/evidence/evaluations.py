@@ -53,15 +53,18 @@ def level_of(passes):
 def evaluated_together(seen, training):
     """Yield tuples of passes of the same evaluation, one per rank, in train() or not.
 
-    Between two evaluations, ranks take steps or call collectives.
+    Between two evaluations, ranks take steps or call collectives. A pass before any
+    step, without a loader, only asks for a shape.
     """
     evaluations = []  # ranks with different numbers of samples have fewer passes
     for events in seen.events:
         passes = {}
-        before = 0
+        before = steps = 0
         for event in events:
+            steps += event["kind"] == "step"
             before += event["kind"] == "step" or event.get("whole", False)
             counts = event["kind"] == "pass" and not event["grad"]
+            counts = counts and (steps or event["reading"])
             if counts and event["training"] == training:
                 passes.setdefault(before, []).append(event)
         evaluations.append(passes)

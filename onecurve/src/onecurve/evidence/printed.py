@@ -18,18 +18,24 @@ QUOTED = '"'  # starts the name of a printed number
 
 
 def numbers_of(seen, rank, kind="numbers"):
-    """Return {(branch, occurrence): event}, at level LOOK before an evaluation."""
+    """Return {(branch, occurrence): event}, at level LOOK before an evaluation.
+
+    After dist.reduce, until the next training pass, only one rank's number is defined.
+    """
     table = {}
-    training = False
+    training = reduced = False
     steps = 0
     for event in seen.events[rank]:
         steps += event["kind"] == "step"
         if event["kind"] == "pass":
             training = event["grad"]
+            reduced = reduced and not training
+        reduced = reduced or event.get("name") == "reduce"
         if event["kind"] == kind:
             place = event["branch"], event["times"]
             level = "LOOK" if training else None
             table[place] = {**event, "level": level, "steps": steps}
+            table[place]["reduced"] = reduced
     return table
 
 

@@ -28,17 +28,32 @@ def shares(seen):
 
 def wrong_in(seen, epochs):
     """Return what is wrong with the samples that ranks use in an epoch, or None."""
+    if not are_known(epochs):
+        return None
     if len({epoch["identity"] for epoch in epochs}) > 1:
-        twice = used_twice([epoch["contents"] for epoch in epochs])
-        return OWN_ORDER if twice >= len(epochs) else OWN_DATA
+        lists = [epoch["contents"] for epoch in epochs]
+        twice = used_twice(lists)
+        return OWN_ORDER if twice > SHARED * min(map(len, lists)) else OWN_DATA
     lists = [epoch["indices"] for epoch in epochs]
     if all(one == lists[0] for one in lists):
         return None if sliced(seen, epochs[0]["sizes"][0]) else SAME
     if any(len(set(one)) < len(one) for one in lists):
         whole = min(map(len, lists)) >= epochs[0]["size"] - epochs[0]["sizes"][0]
         return FULL if whole else None
+    size = epochs[0]["size"]
+    whole = len(set().union(*lists)) == size and sum(map(len, lists)) < 1.5 * size
+    if whole and epochs[0]["own_batches"]:
+        return None  # each bucket may be padded
     twice = used_twice(map(before_padding, epochs))
     return OVERLAP if twice >= len(lists) else None
+
+
+def are_known(epochs):
+    """Return whether positions, or else contents, tell the ranks' samples apart."""
+    data = {epoch["identity"] for epoch in epochs}
+    lists = [epoch["contents"] for epoch in epochs]
+    unlike = all(one and len(set(one)) == len(one) for one in lists)
+    return None not in data and (len(data) == 1 or unlike)
 
 
 def dealt(epochs):
@@ -84,7 +99,7 @@ def first_orders(seen):
     """Yield (epochs, their indices) of each dataset that rank 0 trains on."""
     orders = {}
     for epoch in trained_on(seen):
-        if epoch["indices"]:
+        if epoch["indices"] and epoch["identity"]:
             orders.setdefault((epoch["line"], epoch["identity"]), []).append(epoch)
     for epochs in orders.values():
         yield epochs, [epoch["indices"] for epoch in epochs]

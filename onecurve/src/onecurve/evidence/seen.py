@@ -32,6 +32,13 @@ class Seen:
     def ranks(self):
         return range(len(self.events))
 
+    def end_together(self):
+        """Drop what follows the last step that all ranks took: they were killed."""
+        counts = [len(one) for one in self.on_all("step")]
+        for events in self.events:
+            steps = [n for n, one in enumerate(events) if one["kind"] == "step"]
+            del events[(steps[: min(counts)] or [-1])[-1] + 1 :]
+
     def of(self, kind, rank=0):
         """Return a rank's events of a kind, in order."""
         return [event for event in self.events[rank] if event["kind"] == kind]

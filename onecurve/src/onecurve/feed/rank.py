@@ -10,7 +10,6 @@ from onecurve.feed.merged_batches import MergedBatches
 from onecurve.feed.own_batches import OwnBatches
 from onecurve.feed.replayed_rank import ReplayedRank
 from onecurve.feed.step_recorder import StepBudget, StepRecorder
-from onecurve.feed.stored import in_name
 from onecurve.set_up import cpu_for_cuda, float64, unsharded
 from onecurve.watch import output_files, printed_numbers
 from onecurve.watch.budget import Budget
@@ -48,7 +47,7 @@ def prepare(rank, task):
         if not kind.is_sharded:
             unsharded.install()
     else:
-        budget = Budget(script, command.cuts, command.lengths)
+        budget = Budget(script, command.cuts)
         listen(script, budget=budget, more=[Orders(log)])
     printed_numbers.PrintedNumbers(log).install()
     output_files.OutputFiles(folder / "files", log).install()
@@ -62,17 +61,6 @@ class Ending:
         self.folder = folder
         self.rank = rank
         self.ranks = ranks
-
-    def note_length(self, line, number, batches):
-        """Tell all ranks how many batches this one has in an epoch of a loader."""
-        name = f"length-{in_name(line)}-{number}-{self.rank}"
-        (self.folder / name).write_text(str(batches))
-
-    def lengths(self, line, number):
-        """Return each rank's batches per epoch, or [] if one is unknown."""
-        paths = list(self.folder.glob(f"length-{in_name(line)}-{number}-*"))
-        known = [int(path.read_text() or 0) for path in paths]
-        return known if len(known) == self.ranks and all(known) else []
 
     def note_evaluation(self, steps):
         """Tell all ranks that one, mostly rank 0, evaluates after `steps` steps."""

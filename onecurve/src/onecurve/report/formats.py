@@ -4,6 +4,8 @@ import math
 from dataclasses import asdict
 from textwrap import wrap
 
+from onecurve.evidence.samples import are_known, first_orders
+
 LEVELS = "ERROR", "SLOW", "LOOK"
 LONG = 120  # characters of an error, after which no one would look for its line
 NOT_COMPARED = "GRADIENTS NOT COMPARED"
@@ -38,6 +40,9 @@ def verdict(name, inspection):
     if inspection.stopped:
         return f"{name} COULD NOT BE INSPECTED: {inspection.stopped}"
     told = f"no errors found in {name}"
+    if inspection.partial:
+        steps = counted(len(inspection.seen.of("step")), "step")
+        told = f"no errors found in the first {steps} of {name}"
     gradients = inspection.gradients
     if any(finding.name == "zero" for finding in inspection.findings):
         return f"{told}; {NOT_COMPARED} because they are all 0"
@@ -136,11 +141,7 @@ def samples(seen, names):
         some = f"{count} of {size}" if count < size else count
         if taken < size + len(epochs):  # else each rank may draw a whole epoch
             lines.append(f"{some} samples per epoch, {twice} used twice")
-    orders = {}
-    for epoch in seen.readings(0, True):
-        if epoch["indices"]:
-            orders.setdefault(epoch["line"], []).append(epoch["indices"])
-    several = [each for each in orders.values() if len(each) > 1]
+    several = [lists for _, lists in first_orders(seen) if len(lists) > 1]
     anew = all(len({tuple(one) for one in each}) == len(each) for each in several)
     if epochs and several and anew and "order" not in names:
         lines.append("each epoch uses a new sample order")
@@ -151,11 +152,15 @@ def unsure(inspection):
     """Return what was not compared."""
     told = [NOT_CHECKED]
     gradients = inspection.gradients
+    if inspection.partial:
+        told.append(f"what the run did not reach: {unreached(inspection.seen)}")
     if gradients.rough:
         told.append(f"gradients to more than 4 digits because {gradients.rough}")
     compared = gradients.exchanged or gradients.equal or gradients.alone
     if not compared and not inspection.findings:
         told.append("whether gradients are averaged across ranks")
+    if not are_known(inspection.seen.takers().first_epochs()):
+        told.append("samples because what the ranks' datasets contain is unknown")
     if gradients.alone:
         told.append(f"merged batches in one process because {gradients.why}")
     elif gradients.equal and gradients.why:
@@ -163,6 +168,17 @@ def unsure(inspection):
     elif gradients.why and "ERROR" in [one.level for one in inspection.findings]:
         told.append(f"gradients against one process because {gradients.why}")
     return told
+
+
+def unreached(seen):
+    """Return which parts of a run its ranks did not reach."""
+    parts = {
+        "an evaluation": [one for one in seen.of("pass") if not one["grad"]],
+        "a second epoch": seen.readings(0, True)[1:],
+        "a saved file": seen.of("file"),
+        "the comparison in float64": [],
+    }
+    return ", ".join(part for part, events in parts.items() if not events)
 
 
 def batch(inspection):

@@ -33,7 +33,7 @@ ORDER = """
     no_communication fails hang gradient added no_zero_grad weights mixed_shards
     partial_checkpoint no_gradient zero not_optimized after_wrapping loaded
     gather_without_gradient collide modes not_finite saved schedule samples overlap
-    datasets batches unused_samples other_batches order random extra_exchanges
+    datasets batches other_batches order random extra_exchanges
     exchange clip evaluated evaluated_twice evaluated_weights buffers statistics
     different_collectives same_file decision_by_rank printed rates schedule_length
     by_world

@@ -11,9 +11,11 @@ ORIGIN = ""  # any statement that computes it
 
 def find(seen):
     told = set()
+    parts = seen.first_parting() is not None
     for events, text, values in differing_by_rank(seen, "decides"):
         line = events[0]["lines"][text]
+        known = parts or not events[0]["reduced"]
         # 0 if another rank evaluates
-        if not told & {line, text} and all(values):
+        if known and not told & {line, text} and all(values):
             told |= {line, text}
             yield found(line, each_told(values), text=text)

@@ -5,7 +5,7 @@ import math
 from onecurve.evidence.found import found
 
 LEVEL = "ERROR"
-MESSAGE = "{what} is nan or infinite"
+MESSAGE = "the loss is nan or infinite"
 FIX = "find the first nan or infinite number; until then, ignore gradient findings"
 FOLLOWS = ("gradient", "exchange", "weights", "zero", "clip", "evaluated_weights")
 RANKS = "one"
@@ -16,10 +16,5 @@ def find(seen):
         for number, event in enumerate(seen.of("backward", rank), start=1):
             if event["loss"] is not None and not math.isfinite(event["loss"]):
                 told = [f"rank {rank}, backward pass {number}: {event['loss']}"]
-                yield found(event["line"], told, what="the loss")
-                return
-        for event in seen.of("weights", rank):
-            if not event["finite"]:
-                told = [f"rank {rank}, after step {event['steps']}"]
-                yield found(event["made"], told, what="a weight")
+                yield found(event["line"], told)
                 return

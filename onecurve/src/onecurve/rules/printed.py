@@ -1,9 +1,9 @@
 """A condition on the rank guards the print, so the value covers only a part of the
-data. It is a LOOK if training computes it, or if `reduce` is used.
+data. It is a LOOK if training computes it.
 """
 
 from onecurve.evidence.found import found
-from onecurve.evidence.printed import QUOTED, close, each_told, printed_by_some
+from onecurve.evidence.printed import QUOTED, each_told, printed_by_some
 
 LEVEL = "ERROR"
 MESSAGE = "printed value comes from one rank only: {text}"
@@ -12,26 +12,13 @@ ORIGIN = ""  # any statement that computes it
 
 
 def find(seen):
-    calls = [call["name"] for call in seen.of("collective_call")]
     told = set()
     for events, text, values in printed_by_some(seen):
         branch = events[0]["branch"]
         line = events[0]["lines"][text]
         # an item of a list or dict only if the branch has no other finding
         held = "[" in text and branch in told
-        if (line, text) not in told and not held and not reduced(seen, events, values):
+        if not events[0]["reduced"] and (line, text) not in told and not held:
             told |= {(line, text), branch}
-            # after dist.reduce of several numbers, one rank may print what it has
-            unsure = "reduce" in calls or text.startswith(QUOTED)
-            level = "LOOK" if unsure else events[0]["level"]
+            level = "LOOK" if text.startswith(QUOTED) else events[0]["level"]
             yield found(line, each_told(values), level, text=text)
-
-
-def reduced(seen, events, values):
-    """Return whether one rank prints, but for a factor, what dist.reduce gave it."""
-    takers = [rank for rank in seen.ranks if events[rank]["taken"]]
-    for each in seen.together("reduced", lambda one: one["value"]):
-        low, *_, high = sorted(values[n] / one["value"] for n, one in enumerate(each))
-        if takers == [each[0]["to"]] and close(low, high):
-            return True
-    return False

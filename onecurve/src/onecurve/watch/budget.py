@@ -1,6 +1,5 @@
 """Decide when enough of a run was seen."""
 
-import math
 from collections import Counter
 
 from torch.utils.data import IterableDataset
@@ -19,10 +18,9 @@ FURTHEST = 160  # if it hasn't, or the model is small: some scripts finish
 class Budget:
     """Shortens epochs, and ends a run after some of them or after enough steps."""
 
-    def __init__(self, script, cuts=True, keeps_lengths=False):
+    def __init__(self, script, cuts=True):
         self.script = script
         self.cuts = cuts  # whether epochs and evaluations end after some batches
-        self.keeps_lengths = keeps_lengths  # whether unequal epochs are finished
         self.trained = Counter()  # loader's key -> epochs of training
 
     def epochs_of(self, key):
@@ -52,28 +50,6 @@ class Budget:
         if evaluates and reading.batches >= EVALUATION_BATCHES:
             return True
         return script.steps - steps >= reading.steps
-
-    def note_length(self, reading, batches):
-        """Tell the other ranks how many batches this one has in an epoch."""
-        if self.keeps_lengths:
-            self.script.end.note_length(*reading.facts.values(), batches)
-
-    def goes_to_its_end(self, original, reading):
-        """Return whether to finish an epoch, because ranks' batch counts differ.
-
-        This shows whether the ranks hang. Each rank skips the same number of batches,
-        so the difference remains.
-        """
-        if not (self.keeps_lengths and reading.grad):
-            return False
-        lengths = self.script.end.lengths(*reading.facts.values())
-        if len(set(lengths)) < 2:
-            return False
-        for _ in range(min(lengths) - reading.batches):
-            original(reading)
-            reading.batches += 1
-        reading.steps = math.inf
-        return True
 
     def step_ends(self, optimizer):
         if self.script.end and self.has_enough():

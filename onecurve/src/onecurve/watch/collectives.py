@@ -93,10 +93,7 @@ class Collectives:
             self.log.found("gather_without_gradient", CUT, name=name)
 
     def collective_ends(self, name, given, result):
-        """Record a number after a reduce, and how many integer keys ranks share."""
-        if name == "reduce" and result is None and given["tensor"].numel() == 1:
-            left = given["tensor"].item()
-            self.log.write("reduced", to=given.get("dst"), value=left)
+        """Record how many integer keys ranks share."""
         gathered = given.get("object_list", given.get("object_gather_list"))
         if "gather_object" not in name or not gathered:
             return

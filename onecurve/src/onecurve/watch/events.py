@@ -78,7 +78,10 @@ class Log:
 
     def is_script(self, frame):
         """Return whether a frame executes one of the script's files."""
-        name = frame.f_code.co_filename
+        return self.is_own(frame.f_code.co_filename)
+
+    def is_own(self, name):
+        """Return whether a path is one of the script's files."""
         if "site-packages" in name or name.startswith((OWN, STANDARD)):
             return False
         return name.startswith(self.paths)
@@ -117,12 +120,6 @@ def is_zero(tensor):
     """Return whether this rank's part of a tensor is all 0."""
     with torch._C.DisableTorchFunction():
         return not local_part(tensor).any()
-
-
-def is_finite(tensor):
-    """Return whether this rank's part of a tensor contains no nan and no inf."""
-    with torch._C.DisableTorchFunction():
-        return bool(local_part(tensor).isfinite().all())
 
 
 def tensors_in(value):

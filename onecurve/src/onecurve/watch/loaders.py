@@ -132,9 +132,8 @@ class Loaders:
         script.open[key] = reading
         batches = len(reading.share["sizes"]) if hasattr(reading, "share") else 0
         if batches:
-            facts = {"batches": batches, "trains": reading.grad}
-            self.log.write("begun", line=loader.line, **facts)
-            self.budget.note_length(reading, batches)
+            facts = {"line": loader.line, "batches": batches}
+            self.log.write("begun", trains=reading.grad, **facts)
 
     def left_early(self, key):
         """Record a loader's epoch if the script left it early."""
@@ -192,8 +191,7 @@ class Loaders:
 
     def read(self, original, reading):
         """Read a batch of the script's dataset; end an epoch after some steps."""
-        is_enough = self.is_enough(reading) and in_loop(self.log.frame())
-        if is_enough and not self.budget.goes_to_its_end(original, reading):
+        if self.is_enough(reading) and in_loop(self.log.frame()):
             self.log.write("cut", training=reading.grad)
             raise StopIteration
         self.line = reading.facts["line"]

@@ -13,6 +13,7 @@ MADE = "_made_at"  # the attribute that holds an object's line
 BORN = {}  # id of a parameter -> (time, line) of its creation, which ids don't outlive
 READ_BY = "/data/_utils/worker.py", "/data/_utils/fetch.py", "onecurve/watch/samples.py"
 READ_BY += ("/torch/utils/checkpoint.py",)  # repeats a forward pass
+READS = "__getitem__", "__getitems__"
 INSIDE = "<genexpr>", "<listcomp>", "<dictcomp>", "<lambda>"  # in a constructor
 
 
@@ -30,9 +31,12 @@ def note(thing, line):
 def is_read():
     """Return whether samples are being read, by a loader or for their digests."""
     frame = sys._getframe(1)
-    while frame and not frame.f_code.co_filename.endswith(READ_BY):
+    while frame:
+        code = frame.f_code
+        if code.co_filename.endswith(READ_BY) or code.co_name in READS:
+            return True
         frame = frame.f_back
-    return frame is not None
+    return False
 
 
 class Origins:

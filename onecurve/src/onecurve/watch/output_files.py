@@ -15,7 +15,7 @@ from pathlib import Path
 from onecurve.set_up.cpu_for_cuda import move
 from onecurve.set_up.replace import replace
 from onecurve.watch.events import place
-from onecurve.watch.twins import CACHED, Twins, by_library
+from onecurve.watch.twins import Twins
 
 READ = ["os:stat", "os:lstat", "os:readlink", "os:access", "torch:load"]
 READ += ["os:chmod", "os:utime"]  # which leave contents unchanged
@@ -70,6 +70,7 @@ class OutputFiles(Twins):
         replace("builtins:open", self.open)
         replace("io:open", self.open)
         replace("os:open", self.os_open)
+        replace("tempfile:NamedTemporaryFile", self.temporary)
         replace("torch:save", self.save)
         for name in "safetensors", "safetensors.torch", "safetensors.numpy":
             with suppress(ImportError):
@@ -79,9 +80,9 @@ class OutputFiles(Twins):
                 replace(f"{name}:safe_open", move)  # to the CPU
 
     def written(self, path, keep=False):
-        """Return what `prepared` returns, and log an event, except for a cache."""
+        """Return what `prepared` returns, and log an event, except for a lock."""
         twin = self.twin(path)
-        if twin and not (CACHED.search(str(twin)) and by_library()):
+        if twin and not str(twin).endswith("lock"):
             places = [place(frame) for frame in self.log.frames()]
             line, by = [*places, None, None][:2]
             self.log.write("file", path=os.fsdecode(path), line=line, by=by)
@@ -113,6 +114,12 @@ class OutputFiles(Twins):
         if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
             path = self.prepared(path, keep=True)
         return original(path, flags, *args, **options)
+
+    def temporary(self, original, *args, dir=None, **options):
+        """Wrap NamedTemporaryFile, which deletes by a function from before."""
+        if dir is not None:
+            dir = os.path.dirname(self.prepared(os.path.join(dir, "any")))
+        return original(*args, dir=dir, **options)
 
     def save(self, original, obj, f, *args, **options):
         """Wrap torch.save and others that open a file in native code."""
@@ -163,8 +170,8 @@ class OutputFiles(Twins):
             if users or self.is_there(twin):
                 why = os.strerror(errno.EEXIST)
                 raise FileExistsError(errno.EEXIST, why, os.fspath(path))
-            twin.mkdir(parents=True, exist_ok=True)
-            return
+            twin.parent.mkdir(parents=True, exist_ok=True)
+            return original(twin, *args, **options)  # one rank alone succeeds
         if self.is_there(twin) or not users:
             original(twin, *args, **options)
         if users:

@@ -17,12 +17,13 @@ from itertools import islice
 from pathlib import Path
 
 import torch
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, Sampler
 
 from onecurve.set_up.replace import CLOCKS, replace
 from onecurve.watch.branches import DECIDES, OF_ONE, branches
 from onecurve.watch.events import place
 from onecurve.watch.identities import own_number
+from onecurve.watch.origins import is_read
 
 TRAINED = torch.nn.Module, torch.optim.Optimizer
 MOST = 200  # evaluations of a line
@@ -144,24 +145,25 @@ class PrintedNumbers:
 
     def logged(self, original, logger, msg, *args, **options):
         """Wrap Logger.info as a branch: ranks may lack handlers or use other levels."""
-        where = self.log.line()
         # logging reports TypeError and ValueError itself
         with contextlib.suppress(TypeError, ValueError):
-            told = told_in(str(msg) % args if args else str(msg))
             kinds = {type(one) for one in handlers(logger)} - {logging.NullHandler}
             taken = bool(kinds) and logger.isEnabledFor(logging.INFO)
-            self.times[where] += 1
-            self.write(where, "log", taken, told, dict.fromkeys(told, where))
+            self.tells("log", taken, str(msg) % args if args else str(msg))
         return original(logger, msg, *args, **options)
 
     def printed(self, original, *values, **options):
         """Wrap print as a branch, for numbers that are computed only to be printed."""
-        where = self.log.line()
-        if where and self.times[where] < MOST:
-            told = told_in(" ".join(map(str, values)))
-            self.times[where] += 1
-            self.write(where, "print", True, told, dict.fromkeys(told, where))
+        self.tells("print", True, " ".join(map(str, values)))
         return original(*values, **options)
+
+    def tells(self, kind, taken, text):
+        """Write a branch event for a text's numbers, if they aren't one sample's."""
+        where = None if is_read() else self.log.line()
+        if where and self.times[where] < MOST:
+            told = told_in(text)
+            self.times[where] += 1
+            self.write(where, kind, taken, told, dict.fromkeys(told, where))
 
     def write(self, where, condition, taken, numbers, lines, changes=None):
         """Write a branch event: its numbers, their lines, and what it changes."""
@@ -177,7 +179,7 @@ class PrintedNumbers:
 
     def call(self, frame, event, argument):
         """Trace the lines of a function of the script."""
-        if not self.log.is_script(frame):
+        if not self.log.is_script(frame) or is_read():
             return None
         path = frame.f_code.co_filename
         if path not in self.files:
@@ -203,9 +205,10 @@ class PrintedNumbers:
         variables = frame.f_globals, frame.f_locals
         if condition == DECIDES:
             taken = False
-            is_of_data = isinstance(frame.f_locals.get("self"), Dataset)
-            if is_of_data or frame.f_code.co_flags & inspect.CO_GENERATOR:
-                return  # samples and batches differ by rank
+            for one in self.log.frames(frame):
+                is_of_data = isinstance(one.f_locals.get("self"), Dataset | Sampler)
+                if is_of_data or one.f_code.co_flags & inspect.CO_GENERATOR:
+                    return  # samples and batches differ by rank
         elif condition == OF_ONE:
             taken = os.environ.get("RANK") == "0"
         else:

@@ -1,12 +1,14 @@
 """Digest samples and random generators, to compare them between ranks."""
 
 import hashlib
+import pickle
 import random
 import sys
+from types import SimpleNamespace
 
 import torch
 from torch.utils._pytree import tree_leaves
-from torch.utils.data import Subset, default_convert
+from torch.utils.data import BatchSampler, Subset, default_convert
 
 from onecurve.watch.events import digest, tensors_in
 from onecurve.watch.origins import origin
@@ -117,25 +119,48 @@ def share_of(loader, taken):
         indices = [dataset.indices[index] for index in indices]
         dataset = dataset.dataset
     indices = flat(indices)
-    known = identity(dataset)
-    if known != identity(dataset):  # it draws from its own generator
-        known = None
+    known = some_contents(dataset)
+    read = bool(known) and known == some_contents(dataset)  # else it draws by itself
+    identity = digest_of(known) if read else stored_in(dataset)
+    if read and len(set(known)) == 1 < len(known):
+        identity = None  # such as samples that are drawn, whatever their index
     return {
         "indices": indices,
         "sizes": [len(flat(one)) for one in taken],
         "size": len(dataset),
         "part": part,
+        "own_batches": type(loader.batch_sampler) is not BatchSampler,
         "split": origin(loader.dataset),
-        "identity": known,
-        "contents": contents(dataset, indices[:MOST_CONTENTS]) if known else [],
+        "identity": identity,
+        "contents": contents(dataset, indices[:MOST_CONTENTS]) if read else [],
     }
 
 
-def identity(dataset):
-    """Return a digest of some samples of a dataset, or None if reading fails."""
+def some_contents(dataset):
+    """Return `contents` of samples that identify a dataset."""
     step = max(len(dataset) // IDENTITY, 1)
-    found = contents(dataset, range(0, len(dataset), step))
-    return digest_of(found) if found else None
+    return contents(dataset, range(0, len(dataset), step))
+
+
+class Content(pickle.Pickler):
+    """Pickles a dataset's content, without random generators or addresses."""
+
+    def persistent_id(self, value):
+        if isinstance(value, torch.Tensor):
+            return digest(value)
+        draws = isinstance(value, random.Random | torch.Generator)
+        draws = draws or type(value).__module__.startswith("numpy.random")
+        return type(value).__name__ if draws else None
+
+
+def stored_in(dataset):
+    """Return a digest of what a dataset stores, or None if it can't be pickled."""
+    found = hashlib.sha256()
+    try:
+        Content(SimpleNamespace(write=found.update)).dump(dataset)
+    except Exception:  # noqa: BLE001, an object may raise anything
+        return None
+    return found.hexdigest()[:12]
 
 
 def contents(dataset, indices):

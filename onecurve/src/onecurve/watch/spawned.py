@@ -2,10 +2,13 @@
 
 import inspect
 import os
+import pickle
 import re
 import runpy
 import sys
 from argparse import Namespace
+from contextlib import suppress
+from importlib import import_module
 from types import FunctionType, ModuleType
 
 import torch
@@ -88,7 +91,8 @@ class Spawned:
             seed_anew()
         self.script.log.write("spawned")
         self.begun = True
-        fn = fn if forks else imported_anew(fn)
+        if not forks:
+            fn, *args = imported_anew((fn, *args), self.script.log)
         given = dict(zip(inspect.signature(fn).parameters, args, strict=False))
         held = [one for one in given.values() if isinstance(one, Namespace)]
         for values in given, *map(vars, held), getattr(fn, "__globals__", {}):
@@ -107,9 +111,19 @@ class Spawned:
                 values[name] = 1
 
 
-def imported_anew(fn):
-    """Return a function as a new process gets it, which first imports the script."""
+def imported_anew(call, log):
+    """Return (function, argument ...) as a new process gets them.
+
+    It first imports the script and its modules.
+    """
+    packed = None
+    with suppress(Exception):  # such as a queue
+        packed = pickle.dumps(call)
     main = sys.modules["__main__"]
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if module is not main and file and log.is_own(file):
+            del sys.modules[name]
     if main.__spec__:
         names = runpy.run_module(main.__spec__.name, run_name=CHILD, alter_sys=True)
     else:
@@ -117,4 +131,7 @@ def imported_anew(fn):
     module = ModuleType(CHILD)
     vars(module).update(names)
     sys.modules["__main__"] = sys.modules[CHILD] = module
-    return names.get(fn.__qualname__, fn) if fn.__module__ == "__main__" else fn
+    if packed:
+        return pickle.loads(packed)
+    fn, *args = call
+    return getattr(import_module(fn.__module__), fn.__name__), *args

@@ -6,7 +6,7 @@ import re
 import torch
 
 from onecurve.set_up.replace import replace
-from onecurve.watch.events import bare, digest, is_finite
+from onecurve.watch.events import bare, digest
 from onecurve.watch.identities import own_number
 from onecurve.watch.networks import (
     buffers_of,
@@ -164,7 +164,6 @@ class Training:
         bare = getattr(network, "module", network)
         facts = {"steps": self.script.steps, "weights": weights}
         facts |= {"made": origin(bare), "id": own_number(bare)}
-        facts["finite"] = all(is_finite(one) for one in network.parameters())
         self.log.write("weights", place=[which, *batch], **facts)
 
     def outside(self):

@@ -17,8 +17,9 @@ from onecurve.watch.events import OWN, STANDARD
 
 # Libraries keep their files in temporary folders and hidden folders at home.
 TEMPORARY = f"{tempfile.gettempdir()}/", f"{Path.home()}/."
-# Their caches elsewhere, such as numba's, which all ranks may write.
-CACHED = re.compile(r"/(__pycache__|\.(cache|numba|triton|config)\w*)/")
+# Their caches elsewhere, which native code may write, and all ranks.
+CACHED = re.compile(r"(?i)cache[^/]*/|/\.(numba|triton|config)\w*/")
+SETS = re.compile(r"CACHE|^(HF|TORCH)_HOME$")  # variables with folders of caches
 
 
 def by_library():
@@ -52,8 +53,10 @@ class Twins:
         if shadow:
             ours += [shadow.parent, tempfile.gettempdir()]
         self.left_alone = tuple(f"{folder}/" for folder in ours)
-        holds = [path for path in log.paths if TEMPORARY[0].startswith(path)]
-        self.own = tuple(set(log.paths) - set(holds))  # not its parents
+        holds = [one for one in log.paths for each in TEMPORARY if each.startswith(one)]
+        self.own = tuple(set(log.paths) - set(holds))  # not their parents
+        caches = [os.environ[name] for name in os.environ if SETS.search(name)]
+        self.caches = tuple(f"{one}/" for one in caches if one)
 
     def twin(self, path):
         """Return a path's twin, or None if the path is not redirected."""
@@ -65,7 +68,9 @@ class Twins:
         if full.startswith(self.left_alone) or (main and not self.log.frame()):
             return None  # the script's runner opens it
         temporary = full.startswith(TEMPORARY) and not full.startswith(self.own)
-        if temporary and by_library():
+        home = max(filter(full.startswith, self.log.paths), key=len, default="")
+        cached = full.startswith(self.caches) or CACHED.search(f"{full}/", len(home))
+        if (temporary or cached) and by_library():
             return None  # such as generated code
         return self.shadow / full.lstrip("/") if self.shadow else Path(full)
 
