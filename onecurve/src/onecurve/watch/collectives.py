@@ -104,6 +104,3 @@ class Collectives:
         keys = Counter(key for one in dicts for key in one if type(key) is int)
         twice = sum(count > 1 for count in keys.values())
         self.log.write("gathered", twice=twice)
-        plain = all(isinstance(v, int | float) for one in dicts for v in one.values())
-        if twice > max(1, len(keys) / 2) and not plain:  # counts may be summed
-            self.log.found("collide", twice=twice, count=len(keys))

@@ -1,4 +1,4 @@
-"""Record a network's passes: weights, samples, random numbers and modes."""
+"""Record a network's passes: weights, samples and random numbers."""
 
 import linecache
 import re
@@ -6,12 +6,11 @@ import re
 import torch
 
 from onecurve.set_up.replace import replace
-from onecurve.watch.events import bare, digest, is_finite
+from onecurve.watch.events import bare, is_finite
 from onecurve.watch.identities import own_number
 from onecurve.watch.networks import (
     buffers_of,
     has_own_statistics,
-    is_replicated,
     parameters_of,
     state_of,
     weights_of,
@@ -31,7 +30,7 @@ SAYS = {  # what a script's source says
 
 
 class Training:
-    """Writes the events `pass`, `weights`, `statistics`, `mode` and similar ones."""
+    """Writes the events `pass`, `weights`, `statistics` and similar ones."""
 
     def __init__(self, script, sharded):
         self.script = script
@@ -43,7 +42,6 @@ class Training:
 
     def install(self):
         replace("torch.nn:Module.load_state_dict", self.load)
-        replace("torch.nn:Module.train", self.set_mode)
 
     def load(self, original, module, state_dict, *args, **options):
         """Wrap load_state_dict: with strict=False, the file may not fit at all."""
@@ -56,13 +54,6 @@ class Training:
             told = f"first name in the file: {found}", f"in the model: {name}"
             self.log.found("loaded", *told)
         return result
-
-    def set_mode(self, original, module, mode=True):
-        """Wrap train() and eval(), which also call the submodules'."""
-        trained = [getattr(one, "module", one) for one in self.script.networks]
-        if any(module is one for one in trained):
-            self.log.write("mode", line=self.log.line())
-        return original(module, mode)
 
     def wrapped(self, ddp):
         self.given[id(ddp)] = self.log.line(), parameters_of(ddp)
@@ -104,8 +95,8 @@ class Training:
         elif script.end:
             script.end.note_evaluation(script.steps)
         self.before = generator_states()
-        self.drawn = changed(script.states or self.before, self.before)
-        if self.drawn and torch.is_grad_enabled():
+        drawn = changed(script.states or self.before, self.before)
+        if drawn and torch.is_grad_enabled():
             script.tell("drew")
         script.states = self.before
 
@@ -159,22 +150,11 @@ class Training:
         """Record the weights that all ranks have whole, at a batch or the end."""
         weights = weights_of(network, lambda parameter: parameter.requires_grad)
         which = [network is one for one in self.script.networks].index(True)
-        if which == 0 and weights:
-            weights |= self.outside()
         bare = getattr(network, "module", network)
         facts = {"steps": self.script.steps, "weights": weights}
         facts |= {"made": origin(bare), "id": own_number(bare)}
         facts["finite"] = all(is_finite(one) for one in network.parameters())
         self.log.write("weights", place=[which, *batch], **facts)
-
-    def outside(self):
-        """Return {name: digest} of optimized parameters that no network has."""
-        found = {}
-        for name, parameter in self.script.learned.items():
-            known = own_number(parameter) in self.script.names
-            if not known and is_replicated(parameter):
-                found[f"{name}, in no network"] = digest(parameter)
-        return found
 
     def script_ends(self):
         for network in self.script.networks:
