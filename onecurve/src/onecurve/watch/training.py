@@ -148,7 +148,8 @@ class Training:
 
     def write_weights(self, network, batch):
         """Record the weights that all ranks have whole, at a batch or the end."""
-        weights = weights_of(network, lambda parameter: parameter.requires_grad)
+        ends = batch == ["end"]  # frozen weights are compared once
+        weights = weights_of(network, lambda one: ends or one.requires_grad)
         which = [network is one for one in self.script.networks].index(True)
         bare = getattr(network, "module", network)
         facts = {"steps": self.script.steps, "weights": weights}
