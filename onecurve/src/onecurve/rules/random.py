@@ -63,6 +63,8 @@ def equal_states(seen, events, name, what, level=None):
         level = "LOOK"
     if details:
         generator = (often or first)[0]
+        if generator == "random" and what == DRAWN:
+            level = "LOOK"  # its single numbers may be meant for all samples
         cause = seeded_alike_before(seen, generator, begun[generator])
         details += [f"drawn at {line}"] if cause else []
         is_seed = not cause or (cause["seed"][0] == "[" and cause["seed"][1] != "(")

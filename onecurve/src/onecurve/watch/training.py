@@ -39,6 +39,7 @@ class Training:
         self.given = {}  # id of a wrapper -> (its line, its parameters' ids and dtypes)
         self.before = None  # states of the generators before the current pass
         self.drawn = {}  # generators used since a batch, pass or step
+        self.shared = {}  # states of the generators after the latest broadcast
 
     def install(self):
         replace("torch.nn:Module.load_state_dict", self.load)
@@ -98,7 +99,19 @@ class Training:
         drawn = changed(script.states or self.before, self.before)
         if drawn and torch.is_grad_enabled():
             script.tell("drew")
+        self.drawn = self.not_shared(drawn, self.before)
         script.states = self.before
+
+    def collective_ends(self, name, given, result):
+        if name.startswith("broadcast"):
+            self.shared = generator_states()
+
+    def not_shared(self, drawn, now):
+        """Return the generators `drawn` from since a broadcast, if there was one.
+
+        What was drawn before it may be what it makes equal.
+        """
+        return {one: drawn[one] for one in drawn if self.shared.get(one) != now[one]}
 
     def first_pass(self, network):
         """Record what a network is like before its first training pass."""
@@ -128,7 +141,7 @@ class Training:
             caller=self.log.caller(),
             grad=trains,
             training=getattr(network, "module", network).training,
-            drawn=changed(self.before, after),
+            drawn=self.not_shared(changed(self.before, after), after),
             before=self.drawn,
             rows=samples,
             made=origin(network),
