@@ -190,6 +190,9 @@ class Training:
                 time, line = script.optimizer_made
                 facts = {"left": len(left), "count": len(trained), "line": line}
                 told = [some(left)]
+                if script.stale:
+                    told.append(f"{script.stale} tensors in it are not the model's")
+                    facts["level"] = "ERROR"
                 for name, one in network.named_parameters():
                     born, place = BORN.get(id(one), (0, None))
                     if bare(name) == left[0] and born > time:
