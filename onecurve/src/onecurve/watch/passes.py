@@ -59,7 +59,9 @@ class Passes:
         original(ddp, *args, **options)
         # May hang if freed before 2.15: https://github.com/pytorch/pytorch/issues/56297
         self.reducers.append(ddp.reducer)
-        self.script.log.write("ddp", line=self.script.log.line())
+        named = ddp.module.named_parameters()
+        names = [bare(name) for name, one in named if one.requires_grad]
+        self.script.log.write("ddp", line=self.script.log.line(), names=names)
         self.script.wrapped_modules.append(ddp.module)
         self.script.tell("wrapped", ddp)
 
