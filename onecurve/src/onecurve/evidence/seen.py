@@ -82,6 +82,22 @@ class Seen:
                     return number, rank, first, other
         return None
 
+    def way_to(self, rank, number):
+        """Return pairs of lines that a rank executes before a whole collective call.
+
+        They follow the call before it. Calls are numbered from 1.
+        """
+        pairs = []
+        for event in self.events[rank]:
+            if event["kind"] == "way":
+                pairs += event["pairs"]
+            elif event["kind"] == "collective_call" and event["whole"]:
+                number -= 1
+                if not number:
+                    break
+                pairs = []
+        return pairs
+
     def groups(self):
         """Return lists of ranks that share layers and batches: tensor parallelism."""
         found = []

@@ -71,6 +71,8 @@ class Collectives:
 
     def write(self, name, given):
         """Write the event for a collective call, given its arguments by name."""
+        self.log.write_way()
+        self.log.reducers.add(getattr(self.log.frame(), "f_code", None))
         self.script.tell("collective_begins", name, given)
         joins = in_function() or has_gradient(given.get("tensor")) and "directly"
         world = torch.distributed.group.WORLD

@@ -68,6 +68,7 @@ class Passes:
     def wrapper_forward(self, original, wrapper, *args, **kwargs):
         """Wrap DDP's forward, which decides whether backward exchanges gradients."""
         self.script.tell("wrapper_begins", wrapper)
+        self.script.log.write_way()  # it may wait for other ranks
         if torch.is_grad_enabled() and wrapper.require_backward_grad_sync:
             self.exchanging = True
         return original(wrapper, *args, **kwargs)

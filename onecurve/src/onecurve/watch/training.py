@@ -171,6 +171,7 @@ class Training:
         self.log.write("weights", place=[which, *batch], **facts)
 
     def script_ends(self):
+        self.log.write_way()
         for network in self.script.networks:
             self.write_weights(network, ["end"])
 
