@@ -21,12 +21,8 @@ class FSDP:
 
     def shard(self, original, module, *args, **options):
         self.log.write("shard")
-        modules = module if isinstance(module, list | tuple) else [module]
-        whole = {}
-        for number, one in enumerate(modules):
-            for name, parameter in one.named_parameters():
-                if not hasattr(parameter, "placements"):
-                    whole[number, name] = digest(parameter)
+        if options.get("ignored_params"):
+            self.script.ignored_at = self.log.line()
         result = original(module, *args, **options)
         for one in module if isinstance(module, list | tuple) else [module]:
             self.parts += one.parameters()
