@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from typing import NamedTuple
 
 from onecurve.evidence.found import of_each_rank
+from onecurve.wording import RETURNS
 
 # Words in names of values that may differ by rank.
 DIFFER = {"time", "seconds", "elapsed", "seed", "rank", "pid", "device", "gpu"}
@@ -17,8 +18,11 @@ ROUNDED = 2e-3  # the same for printed numbers, which are rounded
 QUOTED = '"'  # starts the name of a printed number
 
 
-def numbers_of(seen, rank, kind="numbers"):
-    """Return {(branch, occurrence): event}, at level LOOK before an evaluation."""
+def numbers_of(seen, rank, kind="numbers", returned=False):
+    """Return {(branch, occurrence): event}, at level LOOK before an evaluation.
+
+    They are printed, or else `returned` by functions that call collectives.
+    """
     table = {}
     training = False
     steps = 0
@@ -26,7 +30,7 @@ def numbers_of(seen, rank, kind="numbers"):
         steps += event["kind"] == "step"
         if event["kind"] == "pass":
             training = event["grad"]
-        if event["kind"] == kind:
+        if event["kind"] == kind and event["branch"].endswith(RETURNS) == returned:
             place = event["branch"], event["times"]
             level = "LOOK" if training else None
             table[place] = {**event, "level": level, "steps": steps}
@@ -92,6 +96,16 @@ def evaluations_agree(several, one):
                 return False
             known = known or ours not in (0, 1)
     return known
+
+
+def reduced(seen, events, values):
+    """Return whether one rank prints, but for a factor, what dist.reduce gave it."""
+    takers = [rank for rank in seen.ranks if events[rank]["taken"]]
+    for each in seen.together("reduced", lambda one: one["value"]):
+        low, *_, high = sorted(values[n] / one["value"] for n, one in enumerate(each))
+        if takers[:1] == [each[0]["to"]] and close(low, high):
+            return True
+    return False
 
 
 def agrees(text, several, one):

@@ -3,7 +3,7 @@ data. It is a LOOK if training computes it, or if `reduce` is used.
 """
 
 from onecurve.evidence.found import found
-from onecurve.evidence.printed import QUOTED, close, each_told, printed_by_some
+from onecurve.evidence.printed import QUOTED, each_told, printed_by_some, reduced
 
 LEVEL = "ERROR"
 MESSAGE = "printed value comes from one rank only: {text}"
@@ -25,13 +25,3 @@ def find(seen):
             unsure = "reduce" in calls or text.startswith(QUOTED)
             level = "LOOK" if unsure else events[0]["level"]
             yield found(line, each_told(values), level, text=text)
-
-
-def reduced(seen, events, values):
-    """Return whether one rank prints, but for a factor, what dist.reduce gave it."""
-    takers = [rank for rank in seen.ranks if events[rank]["taken"]]
-    for each in seen.together("reduced", lambda one: one["value"]):
-        low, *_, high = sorted(values[n] / one["value"] for n, one in enumerate(each))
-        if takers == [each[0]["to"]] and close(low, high):
-            return True
-    return False

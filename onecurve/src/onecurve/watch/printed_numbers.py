@@ -23,6 +23,7 @@ from onecurve.set_up.replace import CLOCKS, replace
 from onecurve.watch.branches import DECIDES, OF_ONE, branches
 from onecurve.watch.events import place
 from onecurve.watch.identities import own_number
+from onecurve.wording import RETURNS
 
 TRAINED = torch.nn.Module, torch.optim.Optimizer
 MOST = 200  # evaluations of a line
@@ -187,7 +188,7 @@ class PrintedNumbers:
         return self.line
 
     def line(self, frame, event, argument):
-        """Evaluate the branches that begin at a line."""
+        """Evaluate the branches that begin at a line; record a reduced result."""
         parts = self.files[frame.f_code.co_filename].get(frame.f_lineno, [])
         if event == "line":
             self.log.pass_line(frame.f_code.co_filename, frame.f_lineno)
