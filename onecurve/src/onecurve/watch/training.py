@@ -64,9 +64,7 @@ class Training:
         if not torch.is_grad_enabled():
             return
         if self.script.steps < MOST:
-            facts = {"buffers": buffers_of(ddp.module, norms=False), "wrapped": True}
-            facts |= {"made": origin(ddp.module), "steps": self.script.steps}
-            self.log.write("statistics", line=self.log.line(), **facts)
+            self.write_buffers(ddp.module, wrapped=True)
         at, given = self.given[id(ddp)]
         now = parameters_of(ddp)
         if now == given:
@@ -81,6 +79,20 @@ class Training:
             _, line = BORN.get(now[new[0]][0] if new else None, (0, at))
             facts = {"what": what, "level": "LOOK", "line": line}
         self.log.found("after_wrapping", f"DDP wrapped it at {at}", **facts)
+
+    def write_buffers(self, module, **facts):
+        """Record a module's buffers, except those of normalization layers."""
+        facts |= {"buffers": buffers_of(module, norms=False), "made": origin(module)}
+        facts["steps"] = self.script.steps
+        self.log.write("statistics", line=self.log.line(), **facts)
+
+    def collective_begins(self, name, given):
+        """Record buffers before a broadcast, which hides that ranks changed them."""
+        tensor = given.get("tensor")
+        for network in self.script.networks if name == "broadcast" else []:
+            bare = getattr(network, "module", network)
+            if any(tensor is one for one in bare.buffers()):
+                self.write_buffers(bare)
 
     def loss_begins(self, module):
         self.write_statistics(module)
@@ -174,6 +186,7 @@ class Training:
         self.log.write_way()
         for network in self.script.networks:
             self.write_weights(network, ["end"])
+            self.write_buffers(getattr(network, "module", network))
 
     def finish(self):
         """Record the parameters that no optimizer has."""
