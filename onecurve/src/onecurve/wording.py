@@ -1,6 +1,7 @@
-"""Words that messages share."""
+"""Words that messages and events share."""
 
 SHOWN = 3  # of names
+RETURNS = "returns"  # instead of a condition: a function's result
 
 
 def some(names):

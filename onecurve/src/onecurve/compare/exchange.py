@@ -13,6 +13,7 @@ from onecurve.wording import some
 
 PARALLEL = 1e-6  # of 1 - cosine
 REPLACED = "equal on all ranks, but changed between backward() and the exchange"
+IGNORED = "all_reduce the gradients of ignored parameters, or don't ignore them"
 THAWED = "set requires_grad on all trained parameters before wrapping the model"
 
 
@@ -173,6 +174,8 @@ def cause_of(rank, names, alone):
     if alone and since.get("reduced"):
         told = "only some gradients are exchanged here"
         return since["reduced"], told, "exchange every gradient"
+    if alone and since.get("ignored"):
+        return since["ignored"], "fully_shard ignores them", IGNORED
     if alone and not rank["wrapped"]:
         return None, "no module is wrapped in DDP", None
     if alone and unknown:

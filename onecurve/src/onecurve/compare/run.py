@@ -18,6 +18,7 @@ from onecurve.rules import finding
 from onecurve.start import ranks
 from onecurve.start.failures import ended_silently, ending, is_of_others_end, own_error
 from onecurve.watch.one_rank_blocks import blocks_of_one
+from onecurve.wording import some
 
 MOST_SECONDS = 240  # of computing per rank
 PATIENCE = 60  # seconds until a collective times out
@@ -25,6 +26,8 @@ ALONE = "calls a collective that the other ranks do not call here"
 IDLE = 90  # seconds without computing on any rank; more than PATIENCE
 NAMES = r'(?s)Missing key.*?"(.*?)".*Unexpected key.*?"([\w.]*\1)"'
 PREFIX = "names differ by a prefix: {1} in the file, {0} in the model"
+UNUSED = r"did not receive grad for rank \d+: ([\d ]+)"  # in DDP's error
+USE = "use these parameters in the loss, or pass find_unused_parameters=True to DDP"
 PREPARE = "onecurve.feed.rank:prepare"  # by name because it imports PyTorch
 
 
@@ -109,7 +112,13 @@ def failure(result, path, seen):
         where = f"{name}:{line}" if line else None
         error = error or last_line(result.stderrs[rank])  # such as argparse's
         told = [PREFIX.format(*names) for names in re.findall(NAMES, error)]
-        return finding("fails", where, told, rank=rank, error=shorten(error, 300))
+        unused = re.search(UNUSED, error)
+        wrapped = seen.of("ddp", rank)
+        if unused and len(wrapped) == 1:
+            names = [wrapped[0]["names"][int(one)] for one in unused[1].split()]
+            told.append(f"without a gradient: {some(names)}")
+        facts = {"rank": rank, "error": shorten(error, 300)}
+        return finding("fails", where, told, fix=USE if unused else None, **facts)
     died = ended_silently(result)
     places, alone = [], []
     for rank, status in enumerate(result.statuses):

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from typing import NamedTuple
 
 from onecurve.evidence.found import of_each_rank
+from onecurve.wording import RETURNS
 
 # Words in names of values that may differ by rank.
 DIFFER = {"time", "seconds", "elapsed", "seed", "rank", "pid", "device", "gpu"}
@@ -17,10 +18,11 @@ ROUNDED = 2e-3  # the same for printed numbers, which are rounded
 QUOTED = '"'  # starts the name of a printed number
 
 
-def numbers_of(seen, rank, kind="numbers"):
+def numbers_of(seen, rank, kind="numbers", returned=False):
     """Return {(branch, occurrence): event}, at level LOOK before an evaluation.
 
-    After dist.reduce, until the next training pass, only one rank's number is defined.
+    They are printed, or else `returned` by functions that call collectives. After
+    dist.reduce, until the next training pass, only one rank's number is defined.
     """
     table = {}
     training = reduced = False
@@ -31,7 +33,7 @@ def numbers_of(seen, rank, kind="numbers"):
             training = event["grad"]
             reduced = reduced and not training
         reduced = reduced or event.get("name") == "reduce"
-        if event["kind"] == kind:
+        if event["kind"] == kind and event["branch"].endswith(RETURNS) == returned:
             place = event["branch"], event["times"]
             level = "LOOK" if training else None
             table[place] = {**event, "level": level, "steps": steps}

@@ -124,12 +124,13 @@ class StepRecorder:
             if id(parameter) in self.unclipped:
                 unclipped[name] = self.unclipped[id(parameter)]
         name_of = self.script.name_of
+        lines = {"wrapped": self.wrapped_at, "ignored": self.script.ignored_at}
         facts = {
             "given": given,
             "unclipped": unclipped,
             "own": self.named(self.own.sums),  # what this rank computed itself
             "wrapped": {name_of(one, str(one)) for one in self.known},
-            "since": {**self.since, "wrapped": self.wrapped_at},
+            "since": self.since | lines,
             "losses": self.losses,
             "sums": self.parts.sums,
             "means": self.parts.means,

@@ -44,8 +44,6 @@ def verdict(name, inspection):
         steps = counted(len(inspection.seen.of("step")), "step")
         told = f"no errors found in the first {steps} of {name}"
     gradients = inspection.gradients
-    if any(finding.name == "zero" for finding in inspection.findings):
-        return f"{told}; {NOT_COMPARED} because they are all 0"
     if gradients.equal:
         made_of = "one process"
     elif gradients.alone:
@@ -96,11 +94,9 @@ def fine(inspection):
     seen = inspection.seen
     own = seen.own_parts()
     names = {finding.name for finding in inspection.findings}
-    if "no_communication" in names:
-        return []
     gradients = inspection.gradients
     lines = []
-    learns = not names & {"no_gradient", "zero", "after_wrapping", "mixed_shards"}
+    learns = not names & {"no_gradient", "after_wrapping"}
     match = f"gradients of {{}} match {{}}{but_for(gradients)}"
     if learns and gradients.exchanged and "exchange" not in names:
         steps = counted(gradients.exchanged, "step")

@@ -30,13 +30,12 @@ from onecurve.evidence.found import found
 CONSTANTS = {"LEVEL", "MESSAGE", "FIX", "FOLLOWS", "HIDDEN", "ONCE", "RANKS", "ORIGIN"}
 # Causes come before consequences. Rules that aren't named here come last.
 ORDER = """
-    no_communication fails hang gradient added no_zero_grad weights mixed_shards
-    partial_checkpoint no_gradient zero not_optimized after_wrapping loaded
-    gather_without_gradient collide modes not_finite saved schedule samples overlap
-    datasets batches other_batches order random extra_exchanges
-    exchange clip evaluated evaluated_twice evaluated_weights buffers statistics
-    different_collectives same_file decision_by_rank printed rates schedule_length
-    by_world
+    fails hang gradient added no_zero_grad weights partial_checkpoint no_gradient
+    not_optimized after_wrapping loaded gather_without_gradient not_finite saved
+    schedule samples overlap datasets batches other_batches order random
+    extra_exchanges exchange clip evaluated evaluated_twice evaluated_weights buffers
+    statistics different_collectives same_file decision_by_rank printed rates
+    schedule_length by_world
 """
 
 
@@ -90,8 +89,6 @@ def findings(seen):
         looked_at = takers if rule.ranks == "own batches" else seen
         if len(looked_at.ranks) > 1 or rule.ranks == "one":
             made += filled_in(name, rule.find(looked_at))
-        if made and name == "no_communication":
-            return made  # all else follows
     return made
 
 

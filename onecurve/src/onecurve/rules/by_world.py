@@ -1,15 +1,16 @@
-"""One process with the same weights gets a different value. It may be a mean of means
-over unequal parts, a sum over ranks, or a result that skips samples or counts them
-twice.
+"""One process with the same weights prints or returns a different value. It may be a
+mean of means over unequal parts, a sum over ranks, or a result that skips samples or
+counts them twice.
 """
 
 from collections import Counter
 
 from onecurve.evidence import printed
 from onecurve.evidence.found import found
+from onecurve.wording import RETURNS
 
 LEVEL = "LOOK"
-MESSAGE = "printed value depends on the number of ranks: {text}"
+MESSAGE = "value depends on the number of ranks: {text}"
 FIX = "all_reduce sums and counts, then divide"
 HIDDEN = True
 ORIGIN = ""  # any statement that computes it
@@ -21,8 +22,8 @@ def find_by_world(comparison):
     runs = [several, *others]
     if not others or any(seen.lengths() != several.lengths() for seen in runs):
         return  # averages over them rightly differ
-    ranks = [printed.numbers_of(several, rank) for rank in several.ranks]
-    alone = [printed.numbers_of(seen, 0) for seen in others]
+    ranks = [numbers_of(several, rank) for rank in several.ranks]
+    alone = [numbers_of(seen, 0) for seen in others]
     told = set()
     is_quiet = not any(printed.printed_by_some(several))  # else one prints its own
     ours = [printed.evaluations(events) for events in several.events]
@@ -36,17 +37,27 @@ def find_by_world(comparison):
         of_ranks = [table[place] for table in ranks if place in table]
         if any(one["steps"] != first["steps"] for one in of_ranks + of_one):
             continue  # an epoch has other steps and so ends with other weights
-        own = {text for text, _ in printed.differing(of_ranks)}
+        own = set()
+        if not first["reduced"]:
+            own = {text for text, _ in printed.differing(of_ranks)}
         for text, values in printed.differing([first, *of_one]):
             number, *known = values
             alike = printed.close(min(known), max(known)) and text not in own | told
             if text.startswith(printed.QUOTED):
                 alike = alike and is_quiet and not told
+            if place[0].endswith(RETURNS):  # in training, it may be a time
+                alike = alike and not told and not first["level"]
             if alike and number != int(number) and not printed.close(number, known[0]):
                 told.add(text)
                 details = told_of_numbers(number, known[0], len(ranks))
                 details += told_of_samples(ours, theirs[0], first["steps"])
                 yield found(first["lines"][text], details, text=text)
+
+
+def numbers_of(seen, rank):
+    """Return printed numbers, then those that functions with collectives return."""
+    told = printed.numbers_of(seen, rank)
+    return told | printed.numbers_of(seen, rank, returned=True)
 
 
 def told_of_numbers(ours, theirs, count):

@@ -1,4 +1,4 @@
-"""The details show each rank's line."""
+"""The details show each rank's line, and where the ranks took different ways before."""
 
 from onecurve.evidence.found import found
 
@@ -18,4 +18,39 @@ def find(seen):
             of = f" of {call['numbers']} numbers" if sizes else ""
             told = f"{call['name']}{of} at {call['line']}" if call else NO_MORE
             details.append(f"rank {one}: {told}")
+        ways = [way_to(number, seen.events[one]) for one in (0, rank)]
+        details += diverging(ways, [0, rank])
         yield found((first or other)["line"], details, number=number)
+
+
+def way_to(number, events):
+    """Return pairs of lines that a rank executes before its n-th whole collective call.
+
+    They follow the call before it. Calls are numbered from 1.
+    """
+    pairs = []
+    for event in events:
+        if event["kind"] == "way":
+            pairs += event["pairs"]
+        elif event["kind"] == "collective_call" and event["whole"]:
+            number -= 1
+            if not number:
+                break
+            pairs = []
+    return pairs
+
+
+def diverging(ways, ranks):
+    """Return as details after which line two ranks execute different ones, if any."""
+    after = [{}, {}]
+    for lines, way in zip(after, ways, strict=True):
+        for line, following in way:
+            lines.setdefault(line, set()).add(following)
+    for line, _ in reversed(min(ways, key=len)):
+        each = [lines.get(line, set()) for lines in after]
+        if all(each) and not set.intersection(*each):
+            told = [f"the ranks take different ways after {line}"]
+            for rank, lines in zip(ranks, each, strict=True):
+                told.append(f"rank {rank} goes on to {min(lines)}")
+            return told
+    return []

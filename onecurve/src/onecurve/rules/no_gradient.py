@@ -11,7 +11,9 @@ RANKS = "one"
 
 def find(seen):
     steps = seen.of("before_step")
-    if steps and not any(step["gradients"] for step in steps):
-        made = seen.lines_of("made", schedules=False) or [None]
-        details = ["it holds tensors that the model no longer uses"]
-        yield zeroed_late(seen) or found(made[-1], details)
+    if not steps or any(step["gradients"] for step in steps):
+        return
+    made = seen.lines_of("made", schedules=False) or [None]
+    stale, count = steps[0]["stale"], steps[0]["count"]
+    told = [f"{stale} of its {count} tensors are not the model's"]
+    yield zeroed_late(seen) or found(made[-1], told if stale else [])

@@ -7,7 +7,7 @@ from onecurve.evidence.found import found
 LEVEL = "ERROR"
 MESSAGE = "the loss is nan or infinite"
 FIX = "find the first nan or infinite number; until then, ignore gradient findings"
-FOLLOWS = ("gradient", "exchange", "weights", "zero", "clip", "evaluated_weights")
+FOLLOWS = ("gradient", "exchange", "weights", "clip", "evaluated_weights")
 RANKS = "one"
 
 

@@ -34,7 +34,6 @@ def find(seen):
     if not same_rows(passes):  # the same samples may have the same noise
         what = "dropout or other noise in the network"
         yield from equal_states(seen, passes, "drawn", what)
-    yield from same_inputs(passes)
 
 
 def equal_states(seen, events, name, what, level=None):
@@ -64,25 +63,13 @@ def equal_states(seen, events, name, what, level=None):
         level = "LOOK"
     if details:
         generator = (often or first)[0]
+        if generator == "random" and what == DRAWN:
+            level = "LOOK"  # its single numbers may be meant for all samples
         cause = seeded_alike_before(seen, generator, begun[generator])
         details += [f"drawn at {line}"] if cause else []
         is_seed = not cause or (cause["seed"][0] == "[" and cause["seed"][1] != "(")
         fix = None if is_seed else STATES  # a whole state, such as a checkpoint's
         yield found(cause["line"] if cause else line, details, level, fix, what=what)
-
-
-def same_inputs(passes):
-    """Find a network's inputs that vary but are equal on all ranks, unlike batches."""
-    by_network = {}
-    for each in passes:
-        by_network.setdefault(each[0]["made"], []).append(each)
-    alike = []
-    for of_network in by_network.values():
-        rows = {tuple(each[0]["rows"]) for each in of_network}
-        if len(rows) > 1 and () not in rows and same_rows(of_network):
-            alike.append(of_network[0][0]["line"])
-    if alike and len(alike) < len(by_network):
-        yield found(alike[0], level="LOOK", what="network inputs")
 
 
 def find_by_world(comparison):

@@ -21,7 +21,7 @@ def find(seen):
         name = first_split([one["buffers"] for one in each])
         if name:
             first = each[0]
-            told = [f"used at {first['line']}"]
+            told = [f"used at {first['line']}" if first["line"] else "at the end"]
             told += [DDP] if "wrapped" in first else []
             yield found(first["made"] or first["line"], told, cause="buffer", name=name)
             return

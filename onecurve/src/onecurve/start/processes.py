@@ -4,6 +4,7 @@ psutil is imported on first use, so that `onecurve --help` works without package
 """
 
 import ctypes
+import runpy
 import signal
 import sys
 from contextlib import suppress
@@ -53,3 +54,15 @@ def end_children(spared=()):
                     with suppress(psutil.NoSuchProcess):
                         one.kill()
         psutil.wait_procs(started)
+
+
+def run_script(job):
+    """Run a job's script until it ends, or exits without an error."""
+    try:
+        if job.module:
+            runpy.run_module(job.module, run_name="__main__", alter_sys=True)
+        else:
+            runpy.run_path(job.words[0], run_name="__main__")
+    except SystemExit as end:
+        if end.code:
+            raise

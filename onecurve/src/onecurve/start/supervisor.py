@@ -6,7 +6,6 @@ import multiprocessing
 import os
 import random
 import re
-import runpy
 import signal
 import socket
 import sys
@@ -19,9 +18,9 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from pkgutil import resolve_name
 
+from onecurve.start import processes
 from onecurve.start.failures import way
 from onecurve.start.patience import Patience
-from onecurve.start.processes import adopt_orphans, end_children, end_with_parent
 
 # On macOS, gloo aborts if forked after importing torch, so processes are spawned:
 # https://github.com/Lightning-AI/pytorch-lightning/issues/21345
@@ -57,7 +56,7 @@ def run_rank(job, environment):
 
     rank = environment.get("RANK", "0")
     os.setsid()  # the script's processes are in this group and end with it
-    end_with_parent(signal.SIGKILL)
+    processes.end_with_parent(signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for name, stream in ("stdout", 1), (f"stderr{rank}", 2):
         mode = os.O_WRONLY | os.O_CREAT | os.O_APPEND
@@ -81,10 +80,7 @@ def run_rank(job, environment):
     faulthandler.enable(stack)  # at a crash, such as gloo's
     sys.argv = job.words
     try:
-        if job.module:
-            runpy.run_module(job.module, run_name="__main__", alter_sys=True)
-        else:
-            runpy.run_path(job.words[0], run_name="__main__")
+        processes.run_script(job)
         if at_end:
             at_end()
     except BaseException as error:
@@ -178,7 +174,7 @@ def supervise(link, other, job):
     """Start, watch and end a job's ranks; then send what `watch` returned."""
     other.close()  # the caller's end: only the caller may keep it open
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller gets it and hangs up
-    adopt_orphans()
+    processes.adopt_orphans()
     environments = [{}]
     if job.processes:
         listener = listen()
@@ -197,7 +193,7 @@ def supervise(link, other, job):
     for rank in ranks:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(rank.pid, signal.SIGKILL)
-    end_children()
+    processes.end_children()
     with suppress(BrokenPipeError):
         link.send(found)
 

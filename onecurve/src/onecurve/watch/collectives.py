@@ -71,6 +71,8 @@ class Collectives:
 
     def write(self, name, given):
         """Write the event for a collective call, given its arguments by name."""
+        self.log.write_way()
+        self.log.reducers.add(getattr(self.log.frame(), "f_code", None))
         self.script.tell("collective_begins", name, given)
         joins = in_function() or has_gradient(given.get("tensor")) and "directly"
         world = torch.distributed.group.WORLD
@@ -101,6 +103,3 @@ class Collectives:
         keys = Counter(key for one in dicts for key in one if type(key) is int)
         twice = sum(count > 1 for count in keys.values())
         self.log.write("gathered", twice=twice)
-        plain = all(isinstance(v, int | float) for one in dicts for v in one.values())
-        if twice > max(1, len(keys) / 2) and not plain:  # counts may be summed
-            self.log.found("collide", twice=twice, count=len(keys))

@@ -31,10 +31,28 @@ class Log:
         self.paths = tuple(paths)
         self.file = open(path, "w", buffering=1)  # noqa: SIM115
         self.clock = time.monotonic  # time.monotonic may be replaced
+        self.reducers = set()  # code of functions that call collectives
+        self.line_before = None  # the script's latest (file, line)
+        self.passed = {}  # pairs of such lines, the latest last
 
     def write(self, kind, **facts):
         event = {"kind": kind, "time": self.clock(), **facts}
         self.file.write(json.dumps(event) + "\n")
+
+    def pass_line(self, *line):
+        """Remember a line that the script executes, after the one before."""
+        pair = self.line_before or line, line
+        self.passed.pop(pair, None)
+        self.passed[pair] = None
+        self.line_before = line
+
+    def write_way(self):
+        """Write which lines the script executed since this was last called."""
+        pairs = []
+        for pair in self.passed:
+            pairs.append([f"{os.path.basename(file)}:{line}" for file, line in pair])
+        self.passed.clear()
+        self.write("way", pairs=pairs)
 
     def found(self, rule, *details, line=None, **facts):
         """Write an event that is a finding of a rule by itself."""

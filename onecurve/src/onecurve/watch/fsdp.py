@@ -1,8 +1,7 @@
-"""Record what FSDP shards: whole weights, saved shards, and their scaling."""
+"""Record what FSDP shards: saved shards, and their scaling."""
 
 from onecurve.set_up.replace import replace
-from onecurve.watch.events import digest, local_part, tensors_in
-from onecurve.watch.origins import origin
+from onecurve.watch.events import local_part, tensors_in
 
 ROUGH = 1e-3  # of a factor: shards may be in bfloat16
 
@@ -13,8 +12,7 @@ class FSDP:
     def __init__(self, script):
         self.script = script
         self.log = script.log
-        self.parts = {}  # name -> (digest of the whole, parameter, digest of the part)
-        self.made = None  # line that created the latest module
+        self.parts = []  # parameters
         self.norms = {}  # id of a parameter -> norm of its gradient's shard
 
     def install(self):
@@ -22,32 +20,13 @@ class FSDP:
         replace("torch:save", self.save)
 
     def shard(self, original, module, *args, **options):
-        """Wrap fully_shard: before it, each rank has whole weights to compare."""
         self.log.write("shard")
-        modules = module if isinstance(module, list | tuple) else [module]
-        whole = {}
-        for number, one in enumerate(modules):
-            for name, parameter in one.named_parameters():
-                if not hasattr(parameter, "placements"):
-                    whole[number, name] = digest(parameter)
+        if options.get("ignored_params"):
+            self.script.ignored_at = self.log.line()
         result = original(module, *args, **options)
-        for (number, name), before in whole.items():
-            parameter = modules[number].get_parameter(name)
-            part = before, parameter, digest(parameter)
-            self.parts[f"{name}, number {len(self.parts)}"] = part
-        self.made = origin(modules[0])
+        for one in module if isinstance(module, list | tuple) else [module]:
+            self.parts += one.parameters()
         return result
-
-    def first_pass(self, network):
-        """Before the first training pass: record weights not changed since sharding."""
-        if self.script.networks:
-            return
-        kept = {}
-        for name, (whole, parameter, part) in self.parts.items():
-            if digest(parameter) == part:
-                kept[name] = whole
-        if kept:
-            self.log.write("sharded", weights=kept, line=self.made)
 
     def backward_ends(self, loss):
         """After a backward pass: remember the norms of this rank's gradient shards."""
@@ -82,7 +61,7 @@ class FSDP:
 
     def places(self):
         """Return the addresses of this rank's parameter shards."""
-        parameters = [parameter for _, parameter, _ in self.parts.values()]
+        parameters = [*self.parts]
         for network in self.script.networks:
             parameters += network.parameters()
         places = set()

@@ -11,7 +11,7 @@ from torch.optim.optimizer import (
 )
 
 from onecurve.set_up.replace import replace
-from onecurve.watch.events import digest, is_zero
+from onecurve.watch.events import digest
 from onecurve.watch.identities import own_number
 from onecurve.watch.samples import generator_states
 
@@ -142,15 +142,17 @@ class Optimizers:
     def step_begins(self, optimizer):
         self.learn_optimized(optimizer)
         gradients = {}
-        zero = True
         parameters = self.script.parameters(optimizer)
+        lacking = [one for one in parameters.values() if one.grad is None]
+        known = self.script.names
+        self.script.stale = sum(own_number(one) not in known for one in lacking)
+        facts = {"count": len(parameters), "stale": self.script.stale}
         self.script.learned |= parameters
         for name, parameter in parameters.items():
             if parameter.grad is not None:
                 gradients[name] = digest(parameter.grad)
-                zero = zero and is_zero(parameter.grad)
         line = self.log.line()
-        self.log.write("before_step", line=line, gradients=gradients, zero=zero)
+        self.log.write("before_step", line=line, gradients=gradients, **facts)
 
     def step_taken(self, optimizer, args, kwargs):
         if self.script.one_rank.is_now():

@@ -59,13 +59,16 @@ class Passes:
         original(ddp, *args, **options)
         # May hang if freed before 2.15: https://github.com/pytorch/pytorch/issues/56297
         self.reducers.append(ddp.reducer)
-        self.script.log.write("ddp", line=self.script.log.line())
+        named = ddp.module.named_parameters()
+        names = [bare(name) for name, one in named if one.requires_grad]
+        self.script.log.write("ddp", line=self.script.log.line(), names=names)
         self.script.wrapped_modules.append(ddp.module)
         self.script.tell("wrapped", ddp)
 
     def wrapper_forward(self, original, wrapper, *args, **kwargs):
         """Wrap DDP's forward, which decides whether backward exchanges gradients."""
         self.script.tell("wrapper_begins", wrapper)
+        self.script.log.write_way()  # it may wait for other ranks
         if torch.is_grad_enabled() and wrapper.require_backward_grad_sync:
             self.exchanging = True
         return original(wrapper, *args, **kwargs)

@@ -24,6 +24,7 @@ from onecurve.watch.branches import DECIDES, OF_ONE, branches
 from onecurve.watch.events import place
 from onecurve.watch.identities import own_number
 from onecurve.watch.origins import is_read
+from onecurve.wording import RETURNS
 
 TRAINED = torch.nn.Module, torch.optim.Optimizer
 MOST = 200  # evaluations of a line
@@ -189,8 +190,16 @@ class PrintedNumbers:
         return self.line
 
     def line(self, frame, event, argument):
-        """Evaluate the branches that begin at a line."""
+        """Evaluate the branches that begin at a line; record a reduced result."""
         parts = self.files[frame.f_code.co_filename].get(frame.f_lineno, [])
+        if event == "line":
+            self.log.pass_line(frame.f_code.co_filename, frame.f_lineno)
+        elif event == "return" and frame.f_code in self.log.reducers:
+            where = place(frame)
+            found = numbers_in(f"{frame.f_code.co_name}()", argument, 2)
+            self.times[where] += 1
+            if found and self.times[where] < MOST:
+                self.write(where, RETURNS, True, found, dict.fromkeys(found, where))
         if event == "line" and parts:
             where = place(frame)
             self.times[where] += 1

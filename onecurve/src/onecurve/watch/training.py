@@ -1,4 +1,4 @@
-"""Record a network's passes: weights, samples, random numbers and modes."""
+"""Record a network's passes: weights, samples and random numbers."""
 
 import linecache
 import re
@@ -6,12 +6,11 @@ import re
 import torch
 
 from onecurve.set_up.replace import replace
-from onecurve.watch.events import bare, digest
+from onecurve.watch.events import bare
 from onecurve.watch.identities import own_number
 from onecurve.watch.networks import (
     buffers_of,
     has_own_statistics,
-    is_replicated,
     parameters_of,
     state_of,
     weights_of,
@@ -31,7 +30,7 @@ SAYS = {  # what a script's source says
 
 
 class Training:
-    """Writes the events `pass`, `weights`, `statistics`, `mode` and similar ones."""
+    """Writes the events `pass`, `weights`, `statistics` and similar ones."""
 
     def __init__(self, script, sharded):
         self.script = script
@@ -40,10 +39,10 @@ class Training:
         self.given = {}  # id of a wrapper -> (its line, its parameters' ids and dtypes)
         self.before = None  # states of the generators before the current pass
         self.drawn = {}  # generators used since a batch, pass or step
+        self.shared = {}  # states of the generators after the latest broadcast
 
     def install(self):
         replace("torch.nn:Module.load_state_dict", self.load)
-        replace("torch.nn:Module.train", self.set_mode)
 
     def load(self, original, module, state_dict, *args, **options):
         """Wrap load_state_dict: with strict=False, the file may not fit at all."""
@@ -57,13 +56,6 @@ class Training:
             self.log.found("loaded", *told)
         return result
 
-    def set_mode(self, original, module, mode=True):
-        """Wrap train() and eval(), which also call the submodules'."""
-        trained = [getattr(one, "module", one) for one in self.script.networks]
-        if any(module is one for one in trained):
-            self.log.write("mode", line=self.log.line())
-        return original(module, mode)
-
     def wrapped(self, ddp):
         self.given[id(ddp)] = self.log.line(), parameters_of(ddp)
 
@@ -72,9 +64,7 @@ class Training:
         if not torch.is_grad_enabled():
             return
         if self.script.steps < MOST:
-            facts = {"buffers": buffers_of(ddp.module, norms=False), "wrapped": True}
-            facts |= {"made": origin(ddp.module), "steps": self.script.steps}
-            self.log.write("statistics", line=self.log.line(), **facts)
+            self.write_buffers(ddp.module, wrapped=True)
         at, given = self.given[id(ddp)]
         now = parameters_of(ddp)
         if now == given:
@@ -90,6 +80,20 @@ class Training:
             facts = {"what": what, "level": "LOOK", "line": line}
         self.log.found("after_wrapping", f"DDP wrapped it at {at}", **facts)
 
+    def write_buffers(self, module, **facts):
+        """Record a module's buffers, except those of normalization layers."""
+        facts |= {"buffers": buffers_of(module, norms=False), "made": origin(module)}
+        facts["steps"] = self.script.steps
+        self.log.write("statistics", line=self.log.line(), **facts)
+
+    def collective_begins(self, name, given):
+        """Record buffers before a broadcast, which hides that ranks changed them."""
+        tensor = given.get("tensor")
+        for network in self.script.networks if name == "broadcast" else []:
+            bare = getattr(network, "module", network)
+            if any(tensor is one for one in bare.buffers()):
+                self.write_buffers(bare)
+
     def loss_begins(self, module):
         self.write_statistics(module)
 
@@ -104,10 +108,22 @@ class Training:
         elif script.end:
             script.end.note_evaluation(script.steps)
         self.before = generator_states()
-        self.drawn = changed(script.states or self.before, self.before)
-        if self.drawn and torch.is_grad_enabled():
+        drawn = changed(script.states or self.before, self.before)
+        if drawn and torch.is_grad_enabled():
             script.tell("drew")
+        self.drawn = self.not_shared(drawn, self.before)
         script.states = self.before
+
+    def collective_ends(self, name, given, result):
+        if name.startswith("broadcast"):
+            self.shared = generator_states()
+
+    def not_shared(self, drawn, now):
+        """Return the generators `drawn` from since a broadcast, if there was one.
+
+        What was drawn before it may be what it makes equal.
+        """
+        return {one: drawn[one] for one in drawn if self.shared.get(one) != now[one]}
 
     def first_pass(self, network):
         """Record what a network is like before its first training pass."""
@@ -137,7 +153,7 @@ class Training:
             caller=self.log.caller(),
             grad=trains,
             training=getattr(network, "module", network).training,
-            drawn=changed(self.before, after),
+            drawn=self.not_shared(changed(self.before, after), after),
             before=self.drawn,
             rows=samples,
             made=origin(network),
@@ -157,27 +173,19 @@ class Training:
 
     def write_weights(self, network, batch):
         """Record the weights that all ranks have whole, at a batch or the end."""
-        weights = weights_of(network, lambda parameter: parameter.requires_grad)
+        ends = batch == ["end"]  # frozen weights are compared once
+        weights = weights_of(network, lambda one: ends or one.requires_grad)
         which = [network is one for one in self.script.networks].index(True)
-        if which == 0 and weights:
-            weights |= self.outside()
         bare = getattr(network, "module", network)
         facts = {"steps": self.script.steps, "weights": weights}
         facts |= {"made": origin(bare), "id": own_number(bare)}
         self.log.write("weights", place=[which, *batch], **facts)
 
-    def outside(self):
-        """Return {name: digest} of optimized parameters that no network has."""
-        found = {}
-        for name, parameter in self.script.learned.items():
-            known = own_number(parameter) in self.script.names
-            if not known and is_replicated(parameter):
-                found[f"{name}, in no network"] = digest(parameter)
-        return found
-
     def script_ends(self):
+        self.log.write_way()
         for network in self.script.networks:
             self.write_weights(network, ["end"])
+            self.write_buffers(getattr(network, "module", network))
 
     def finish(self):
         """Record the parameters that no optimizer has."""
@@ -195,6 +203,9 @@ class Training:
                 time, line = script.optimizer_made
                 facts = {"left": len(left), "count": len(trained), "line": line}
                 told = [some(left)]
+                if script.stale:
+                    told.append(f"{script.stale} tensors in it are not the model's")
+                    facts["level"] = "ERROR"
                 for name, one in network.named_parameters():
                     born, place = BORN.get(id(one), (0, None))
                     if bare(name) == left[0] and born > time:
