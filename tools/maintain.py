@@ -54,9 +54,9 @@ def docs():
 
 
 def site(out=ROOT / "_site"):
-    """Build the web site in a folder."""
+    """Build the whole site in a folder: Sphinx (-E) can't see changed templates."""
     trees = out.with_name("_doctrees")
-    options = ["-W", "--keep-going", "-q", "-c", "tools/site", "-d", trees]
+    options = ["-E", "-W", "--keep-going", "-q", "-c", "tools/site", "-d", trees]
     status = run([BIN / "sphinx-build", *options, ".", out])
     if not status:
         print((out / "index.html").as_uri())
