@@ -32,6 +32,7 @@ class Comparison:
     why: str | None = None  # why one process was not compared, or only at first
     findings: list = field(default_factory=list)
     runs: dict = field(default_factory=dict)  # {kind: Seen} of the runs in float64
+    first: Seen | None = None  # of the ranks' unmodified run
 
     @property
     def several(self):
@@ -85,7 +86,7 @@ def compare_gradients(command, folder, seen, agree):
     If they aren't exchanged but weights `agree`, an optimizer may exchange them in its
     step: then compare weights. `seen` is of the unmodified run.
     """
-    told = Comparison()
+    told = Comparison(first=seen)
     told.why, script_failed = run_exactly(command, "several", folder, told)
     if script_failed:
         # a library requires its own dtype: compare roughly

@@ -12,7 +12,7 @@ import torch
 from onecurve.compare import rounding
 from onecurve.compare.exchange import exchanged_at, given_to
 from onecurve.compare.gradients import read_steps
-from onecurve.compare.loss_scale import divisor_of, is_about
+from onecurve.compare.loss_scale import divisor_of, is_about, share_of
 from onecurve.rules import finding
 from onecurve.rules.exchange import LAST
 from onecurve.wording import some
@@ -165,6 +165,9 @@ def by_weights(ranks, others, weights):
     weights = weights.view(count, -1)
     if ranks[0]["short"]:
         weights = weights.float()  # as imprecise as the exchange
+    scale = share_of(ranks) or 1
+    if is_about(weights.sum(0).mean() * scale, 1):
+        weights = weights * scale  # a GradScaler divided the gradients by it
     of_passes = weights.sum(0)
     if is_about(of_passes.min(), 0) and not is_about(of_passes.max(), 0):
         number = int(of_passes.argmin()) + 1

@@ -24,10 +24,7 @@ def find(seen):
 
 
 def way_to(number, events):
-    """Return pairs of lines that a rank executes before its n-th whole collective call.
-
-    They follow the call before it. Calls are numbered from 1.
-    """
+    """Return pairs of lines before a rank's n-th whole call, since the one before."""
     pairs = []
     for event in events:
         if event["kind"] == "way":

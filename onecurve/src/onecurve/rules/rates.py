@@ -18,10 +18,14 @@ ORIGIN = COMPUTES
 def find_by_world(comparison):
     several, one = comparison.several, comparison.one
     pairs = step_pairs(comparison)
+    before = comparison.first.of("step") + comparison.first.of("made")
+    known = {rate for event in before for rate in event.get("rates", [])}
     for number, (ours, theirs) in enumerate(pairs, start=1):
         if rates_differ(ours, theirs):
             if grow_with_batch(several, one, ours, theirs):
                 break
+            if not known.issuperset(ours["rates"]):
+                break  # drawn anew in each run
             given = metrics_before(several, ours)
             if any(given) and given != metrics_before(one, theirs):
                 break  # each run's own results decide
@@ -45,7 +49,8 @@ def find_by_world(comparison):
     for other in [one, *comparison.alone_runs]:
         for ours, theirs in zip(several.of("made"), other.of("made"), strict=False):
             grow = grow_with_batch(several, other, ours, theirs)
-            if rates_differ(ours, theirs) and not grow:
+            again = known.issuperset(ours.get("rates", []))
+            if rates_differ(ours, theirs) and again and not grow:
                 told = f"initially: {on_each(several, ours, theirs)}"
                 yield found(ours["line"], [f"{told}, set by the optimizer"])
                 return

@@ -21,10 +21,11 @@ def has_own_statistics(module):
 
 def is_replicated(parameter):
     """Return whether each rank has the whole parameter."""
+    is_part = getattr(parameter, "_fsdp_flattened", False)  # by the first FSDP
     placements = getattr(parameter, "placements", ())
     sizes = parameter.device_mesh.shape if placements else ()
     pairs = zip(placements, sizes, strict=True)
-    return all(placement.is_replicate() or size == 1 for placement, size in pairs)
+    return not is_part and all(one.is_replicate() or size == 1 for one, size in pairs)
 
 
 def weights_of(network, wanted):

@@ -45,7 +45,7 @@ class OwnGradients:
 
     def add(self, parameter, gradient):
         """Add a gradient that a backward pass computed."""
-        if self.asked:
+        if self.asked or gradient is None:
             return
         key = own_number(parameter)
         before = parameter.grad
