@@ -87,9 +87,8 @@ function distanceChart(box, rows, last, marks) {
     `<path class="rounding" d="M${x(0)} ${box.height}${edge}V${box.height}Z"/>`,
     text("title", 0, -5, "distance from one process"),
     text("bad end", box.width, -5, "bug")];
-  const isNarrow = box.width < 420, hasRoom = x(1) - x(0) > 60;
-  if (rows.allowed(1) > FLOOR) parts.push(
-    text("good end", box.width - 5, y(rows.allowed(last)) + 14, "rounding"));
+  if (rows.allowed(1) > FLOOR)  // between the first two dots
+    parts.push(text("good middle", x(1), box.height - 7, "rounding"));
   const ticks = DISTANCES.filter((_, n) => box.height > 75 || n % 2);
   if (box.left) for (const tick of ticks) parts.push(text("scale", box.left - 8,
     y(tick) + 4, tick < .1 ? tick.toExponential() : tick));
@@ -99,9 +98,11 @@ function distanceChart(box, rows, last, marks) {
     if (isFar) parts.push(`<path class="way" d="M${at} ${y(normal)}V${y(off)}"/>`);
     if (isFar || !isIn) parts.push(dot("hollow", at, y(normal)));
     if (isIn) parts.push(dot(isFar ? "far" : "near", at, y(off)));
-    const times = Math.round(off / rows.allowed(row));
-    if (isFar && !isSecond && hasRoom && rows === EPOCHS) parts.push(text("bad", at + 9, y(off) + 4,
-      `${times.toLocaleString("en")} ×${row > 1 || isNarrow ? "" : " the limit"}`));
+    const times = Math.round(off / rows.allowed(row)).toLocaleString("en");
+    const room = x(row < last ? 1 : .5) - x(0) - 14;  // up to the next dot, or to the end
+    const words = [`${times} × the limit`, `${times} ×`].find(all => all.length * 5.6 < room);
+    if (isFar && !isSecond && words && rows === EPOCHS)
+      parts.push(text("bad", at + 9, y(off) + 4, words));
   }
   return drawn(box, "how far each loss is from the right one", parts);
 }
