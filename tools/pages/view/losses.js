@@ -107,14 +107,15 @@ function distanceChart(box, rows, last, marks) {
   return drawn(box, "how far each loss is from the right one", parts);
 }
 
-// A loss, marked from its first wrong digit on if rounding doesn't explain it.
+// A loss: if it is near the right one, digits beyond `places` are dimmed. Otherwise it is
+// marked from its first wrong digit on.
 function digits(loss, right, places, isNear) {
-  const found = loss.toFixed(places);
-  const expected = right.toFixed(places);
-  if (found === expected || isNear) return found;
-  let same = 0;
-  while (same < found.length && found[same] === expected[same]) same++;
-  return `${found.slice(0, same)}<mark>${found.slice(same)}</mark>`;
+  const found = loss.toFixed(6), expected = right.toFixed(6);
+  let same = isNear ? found.length - 6 + places : 0;
+  while (!isNear && same < found.length && found[same] === expected[same]) same++;
+  const [tag, name] = isNear ? ["span", "dim"] : ["mark", ""];
+  const end = element(tag, name, found.slice(same));
+  return found.slice(0, same) + (end.textContent && end.outerHTML);
 }
 
 function count([, correct, total], [, rightCorrect, rightTotal]) {
@@ -123,8 +124,8 @@ function count([, correct, total], [, rightCorrect, rightTotal]) {
   return `<small>${isRight ? shown : `<mark>${shown}</mark>`}</small>`;
 }
 
-// A line for each [name, curve], and a column for each row of the curves. Losses that
-// differ by rounding have only the digits that agree.
+// A line for each [name, curve], and a column for each row of the curves. In losses
+// that differ by rounding, only the digits that agree aren't dimmed.
 function lossTable(curves, right, rows = EPOCHS, hasCounts = true) {
   const isNear = (curve, n) => curve[n] &&
     distance(curve[n][0], right[n][0]) <= rows.allowed(n + 1);
