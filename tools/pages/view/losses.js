@@ -107,14 +107,12 @@ function distanceChart(box, rows, last, marks) {
   return drawn(box, "how far each loss is from the right one", parts);
 }
 
-// A loss: if it is near the right one, digits beyond `places` are dimmed. Otherwise it is
-// marked from its first wrong digit on.
-function digits(loss, right, places, isNear) {
+// A loss. From its first wrong digit on, it is dimmed if rounding explains it, or marked.
+function digits(loss, right, isNear) {
   const found = loss.toFixed(6), expected = right.toFixed(6);
-  let same = isNear ? found.length - 6 + places : 0;
-  while (!isNear && same < found.length && found[same] === expected[same]) same++;
-  const [tag, name] = isNear ? ["span", "dim"] : ["mark", ""];
-  const end = element(tag, name, found.slice(same));
+  let same = 0;
+  while (same < found.length && found[same] === expected[same]) same++;
+  const end = element(isNear ? "span" : "mark", isNear ? "dim" : "", found.slice(same));
   return found.slice(0, same) + (end.textContent && end.outerHTML);
 }
 
@@ -124,17 +122,13 @@ function count([, correct, total], [, rightCorrect, rightTotal]) {
   return `<small>${isRight ? shown : `<mark>${shown}</mark>`}</small>`;
 }
 
-// A line for each [name, curve], and a column for each row of the curves. In losses
-// that differ by rounding, only the digits that agree aren't dimmed.
+// A line for each [name, curve], and a column for each row of the curves.
 function lossTable(curves, right, rows = EPOCHS, hasCounts = true) {
-  const isNear = (curve, n) => curve[n] &&
-    distance(curve[n][0], right[n][0]) <= rows.allowed(n + 1);
-  const places = right.map(([loss], n) => [6, 5, 4].find(most => curves.every(([, curve]) =>
-    !isNear(curve, n) || curve[n][0].toFixed(most) === loss.toFixed(most))) || 6);
+  const isNear = (curve, n) => distance(curve[n][0], right[n][0]) <= rows.allowed(n + 1);
   const heads = right.map((_, n) => `<th scope="col">${rows.name} ${rows.label(n + 1)}</th>`);
   const lines = curves.map(([name, curve]) => {
     const cells = right.map((expected, n) => `<td data-epoch="${rows.name} ${n + 1}">${curve[n]
-      ? digits(curve[n][0], expected[0], places[n], isNear(curve, n)) + (hasCounts ? ` ${count(curve[n], expected)}` : "")
+      ? digits(curve[n][0], expected[0], isNear(curve, n)) + (hasCounts ? ` ${count(curve[n], expected)}` : "")
       : "–"}</td>`);
     return `<tr><th scope="row">${name}</th>${cells.join("")}</tr>`;
   });
