@@ -87,9 +87,8 @@ function distanceChart(box, rows, last, marks) {
     `<path class="rounding" d="M${x(0)} ${box.height}${edge}V${box.height}Z"/>`,
     text("title", 0, -5, "distance from one process"),
     text("bad end", box.width, -5, "bug")];
-  const isNarrow = box.width < 420, hasRoom = x(1) - x(0) > 60;
-  if (rows.allowed(1) > FLOOR) parts.push(
-    text("good end", box.width - 5, y(rows.allowed(last)) + 14, "rounding"));
+  if (rows.allowed(1) > FLOOR)  // between the first two dots
+    parts.push(text("good middle", x(1), box.height - 7, "rounding"));
   const ticks = DISTANCES.filter((_, n) => box.height > 75 || n % 2);
   if (box.left) for (const tick of ticks) parts.push(text("scale", box.left - 8,
     y(tick) + 4, tick < .1 ? tick.toExponential() : tick));
@@ -99,21 +98,22 @@ function distanceChart(box, rows, last, marks) {
     if (isFar) parts.push(`<path class="way" d="M${at} ${y(normal)}V${y(off)}"/>`);
     if (isFar || !isIn) parts.push(dot("hollow", at, y(normal)));
     if (isIn) parts.push(dot(isFar ? "far" : "near", at, y(off)));
-    const times = Math.round(off / rows.allowed(row));
-    if (isFar && !isSecond && hasRoom && rows === EPOCHS) parts.push(text("bad", at + 9, y(off) + 4,
-      `${times.toLocaleString("en")} ×${row > 1 || isNarrow ? "" : " the limit"}`));
+    const times = Math.round(off / rows.allowed(row)).toLocaleString("en");
+    const room = x(row < last ? 1 : .5) - x(0) - 14;  // up to the next dot, or to the end
+    const words = [`${times} × the limit`, `${times} ×`].find(all => all.length * 5.6 < room);
+    if (isFar && !isSecond && words && rows === EPOCHS)
+      parts.push(text("bad", at + 9, y(off) + 4, words));
   }
   return drawn(box, "how far each loss is from the right one", parts);
 }
 
-// A loss, marked from its first wrong digit on if rounding doesn't explain it.
-function digits(loss, right, places, isNear) {
-  const found = loss.toFixed(places);
-  const expected = right.toFixed(places);
-  if (found === expected || isNear) return found;
+// A loss. From its first wrong digit on, it is dimmed if rounding explains it, or marked.
+function digits(loss, right, isNear) {
+  const found = loss.toFixed(6), expected = right.toFixed(6);
   let same = 0;
   while (same < found.length && found[same] === expected[same]) same++;
-  return `${found.slice(0, same)}<mark>${found.slice(same)}</mark>`;
+  const end = element(isNear ? "span" : "mark", isNear ? "dim" : "", found.slice(same));
+  return found.slice(0, same) + (end.textContent && end.outerHTML);
 }
 
 function count([, correct, total], [, rightCorrect, rightTotal]) {
@@ -122,17 +122,13 @@ function count([, correct, total], [, rightCorrect, rightTotal]) {
   return `<small>${isRight ? shown : `<mark>${shown}</mark>`}</small>`;
 }
 
-// A line for each [name, curve], and a column for each row of the curves. Losses that
-// differ by rounding have only the digits that agree.
+// A line for each [name, curve], and a column for each row of the curves.
 function lossTable(curves, right, rows = EPOCHS, hasCounts = true) {
-  const isNear = (curve, n) => curve[n] &&
-    distance(curve[n][0], right[n][0]) <= rows.allowed(n + 1);
-  const places = right.map(([loss], n) => [6, 5, 4].find(most => curves.every(([, curve]) =>
-    !isNear(curve, n) || curve[n][0].toFixed(most) === loss.toFixed(most))) || 6);
+  const isNear = (curve, n) => distance(curve[n][0], right[n][0]) <= rows.allowed(n + 1);
   const heads = right.map((_, n) => `<th scope="col">${rows.name} ${rows.label(n + 1)}</th>`);
   const lines = curves.map(([name, curve]) => {
     const cells = right.map((expected, n) => `<td data-epoch="${rows.name} ${n + 1}">${curve[n]
-      ? digits(curve[n][0], expected[0], places[n], isNear(curve, n)) + (hasCounts ? ` ${count(curve[n], expected)}` : "")
+      ? digits(curve[n][0], expected[0], isNear(curve, n)) + (hasCounts ? ` ${count(curve[n], expected)}` : "")
       : "–"}</td>`);
     return `<tr><th scope="row">${name}</th>${cells.join("")}</tr>`;
   });

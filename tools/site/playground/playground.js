@@ -105,8 +105,8 @@ function drawLosses() {
       : data.steps.map((loss, n) => [(n + 1) * FLAGS.epochs / data.steps.length, loss]) },
     { kind, points: points(run, lossOf) },
   ];
-  const marks = right.map(([loss], n) =>
-    ({ row: n + 1, off: run.rows[n] ? distance(run.rows[n][0], loss) : null, normal: FLOOR }));
+  const marks = run.rows.map(([loss], n) =>
+    ({ row: n + 1, off: distance(loss, right[n][0]), normal: FLOOR }));
   const height = innerWidth > 768 ? 206 : 90;
   const box = { width: by("charts").clientWidth, height, left: 72 };
   by("charts").innerHTML = lossChart(box, EPOCHS, FLAGS.epochs, lines) +

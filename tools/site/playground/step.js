@@ -46,7 +46,7 @@ class StepFigure {
     this.digits = digits;
     this.steps = [];
     this.number = 1;
-    this.phase = 4;  // shows all: digits, gradients and their mean
+    this.phase = 1;
     place.innerHTML = `<div class="controls">
         <button type="button">▶ Play</button>
         <label>Step <input type="range" min="1" max="1" value="1"></label>
@@ -339,11 +339,10 @@ function color(rank) {
   return `rank${rank % 4}`;
 }
 
-// The step and phase that show a mistake: the repeated deck, the weights that differ, or
-// the cards that all ranks have.
+// The step and phase to begin with. They show a mistake: the repeated deck, the weights
+// that differ, or the cards that all ranks have.
 function tellingMoment(off, steps) {
   const again = Math.ceil(1 / steps[0].at - 1e-9) + 1;
   if (off.includes("set_epoch") && again <= steps.length) return [again, 1];
-  if (off.includes("ddp")) return [Math.max(steps.length - 1, 1), 5];  // the last is small
-  return [1, off.includes("sampler") ? 1 : 4];
+  return off.includes("ddp") ? [Math.max(steps.length - 1, 1), 5] : [1, 1];  // the last is small
 }
