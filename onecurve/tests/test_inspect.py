@@ -329,7 +329,7 @@ def test_a_process_with_other_weights_than_the_ranks_is_not_compared():
     ones = {"gain": torch.ones(3, dtype=torch.float64)}
     zeros = {"gain": torch.zeros(3, dtype=torch.float64)}
     step = {"weights": ones, "given": ones, "unclipped": {}, "losses": [2.0]}
-    step |= {"sums": [8.0], "short": False, "line": "train.py:7", "since": {}}
+    step |= {"sums": [8.0], "means": [2.0], "short": False, "line": "a:7", "since": {}}
     other = {**step, "after_pass": [zeros, ones]}
     assert per_rank.judge([step] * 2, [other] * 2) is None  # their mean
     unlike = {**other, "weights": zeros}
