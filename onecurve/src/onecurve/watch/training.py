@@ -90,9 +90,9 @@ class Training:
         """Record buffers before a broadcast, which hides that ranks changed them."""
         tensor = given.get("tensor")
         for network in self.script.networks if name == "broadcast" else []:
-            bare = getattr(network, "module", network)
-            if any(tensor is one for one in bare.buffers()):
-                self.write_buffers(bare)
+            module = getattr(network, "module", network)
+            if any(tensor is one for one in module.buffers()):
+                self.write_buffers(module)
 
     def loss_begins(self, module):
         self.write_statistics(module)
@@ -176,9 +176,9 @@ class Training:
         ends = batch == ["end"]  # frozen weights are compared once
         weights = weights_of(network, lambda one: ends or one.requires_grad)
         which = [network is one for one in self.script.networks].index(True)
-        bare = getattr(network, "module", network)
+        module = getattr(network, "module", network)
         facts = {"steps": self.script.steps, "weights": weights}
-        facts |= {"made": origin(bare), "id": own_number(bare)}
+        facts |= {"made": origin(module), "id": own_number(module)}
         self.log.write("weights", place=[which, *batch], **facts)
 
     def script_ends(self):
