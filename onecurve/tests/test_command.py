@@ -54,7 +54,7 @@ def test_a_module_is_inspected_from_its_folder_and_reported_as_json(tmp_path):
 def test_what_the_command_does_is_told_meanwhile(tmp_path):
     (tmp_path / "train.py").write_text(BUSY)
     result = python_in(tmp_path, "onecurve", "train.py")
-    assert " s: run 1 of 3, unchanged: 0 steps" in result.stderr
+    assert " s: run 1, 0 steps in all" in result.stderr
 
 
 def test_the_pages_own_test_holds_for_a_right_script_and_fails_for_a_wrong(tmp_path):
@@ -146,7 +146,7 @@ def test_a_wrapper_that_is_freed_does_not_wait_for_its_groups_thread(tmp_path):
 
 def test_a_finding_is_explained_by_its_name(tmp_path):
     told = python_in(tmp_path, "onecurve", "--explain", "order").stdout
-    assert told.startswith("order ERROR: {epochs} uses the same sample order. ")
+    assert told.startswith("order ERROR: every epoch uses the same sample order. ")
     assert "Fix: call sampler.set_epoch(epoch)" in told
     wrong = python_in(tmp_path, "onecurve", "--explain", "set_epoch")
     assert "no finding set_epoch: expected one of fails, hang, gradient" in wrong.stderr

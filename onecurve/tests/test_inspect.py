@@ -13,7 +13,7 @@ from torch.utils.data import RandomSampler
 
 import onecurve
 from inspecting import FIELDS, inspect, unlisted_fields
-from onecurve.compare import per_rank, rounding
+from onecurve.compare import per_rank
 from onecurve.compare.run import failure, has_sets
 from onecurve.evidence.samples import sliced
 from onecurve.evidence.seen import Seen
@@ -317,12 +317,11 @@ def test_no_dataset_is_known_as_one_that_is_gone():
     assert own_number(rows) == own_number(rows) != own_number([0])
 
 
-def test_an_exchange_in_short_numbers_is_one():
-    mean = torch.linspace(-1, 1, 999, dtype=torch.float64).exp()
-    for short in torch.float16, torch.bfloat16:
-        assert rounding.nearly(mean.to(short).double(), mean)
-    assert not rounding.nearly(1.01 * mean, mean)
-    assert not rounding.nearly(mean + mean.flip(0) / 10, mean)
+def test_a_slow_script_is_compared_in_an_epoch_and_one_step(script, tmp_path):
+    slow = "import itertools, time, torch\ntime.process_time = itertools.count(0, 3)"
+    text = RIGHT.read_text().replace("import torch\n", f"{slow}.__next__\n", 1)
+    report = inspect(script(text), folder=tmp_path)
+    assert "gradients of 5 steps match one process" in report.text
 
 
 def test_a_process_with_other_weights_than_the_ranks_is_not_compared():

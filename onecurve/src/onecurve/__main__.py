@@ -14,6 +14,7 @@ import sys
 import tempfile
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from onecurve.compare.run import Command
@@ -23,11 +24,6 @@ from onecurve.rules import RULES
 from onecurve.start import failures
 
 LOGS = Path("runs/onecurve")
-RUNS = {  # in order
-    "watch": "unchanged",
-    "several": "in float64",
-    "one": "in float64, on one rank",
-}
 OFTEN = 5  # seconds between progress lines
 
 
@@ -107,11 +103,11 @@ def tell(folder, begun, over):
     """Print progress on stderr every OFTEN seconds until an event is set."""
     told = "importing PyTorch"
     while not over.wait(OFTEN):
-        for number, (kind, words) in enumerate(RUNS.items(), start=1):
-            log = folder / kind / "rank0"
-            if log.exists():
-                steps = log.read_text().count('"kind": "step"')
-                told = f"run {number} of {len(RUNS)}, {words}: {steps} steps"
+        with suppress(FileNotFoundError):  # a run may start again
+            logs = [log.read_text() for log in folder.glob("*/rank0")]
+            steps = "".join(logs).count('"kind": "step"')
+            if logs:
+                told = f"run {len(logs)}, {steps} steps in all"
         print(f"{time.monotonic() - begun:.0f} s: {told}", file=sys.stderr)
 
 

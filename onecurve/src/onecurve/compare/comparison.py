@@ -189,6 +189,6 @@ def compare_alone(command, folder, several, told):
     known = told.exchanged > 0
     compared = ranks.call(COMPARE_ALONE, several, alone, known)
     told.alone, differ, why, told.followed = compared
-    if told.why and why:
+    if told.why and why and why != told.why:
         told.why = f"{told.why}; {why}"
     return differ

@@ -7,14 +7,23 @@ import torch
 from onecurve.compare import exchange, rounding
 from onecurve.rules import finding
 
+NO_STEP = "no step has finite gradients on several ranks and on one"
+
 
 def read_steps(folders):
-    """Yield for each step a list of what each rank wrote into its folder."""
+    """Yield for each step a list of what each rank wrote into its folder.
+
+    Stop at a gradient that isn't finite: nothing can be compared with it.
+    """
     for number in count():
         paths = [folder / f"gradients{number}.pt" for folder in folders]
         if not all(path.exists() for path in paths):
             return
-        yield [torch.load(path, weights_only=False) for path in paths]
+        ranks = [torch.load(path, weights_only=False) for path in paths]
+        gradients = [one for facts in ranks for one in facts["given"].values()]
+        if not all(one.isfinite().all() for one in gradients):
+            return
+        yield ranks
 
 
 def exchanged(folders, own_parts, split):
@@ -62,7 +71,7 @@ def compare(several, one, by_weights=False):
                 found.factor = factor
                 return 0, found, None
         equal += 1
-    return equal, None, None if equal else "the script takes no step on one rank"
+    return equal, None, None if equal else NO_STEP
 
 
 def compare_weights(several, one):
@@ -78,7 +87,7 @@ def compare_weights(several, one):
             found = finding("gradient", ranks[0]["line"], ranks=len(ranks))
             return 0, found, "its weights differ on one rank"
         equal += 1
-    return equal, None, None if equal else "on one rank, it takes no step"
+    return equal, None, None if equal else NO_STEP
 
 
 def leave_out_others(ours, theirs):
@@ -106,8 +115,6 @@ def why_not(ranks, theirs, same):
         return "random numbers are drawn between batch and step"
     if differing(ours["weights"], theirs["weights"], same):
         return "weights depend on the number of ranks"
-    if not all(one.isfinite().all() for one in theirs["given"].values()):
-        return "a gradient is nan or infinite on one rank"
     return None
 
 

@@ -11,7 +11,7 @@ import torch
 
 from onecurve.compare import rounding
 from onecurve.compare.exchange import exchanged_at, given_to
-from onecurve.compare.gradients import read_steps
+from onecurve.compare.gradients import NO_STEP, read_steps
 from onecurve.compare.loss_scale import divisor_of, is_about, share_of
 from onecurve.rules import finding
 from onecurve.rules.exchange import LAST
@@ -68,7 +68,7 @@ def compare_steps(several, alone, exchanged):
         if found:
             return right, found, None
         right += 1
-    return right, None, unknown if right else "the script takes no step on one rank"
+    return right, None, unknown if right else NO_STEP
 
 
 def judge(ranks, others):

@@ -1,20 +1,22 @@
 """Keep what a rank computes in each step: gradients, losses and weights."""
 
 import math
+import time
 
 import torch
 
 from onecurve.feed.stored import thinned
 from onecurve.set_up.replace import replace
-from onecurve.watch.budget import Budget
+from onecurve.watch.budget import EPOCH_STEPS, Budget
 from onecurve.watch.events import is_zero
 from onecurve.watch.identities import own_number
 from onecurve.watch.losses import Losses
 from onecurve.watch.own_gradients import OwnGradients
 
 STEPS = 12  # to compare
+FEW = EPOCH_STEPS + 1  # if a step is slow: an epoch, and what is evaluated after it
+SLOW = 2  # CPU seconds of a slow step
 FURTHER = 64  # if a small model has not evaluated yet, or has no loader
-PASSES = 128  # training passes in these, estimated from the first step
 
 
 class StepRecorder:
@@ -162,19 +164,22 @@ class StepBudget(Budget):
         super().__init__(script, cuts)
         self.supply = supply
         self.has_loaders = False
-        self.first_passes = 0  # with gradients, in the first step
+        self.begun = 0  # CPU seconds when the second step began
 
     def epoch_begins(self, key):
         super().epoch_begins(key)
         self.has_loaders = True
 
-    def step_begins(self, optimizer):
-        self.first_passes = self.first_passes or self.supply.passes
-
     def step_ends(self, optimizer):
         super().step_ends(optimizer)
         script = self.script
-        if script.steps >= STEPS and not self.goes_further():
+        slow = script.end.folder / "slow"  # tells all ranks to end alike
+        if script.steps == 1:
+            self.begun = time.process_time()
+        elif script.steps == 2 and time.process_time() - self.begun > SLOW:
+            slow.mkdir(exist_ok=True)
+        is_enough = script.steps >= STEPS and not self.goes_further()
+        if is_enough or (script.steps >= FEW and slow.exists()):
             script.end()
 
     def goes_further(self):
@@ -184,6 +189,5 @@ class StepBudget(Budget):
         is enough, since epochs are shortened.
         """
         script = self.script
-        few = script.steps < FURTHER and script.steps * self.first_passes < PASSES
         has_evaluated = self.has_loaders and script.end.has_evaluated(script.steps)
-        return few and script.is_small() and not has_evaluated
+        return script.steps < FURTHER and script.is_small() and not has_evaluated

@@ -1,32 +1,24 @@
-"""`set_epoch` is missing. The loss still falls. It is a LOOK if nothing is shuffled, or
-if only a later epoch repeats an earlier one, often after resuming.
-"""
+"""`set_epoch` is missing. The loss still falls. It is a LOOK if nothing is shuffled."""
 
 from onecurve.evidence.found import found
 from onecurve.evidence.origins import ORDERS
 from onecurve.evidence.samples import FEW, first_orders, flattened
 
 LEVEL = "ERROR"
-MESSAGE = "{epochs} uses the same sample order"
+MESSAGE = "every epoch uses the same sample order"
 FIX = "call sampler.set_epoch(epoch) before each epoch"
 RANKS = "one"
 ORIGIN = ORDERS
 ANEW = "draw a new order in each epoch: add the epoch to the seed"
-EVERY = "every epoch"
 EPOCH = 3  # minimum number of batches with an order
 
 
 def find(seen):
     for epochs, lists in first_orders(seen):
-        later = next((n for n, one in enumerate(lists) if one in lists[:n]), 0)
-        trained = {one["id"] for one in seen.of("weights")}  # else it may start over
         if lists[:1] == lists[1:2]:
             level = "LOOK" if lists[0] == sorted(lists[0]) else None
             told = [f"epochs start at {epochs[0]['begun']}"]
-            yield found(epochs[0]["dealt"], told, level, epochs=EVERY)
-        elif later and len(trained) == 1:
-            told = [f"as epoch {lists.index(lists[later]) + 1}"]
-            yield found(epochs[0]["dealt"], told, "LOOK", epochs=f"epoch {later + 1}")
+            yield found(epochs[0]["dealt"], told, level)
     yield from in_stream(seen.streamed(0))
     shuffles = any(event["shuffles"] for event in seen.of("source"))
     if shuffles and not seen.readings(0, True):
@@ -43,7 +35,7 @@ def in_stream(epochs):
         for other in again:
             length = min(len(first), len(other))
             if length > FEW and first[:length] == other[:length]:
-                yield found(epoch["dealt"], level="LOOK", epochs=EVERY)
+                yield found(epoch["dealt"], level="LOOK")
                 return
 
 
@@ -52,7 +44,7 @@ def by_hand(passes):
     length = period([event["rows"] for event in passes])
     if length >= EPOCH:
         told = [f"the same {length} batches repeat"]
-        yield found(passes[0]["line"], told, "LOOK", ANEW, epochs=EVERY)
+        yield found(passes[0]["line"], told, "LOOK", ANEW)
 
 
 def period(batches):
