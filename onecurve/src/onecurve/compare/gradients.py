@@ -56,7 +56,7 @@ def compare(several, one, by_weights=False):
                     return equal, None, why
                 details, factor = difference(*pair, names, len(ranks))
                 clipped = ours["since"].get("clipped") if pair is after else None
-                by_hand = factor and ours["since"].get("reduced")
+                by_hand = factor and exchange.scaled_at(ours, factor)
                 line = clipped or by_hand or ours["line"]
                 found = finding("gradient", line, details, ranks=len(ranks))
                 found.factor = factor

@@ -215,7 +215,10 @@ class Seen:
         yield from self.together("pass", lambda one: one["grad"])
 
     def exchanges(self):
-        """Yield (last line, exchanges in each) of rank 0's backward passes per step."""
+        """Yield (last line, exchanges in each) of rank 0's backward passes per step.
+
+        A closure's further passes within a step don't count: each needs an exchange.
+        """
         counts = []
         line = None
         for event in self.events[0]:
@@ -225,8 +228,9 @@ class Seen:
             elif event["kind"] == "collective_call" and counts:
                 name = event["name"]
                 counts[-1] += name == "backward" or "reduce_scatter" in name
+            elif event["kind"] == "before_step":
+                yield line, counts[:]
             elif event["kind"] == "step":
-                yield line, counts
                 counts = []
 
 

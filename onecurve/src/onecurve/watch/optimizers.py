@@ -2,6 +2,7 @@
 
 import contextlib
 import weakref
+from functools import partial
 from inspect import signature
 
 import torch
@@ -132,11 +133,29 @@ class Optimizers:
         self.hooked[optimizer] = optimizer.register_step_pre_hook(self.take_step)
 
     def take_step(self, optimizer, args, kwargs):
+        """Begin a step; a closure first computes its gradients, maybe several times."""
         if self.script.one_rank.is_now():
-            return
-        self.script.tell("before_step", optimizer)
+            return None
         self.stepping += 1
-        if self.stepping == 1:
+        begin = partial(self.begin_step, optimizer, self.stepping)
+        given = signature(type(optimizer).step).bind(*args, **kwargs)
+        closure = given.arguments.get("closure")
+        if not callable(closure):
+            return begin()
+        pending = [begin]
+
+        def begins_step():
+            loss = closure()
+            if pending:
+                pending.pop()()
+            return loss
+
+        given.arguments["closure"] = begins_step
+        return given.args, given.kwargs
+
+    def begin_step(self, optimizer, depth):
+        self.script.tell("before_step", optimizer)
+        if depth == 1:
             self.script.tell("step_begins", optimizer)
 
     def step_begins(self, optimizer):
