@@ -14,7 +14,7 @@ from onecurve.wording import some
 PARALLEL = 1e-6  # of 1 - cosine
 REPLACED = "equal on all ranks, but changed between backward() and the exchange"
 CHANGED = "backward() averaged them, then each rank changed its own here"
-SAME_CHANGE = "change gradients in the same way on all ranks: share the seed or the norm"
+SAME_CHANGE = "change gradients alike on all ranks: share the seed, norm or scale"
 IGNORED = "all_reduce the gradients of ignored parameters, or don't ignore them"
 THAWED = "set requires_grad on all trained parameters before wrapping the model"
 

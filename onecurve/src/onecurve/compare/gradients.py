@@ -102,7 +102,7 @@ def why_not(ranks, theirs, same):
     if ours["taken"] != theirs["taken"]:
         numbers = f"{ours['taken']} on several ranks, {theirs['taken']} on one"
         return f"the number of batches per step differs: {numbers}"
-    if ours["lost"] or theirs["lost"] or (theirs["in_turn"] and not alike):
+    if ours["lost"] or theirs["lost"]:
         return "random numbers are drawn between batch and step"
     if differing(ours["weights"], theirs["weights"], same):
         return "weights depend on the number of ranks"

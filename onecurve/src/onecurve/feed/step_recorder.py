@@ -128,16 +128,12 @@ class StepRecorder:
     def step_begins(self, optimizer):
         self.note_change()
         self.marks = None
-        given = {}
-        unclipped = {}
-        weights = {}
         parameters = self.script.parameters(optimizer)
-        for name, parameter in parameters.items():
-            weights[name] = thinned(parameter)
-            if parameter.grad is not None:
-                given[name] = thinned(parameter.grad)
-            if id(parameter) in self.unclipped:
-                unclipped[name] = self.unclipped[id(parameter)]
+        named = parameters.items()
+        weights = {name: thinned(one) for name, one in named}
+        given = {name: thinned(one.grad) for name, one in named if one.grad is not None}
+        kept = self.unclipped
+        unclipped = {name: kept[id(one)] for name, one in named if id(one) in kept}
         name_of = self.script.name_of
         lines = {"wrapped": self.wrapped_at, "ignored": self.script.ignored_at}
         facts = {
@@ -157,7 +153,6 @@ class StepRecorder:
             "weights": weights,
             "taken": self.supply.taken,
             "samples": sorted(self.script.trained_on),
-            "in_turn": self.supply.draws.in_turn,
             "lost": self.supply.lost_draws(),
             "line": self.since.get("backward") or self.log.line(),
         }

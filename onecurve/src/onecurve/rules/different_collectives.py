@@ -38,10 +38,10 @@ def with_forward(seen):
 
 def forward_of(events):
     """Return the DDP forward() in which a rank is waiting, like a call, or None."""
-    latest = events[-1] if events else {"kind": None}
-    if latest["kind"] != "way" or not latest["pairs"]:
-        return None
-    return {"name": "forward", "numbers": None, "line": latest["pairs"][-1][-1]}
+    for event in events[-1:]:
+        if event["kind"] == "way" and event["pairs"]:
+            return {"name": "forward", "line": event["pairs"][-1][-1]}
+    return None
 
 
 def way_to(number, events):

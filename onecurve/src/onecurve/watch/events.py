@@ -50,9 +50,7 @@ class Log:
 
     def write_way(self):
         """Write which lines the script executed since this was last called."""
-        pairs = []
-        for pair in self.passed:
-            pairs.append([at(*one) for one in pair])
+        pairs = [[at(*one) for one in pair] for pair in self.passed]
         self.passed.clear()
         self.write("way", pairs=pairs)
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import weakref
-from functools import partial
 from inspect import signature
 
 import torch
@@ -137,26 +136,19 @@ class Optimizers:
         if self.script.one_rank.is_now():
             return None
         self.stepping += 1
-        begin = partial(self.begin_step, optimizer, self.stepping)
+        told = ["before_step"] + ["step_begins"] * (self.stepping == 1)
+
+        def begin(loss=None):
+            while told:
+                self.script.tell(told.pop(0), optimizer)
+            return loss
+
         given = signature(type(optimizer).step).bind(*args, **kwargs)
         closure = given.arguments.get("closure")
         if not callable(closure):
             return begin()
-        pending = [begin]
-
-        def begins_step():
-            loss = closure()
-            if pending:
-                pending.pop()()
-            return loss
-
-        given.arguments["closure"] = begins_step
+        given.arguments["closure"] = lambda: begin(closure())
         return given.args, given.kwargs
-
-    def begin_step(self, optimizer, depth):
-        self.script.tell("before_step", optimizer)
-        if depth == 1:
-            self.script.tell("step_begins", optimizer)
 
     def step_begins(self, optimizer):
         self.learn_optimized(optimizer)

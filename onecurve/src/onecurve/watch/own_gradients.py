@@ -41,9 +41,8 @@ class OwnGradients:
     def is_of_gradients(self, tensor):
         """Return whether a tensor is a gradient, or as long as all of them."""
         gradients = self.gradients()
-        if any(tensor is one for one in gradients):
-            return True
-        return tensor.numel() == sum(one.numel() for one in gradients)
+        is_one = any(tensor is one for one in gradients)
+        return is_one or tensor.numel() == sum(one.numel() for one in gradients)
 
     def grad(self, original, *args, **options):
         """Wrap torch.autograd.grad, whose gradients aren't added up."""
