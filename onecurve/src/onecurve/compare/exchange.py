@@ -13,6 +13,8 @@ from onecurve.wording import some
 
 PARALLEL = 1e-6  # of 1 - cosine
 REPLACED = "equal on all ranks, but changed between backward() and the exchange"
+CHANGED = "backward() averaged them, then each rank changed its own here"
+SAME_CHANGE = "change gradients alike on all ranks: share the seed, norm or scale"
 IGNORED = "all_reduce the gradients of ignored parameters, or don't ignore them"
 THAWED = "set requires_grad on all trained parameters before wrapping the model"
 
@@ -30,6 +32,9 @@ def compare(steps):
         factor, off = best_factor(ranks)
         if off and are_scaled_alike(ranks, off):
             continue  # e.g. each parameter is clipped after the exchange
+        if off and changed_at(ranks, off) and are_given_alike(ranks, off):
+            count += 1
+            continue  # e.g. all ranks add the same noise
         if off:
             found = describe(ranks, off)
             alone = any(is_alone(rank, name) for rank in ranks for name in off)
@@ -56,6 +61,17 @@ def kept_gradients(steps):
 def exchanged_at(step):
     """Return the line that exchanges a step's gradients, usually backward()."""
     return step["since"].get("reduced") or step["line"]
+
+
+def scaled_at(step, factor):
+    """Return the line that scales gradients by a factor or exchanges them, or None."""
+    name = max(step["given"], key=lambda one: step["given"][one].numel())
+    after = step["after"].get(name)
+    if after is not None and step["since"].get("changed"):
+        ratio, _ = relation(given_to(step, name), after)
+        if abs(ratio / factor - 1) < FACTOR:
+            return step["since"]["changed"]
+    return step["since"].get("reduced")
 
 
 def best_factor(ranks):
@@ -121,6 +137,9 @@ def describe(ranks, names):
     if alone and are_given_alike(ranks, names):
         return finding("clip", first["since"]["clipped"], details)
     since = first["since"]
+    changed = changed_at(ranks, names)
+    if changed:
+        return finding("exchange", changed, [*details, CHANGED], fix=SAME_CHANGE)
     if since.get("early"):
         details.append("clipped before the last backward() of the step")
         return finding("clip", since["early"], details)
@@ -151,6 +170,16 @@ def are_given_alike(ranks, names):
         return False
     first, *others = [rank["given"] for rank in ranks]
     return all(nearly(one[name], first[name]) for one in others for name in names)
+
+
+def changed_at(ranks, names):
+    """Return the first line that changes averaged gradients, or None."""
+    for rank in ranks:
+        for name in names:
+            held = rank["after"].get(name)
+            if held is None or not nearly(held, mean_of(ranks, name)):
+                return None
+    return next(filter(None, (rank["since"].get("changed") for rank in ranks)), None)
 
 
 def are_scaled_alike(ranks, names):

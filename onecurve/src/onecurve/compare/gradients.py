@@ -65,7 +65,7 @@ def compare(several, one, by_weights=False):
                     return equal, None, why
                 details, factor = difference(*pair, names, len(ranks))
                 clipped = ours["since"].get("clipped") if pair is after else None
-                by_hand = factor and ours["since"].get("reduced")
+                by_hand = factor and exchange.scaled_at(ours, factor)
                 line = clipped or by_hand or ours["line"]
                 found = finding("gradient", line, details, ranks=len(ranks))
                 found.factor = factor
@@ -111,7 +111,7 @@ def why_not(ranks, theirs, same):
     if ours["taken"] != theirs["taken"]:
         numbers = f"{ours['taken']} on several ranks, {theirs['taken']} on one"
         return f"the number of batches per step differs: {numbers}"
-    if ours["lost"] or theirs["lost"] or (theirs["in_turn"] and not alike):
+    if ours["lost"] or theirs["lost"]:
         return "random numbers are drawn between batch and step"
     if differing(ours["weights"], theirs["weights"], same):
         return "weights depend on the number of ranks"

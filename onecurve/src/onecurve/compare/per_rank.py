@@ -10,7 +10,7 @@ from itertools import pairwise
 import torch
 
 from onecurve.compare import rounding
-from onecurve.compare.exchange import exchanged_at, given_to
+from onecurve.compare.exchange import exchanged_at, given_to, scaled_at
 from onecurve.compare.gradients import NO_STEP, read_steps
 from onecurve.compare.loss_scale import divisor_of, is_about, share_of
 from onecurve.rules import finding
@@ -185,7 +185,7 @@ def by_weights(ranks, others, weights):
     if is_about(total, count):
         return finding("added", line, ranks=count)
     told = [rounding.told(float(total), count)]
-    return finding("gradient", line, told, ranks=count)
+    return finding("gradient", scaled_at(ranks[0], total) or line, told, ranks=count)
 
 
 def by_counts(ranks, others, weights):

@@ -7,7 +7,6 @@ SHARED = 0.1  # fraction of a stream
 ALIKE = "use the same dataset order on all ranks: a generator with the same seed"
 # What `shares` tells apart.
 SAME, OVERLAP, OWN_ORDER, OWN_DATA = "same", "overlap", "own order", "own data"
-FULL = "full"  # each rank draws a whole epoch, with replacement
 
 
 def shares(seen):
@@ -38,8 +37,7 @@ def wrong_in(seen, epochs):
     if all(one == lists[0] for one in lists):
         return None if sliced(seen, epochs[0]["sizes"][0]) else SAME
     if any(len(set(one)) < len(one) for one in lists):
-        whole = min(map(len, lists)) >= epochs[0]["size"] - epochs[0]["sizes"][0]
-        return FULL if whole else None
+        return None  # drawn with replacement
     size = epochs[0]["size"]
     whole = len(set().union(*lists)) == size and sum(map(len, lists)) < 1.5 * size
     if whole and epochs[0]["own_batches"]:

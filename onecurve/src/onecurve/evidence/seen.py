@@ -214,21 +214,6 @@ class Seen:
         """Yield tuples of each rank's n-th training pass."""
         yield from self.together("pass", lambda one: one["grad"])
 
-    def exchanges(self):
-        """Yield (last line, exchanges in each) of rank 0's backward passes per step."""
-        counts = []
-        line = None
-        for event in self.events[0]:
-            if event["kind"] == "backward":
-                counts.append(0)
-                line = event["line"]
-            elif event["kind"] == "collective_call" and counts:
-                name = event["name"]
-                counts[-1] += name == "backward" or "reduce_scatter" in name
-            elif event["kind"] == "step":
-                yield line, counts
-                counts = []
-
 
 def first_split(dicts, own=()):
     """Return the first shared name whose values differ, except for `own` names."""

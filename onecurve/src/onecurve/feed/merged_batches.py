@@ -60,7 +60,7 @@ class MergedBatches(OwnBatches):
         """Draw random numbers for training: all ranks', if known."""
         own = function(*args, **options)
         steps = self.script.steps
-        ranks = self.draws.together(steps, function, own.shape, self.taken)
+        ranks = self.draws.together(steps, function, own.shape)
         if ranks is None:
             self.drew()
         else:

@@ -8,7 +8,7 @@ import torch
 from onecurve.feed.stored import thinned
 from onecurve.set_up.replace import replace
 from onecurve.watch.budget import EPOCH_STEPS, Budget
-from onecurve.watch.events import is_zero
+from onecurve.watch.events import at, is_zero
 from onecurve.watch.identities import own_number
 from onecurve.watch.losses import Losses
 from onecurve.watch.own_gradients import OwnGradients
@@ -37,6 +37,8 @@ class StepRecorder:
         self.since = {}  # lines since the latest step, such as "clipped"
         self.losses = []  # of the backward passes since the latest step
         self.after_pass = []  # gradients before and after each, if kept
+        self.after = {}  # gradients after the latest backward pass
+        self.marks = None  # of these: what any change changes
         self.parts = Losses()  # sums and means that the loss consists of
         self.stepped = []  # the latest step's parameters
         self.shards_left = False  # whether all shards have leftover gradients
@@ -47,6 +49,7 @@ class StepRecorder:
         replace(f"{ddp}.register_comm_hook", self.comm_hook)
         replace("torch.autograd:grad", self.own.grad)
         self.parts.install()
+        self.log.line_over = self.note_change
 
     def comm_hook(self, original, *args, **options):
         """Wrap DDP.register_comm_hook, because the hook may round gradients."""
@@ -76,6 +79,7 @@ class StepRecorder:
         """Check for leftover gradients before a step's first backward pass."""
         self.since["early"] = self.since.get("clipped")
         self.since["backward"] = self.log.line()
+        self.since["changed"] = self.marks = None
         if self.losses:
             return
         left = [one.grad for one in self.stepped if hasattr(one, "placements")]
@@ -86,8 +90,17 @@ class StepRecorder:
 
     def backward_ends(self, loss):
         self.losses.append(loss.detach().item() if loss.numel() == 1 else math.nan)
-        if self.each_pass:
-            self.after_pass.append(self.gradients())
+        self.after = self.gradients()
+        self.after_pass += [self.after] if self.each_pass else []
+        self.marks = self.own.marks()
+
+    def note_change(self):
+        """Note the first line that changes gradients after the last backward pass."""
+        if self.marks and self.marks != self.own.marks():
+            self.marks = self.own.marks()
+            line = at(*self.log.line_before)
+            if not self.since["changed"] and line != self.since.get("clipped"):
+                self.since["changed"] = line
 
     def gradients(self):
         """Return {name: gradient} of all parameters, with 0 for missing gradients."""
@@ -115,16 +128,14 @@ class StepRecorder:
                 self.unclipped[id(one)] = thinned(one.grad)
 
     def step_begins(self, optimizer):
-        given = {}
-        unclipped = {}
-        weights = {}
+        self.note_change()
+        self.marks = None
         parameters = self.script.parameters(optimizer)
-        for name, parameter in parameters.items():
-            weights[name] = thinned(parameter)
-            if parameter.grad is not None:
-                given[name] = thinned(parameter.grad)
-            if id(parameter) in self.unclipped:
-                unclipped[name] = self.unclipped[id(parameter)]
+        named = parameters.items()
+        weights = {name: thinned(one) for name, one in named}
+        given = {name: thinned(one.grad) for name, one in named if one.grad is not None}
+        kept = self.unclipped
+        unclipped = {name: kept[id(one)] for name, one in named if id(one) in kept}
         name_of = self.script.name_of
         lines = {"wrapped": self.wrapped_at, "ignored": self.script.ignored_at}
         facts = {
@@ -140,10 +151,10 @@ class StepRecorder:
             "rates": [group["lr"] for group in optimizer.param_groups],
             "kept": self.own.step_begins(parameters.values()) or self.shards_left,
             "after_pass": self.after_pass,
+            "after": self.after,
             "weights": weights,
             "taken": self.supply.taken,
             "samples": sorted(self.script.trained_on),
-            "in_turn": self.supply.draws.in_turn,
             "lost": self.supply.lost_draws(),
             "line": self.since.get("backward") or self.log.line(),
         }
@@ -152,6 +163,7 @@ class StepRecorder:
 
     def step_ends(self, optimizer):
         self.unclipped = {}
+        self.marks = None  # a closure may have set them again
         self.since = {}
         self.losses = []
         self.parts.begin()

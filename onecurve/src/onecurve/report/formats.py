@@ -149,7 +149,7 @@ def unsure(inspection):
     told = [NOT_CHECKED]
     gradients = inspection.gradients
     if inspection.partial:
-        told.append(f"what the run did not reach: {unreached(inspection.seen)}")
+        told.append("later steps, evaluations and files, and gradients in float64")
     if gradients.rough:
         told.append(f"gradients to more than 4 digits because {gradients.rough}")
     compared = gradients.exchanged or gradients.equal or gradients.alone
@@ -164,17 +164,6 @@ def unsure(inspection):
     elif gradients.why and "ERROR" in [one.level for one in inspection.findings]:
         told.append(f"gradients against one process because {gradients.why}")
     return told
-
-
-def unreached(seen):
-    """Return which parts of a run its ranks did not reach."""
-    parts = {
-        "an evaluation": [one for one in seen.of("pass") if not one["grad"]],
-        "a second epoch": seen.readings(0, True)[1:],
-        "a saved file": seen.of("file"),
-        "the comparison in float64": [],
-    }
-    return ", ".join(part for part, events in parts.items() if not events)
 
 
 def batch(inspection):

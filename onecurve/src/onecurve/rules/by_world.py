@@ -76,12 +76,9 @@ def told_of_samples(ours, theirs, steps):
     of_one = theirs[steps].rows
     again = (of_ranks - of_one).total()
     never = (of_one - of_ranks).total()
-    if again and not never:
-        return [f"samples evaluated more often than by 1 process: {again}"]
-    if never and not again:
-        total = of_one.total()
-        return [f"of 1 process's {total} samples, no rank evaluates {never}"]
-    return []
+    told = f"of 1 process's {of_one.total()} samples, the ranks "
+    told += f"repeat {again}" if again else f"skip {never}"
+    return [told] if bool(again) != bool(never) else []
 
 
 def evaluated_unlike(ours, theirs):

@@ -9,18 +9,39 @@ NO_MORE = "no further call"  # to collectives that other ranks call
 
 
 def find(seen):
-    difference = seen.first_parting()
+    difference = seen.first_parting() or with_forward(seen)
     if difference and not seen.of("join"):  # join() calls collectives unseen
         number, rank, first, other = difference
         details = []
         sizes = first and other and first["name"] == other["name"]
         for one, call in (0, first), (rank, other):
+            call = call or forward_of(seen.events[one])
             of = f" of {call['numbers']} numbers" if sizes else ""
             told = f"{call['name']}{of} at {call['line']}" if call else NO_MORE
             details.append(f"rank {one}: {told}")
         ways = [way_to(number, seen.events[one]) for one in (0, rank)]
         details += diverging(ways, [0, rank])
         yield found((first or other)["line"], details, number=number)
+
+
+def with_forward(seen):
+    """Return what `first_parting` does if a rank ended and another is in forward()."""
+    last = [forward_of(events) for events in seen.events]
+    weights = seen.on_all("weights")
+    ended = [any(one["place"][-1] == "end" for one in each) for each in weights]
+    for rank in seen.ranks[1:]:
+        for one, other in (0, rank), (rank, 0):
+            if ended[one] and last[other]:
+                return len(seen.collective_calls()[0]) + 1, rank, last[0], last[rank]
+    return None
+
+
+def forward_of(events):
+    """Return the DDP forward() in which a rank is waiting, like a call, or None."""
+    for event in events[-1:]:
+        if event["kind"] == "way" and event["pairs"]:
+            return {"name": "forward", "line": event["pairs"][-1][-1]}
+    return None
 
 
 def way_to(number, events):

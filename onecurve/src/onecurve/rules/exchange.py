@@ -3,21 +3,10 @@ parameters and, if known, the cause: no wrapper, a call that bypasses it, `no_sy
 the last backward pass, or a layer that was frozen when the model was wrapped.
 """
 
-from onecurve.evidence.found import found
-
-# Most are made by compare/exchange.py and compare/per_rank.py.
+# Made by compare/exchange.py and compare/per_rank.py.
 LEVEL = "ERROR"
 MESSAGE = "gradients are not averaged across ranks"
 FIX = "wrap every trained parameter, and sync gradients in a step's last backward()"
 FOLLOWS = ("gradient", "weights", "clip", "evaluated_weights", "buffers")
 ONCE = True
 LAST = "no_sync() or set_requires_gradient_sync(False) for all but the last backward()"
-
-
-def find(seen):
-    # FSDP steps that exchange gradients, but not in the last backward pass
-    for line, counts in seen.exchanges() if seen.of("shard") else []:
-        if any(counts) and not counts[-1]:
-            told = f"the last of {len(counts)} backward passes is not exchanged"
-            yield found(line, [told], fix=LAST, cause="sync")
-            return

@@ -14,10 +14,28 @@ def find(seen):
     modules = len(seen.of("ddp")) or len(seen.of("shard"))
     if len(seen.of("ddp")) > 1:
         return  # each may have its own optimizer
-    steps = [counts for _, counts in seen.exchanges()]
+    steps = list(exchanges(seen.events[0]))
     often = [counts for counts in steps if modules and sum(counts) > modules]
     once = [one for one in steps if one not in often and len(one) in map(len, often)]
     if len(often) > len(steps) / 2 or (often and once):
         told = [f"in {len(often)} of {len(steps)} steps"] if once else []
         line = seen.of("backward")[0]["line"]
         yield found(line, told, times=sum(often[0]) // modules)
+
+
+def exchanges(events):
+    """Yield how often each backward pass before a step begins exchanges gradients.
+
+    A closure computes the first ones before its step begins, and others within it.
+    """
+    counts = []
+    for event in events:
+        if event["kind"] == "backward":
+            counts.append(0)
+        elif event["kind"] == "collective_call" and counts:
+            name = event["name"]
+            counts[-1] += name == "backward" or "reduce_scatter" in name
+        elif event["kind"] == "before_step":
+            yield counts[:]
+        elif event["kind"] == "step":
+            counts = []

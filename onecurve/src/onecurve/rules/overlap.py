@@ -18,7 +18,6 @@ RANKS = "own batches"
 ORIGIN = ORDERS
 SEEDED = "draw them from a generator seeded with seed + rank"
 WORKERS = "read a share in each worker: torch.utils.data.get_worker_info()"
-FEWER = "draw 1/W as many samples on each rank"
 SPLIT = "each rank splits the dataset differently, so others may evaluate its samples"
 
 
@@ -40,9 +39,6 @@ def find(seen):
             told += f", {samples.used_twice(lists)} are used by more than one"
             told = [told, *order_drawn(seen)]
             yield found(epochs[0]["line"], told, fix=samples.ALIKE)
-        elif wrong == samples.FULL:
-            told = [samples.used_per_rank(epochs), "drawn with replacement"]
-            yield found(epochs[0]["dealt"], told, "LOOK", FEWER)
     if samples.has_indices(seen):
         return
     streams = samples.first_streams(seen)

@@ -75,24 +75,21 @@ def equal_states(seen, events, name, what, level=None):
 def find_by_world(comparison):
     """Find random numbers, one per sample, that are equal for different batches."""
     draws = [draws_of(events) for events in comparison.several.events]
-    equal = defaultdict(set)  # line -> passes with equal draws
-    times = defaultdict(set)  # line -> passes with draws
+    times = defaultdict(dict)  # line -> {pass: whether its draws are equal}
     for place in draws[0]:  # in order, to report the first line
-        if not all(place in one for one in draws):
+        each = [one.get(place) for one in draws]
+        rows = [one and one["rows"] for one in each]
+        if None in each or any(one == rows[0] for one in rows[1:]):
             continue
-        each = [one[place] for one in draws]
-        rows = [one["rows"] for one in each]
-        constant = all(one["constant"] for one in each)  # such as rare dropout's
-        if constant or any(one == rows[0] for one in rows[1:]):
-            continue
+        if all(one["constant"] for one in each):
+            continue  # such as rare dropout's
         number, line, _ = place
-        times[line].add(number)
         one_each = all(one["count"] == len(one["rows"]) for one in each)
-        if one_each and len({one["digest"] for one in each}) == 1:
-            equal[line].add(number)
-    for line, passes in equal.items():
-        if len(passes) > 2 and passes == times[line]:
-            told = f"equal in {len(passes)} of {len(passes)} passes"
+        equal = one_each and len({one["digest"] for one in each}) == 1
+        times[line][number] = times[line].get(number, False) or equal
+    for line, equal in times.items():
+        if len(equal) > 2 and all(equal.values()):
+            told = f"equal in {len(equal)} of {len(equal)} passes"
             yield found(line, [told], "LOOK", what=DRAWN)
             return
 
@@ -107,10 +104,9 @@ def draws_of(events):
             drawn.append(event)
         if event["kind"] == "pass" and event["grad"]:
             passes += 1
-            rows = event["rows"]
-            some = len(rows) > 1
-            fitting = [one for one in drawn if some and not one["count"] % len(rows)]
+            size = len(event["rows"])
+            fitting = [one for one in drawn if size > 1 and not one["count"] % size]
             for number, one in enumerate(fitting):
-                draws[passes, one["line"], number] = {**one, "rows": rows}
+                draws[passes, one["line"], number] = {**one, "rows": event["rows"]}
             drawn = []
     return draws

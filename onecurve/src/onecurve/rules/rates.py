@@ -58,9 +58,8 @@ def find_by_world(comparison):
 
 def grow_with_batch(several, one, ours, theirs):
     """Return whether rates grow with the ranks, and so does the global batch."""
-    sizes = []
-    for seen in several, one:
-        sizes.append([epoch["sizes"][0] for epoch in seen.first_epochs()[:1]])
+    first = [seen.first_epochs()[:1] for seen in (several, one)]
+    sizes = [[epoch["sizes"][0] for epoch in epochs] for epochs in first]
     count = len(several.ranks)
     pairs = zip(ours.get("rates", []), theirs.get("rates", []), strict=False)
     linear = all(math.isclose(rate, count * alone) for rate, alone in pairs)

@@ -2,6 +2,8 @@
 differ. It is a LOOK if one rank steps it and then broadcasts a number.
 """
 
+from itertools import pairwise
+
 from onecurve.evidence.found import found, of_each_rank
 
 LEVEL = "ERROR"
@@ -30,12 +32,6 @@ def find(seen):
 
 def is_broadcast(events):
     """Return whether a rank broadcasts a number right after a scheduler's step."""
-    waits = False
-    for event in events:
-        if event["kind"] == "schedule":
-            waits = True
-        elif event["kind"] == "collective_call" and waits:
-            if event["numbers"] != 1 or event["name"] != "broadcast":
-                return False
-            waits = False
-    return True
+    known = [one for one in events if one["kind"] in ("schedule", "collective_call")]
+    after = [b for a, b in pairwise(known) if a["kind"] == "schedule" != b["kind"]]
+    return all(one["name"] == "broadcast" and one["numbers"] == 1 for one in after)

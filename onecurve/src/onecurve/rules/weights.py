@@ -49,10 +49,8 @@ def why_weights_differ(seen, by_rank, begun):
             return plans[-1], told, PLANNED
         return begun[0]["made"], told, None
     counts = {rank: event["steps"] for rank, event in by_rank.items()}
-    latest = {}
-    for rank, count in counts.items():
-        if count:
-            latest[rank] = seen.of("step", rank)[count - 1]
+    taken = {rank: count for rank, count in counts.items() if count}
+    latest = {rank: seen.of("step", rank)[taken[rank] - 1] for rank in taken}
     rates = [step["rates"] for step in latest.values()]
     line = latest[min(latest)]["line"]
     if len(set(counts.values())) > 1:

@@ -15,6 +15,7 @@ PRINTS = re.compile(r"(accelerator|fabric)\.print$")  # libraries' print on one 
 DECIDES = "decides"  # instead of a condition, if numbers are compared
 ALIKE = ast.Is, ast.IsNot, ast.Eq, ast.NotEq  # with an object, or a rare number
 READS = re.compile("eval|train|state_dict|.*(save|print|write).*")  # keep weights
+LOGS = "log|add_|write|dump|print"  # in methods of a log
 NUMBERS = "item", "len", "float", "get_world_size"  # calls that return one
 ACTS = "save|step|stop|checkpoint"  # in functions called after a decision
 KEEPS = r"best|stop|patience|\blr\b"  # in names that store a decision
@@ -122,12 +123,22 @@ def parts_of(statement, rest, of_one):
     if not isinstance(statement, ast.If) or not harmless(statement.test):
         return []
     condition = ast.unparse(statement.test)
-    if not asks(condition):
+    if not asks(condition) and not guards_log(statement):
         return []
     parts = [(condition, statement.body)]
     if isinstance(statement.body[-1], ast.Return | ast.Continue):
         parts.append((f"not ({condition})", rest))
     return parts
+
+
+def guards_log(statement):
+    """Return whether an `if` asks for a log that it then writes, or None."""
+    test = statement.test
+    if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.IsNot):
+        test = test.left
+    own = rf"{re.escape(ast.unparse(test))}\.\w*({LOGS})\w*\("
+    is_value = isinstance(test, VALUES)
+    return is_value and any(re.search(own, ast.unparse(one)) for one in statement.body)
 
 
 def decided_by(statement):

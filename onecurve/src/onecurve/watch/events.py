@@ -33,6 +33,7 @@ class Log:
         self.clock = time.monotonic  # time.monotonic may be replaced
         self.reducers = set()  # code of functions that call collectives
         self.line_before = None  # the script's latest (file, line)
+        self.line_over = lambda: None  # called after each line
         self.passed = {}  # pairs of such lines, the latest last
 
     def write(self, kind, **facts):
@@ -41,6 +42,7 @@ class Log:
 
     def pass_line(self, *line):
         """Remember a line that the script executes, after the one before."""
+        self.line_over()
         pair = self.line_before or line, line
         self.passed.pop(pair, None)
         self.passed[pair] = None
@@ -48,9 +50,7 @@ class Log:
 
     def write_way(self):
         """Write which lines the script executed since this was last called."""
-        pairs = []
-        for pair in self.passed:
-            pairs.append([f"{os.path.basename(file)}:{line}" for file, line in pair])
+        pairs = [[at(*one) for one in pair] for pair in self.passed]
         self.passed.clear()
         self.write("way", pairs=pairs)
 
@@ -112,8 +112,13 @@ class Log:
 
 def place(frame):
     """Return a frame's file and line, such as "train.py:12"."""
-    name = frame.f_code.co_filename.rpartition("/")[2]
-    return f"{name}:{frame.f_lineno}"
+    return at(frame.f_code.co_filename, frame.f_lineno)
+
+
+def at(path, line):
+    """Return a file and line; __init__.py is shown with its folder."""
+    *_, folder, name = path.split("/")
+    return f"{folder}/{name}:{line}" if name == "__init__.py" else f"{name}:{line}"
 
 
 def local_part(tensor):

@@ -40,12 +40,10 @@ class FSDP:
         """Before a step: record the factor by which this rank scaled its shards."""
         if not self.norms:
             return
-        factors = []
-        for group in optimizer.param_groups:
-            for one in group["params"]:
-                before = self.norms.get(id(one))
-                if before and one.grad is not None:
-                    factors.append(float(local_part(one.grad).norm()) / before)
+        parameters = self.script.parameters(optimizer).values()
+        known = [one for one in parameters if self.norms.get(id(one))]
+        norms = [(one.grad, self.norms[id(one)]) for one in known]
+        factors = [float(local_part(a).norm()) / b for a, b in norms if a is not None]
         alike = factors and max(factors) - min(factors) < ROUGH * max(factors)
         factor = max(factors) if alike else None
         self.log.write("parts_scaled", line=self.log.line(), factor=factor)

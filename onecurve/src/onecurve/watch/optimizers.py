@@ -132,12 +132,23 @@ class Optimizers:
         self.hooked[optimizer] = optimizer.register_step_pre_hook(self.take_step)
 
     def take_step(self, optimizer, args, kwargs):
+        """Begin a step; a closure first computes its gradients, maybe several times."""
         if self.script.one_rank.is_now():
-            return
-        self.script.tell("before_step", optimizer)
+            return None
         self.stepping += 1
-        if self.stepping == 1:
-            self.script.tell("step_begins", optimizer)
+        told = ["before_step"] + ["step_begins"] * (self.stepping == 1)
+
+        def begin(loss=None):
+            while told:
+                self.script.tell(told.pop(0), optimizer)
+            return loss
+
+        given = signature(type(optimizer).step).bind(*args, **kwargs)
+        closure = given.arguments.get("closure")
+        if not callable(closure):
+            return begin()
+        given.arguments["closure"] = lambda: begin(closure())
+        return given.args, given.kwargs
 
     def step_begins(self, optimizer):
         self.learn_optimized(optimizer)

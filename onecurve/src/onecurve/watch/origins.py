@@ -12,7 +12,7 @@ from onecurve.watch.events import digest, place, tensors_in
 MADE = "_made_at"  # the attribute that holds an object's line
 BORN = {}  # id of a parameter -> (time, line) of its creation, which ids don't outlive
 READ_BY = "/data/_utils/worker.py", "/data/_utils/fetch.py", "onecurve/watch/samples.py"
-READ_BY += ("/torch/utils/checkpoint.py",)  # repeats a forward pass
+READ_BY += "/torch/utils/checkpoint.py", "/torch/random.py"  # repeat draws
 READS = "__getitem__", "__getitems__"
 INSIDE = "<genexpr>", "<listcomp>", "<dictcomp>", "<lambda>"  # in a constructor
 
@@ -53,6 +53,7 @@ class Origins:
         for module in "copy", "torch.optim.swa_utils":
             replace(f"{module}:deepcopy", self.copy)
         names = ["torch:manual_seed", "torch:set_rng_state"]
+        names += ["torch.random:manual_seed", "torch.random:set_rng_state"]
         names += ["random:seed", "random:setstate"]
         if "numpy" in sys.modules:
             names += ["numpy.random:seed", "numpy.random:set_state"]

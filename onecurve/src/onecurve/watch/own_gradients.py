@@ -28,12 +28,21 @@ class OwnGradients:
                 self.watched[key] = one
                 one.register_hook(partial(self.add, one))
 
+    def gradients(self):
+        """Return the gradients that watched parameters have."""
+        return [one.grad for one in self.watched.values() if one.grad is not None]
+
+    def marks(self):
+        """Return what tells that a gradient changed; x.data has no version."""
+        held = self.gradients()
+        first = [one.flatten()[:1].tolist() for one in held[:1] if not one.is_sparse]
+        return [(id(one), one._version) for one in held] + first
+
     def is_of_gradients(self, tensor):
         """Return whether a tensor is a gradient, or as long as all of them."""
-        gradients = [one.grad for one in self.watched.values() if one.grad is not None]
-        if any(tensor is one for one in gradients):
-            return True
-        return tensor.numel() == sum(one.numel() for one in gradients)
+        gradients = self.gradients()
+        is_one = any(tensor is one for one in gradients)
+        return is_one or tensor.numel() == sum(one.numel() for one in gradients)
 
     def grad(self, original, *args, **options):
         """Wrap torch.autograd.grad, whose gradients aren't added up."""

@@ -1,6 +1,7 @@
 """Tell when modules, DDP's wrappers and backward passes run."""
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from onecurve.set_up.replace import replace
 from onecurve.watch.events import bare
@@ -31,6 +32,8 @@ class Passes:
             return original(module, *args, **kwargs)  # a vmap's tensors have no data
         self.depth += 1
         try:
+            if any(map(is_lazy, module.parameters())):
+                return original(module, *args, **kwargs)  # it creates its parameters
             self.script.tell("module_begins", module, args, kwargs)
             result = self.outermost_call(original, module, *args, **kwargs)
             self.script.tell("module_ends", module)
@@ -50,10 +53,9 @@ class Passes:
         for name, parameter in module.named_parameters():
             script.names.setdefault(own_number(parameter), bare(name))
         script.tell("pass_begins", module)
-        try:
-            return original(module, *args, **kwargs)
-        finally:
-            script.tell("pass_ends", module, [*args, *kwargs.values()])
+        result = original(module, *args, **kwargs)
+        script.tell("pass_ends", module, [*args, *kwargs.values()])
+        return result
 
     def ddp_init(self, original, ddp, *args, **options):
         original(ddp, *args, **options)

@@ -49,11 +49,8 @@ class Training:
         result = original(module, state_dict, *args, **options)
         names = {name for name, _ in module.named_parameters()}
         if names and names <= set(result.missing_keys):
-            pairs = [(one, name) for one in state_dict for name in names]
-            alike = [pair for pair in pairs if bare(pair[0]) == bare(pair[1])]
-            found, name = [*alike, (min(state_dict, default="none"), min(names))][0]
-            told = f"first name in the file: {found}", f"in the model: {name}"
-            self.log.found("loaded", *told)
+            first = f"first name in the file: {min(state_dict, default='none')}"
+            self.log.found("loaded", first, f"in the model: {min(names)}")
         return result
 
     def wrapped(self, ddp):
