@@ -148,7 +148,7 @@ PICTURES = {  # name -> a function that returns the data, a list, and what draws
     "set_epoch": (who_gets_what, drawing.assignments),
     "hero": (losses_by_step, "hero.svg"),
     "rounded": (rounded_by_step, "rounded.svg"),
-    "filled": (lambda: [[planned.memory(8, 8), planned.memory(8, 8, True)]], "filled.svg"),
+    "filled": (lambda: [[planned.memory(8, 8, n) for n in (0, 1)]], "filled.svg"),
     "cuts": (lambda: [planned.TABLES["cuts"]()], "cuts.svg"),
     "step": (numbers_of_first_step, "step.svg"),
     "bubble": (bubble, drawing.schedules),

@@ -53,8 +53,8 @@ function legend(box, run) {  // above the plot, from the right
     run.kind === "nothing" ? ["same", "2 ranks"] : ["wrong", "with the mistake"]];
   let right = box.width;
   return names.reverse().map(([kind, name]) => {
-    const left = right - 5.6 * name.length - 28;
-    const parts = path(kind, [[left, -9], [left + 22, -9]]) + text("end", right, -5, name);
+    const left = right - 5.7 * name.length - 28;
+    const parts = path(kind, [[left, -9], [left + 22, -9]]) + text("", left + 28, -5, name);
     right = left - 16;
     return parts;
   });
