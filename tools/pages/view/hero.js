@@ -100,7 +100,7 @@ function fillHero(hero, one) {
 
 function drawHero(place, run) {
   const all = isPrinted ? 688 : place.clientWidth, isSmall = innerWidth <= 700 && !isPrinted;
-  const shapes = isWide.matches || isPrinted ? [[1, 180, 72], [1, 90, 72]]
+  const shapes = isWide.matches || isPrinted ? [[1, 174, 72], [1, 90, 72]]
     : isSmall ? [[1, 74, 16], [.6, 59, 0]] : [[.54, 110, 44], [.4, 110, 44]];
   const boxes = shapes.map(([share, height, left]) => ({ width: Math.round(all * share), height, left, isSmall }));
   const normal = offsOf(runsOf()["2"]);
