@@ -205,7 +205,7 @@ def test_the_front_pages_curve_is_what_the_last_switch_did(site, page):
             cells = page.locator(f".losses tbody tr:nth-child({row}) td")
             assert cells.all_inner_texts() == losses_of(runs[ranks])
         far = page.locator(".hero .far").count()
-        assert (far > 0, page.locator(".hero .end").count()) == (
+        assert (far > 0, page.locator(".hero g.end").count()) == (
             kind == "moves",
             kind == "crashes",
         )

@@ -122,7 +122,7 @@ def exercises():
     tables = []
     for part, title in PARTS.items():
         body = table("llllr", headings, rows[part])
-        tables.append(f"**Part {part}. {title}**\n\n{body}")
+        tables.append(f'<a id="part-{part}"></a>**Part {part}. {title}**\n\n{body}')
     return "\n\n".join(tables)
 
 

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from torch import nn
 from torch.utils.data import DistributedSampler
 
-from tools.bench import figures
+from tools.bench import figures, planned
 from tools.bench.tables import published
 from tools.pages import drawing, outcomes
 from tools.pages.markup import TEMPLATES
@@ -148,6 +148,8 @@ PICTURES = {  # name -> a function that returns the data, a list, and what draws
     "set_epoch": (who_gets_what, drawing.assignments),
     "hero": (losses_by_step, "hero.svg"),
     "rounded": (rounded_by_step, "rounded.svg"),
+    "filled": (lambda: [[planned.memory(8, 8, n) for n in (0, 1)]], "filled.svg"),
+    "cuts": (lambda: [planned.TABLES["cuts"]()], "cuts.svg"),
     "step": (numbers_of_first_step, "step.svg"),
     "bubble": (bubble, drawing.schedules),
     "trace": (lambda: published("traced")[:3], figures.draw_timeline),

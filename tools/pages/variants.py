@@ -33,7 +33,6 @@ PROGRAMS = {  # path of a small program -> its ranks, or None for two fake GPUs
     "beyond/rounded.py": 8,
     "beyond/own_script/scaled.py": 2,
 }
-NOTHING = "(nothing left out)"
 HEADING = "{:18}  epoch 1   epoch 2   epoch 3"
 SECOND = "{:18}  1-30      31-60     61-90"  # steps of the second curve
 
@@ -129,11 +128,6 @@ def printed_losses(printed):
     return re.findall(r"loss (\S+)", printed)
 
 
-def row(name, curve):
-    """Return a line with a curve's losses."""
-    return "  ".join([f"{name:18}", *(f"{loss:.6f}" for loss in curve)])
-
-
 def variant(name):
     """Return the diff from a stage to the variant."""
     text = (VARIANTS / f"{name}.patch").read_text()
@@ -160,8 +154,10 @@ def variants(*words):
         with tempfile.TemporaryDirectory() as runs:
             train(name, variant_text(name), processes, runs, *flags, *steps)
             curves[" ".join([name, *flags])] = losses(runs, name)
-    width = max(map(len, curves))
-    rows = [row(name.ljust(width), curve) for name, curve in curves.items()]
+    width = max(18, *map(len, curves))
+    rows = []
+    for name, curve in curves.items():
+        rows.append("  ".join([f"{name:{width}}", *[f"{loss:.6f}" for loss in curve]]))
     heading = SECOND if is_second else HEADING
     return console(heading.format(" " * width), *rows)
 
@@ -185,15 +181,14 @@ def held_by_variants(*names):
 
 
 def left_out(stage):
-    """Return a stage's losses, and its losses and errors without some of its lines."""
-    found = outcomes.left_out(stage)
-    width = max(18, *map(len, found))
+    """Return a table of a stage's losses, also without some of its lines."""
     rows = []
-    for name, one in found.items():
-        curve = [loss for loss, *_ in one["curve"]]
-        text = row((name or NOTHING).ljust(width), curve)
-        rows.append(f"{text}  fails: {one['error']}" if "error" in one else text)
-    return console(HEADING.format("without".ljust(width)), *rows)
+    for name, one in outcomes.left_out(stage).items():
+        title = name or "(nothing left out)"
+        if "error" in one:
+            title += f", fails: `{one['error']}`"
+        rows.append([title, *[f"{loss:.6f}" for loss, *_ in one["curve"]]])
+    return table("lrrr", ["without", "epoch 1", "epoch 2", "epoch 3"], rows)
 
 
 def widths():

@@ -133,6 +133,8 @@ def with_diff(page, text):
     cells = [one for one in notebook["cells"] if one["cell_type"] == "code"]
     cells[0]["metadata"]["tags"] = ["hide-cell"]
     for cell in cells:
+        if len(cell["source"]) > 9:
+            cell["metadata"]["tags"] = ["hide-input"]
         shown = SHOWN.search("".join(cell["source"]))
         if shown:
             pair = side_by_side.pair(previous(shown[1]), shown[1])

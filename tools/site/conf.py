@@ -37,7 +37,7 @@ suppress_warnings = ["misc.highlighting_failure"]
 
 nb_execution_mode = "off"  # the notebooks contain their outputs
 nb_merge_streams = True
-nb_code_prompt_show = "Set-up code"
+nb_code_prompt_show = nb_code_prompt_hide = "Code"
 
 html_theme = "furo"
 COLORS = {  # furo's names for the palette's colors

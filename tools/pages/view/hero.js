@@ -42,26 +42,28 @@ function heroLoss(box, run) {
     more.push(`<g class="end" transform="translate(${x(at)} ${y(loss)}) scale(${
       box.isSmall ? .6 : 1})"><circle r="10"/><path d="${sign}"/></g>`);
   }
-  if (!box.isSmall) more.push(...legend(box, run));
+  more.push(...legend(box, run));
   if (box.height > 150) more.push(...lens(box, ghost, points, kind));
   return lossChart(box, EPOCHS, LAST,
     [{ kind: "ghost", points: ghost }, { kind, points }], more);
 }
 
-function legend(box, run) {
-  const left = box.width - 210;
-  const [kind, name] = run.kind === "nothing" ? ["same", "this script"]
-    : ["wrong", "with the mistake"];
-  return [path("ghost", [[left, 14], [left + 30, 14]]),
-    text("", left + 38, 18, "the right loss of each step"),
-    path(kind, [[left, 32], [left + 30, 32]]),
-    text("", left + 38, 36, `${name}, on 2 ranks`)];
+function legend(box, run) {  // above the plot, from the right
+  const names = [["ghost", "one process"],
+    run.kind === "nothing" ? ["same", "2 ranks"] : ["wrong", "with the mistake"]];
+  let right = box.width;
+  return names.reverse().map(([kind, name]) => {
+    const left = right - 5.7 * name.length - 28;
+    const parts = path(kind, [[left, -9], [left + 22, -9]]) + text("", left + 28, -5, name);
+    right = left - 16;
+    return parts;
+  });
 }
 
 // The first third of the last epoch, enlarged.
 function lens(box, ghost, points, kind) {
   const from = LAST - 1, to = from + 1 / 3;
-  const [width, height, top] = [200, 62, 46];
+  const [width, height, top] = [200, 76, 8];
   const left = box.width - width;
   const near = all => all.filter(([at]) => at > from && at <= to);
   const losses = near([...ghost, ...points]).map(([, loss]) => loss);
@@ -99,7 +101,7 @@ function fillHero(hero, one) {
 function drawHero(place, run) {
   const all = isPrinted ? 688 : place.clientWidth, isSmall = innerWidth <= 700 && !isPrinted;
   const shapes = isWide.matches || isPrinted ? [[1, 174, 72], [1, 90, 72]]
-    : isSmall ? [[1, 74, 16], [.6, 59, 0]] : [[.56, 128, 58], [.4, 110, 44]];
+    : isSmall ? [[1, 74, 16], [.6, 59, 0]] : [[.54, 110, 44], [.4, 110, 44]];
   const boxes = shapes.map(([share, height, left]) => ({ width: Math.round(all * share), height, left, isSmall }));
   const normal = offsOf(runsOf()["2"]);
   const marks = offsOf(run).map((off, n) => ({ row: n + 1, normal: normal[n],

@@ -66,8 +66,7 @@ function lossChart(box, rows, last, lines, more = []) {
     parts.push(`<path class="grid" d="M${box.left} ${y(tick)}H${box.width}"/>`);
     if (box.left) parts.push(text("scale", box.left - 8, y(tick) + 4, tick));
   }
-  parts.push(box.isSmall ? text("title end", box.width, 10, "loss")
-    : text("title", 0, y(2) + 4, "loss"));
+  parts.push(text("title", 0, -5, "loss"));
   for (const { kind, points } of lines) {
     const known = points.filter(([, loss]) => Number.isFinite(loss));
     parts.push(path(kind, known.map(([at, loss]) => [x(at), y(loss)])));
