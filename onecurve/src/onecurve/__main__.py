@@ -23,7 +23,6 @@ from onecurve.report import formats
 from onecurve.rules import RULES
 from onecurve.start import failures
 
-LOGS = Path("runs/onecurve")
 OFTEN = 5  # seconds between progress lines
 
 
@@ -45,7 +44,7 @@ def parse_args():
     parser.add_argument("--ranks", type=int, default=2, help="at least 2 (default: 2)")
     told = "default: text; json is for programs"
     parser.add_argument("--format", choices=["text", "json"], help=told)
-    parser.add_argument("--logs", type=Path, metavar="FOLDER", help=f"default: {LOGS}")
+    parser.add_argument("--logs", default="runs/onecurve", help="default: %(default)s")
     parser.add_argument(
         "--pages",
         type=Path,
@@ -76,17 +75,14 @@ def path_of(module):
     return None
 
 
-def prepared(logs):
-    """Return a writable folder for logs. Exit if `logs` is given but not writable."""
-    folder = logs or LOGS
+def prepared(folder):
+    """Create a folder for logs and return it. Exit if it is not writable."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             return folder
     except OSError as error:
-        if logs:
-            refuse(f"cannot write to {logs}: {error}. Choose another --logs FOLDER")
-        return Path(tempfile.mkdtemp(prefix="onecurve-"))
+        refuse(f"cannot write to {folder}: {error}. Choose another --logs FOLDER")
 
 
 def read_pages(path):
@@ -123,7 +119,7 @@ def main():
     if why:
         refuse(f"{args.script} is not a Python script: {why.splitlines()[0]}")
     pages = read_pages(args.pages) if args.pages else None
-    folder = prepared(args.logs) / path.stem
+    folder = prepared(Path(args.logs)) / path.stem
     over = threading.Event()
     threading.Thread(target=tell, args=(folder, begun, over), daemon=True).start()
     module = args.script if args.m else None

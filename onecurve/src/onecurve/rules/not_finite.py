@@ -13,8 +13,15 @@ RANKS = "one"
 
 def find(seen):
     for rank in seen.ranks:
-        for number, event in enumerate(seen.of("backward", rank), start=1):
-            if event["loss"] is not None and not math.isfinite(event["loss"]):
-                told = [f"rank {rank}, backward pass {number}: {event['loss']}"]
-                yield found(event["line"], told)
+        number = 0
+        bad = None
+        for event in seen.events[rank]:
+            number += event["kind"] == "backward"
+            if event["kind"] == "zero_grad":
+                bad = None  # no step used it
+            elif event["kind"] == "step" and bad:
+                yield bad
                 return
+            elif event["kind"] == "backward" and not math.isfinite(event["loss"] or 0):
+                told = [f"rank {rank}, backward pass {number}: {event['loss']}"]
+                bad = bad or found(event["line"], told)
