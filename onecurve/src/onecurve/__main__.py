@@ -42,8 +42,7 @@ def parse_args():
     """Return the parsed command line; arguments after the script are the script's."""
     parser = argparse.ArgumentParser(prog="onecurve", description=__doc__)
     parser.add_argument("--ranks", type=int, default=2, help="at least 2 (default: 2)")
-    told = "default: text; json is for programs"
-    parser.add_argument("--format", choices=["text", "json"], help=told)
+    parser.add_argument("--format", choices=["text", "json"], help="default: text")
     parser.add_argument("--logs", default="runs/onecurve", help="default: %(default)s")
     parser.add_argument(
         "--pages",

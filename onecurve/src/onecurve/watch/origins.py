@@ -78,7 +78,7 @@ class Origins:
     def copy(self, original, thing, *args, **options):
         """Wrap copy.deepcopy: networks are created where the script passes them."""
         copied = original(thing, *args, **options)
-        if isinstance(copied, torch.nn.Module):
+        if isinstance(copied, torch.nn.Module) and "_modules" in vars(copied):
             line = self.log.giver(thing)
             for part in copied.modules():
                 part.__dict__[MADE] = line
