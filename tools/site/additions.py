@@ -131,7 +131,6 @@ def with_diff(page, text):
         title[0] = title[0].replace("# ", "# Notebook ", 1)
         title += ["\n\n", RUN]
     cells = [one for one in notebook["cells"] if one["cell_type"] == "code"]
-    cells[0]["metadata"]["tags"] = ["hide-cell"]
     for cell in cells:
         if len(cell["source"]) > 9:
             cell["metadata"]["tags"] = ["hide-input"]
@@ -149,6 +148,7 @@ def with_diff(page, text):
             drawn["data"]["image/svg+xml"] = svg
             hidden = {"id": "figure", "metadata": {"tags": ["remove-input"]}}
             notebook["cells"].insert(1, cell | hidden | {"outputs": [drawn]})
+    cells[0]["metadata"]["tags"] = ["hide-cell"]
     outputs = [cell.get("outputs", []) for cell in notebook["cells"]]
     for data in [one.get("data", {}) for one in chain(*outputs)]:
         if svg := data.get("image/svg+xml"):

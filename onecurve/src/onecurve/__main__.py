@@ -100,7 +100,7 @@ def tell(folder, begun, over):
     while not over.wait(OFTEN):
         with suppress(FileNotFoundError):  # a run may start again
             logs = [log.read_text() for log in folder.glob("*/rank0")]
-            steps = "".join(logs).count('"kind": "step"')
+            steps = sum(log.count('"kind": "step"') for log in logs)
             if logs:
                 told = f"run {len(logs)}, {steps} steps in all"
         print(f"{time.monotonic() - begun:.0f} s: {told}", file=sys.stderr)

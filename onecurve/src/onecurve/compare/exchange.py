@@ -176,7 +176,7 @@ def changed_at(ranks, names):
     """Return the first line that changes averaged gradients, or None."""
     for rank in ranks:
         for name in names:
-            held = rank["after"].get(name)
+            held = rank["after"].get(name, given_to(rank, name))
             if held is None or not nearly(held, mean_of(ranks, name)):
                 return None
     return next(filter(None, (rank["since"].get("changed") for rank in ranks)), None)

@@ -42,7 +42,7 @@ def prepare(rank, task):
             sources = [sources[rank if number is None else number]]
         supply = SUPPLIES[kind.feed](script, own, sources)
         recorder = StepRecorder(script, supply, each_pass=kind.feed == "replayed")
-        listen(script, supply, StepBudget(script, supply, command.cuts), [recorder])
+        listen(script, supply, StepBudget(script, command.cuts), [recorder])
         float64.install(supply.draw, supply.drawing, command.double)
         if not kind.is_sharded:
             unsharded.install()

@@ -97,10 +97,10 @@ class StepRecorder:
     def note_change(self):
         """Note the first line that changes gradients after the last backward pass."""
         if self.marks and self.marks != self.own.marks():
-            self.marks = self.own.marks()
             line = at(*self.log.line_before)
-            if not self.since["changed"] and line != self.since.get("clipped"):
-                self.since["changed"] = line
+            clips = line == self.since.get("clipped")
+            self.since["changed"] = None if clips else line
+            self.marks = self.own.marks() if clips else None  # the first line counts
 
     def gradients(self):
         """Return {name: gradient} of all parameters, with 0 for missing gradients."""
@@ -151,7 +151,7 @@ class StepRecorder:
             "rates": [group["lr"] for group in optimizer.param_groups],
             "kept": self.own.step_begins(parameters.values()) or self.shards_left,
             "after_pass": self.after_pass,
-            "after": self.after,
+            "after": self.after if self.since.get("changed") else {},
             "weights": weights,
             "taken": self.supply.taken,
             "samples": sorted(self.script.trained_on),
@@ -172,9 +172,8 @@ class StepRecorder:
 class StepBudget(Budget):
     """Ends a run after enough steps to compare."""
 
-    def __init__(self, script, supply, cuts):
+    def __init__(self, script, cuts):
         super().__init__(script, cuts)
-        self.supply = supply
         self.has_loaders = False
         self.begun = 0  # CPU seconds when the second step began
 

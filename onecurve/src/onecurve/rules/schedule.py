@@ -32,6 +32,7 @@ def find(seen):
 
 def is_broadcast(events):
     """Return whether a rank broadcasts a number right after a scheduler's step."""
-    known = [one for one in events if one["kind"] in ("schedule", "collective_call")]
-    after = [b for a, b in pairwise(known) if a["kind"] == "schedule" != b["kind"]]
+    kinds = "schedule", "collective_call"
+    known = [one for one in events if one["kind"] in kinds]
+    after = [b for a, b in pairwise(known) if (a["kind"], b["kind"]) == kinds]
     return all(one["name"] == "broadcast" and one["numbers"] == 1 for one in after)

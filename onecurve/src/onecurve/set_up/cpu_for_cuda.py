@@ -25,7 +25,7 @@ AS_IT_IS = ["torch:Tensor.cuda", "torch:Tensor.pin_memory", "torch.nn:Module.cud
 AS_IT_IS += ["torch.storage:_StorageBase.cuda", "torch.storage:TypedStorage.cuda"]
 MOVES = ["torch.nn:Module.to", "torch:load", "torch.storage:_StorageBase.to"]
 MOVES += ["torch.serialization:default_restore_location"]  # for map_location
-MOVES += ["torch.distributed.fsdp:FullyShardedDataParallel.__init__"]
+MOVES += ["torch.distributed.fsdp:FullyShardedDataParallel.__init__"]  # device_id
 
 
 class CpuForCuda(TorchFunctionMode):
