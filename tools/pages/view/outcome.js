@@ -52,9 +52,9 @@ function numbers(one, moving) {
 }
 
 // Two charts and the table of their curves, whose first one is right.
-function figure(rows, lines, marks, curves) {
+function figure(rows, lines, marks, curves, width = Math.min(460, innerWidth - 64)) {
   const [[, right]] = curves, last = right.length;
-  const box = { width: Math.min(460, innerWidth - 64), height: 130, left: 72 };
+  const box = { width, height: 130, left: 72 };
   const made = element("div", "numbers", `<div class="charts">${
     lossChart(box, rows, last, lines, legend(box,
       lines.map(({ kind }, n) => [kind, curves[n][0]])))}${
@@ -72,7 +72,7 @@ function showRight(place) {
     ({ row: n + 1, off: distance(loss, right[n][0]), normal: FLOOR }));
   const lines = [{ kind: "ghost", points },
     { kind: "near", points: curve.map(([loss], n) => [n + .5, loss]) }];
-  place.append(figure(EPOCHS, lines, marks, [["one process", right], [stage, curve]]));
+  place.append(figure(EPOCHS, lines, marks, [["one process", right], [stage, curve]], place.clientWidth));
 }
 addEventListener("DOMContentLoaded", () =>
   document.querySelectorAll("[data-curve]").forEach(showRight));
