@@ -26,8 +26,8 @@ EMPTY = re.compile(r'<th class="(head[^"]*)"><p></p></th>')  # an empty column h
 RUN = f"**Run it:** `make notebooks`, or all stages [on a free GPU]({FREE_GPU}.ipynb)."
 FOLD = re.compile(r"<details>.*?</details>", re.DOTALL)
 TAG = re.compile(r"<[^<>]+>")
-NARROW = "@media (max-width: 600px) { text { font-size: 12.5px !important; } }</style>"
 SHOWN = re.compile(r'show_diff\("(\w+)"\)')
+CURVE = re.compile(r'nb\.curve\(.*"(\w+)"\)')
 
 
 def up_from(page):
@@ -140,12 +140,14 @@ def with_diff(page, text):
             summary = f"<details><summary>{pair['count']} changed lines</summary>"
             rest = side_by_side.part("rest", pair)
             ideas = f'{summary}<div class="sbs">{rest}</div></details>'
-            html = linked(ideas + scripts(page, [shown[1]]), up_from(page), ".html")
+            html = linked(ideas, up_from(page), ".html")
             cell["outputs"][0]["data"] = {"text/html": html}
-        if "nb.curve(" in "".join(cell["source"]):
+        curve = CURVE.search("".join(cell["source"]))
+        if curve:
             drawn = cell["outputs"].pop()
-            svg = "".join(drawn["data"]["image/svg+xml"]).replace("</style>", NARROW, 1)
-            drawn["data"]["image/svg+xml"] = svg
+            chart = f'<div class="sbs" data-curve="{curve[1]}"></div>'
+            html = linked(chart + scripts(page, [curve[1]]), up_from(page), ".html")
+            drawn["data"] = {"text/html": html}
             hidden = {"id": "figure", "metadata": {"tags": ["remove-input"]}}
             notebook["cells"].insert(1, cell | hidden | {"outputs": [drawn]})
     cells[0]["metadata"]["tags"] = ["hide-cell"]

@@ -14,7 +14,6 @@ from docutils.nodes import SkipNode
 from docutils.utils.math.latex2mathml import tex2mathml
 
 from tools.pages import stored
-from tools.pages.markup import linked
 from tools.run import palette
 from tools.site import additions, contents
 
@@ -71,11 +70,10 @@ ogp_social_cards = {"enable": False}  # one picture per page takes minutes
 # GitHub Pages shows this page at every unknown address, at any depth. `mend` removes
 # the slash, because templates/page.html contains the site's folder.
 notfound_urls_prefix = "/"
-stages = linked(additions.drawn_map(), "/", ".html")
 missing = (ROOT / "tools/site/404.html").read_text()
 notfound_context = {
     "title": "Page not found",
-    "body": missing.format(site="/", stages=stages),
+    "body": missing.format(site="/"),
 }
 html_copy_source = False
 html_show_sphinx = False

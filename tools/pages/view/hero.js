@@ -1,6 +1,6 @@
 "use strict";
 // The front page's curve: the loss of each step, how far each epoch is off, and the
-// digits. hero.css animates a new curve.
+// digits.
 
 const LAST = 3;  // epochs
 const isWide = matchMedia("(min-width: 1280px)");
@@ -42,40 +42,21 @@ function heroLoss(box, run) {
     more.push(`<g class="end" transform="translate(${x(at)} ${y(loss)}) scale(${
       box.isSmall ? .6 : 1})"><circle r="10"/><path d="${sign}"/></g>`);
   }
-  more.push(...legend(box, run));
-  if (box.height > 150) more.push(...lens(box, ghost, points, kind));
+  more.push(...legend(box, [["ghost", "one process"],
+    run.kind === "nothing" ? ["same", "2 ranks"] : ["wrong", "with the mistake"]]));
   return lossChart(box, EPOCHS, LAST,
     [{ kind: "ghost", points: ghost }, { kind, points }], more);
 }
 
-function legend(box, run) {  // above the plot, from the right
-  const names = [["ghost", "one process"],
-    run.kind === "nothing" ? ["same", "2 ranks"] : ["wrong", "with the mistake"]];
+function legend(box, names) {  // above the plot, from the right
   let right = box.width;
   return names.reverse().map(([kind, name]) => {
-    const left = right - 5.7 * name.length - 28;
-    const parts = path(kind, [[left, -9], [left + 22, -9]]) + text("", left + 28, -5, name);
+    const left = right - 6.4 * name.length - 28;
+    const parts = (kind === "near" ? dot(kind, left + 16, -9)
+      : path(kind, [[left, -9], [left + 22, -9]])) + text("", left + 28, -5, name);
     right = left - 16;
     return parts;
   });
-}
-
-// The first third of the last epoch, enlarged.
-function lens(box, ghost, points, kind) {
-  const from = LAST - 1, to = from + 1 / 3;
-  const [width, height, top] = [200, 76, 8];
-  const left = box.width - width;
-  const near = all => all.filter(([at]) => at > from && at <= to);
-  const losses = near([...ghost, ...points]).map(([, loss]) => loss);
-  const low = Math.min(...losses), high = Math.max(...losses);
-  const part = all => near(all).map(([at, loss]) => [
-    left + 6 + (width - 12) * (at - from) / (to - from),
-    top + 5 + (height - 10) * (high - loss) / (high - low)]);
-  return [`<rect class="lens" x="${left}" y="${top}" width="${width}"
-    height="${height}" rx="5"/>`,
-    text("scale", left - 8, top + 26, "epoch 3,"),
-    text("scale", left - 8, top + 42, "its first third"),
-    path("ghost", part(ghost)), path(kind, part(points))];
 }
 
 // ---- what is shown

@@ -69,7 +69,8 @@ function lossChart(box, rows, last, lines, more = []) {
   parts.push(text("title", 0, -5, "loss"));
   for (const { kind, points } of lines) {
     const known = points.filter(([, loss]) => Number.isFinite(loss));
-    parts.push(path(kind, known.map(([at, loss]) => [x(at), y(loss)])));
+    const places = known.map(([at, loss]) => [x(at), y(loss)]);
+    parts.push(kind === "near" ? places.map(at => dot(kind, ...at)).join("") : path(kind, places));
   }
   return drawn(box, "the loss", [...parts, ...more]);
 }

@@ -36,7 +36,7 @@ function verdictOf(one, kind) {
 function numbers(one, moving) {
   const rights = DIFFS.right[one.stage];
   const right = rights[Object.keys(one.outcome)[0]] || Object.values(rights)[0];
-  const last = right.length, box = { width: 460, height: 130, left: 72 };
+  const last = right.length;
   const rows = one.second ? STEPS : EPOCHS;
   const runs = moving.map(([, run]) => run);
   const hasSteps = runs.every(({ steps }) => steps);
@@ -46,13 +46,36 @@ function numbers(one, moving) {
     points: hasSteps ? pointsOf(run) : middles(run.curve) }));
   const marks = runs.flatMap(({ curve }, k) => curve.slice(0, last).map(([loss], n) =>
     ({ row: n + 1, off: distance(loss, right[n][0]), normal: FLOOR, isSecond: k > 0 })));
-  const made = element("div", "numbers", `<div class="charts">${
-    lossChart(box, rows, last, [{ kind: "ghost", points: ghost }, ...lines])}${
-    distanceChart({ ...box, height: 90 }, rows, last, marks)}</div>`);
   const curves = moving.map(([ranks, { curve }]) => [onRanks([ranks]), curve]);
-  made.append(lossTable([["right", right], ...curves], right, rows));
+  return figure(rows, [{ kind: "ghost", points: ghost }, ...lines], marks,
+    [["right", right], ...curves]);
+}
+
+// Two charts and the table of their curves, whose first one is right.
+function figure(rows, lines, marks, curves, width = Math.min(460, innerWidth - 64)) {
+  const [[, right]] = curves, last = right.length;
+  const box = { width, height: 130, left: 72 };
+  const made = element("div", "numbers", `<div class="charts">${
+    lossChart(box, rows, last, lines, legend(box,
+      lines.map(({ kind }, n) => [kind, curves[n][0]])))}${
+    distanceChart({ ...box, height: 90 }, rows, last, marks)}</div>`);
+  made.append(lossTable(curves, right, rows));
   return made;
 }
+
+// A right run of a stage, on top of its notebook: each step of one process, and its epochs.
+function showRight(place) {
+  const stage = place.dataset.curve;
+  const right = DIFFS.right["01_cpu"]["1"], [curve] = Object.values(DIFFS.right[stage]);
+  const points = pointsOf({ kind: "nothing", steps: DIFFS.steps["01_cpu"]["1"] });
+  const marks = curve.map(([loss], n) =>
+    ({ row: n + 1, off: distance(loss, right[n][0]), normal: FLOOR }));
+  const lines = [{ kind: "ghost", points },
+    { kind: "near", points: curve.map(([loss], n) => [n + .5, loss]) }];
+  place.append(figure(EPOCHS, lines, marks, [["one process", right], [stage, curve]], place.clientWidth));
+}
+addEventListener("DOMContentLoaded", () =>
+  document.querySelectorAll("[data-curve]").forEach(showRight));
 
 // A switch's outcomes in words. Outcomes on several numbers of ranks that differ only in
 // numbers are shown once.

@@ -46,7 +46,7 @@ class StepFigure {
     this.digits = digits;
     this.steps = [];
     this.number = 1;
-    this.phase = 1;
+    this.phase = 4;
     place.innerHTML = `<div class="controls">
         <button type="button">▶ Play</button>
         <label>Step <input type="range" min="1" max="1" value="1"></label>
@@ -344,5 +344,6 @@ function color(rank) {
 function tellingMoment(off, steps) {
   const again = Math.ceil(1 / steps[0].at - 1e-9) + 1;
   if (off.includes("set_epoch") && again <= steps.length) return [again, 1];
-  return off.includes("ddp") ? [Math.max(steps.length - 1, 1), 5] : [1, 1];  // the last is small
+  if (off.includes("sampler")) return [1, 1];
+  return off.includes("ddp") ? [Math.max(steps.length - 1, 1), 5] : [1, 4];  // the last is small
 }

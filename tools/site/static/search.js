@@ -47,12 +47,10 @@ function show() {
   const { q, kind } = Object.fromEntries(new FormData(form));
   const words = q.toLowerCase().match(WORD) || [];
   const hits = words.length ? search(words, kind) : [];
-  const start = kind === "all" ? "lessons" : kind;  // listed if nothing is found
-  const found = hits.length ? hits : search([], start);
+  const found = hits.length || kind === "all" ? hits : search([], kind);  // or all of a kind
   part("found").replaceChildren(...found.slice(0, most).map(one => item(one, hits.length ? words : [])));
   part("more").hidden = found.length <= most;
   part("suggested").hidden = hits.length > 0;
-  part("suggested").lastElementChild.textContent = `All ${start}`;
   part("count").textContent = hits.length ? `Pages found: ${hits.length}`
     : words.length ? "No page has all of these words." : "";
 }

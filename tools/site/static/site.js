@@ -3,12 +3,13 @@
 localStorage.removeItem("sphinx_highlight_terms");
 
 // What scrolls sideways can be scrolled with the keyboard, too.
-const wide = document.querySelectorAll("article :is(table, .table-wrapper, .cell_output)");
-for (const one of wide) if (one.scrollWidth > one.clientWidth) one.tabIndex = 0;
-
-for (const code of document.querySelectorAll(".cell_input pre"))  // a wrapped line is indented
-  code.innerHTML = code.innerHTML.trimEnd().split("\n").map(line => `<span class="line" style="--hang: ${
-    line.replace(/<[^>]*>/g, "").search(/\S|$/) + 4}ch">${line}\n</span>`).join("");
+for (const one of document.querySelectorAll(".output pre"))  // its columns stay below each other
+  one.classList.toggle("table", /\S {4,}\S/.test(one.textContent));
+const wide = document.querySelectorAll("article :is(pre, table, .table-wrapper, .cell_output, p:has(> img))");
+for (const one of wide) if (one.scrollWidth > one.clientWidth) {
+  one.tabIndex = 0;
+  one.classList.add("scrolls");
+}
 
 const here = document.querySelector(".sidebar-tree .current-page");  // visible from the start
 const rows = [...document.querySelectorAll(".sidebar-tree :is(.caption, .reference)")]
