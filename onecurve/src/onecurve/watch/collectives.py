@@ -10,6 +10,7 @@ import torch
 from torch.autograd.function import FunctionCtx
 
 from onecurve.set_up.replace import replace
+from onecurve.watch.events import local_part
 
 NAMES = ["barrier", "monitored_barrier", "all_reduce", "broadcast", "reduce"]
 NAMES += ["all_gather", "all_gather_object", "broadcast_object_list"]
@@ -34,8 +35,8 @@ def size_of(given):
 
 
 def place_of(tensor):
-    """Return the address of a tensor's storage."""
-    return tensor.untyped_storage().data_ptr()
+    """Return the address of this rank's part of a tensor."""
+    return local_part(tensor).untyped_storage().data_ptr()
 
 
 def has_gradient(tensor):
@@ -91,7 +92,7 @@ class Collectives:
 
     def step_begins(self, optimizer):
         """Find handles that are lost, or that no one waits for before this step."""
-        parameters = self.script.parameters(optimizer).values()
+        parameters = self.script.parameters(optimizer).values() if self.pending else []
         used = [place_of(one.grad) for one in parameters if one.grad is not None]
         for handle, tensor, line, name in list(self.pending.values()):
             steps = tensor is not None and place_of(tensor) in used
