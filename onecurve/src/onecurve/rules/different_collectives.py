@@ -10,7 +10,7 @@ NO_MORE = "no further call"  # to collectives that other ranks call
 
 
 def find(seen):
-    difference = seen.first_parting() or with_forward(seen)
+    difference = seen.first_parting()
     if difference and not seen.of("join"):  # join() calls collectives unseen
         number, rank, first, other = difference
         details = []
@@ -27,18 +27,6 @@ def find(seen):
         details += diverging(ways, [0, rank])
         line = (first or other)["line"]
         yield found(line, details, fix=fix, what=what, number=number)
-
-
-def with_forward(seen):
-    """Return what `first_parting` does if a rank ended and another is in forward()."""
-    last = [forward_of(events) for events in seen.events]
-    weights = seen.on_all("weights")
-    ended = [any(one["place"][-1] == "end" for one in each) for each in weights]
-    for rank in seen.ranks[1:]:
-        for one, other in (0, rank), (rank, 0):
-            if ended[one] and last[other]:
-                return len(seen.collective_calls()[0]) + 1, rank, last[0], last[rank]
-    return None
 
 
 def forward_of(events):

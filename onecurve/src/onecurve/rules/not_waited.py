@@ -1,4 +1,4 @@
-"""It may still run when its tensor is used, which then holds other numbers each time."""
+"""It may still run when its tensor is used, so the numbers change from run to run."""
 
 # Logged by watch/collectives.py.
 LEVEL = "LOOK"

@@ -6,7 +6,6 @@ not exchanged, learning rates, or different weights at the start.
 from onecurve.evidence.found import found
 from onecurve.evidence.learning_rates import BY_HAND
 from onecurve.evidence.seen import first_split
-from onecurve.evidence.writes import changed_by, since_equal, unlike_gradients
 
 LEVEL = "ERROR"
 MESSAGE = "weights differ between ranks after step {number}"
@@ -27,40 +26,31 @@ def find(seen):
     own = seen.own_parts()
     if seen.agree_in_each_step():
         return  # a rank may begin its loader again while others go on
-    earlier = []
     for by_rank in seen.batches_begun():
         number = max(event["steps"] for event in by_rank.values())
         name = first_split([event["weights"] for event in by_rank.values()], own)
         if name and number:  # before the first step, weights may still change
-            parts = since_equal(seen, earlier, begun or by_rank, name)
-            line, told, fix = why_weights_differ(seen, by_rank, begun, parts, name)
+            line, told, fix = why_weights_differ(seen, by_rank, begun, name)
             details = [f"first difference: {name}", *told]
             cause = "rate" if fix == RATES and not seen.of("schedule") else None
             yield found(line, details, fix=fix, cause=cause, number=number)
             return
-        earlier.append(by_rank)
         begun = by_rank if name else begun
 
 
-def why_weights_differ(seen, by_rank, begun, parts, name):
-    """Return (line, details, fix or None) for weights that differ.
+def why_weights_differ(seen, by_rank, begun, name):
+    """Return (line, details, fix or None) for a weight, by name, that differs.
 
-    `by_rank` are the first such events after a step, `begun` those before it, or None;
-    `parts` are each rank's events since weight `name` was equal.
+    `by_rank` are the first such events after a step, `begun` those before it, or None.
     """
-    lines = changed_by(parts, name)
-    alone = [line for line in lines if len(lines[line]) < len(parts)]
-    where = [f"only ranks {sorted(lines[line])} change it here" for line in alone]
+    changed, by_all, where = changed_by(begun or by_rank, name)
     if begun:
         told = ["they already differ before the first step"]
         wrappers = seen.lines_of("ddp")
         plans = seen.lines_of("split")
-        if wrappers and lines:
-            told += where[:1] or ["each rank changes it here"]
-            told.append(f"DDP made them equal at {wrappers[0]}")
-            return [*alone, *lines][0], told, UNCHANGED
         if wrappers:
-            return wrappers[0], [*told, "DDP made them equal here"], UNCHANGED
+            told += [*where, f"DDP made them equal at {wrappers[0]}"]
+            return changed or wrappers[0], told, UNCHANGED
         if plans:
             return plans[-1], told, PLANNED
         return begun[0]["made"], told, None
@@ -74,22 +64,39 @@ def why_weights_differ(seen, by_rank, begun, parts, name):
         return line, told, TOGETHER
     optimizers = {rank: one["id"] for rank, one in latest.items()}
     if all(one == rates[0] for one in rates):
-        if alone:
-            return alone[0], where[:1], ALIKE
-        steps = unlike_gradients(parts, name)
-        if steps:
-            return of_gradients(seen, steps)
-        one, where = seen.done_by_some(optimizers)
-        if one:
-            return one, where, ALIKE
-        for changed in lines:
-            return changed, ["each rank changes it here"], ALIKE
+        if changed and not by_all:
+            return changed, where, ALIKE
+        for steps in seen.together("before_step", lambda one: name in one["gradients"]):
+            if any(
+                one["gradients"][name] != steps[0]["gradients"][name] for one in steps
+            ):
+                return of_gradients(seen, steps)
+        alone, told = seen.done_by_some(optimizers)
+        if alone or changed:
+            return alone or changed, told or where, ALIKE
         return line, [], None
     told = [f"learning rates differ: {rates}"]
     if not seen.of("schedule"):
         told[0] += f", set by {BY_HAND}"
-    one, where = seen.done_by_some(optimizers)
-    return one or line, told + where, RATES
+    alone, where = seen.done_by_some(optimizers)
+    return alone or line, told + where, RATES
+
+
+def changed_by(by_rank, name):
+    """Return (line, whether all ranks do, details) of what changes a weight, or None.
+
+    Lines that only some ranks execute come first.
+    """
+    ranks = {}
+    for rank, event in by_rank.items():
+        for line, names in event["written"].items():
+            if name in names:
+                ranks.setdefault(line, []).append(rank)
+    for line in sorted(ranks, key=lambda one: len(ranks[one])):
+        by_all = len(ranks[line]) == len(by_rank)
+        who = "each rank changes" if by_all else f"only ranks {ranks[line]} change"
+        return line, by_all, [f"{who} it here"]
+    return None, False, []
 
 
 def of_gradients(seen, steps):

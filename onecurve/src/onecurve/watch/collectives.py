@@ -2,6 +2,7 @@
 
 import sys
 import threading
+import weakref
 from collections import Counter
 from inspect import signature
 from traceback import walk_stack
@@ -10,7 +11,6 @@ import torch
 from torch.autograd.function import FunctionCtx
 
 from onecurve.set_up.replace import replace
-from onecurve.watch.events import local_part
 
 NAMES = ["barrier", "monitored_barrier", "all_reduce", "broadcast", "reduce"]
 NAMES += ["all_gather", "all_gather_object", "broadcast_object_list"]
@@ -20,7 +20,6 @@ NAMES += ["all_to_all", "all_to_all_single"]
 NAMES += ["all_gather_single", "reduce_scatter_single"]  # since 2.15
 COLLECTIVES = [name for name in NAMES if hasattr(torch.distributed, name)]
 USES = "wait", "get_future", "is_completed", "synchronize"  # of a handle
-HELD = 3  # references to a handle that a loop over `pending` sees if no one else has it
 CUT = "nor on one rank, so gradients of 1 and more ranks agree"
 
 
@@ -32,11 +31,6 @@ def size_of(given):
         if isinstance(given.get(name), torch.Tensor):
             return given[name].numel(), str(given[name].dtype).removeprefix("torch.")
     return None, None
-
-
-def place_of(tensor):
-    """Return the address of this rank's part of a tensor."""
-    return local_part(tensor).untyped_storage().data_ptr()
 
 
 def has_gradient(tensor):
@@ -60,7 +54,7 @@ class Collectives:
     def __init__(self, script):
         self.script = script
         self.log = script.log
-        self.pending = {}  # id of a handle -> (handle, tensor, line, name)
+        self.pending = {}  # id of a handle -> what is called if the script drops it
 
     def install(self):
         for name in USES:
@@ -80,26 +74,18 @@ class Collectives:
         result = original(*args, **options)
         direct = self.log.is_script(sys._getframe(2))
         if direct and given.get("async_op") and result is not None:
-            told = given.get("tensor"), self.log.line(), original.__name__
-            self.pending[id(result)] = result, *told
+            facts = {"name": original.__name__, "line": self.log.line()}
+            lost = weakref.finalize(result, self.log.found, "not_waited", **facts)
+            lost.atexit = False
+            self.pending[id(result)] = lost
         self.script.tell("collective_ends", original.__name__, given, result)
         return result
 
     def used(self, original, handle, *args, **options):
         """Wrap a handle's methods, such as wait()."""
-        self.pending.pop(id(handle), None)
+        if id(handle) in self.pending:
+            self.pending.pop(id(handle)).detach()
         return original(handle, *args, **options)
-
-    def step_begins(self, optimizer):
-        """Find handles that are lost, or that no one waits for before this step."""
-        parameters = self.script.parameters(optimizer).values() if self.pending else []
-        used = [place_of(one.grad) for one in parameters if one.grad is not None]
-        for handle, tensor, line, name in list(self.pending.values()):
-            steps = tensor is not None and place_of(tensor) in used
-            if steps or sys.getrefcount(handle) <= HELD:
-                level = "ERROR" if steps else None
-                self.log.found("not_waited", line=line, name=name, level=level)
-                del self.pending[id(handle)]
 
     def write(self, name, given):
         """Write the event for a collective call, given its arguments by name."""

@@ -17,7 +17,6 @@ from onecurve.watch.networks import (
 )
 from onecurve.watch.origins import BORN, origin
 from onecurve.watch.samples import changed, generator_states, rows
-from onecurve.watch.writes import Writes
 from onecurve.wording import some
 
 MOST = 8  # steps whose buffers are recorded
@@ -33,19 +32,18 @@ SAYS = {  # what a script's source says
 class Training:
     """Writes the events `pass`, `weights`, `statistics` and similar ones."""
 
-    def __init__(self, script, sharded):
+    def __init__(self, script, sharded, writes):
         self.script = script
         self.log = script.log
         self.sharded = sharded  # what FSDP shards
+        self.writes = writes  # by lines of the script
         self.given = {}  # id of a wrapper -> (its line, its parameters' ids and dtypes)
         self.before = None  # states of the generators before the current pass
         self.drawn = {}  # generators used since a batch, pass or step
         self.shared = {}  # states of the generators after the latest broadcast
-        self.writes = Writes(self.log)
 
     def install(self):
         replace("torch.nn:Module.load_state_dict", self.load)
-        self.writes.install()
 
     def load(self, original, module, state_dict, *args, **options):
         """Wrap load_state_dict: with strict=False, the file may not fit at all."""
@@ -58,18 +56,6 @@ class Training:
 
     def wrapped(self, ddp):
         self.given[id(ddp)] = self.log.line(), parameters_of(ddp)
-        self.watch_weights()
-
-    def before_step(self, optimizer):
-        self.writes.note()
-        self.writes.stepping = True
-
-    def after_step(self, optimizer, args, kwargs):
-        self.writes.stepping = False
-        self.watch_weights()
-
-    def watch_weights(self):
-        self.writes.watch(self.script.networks + self.script.wrapped_modules)
 
     def wrapper_begins(self, ddp):
         """Compare the parameters with those that the wrapper was given."""
@@ -191,9 +177,7 @@ class Training:
         module = getattr(network, "module", network)
         facts = {"steps": self.script.steps, "weights": weights}
         facts |= {"made": origin(module), "id": own_number(module)}
-        self.writes.note()
-        facts["written"] = self.writes.of(module)
-        self.watch_weights()
+        facts["written"] = self.writes.taken(module, weights)
         self.log.write("weights", place=[which, *batch], **facts)
 
     def script_ends(self):

@@ -12,10 +12,10 @@ DATA = torch._C.TensorBase.data  # the original attribute of parameters
 class Writes:
     """Remembers which of the script's lines change which of its networks' weights."""
 
-    def __init__(self, log):
-        self.log = log
-        self.watched = {}  # number of a parameter -> parameter
-        self.tensors = []  # pairs: such a number, and the parameter or its `data`
+    def __init__(self, script):
+        self.script = script
+        self.log = script.log
+        self.tensors = []  # pairs: a parameter's number, and it or its `data`
         self.versions = []  # of these tensors after the latest line
         self.lines = {}  # line -> numbers of the parameters it changed
         self.stepping = False  # whether an optimizer's step changes them
@@ -27,24 +27,31 @@ class Writes:
     def data(self, parameter):
         """Return a parameter's data, which counts its changes by itself."""
         data = DATA.__get__(parameter)
-        number = own_number(parameter)
-        if number in self.watched and not self.stepping:
-            self.tensors.append((number, data))
+        if not self.stepping:
+            self.tensors.append((own_number(parameter), data))
             self.versions.append(data._version)
         return data
 
     def set_data(self, parameter, data):
         DATA.__set__(parameter, data)
-        number = own_number(parameter)
-        if number in self.watched and not self.stepping:
-            self.lines.setdefault(self.log.line(), set()).add(number)
+        self.lines.setdefault(self.log.line(), set()).add(own_number(parameter))
 
-    def watch(self, networks):
-        """Watch these networks' parameters, after an optimizer's step as well."""
-        parts = [one for network in networks for one in network.parameters()]
-        self.watched = {own_number(one): one for one in parts}
-        self.tensors = list(self.watched.items())
-        self.versions = [one._version for one in self.watched.values()]
+    def before_step(self, optimizer):
+        self.note()
+        self.stepping = True
+
+    def after_step(self, optimizer, args, kwargs):
+        self.stepping = False
+        self.watch()
+
+    def watch(self, *facts):
+        """Watch the weights of the script's networks from now on."""
+        networks = self.script.networks + self.script.wrapped_modules
+        parts = {own_number(p): p for one in networks for p in one.parameters()}
+        self.tensors = list(parts.items())
+        self.versions = [one._version for one in parts.values()]
+
+    wrapped = watch
 
     def note(self):
         """Note which weights the latest line changed."""
@@ -55,13 +62,14 @@ class Writes:
             self.lines.setdefault(at(*self.log.now), set()).update(numbers)
             self.versions = versions
 
-    def of(self, network):
-        """Return {line: names} of the weights that lines changed, each only once."""
-        named = network.named_parameters()
-        names = {own_number(one): bare(name) for name, one in named}
+    def taken(self, network, weights):
+        """Return {line: names} of those weights that lines changed, each only once."""
+        self.note()
+        self.watch()
+        named = {bare(name): own_number(p) for name, p in network.named_parameters()}
         found = {}
         for line, numbers in self.lines.items():
-            if numbers & names.keys():
-                found[line] = [names[one] for one in numbers & names.keys()]
-                numbers -= names.keys()
+            names = [name for name in weights if named[name] in numbers]
+            numbers.difference_update(named[name] for name in names)
+            found |= {line: names} if names else {}
         return found
