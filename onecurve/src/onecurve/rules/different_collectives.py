@@ -1,4 +1,4 @@
-"""The details show each rank's line, and where the ranks took different ways before."""
+"""The details show each rank's line, and where their ways parted."""
 
 from onecurve.evidence.found import found
 

@@ -1,7 +1,7 @@
-"""It may still run when its tensor is used, so the numbers change from run to run."""
+"""It may still run when its tensor is used."""
 
 # Logged by watch/collectives.py.
 LEVEL = "LOOK"
 MESSAGE = "nothing waits for the asynchronous {name}"
-FIX = "call wait() on the handle that it returns before the tensor is used"
+FIX = "call wait() on the handle before the tensor is used"
 FOLLOWS = "exchange", "added", "gradient", "weights", "clip", "evaluated_weights"

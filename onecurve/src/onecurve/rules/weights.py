@@ -1,6 +1,5 @@
-"""Each rank trains its own model from then on. The finding points to what made them
-differ: a line that changes weights outside of `optimizer.step()`, a gradient that was
-not exchanged, learning rates, or different weights at the start.
+"""Each rank trains its own model from then on. The details say what made the weights
+differ, such as a line that changes them on one rank, or an unlike gradient.
 """
 
 from onecurve.evidence.found import found
@@ -67,9 +66,7 @@ def why_weights_differ(seen, by_rank, begun, name):
         if changed and not by_all:
             return changed, where, ALIKE
         for steps in seen.together("before_step", lambda one: name in one["gradients"]):
-            if any(
-                one["gradients"][name] != steps[0]["gradients"][name] for one in steps
-            ):
+            if len({one["gradients"][name] for one in steps}) > 1:
                 return of_gradients(seen, steps)
         alone, told = seen.done_by_some(optimizers)
         if alone or changed:
