@@ -186,8 +186,9 @@ def test_ranks_diverge_if_they_make_different_calls(first, other, parts):
     events = [[], []]
     for rank, sizes in enumerate([first, other]):
         for size in sizes:
-            call = {"name": "all_reduce", "numbers": size, "whole": size != "group"}
-            events[rank].append({"kind": "collective_call", "line": "a.py:1", **call})
+            call = {"name": "all_reduce", "numbers": size, "dtype": "float32"}
+            call |= {"kind": "collective_call", "line": "a.py:1"}
+            events[rank].append(call | {"whole": size != "group"})
     seen = Seen(events)
     found = filled_in("different_collectives", different_collectives.find(seen))
     assert [one.name for one in found] == ["different_collectives"] * parts

@@ -63,7 +63,7 @@ def inspect(command, folder):
         if problem.name == "fails" and None in (seen.first_parting() or ()):
             killed = "different_collectives"
             found = [one for one in found if one.name != killed]
-        names = ()
+        names = ("different_collectives",) if problem.name == "fails" else ()
         if problem.name == "hang" and not problem.line:
             names = "decision_by_rank", "batches"
         elif "finished reduction" in problem.facts.get("error", ""):  # DDP's error

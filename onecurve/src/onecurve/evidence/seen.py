@@ -5,7 +5,7 @@ import json
 from collections import Counter
 from itertools import zip_longest
 
-CALL = "name", "numbers"  # must be equal in the ranks' collective calls
+CALL = "name", "numbers", "dtype"  # must be equal in the ranks' collective calls
 
 
 def read_ranks(folder, count):

@@ -97,7 +97,7 @@ class StepRecorder:
     def note_change(self):
         """Note the first line that changes gradients after the last backward pass."""
         if self.marks and self.marks != self.own.marks():
-            line = at(*self.log.line_before)
+            line = at(*self.log.now)
             clips = line == self.since.get("clipped")
             self.since["changed"] = None if clips else line
             self.marks = self.own.marks() if clips else None  # the first line counts

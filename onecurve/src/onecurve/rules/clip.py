@@ -18,7 +18,7 @@ def find(seen):
     for clips in seen.together("clip"):
         norms = [clip["norm"] for clip in clips]
         if max(norms) - min(norms) > 1e-4 * max(norms):
-            yield found(clips[0]["line"], of_each_rank(norms))
+            yield found(clips[0]["line"], of_each_rank(norms), fix=clips[0]["fix"])
             break
     for each in seen.together("parts_scaled"):
         factors = [one["factor"] for one in each]

@@ -1,39 +1,32 @@
-"""The details show each rank's line, and where the ranks took different ways before."""
+"""The details show each rank's line, and where their ways parted."""
 
 from onecurve.evidence.found import found
 
 LEVEL = "ERROR"
-MESSAGE = "ranks call different collectives (call {number})"
+MESSAGE = "ranks call {what} (call {number})"
 FIX = "make every rank run the same collectives in the same order"
+SAME = "give the tensor the same shape and dtype on every rank"
 NO_MORE = "no further call"  # to collectives that other ranks call
 
 
 def find(seen):
-    difference = seen.first_parting() or with_forward(seen)
+    difference = seen.first_parting()
     if difference and not seen.of("join"):  # join() calls collectives unseen
         number, rank, first, other = difference
         details = []
+        what, fix = "different collectives", None
         sizes = first and other and first["name"] == other["name"]
+        if sizes and first["line"] == other["line"]:
+            what, fix = f"{first['name']} with different tensors", SAME
         for one, call in (0, first), (rank, other):
             call = call or forward_of(seen.events[one])
-            of = f" of {call['numbers']} numbers" if sizes else ""
+            of = f" of {call['numbers']} {call['dtype']} numbers" if sizes else ""
             told = f"{call['name']}{of} at {call['line']}" if call else NO_MORE
             details.append(f"rank {one}: {told}")
         ways = [way_to(number, seen.events[one]) for one in (0, rank)]
         details += diverging(ways, [0, rank])
-        yield found((first or other)["line"], details, number=number)
-
-
-def with_forward(seen):
-    """Return what `first_parting` does if a rank ended and another is in forward()."""
-    last = [forward_of(events) for events in seen.events]
-    weights = seen.on_all("weights")
-    ended = [any(one["place"][-1] == "end" for one in each) for each in weights]
-    for rank in seen.ranks[1:]:
-        for one, other in (0, rank), (rank, 0):
-            if ended[one] and last[other]:
-                return len(seen.collective_calls()[0]) + 1, rank, last[0], last[rank]
-    return None
+        line = (first or other)["line"]
+        yield found(line, details, fix=fix, what=what, number=number)
 
 
 def forward_of(events):

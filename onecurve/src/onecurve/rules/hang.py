@@ -1,4 +1,4 @@
-"""The other rank never calls it or has exited. This is noticed after 60 seconds."""
+"""The other rank never calls it or has exited."""
 
 # Made by compare/run.py.
 LEVEL = "ERROR"

@@ -1,6 +1,8 @@
 """Record a rank's collective calls."""
 
+import sys
 import threading
+import weakref
 from collections import Counter
 from inspect import signature
 from traceback import walk_stack
@@ -17,17 +19,18 @@ NAMES += ["gather", "scatter", "gather_object", "scatter_object_list"]
 NAMES += ["all_to_all", "all_to_all_single"]
 NAMES += ["all_gather_single", "reduce_scatter_single"]  # since 2.15
 COLLECTIVES = [name for name in NAMES if hasattr(torch.distributed, name)]
+USES = "wait", "get_future", "is_completed", "synchronize"  # of a handle
 CUT = "nor on one rank, so gradients of 1 and more ranks agree"
 
 
-def numbers_of(given):
-    """Return how many numbers a collective moves; None if unknown or set per rank."""
+def size_of(given):
+    """Return (numbers that a collective moves, dtype), None if set per rank."""
     if given.get("input_split_sizes") or given.get("output_split_sizes"):
-        return None
+        return None, None
     for name in "tensor", "input_tensor", "input", "output_tensor":
         if isinstance(given.get(name), torch.Tensor):
-            return given[name].numel()
-    return None
+            return given[name].numel(), str(given[name].dtype).removeprefix("torch.")
+    return None, None
 
 
 def has_gradient(tensor):
@@ -51,8 +54,11 @@ class Collectives:
     def __init__(self, script):
         self.script = script
         self.log = script.log
+        self.pending = {}  # id of a handle -> what is called if the script drops it
 
     def install(self):
+        for name in USES:
+            replace(f"torch.distributed:Work.{name}", self.used)
         for name in COLLECTIVES:
             replace(f"torch.distributed:{name}", self.collective)
 
@@ -66,8 +72,20 @@ class Collectives:
             return original(*args, **options)  # it raises its own error
         self.write(original.__name__, given)
         result = original(*args, **options)
+        direct = self.log.is_script(sys._getframe(2))
+        if direct and given.get("async_op") and result is not None:
+            facts = {"name": original.__name__, "line": self.log.line()}
+            lost = weakref.finalize(result, self.log.found, "not_waited", **facts)
+            lost.atexit = False
+            self.pending[id(result)] = lost
         self.script.tell("collective_ends", original.__name__, given, result)
         return result
+
+    def used(self, original, handle, *args, **options):
+        """Wrap a handle's methods, such as wait()."""
+        if id(handle) in self.pending:
+            self.pending.pop(id(handle)).detach()
+        return original(handle, *args, **options)
 
     def write(self, name, given):
         """Write the event for a collective call, given its arguments by name."""
@@ -75,13 +93,15 @@ class Collectives:
         self.log.reducers.add(getattr(self.log.frame(), "f_code", None))
         self.script.tell("collective_begins", name, given)
         joins = in_function() or has_gradient(given.get("tensor")) and "directly"
+        numbers, dtype = size_of(given)
         world = torch.distributed.group.WORLD
         self.log.write(
             "collective_call",
             name=name,
             line=self.log.line(),
             by=self.log.called(),
-            numbers=numbers_of(given),
+            numbers=numbers,
+            dtype=dtype,
             whole=given.get("group") in (None, world),
             joins=joins and not self.script.in_backward,
             back=joins and self.script.in_backward,

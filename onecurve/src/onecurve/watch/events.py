@@ -34,6 +34,7 @@ class Log:
         self.reducers = set()  # code of functions that call collectives
         self.line_before = None  # the script's latest (file, line)
         self.line_over = lambda: None  # called after each line
+        self.now = "", 0  # file and line that are then over
         self.passed = {}  # pairs of such lines, the latest last
 
     def write(self, kind, **facts):
@@ -43,10 +44,17 @@ class Log:
     def pass_line(self, *line):
         """Remember a line that the script executes, after the one before."""
         self.line_over()
+        self.now = line
         pair = self.line_before or line, line
         self.passed.pop(pair, None)
         self.passed[pair] = None
         self.line_before = line
+
+    def returns(self, frame):
+        """End a function's last line; the line that called it goes on."""
+        self.line_over()
+        caller = next(self.frames(frame.f_back), frame)
+        self.now = caller.f_code.co_filename, caller.f_lineno
 
     def write_way(self):
         """Write which lines the script executed since this was last called."""

@@ -11,6 +11,7 @@ from onecurve.watch.passes import Passes
 from onecurve.watch.spawned import Spawned
 from onecurve.watch.splits import Splits
 from onecurve.watch.training import Training
+from onecurve.watch.writes import Writes
 
 
 def listen(script, supply=None, budget=None, more=()):
@@ -22,6 +23,7 @@ def listen(script, supply=None, budget=None, more=()):
     budget = budget or Budget(script)
     collectives = Collectives(script)
     sharded = FSDP(script)
+    writes = Writes(script)
     script.add(
         collectives,
         Passes(script, collectives),
@@ -30,7 +32,8 @@ def listen(script, supply=None, budget=None, more=()):
         sharded,
         Optimizers(script),
         Checkpoints(script),
-        Training(script, sharded),
+        writes,
+        Training(script, sharded, writes),
         Splits(script),
         Spawned(script),
         *more,

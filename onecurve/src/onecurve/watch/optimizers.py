@@ -15,6 +15,7 @@ from onecurve.watch.events import digest
 from onecurve.watch.identities import own_number
 from onecurve.watch.samples import generator_states
 
+OF_SHARDS = "call clip_grad_norm_ of the FSDP wrapper: it adds up all ranks' shards"
 FAR = 1_000_000  # steps, more than any schedule has
 
 
@@ -85,7 +86,9 @@ class Optimizers:
         given = signature(original).bind(parameters, *args, **options).arguments
         norm = given.get("total_norm", result)
         if type(norm) in (torch.Tensor, float):  # a DTensor's covers all ranks
-            self.log.write("clip", line=self.log.line(), norm=float(norm))
+            flat = any(getattr(one, "_fsdp_flattened", False) for one in parameters)
+            facts = {"norm": float(norm), "fix": OF_SHARDS if flat else None}
+            self.log.write("clip", line=self.log.line(), **facts)
         return result
 
     def made(self, original, one, *args, **options):

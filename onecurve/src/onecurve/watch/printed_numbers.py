@@ -194,7 +194,9 @@ class PrintedNumbers:
         parts = self.files[frame.f_code.co_filename].get(frame.f_lineno, [])
         if event == "line":
             self.log.pass_line(frame.f_code.co_filename, frame.f_lineno)
-        elif event == "return" and frame.f_code in self.log.reducers:
+        elif event == "return":
+            self.log.returns(frame)
+        if event == "return" and frame.f_code in self.log.reducers:
             where = place(frame)
             found = numbers_in(f"{frame.f_code.co_name}()", argument, 2)
             self.times[where] += 1

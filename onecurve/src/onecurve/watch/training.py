@@ -32,10 +32,11 @@ SAYS = {  # what a script's source says
 class Training:
     """Writes the events `pass`, `weights`, `statistics` and similar ones."""
 
-    def __init__(self, script, sharded):
+    def __init__(self, script, sharded, writes):
         self.script = script
         self.log = script.log
         self.sharded = sharded  # what FSDP shards
+        self.writes = writes  # by lines of the script
         self.given = {}  # id of a wrapper -> (its line, its parameters' ids and dtypes)
         self.before = None  # states of the generators before the current pass
         self.drawn = {}  # generators used since a batch, pass or step
@@ -176,6 +177,7 @@ class Training:
         module = getattr(network, "module", network)
         facts = {"steps": self.script.steps, "weights": weights}
         facts |= {"made": origin(module), "id": own_number(module)}
+        facts["written"] = self.writes.taken(module, weights)
         self.log.write("weights", place=[which, *batch], **facts)
 
     def script_ends(self):
