@@ -1,6 +1,7 @@
 """Inspect a script by running it in several ways and comparing the runs."""
 
 import shutil
+import time
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -42,7 +43,8 @@ def inspect(command, folder):
 
     Recreates `folder`. With one rank there is nothing to compare: it runs only once.
     """
-    command = run.Command(*command)
+    until = time.monotonic() + 60 * run.MOST_MINUTES
+    command = run.Command(*command)._replace(until=until)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     result, seen, problem = watch(command, folder)

@@ -1,6 +1,7 @@
 """Compare a script's gradients on several ranks with one process's, run by run."""
 
 import shutil
+import time
 from dataclasses import dataclass, field
 
 from onecurve.compare import run
@@ -64,6 +65,9 @@ def run_exactly(command, name, folder, told):
     Return (why it failed or None, whether the script itself failed, not onecurve).
     """
     kind, _ = kind_of(name)
+    told.runs[name] = Seen([[]])
+    if time.monotonic() > command.until:
+        return f"{run.MOST_MINUTES} minutes were over: use smaller sizes", False
     result, seen = run.run_kind(command, name, folder)
     told.runs[name] = seen
     for event in seen.of("cannot_tell"):

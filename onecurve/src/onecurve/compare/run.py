@@ -1,6 +1,7 @@
 """Run a script once."""
 
 import ast
+import math
 import re
 import shutil
 import signal
@@ -21,6 +22,7 @@ from onecurve.watch.one_rank_blocks import blocks_of_one
 from onecurve.wording import some
 
 MOST_SECONDS = 240  # of computing per rank
+MOST_MINUTES = 10  # of all runs together, after which no further run starts
 PATIENCE = 60  # seconds until a collective times out
 ALONE = "calls a collective that the other ranks do not call here"
 IDLE = 90  # seconds without computing on any rank; more than PATIENCE
@@ -40,6 +42,7 @@ class Command(NamedTuple):
     module: str | None = None  # its name, if run as `python -m` does
     double: bool = True  # whether to compare gradients in float64
     cuts: bool = True  # whether to cut epochs and evaluations short
+    until: float = math.inf  # time after which no further run starts
 
 
 class Task(NamedTuple):

@@ -14,10 +14,9 @@ def step_pairs(comparison):
 
 def by_optimizer(seen):
     """Return the steps of each optimizer, in the order of their first steps."""
-    found = {}
-    for step in seen.of("step"):
-        found.setdefault(step["id"], []).append(step)
-    return list(found.values())
+    steps = seen.of("step")
+    ids = dict.fromkeys(one["id"] for one in steps)
+    return [[one for one in steps if one["id"] == each] for each in ids]
 
 
 def rates_differ(ours, theirs):

@@ -93,13 +93,10 @@ def pairs_of_numbers(several, one):
 def evaluations_agree(several, one):
     """Return whether numbers after evaluations match one process, not just 0 and 1."""
     evaluated = evaluations(several.events[0])
-    known = False
-    for steps, _, ours, theirs in pairs_of_numbers(several, one):
-        if steps in evaluated:
-            if not close(ours, theirs):
-                return False
-            known = known or ours not in (0, 1)
-    return known
+    found = pairs_of_numbers(several, one)
+    pairs = [numbers for steps, _, *numbers in found if steps in evaluated]
+    known = any(ours not in (0, 1) for ours, _ in pairs)
+    return known and all(close(*pair) for pair in pairs)
 
 
 def agrees(text, several, one):

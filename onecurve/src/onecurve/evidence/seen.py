@@ -5,6 +5,8 @@ import json
 from collections import Counter
 from itertools import zip_longest
 
+from onecurve.evidence import splits
+
 CALL = "name", "numbers", "dtype"  # must be equal in the ranks' collective calls
 
 
@@ -190,25 +192,8 @@ class Seen:
         return most
 
     def own_parts(self):
-        """Return the names of weights meant to differ by rank: experts, or shards.
-
-        An all-to-all sends experts samples. They start different while others start
-        equal; other weights in their modules may also start equal.
-        """
-        calls = [call["name"] for call in self.of("collective_call")]
-        begun = [events[0]["weights"] for events in self.on_all("weights") if events]
-        by_hand = any("by_hand" in one for one in self.of("split"))  # by mark_split
-        sent = any(name.startswith("all_to_all") for name in calls)
-        if not begun or not (sent or by_hand):
-            return set()
-        unlike = set()
-        for name, weights in begun[0].items():
-            if any(one.get(name) != weights for one in begun):
-                unlike.add(name)
-        if len(unlike) == len(begun[0]) and not by_hand:
-            return set()  # ranks share no seed
-        modules = {name.rpartition(".")[0] for name in unlike}
-        return {name for name in begun[0] if name.rpartition(".")[0] in modules}
+        """Return the names of weights meant to differ by rank: experts, or shards."""
+        return splits.own_parts(self)
 
     def training_passes(self):
         """Yield tuples of each rank's n-th training pass."""

@@ -20,10 +20,15 @@ def find_by_world(comparison):
     pairs = step_pairs(comparison)
     before = comparison.first.of("step") + comparison.first.of("made")
     known = {rate for event in before for rate in event.get("rates", [])}
+    made = []
+    for other in [one, *comparison.alone_runs]:
+        both = zip(several.of("made"), other.of("made"), strict=False)
+        made += [(other, *pair) for pair in both]
+    steps = [(one, *pair) for pair in pairs if rates_differ(*pair)][:1]
+    if any(grow_with_batch(several, *each) for each in made + steps):
+        return  # and so does each rate of a schedule
     for number, (ours, theirs) in enumerate(pairs, start=1):
         if rates_differ(ours, theirs):
-            if grow_with_batch(several, one, ours, theirs):
-                break
             if not known.issuperset(ours["rates"]):
                 break  # drawn anew in each run
             given = metrics_before(several, ours)
@@ -40,20 +45,17 @@ def find_by_world(comparison):
                 break  # both last for the whole training
             what = "the schedule" if of_schedule else set_by(several)
             told = f"step {number}: {on_each(several, ours, theirs)}, set by {what}"
-            made = several.lines_of("made", schedules=of_schedule)
+            lines = several.lines_of("made", schedules=of_schedule)
             if ours["scheduled"] != theirs["scheduled"]:
-                made = several.lines_of("schedule")  # stepped more often
+                lines = several.lines_of("schedule")  # stepped more often
             cause = "rate" if what == BY_HAND else None
-            yield found([ours["line"], *made][-1], [told], cause=cause)
+            yield found([ours["line"], *lines][-1], [told], cause=cause)
             return
-    for other in [one, *comparison.alone_runs]:
-        for ours, theirs in zip(several.of("made"), other.of("made"), strict=False):
-            grow = grow_with_batch(several, other, ours, theirs)
-            again = known.issuperset(ours.get("rates", []))
-            if rates_differ(ours, theirs) and again and not grow:
-                told = f"initially: {on_each(several, ours, theirs)}"
-                yield found(ours["line"], [f"{told}, set by the optimizer"])
-                return
+    for _, ours, theirs in made:
+        if rates_differ(ours, theirs) and known.issuperset(ours.get("rates", [])):
+            told = f"initially: {on_each(several, ours, theirs)}"
+            yield found(ours["line"], [f"{told}, set by the optimizer"])
+            return
 
 
 def grow_with_batch(several, one, ours, theirs):
@@ -62,8 +64,8 @@ def grow_with_batch(several, one, ours, theirs):
     sizes = [[epoch["sizes"][0] for epoch in epochs] for epochs in first]
     count = len(several.ranks)
     pairs = zip(ours.get("rates", []), theirs.get("rates", []), strict=False)
-    linear = all(math.isclose(rate, count * alone) for rate, alone in pairs)
-    return linear and bool(sizes[0]) and sizes[0] == sizes[1]
+    linear = [math.isclose(rate, count * alone) for rate, alone in pairs]
+    return any(linear) and all(linear) and bool(sizes[0]) and sizes[0] == sizes[1]
 
 
 def metrics_before(seen, step):

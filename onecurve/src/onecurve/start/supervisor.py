@@ -9,6 +9,7 @@ import re
 import signal
 import socket
 import sys
+import sysconfig
 import threading
 import time
 import traceback
@@ -26,7 +27,9 @@ from onecurve.start.patience import Patience
 # https://github.com/Lightning-AI/pytorch-lightning/issues/21345
 FORKS = sys.platform != "darwin"
 HERE = f"{Path(__file__).resolve().parents[1]}{os.sep}"
-CALLS = re.compile(r"\b(original|function|func)\(")  # calls a wrapped function
+CALLS = r"\boriginal\b|\b(substitute|func(tion)?|fn|collate|closure|bind|run_\w+)\("
+CALLS = re.compile(CALLS)  # of the script, and of functions that it calls or passes
+LIBRARY = re.compile(f"^(?!{HERE}).*-packages/|^<|^{sysconfig.get_path('stdlib')}/")
 OWN_FAULT = "error in onecurve itself"
 ANSWER = 3  # seconds for a rank to write its stack, or to end
 
@@ -108,14 +111,16 @@ def seed_anew():
         sys.modules["numpy"].random.seed()
 
 
-def is_of_onecurve(error, frames):
-    """Return whether this package raised an error itself, without an errno."""
+def own_frame(error, frames):
+    """Return the frame of this package that caused an error without errno, or None."""
     if isinstance(error, SystemExit | KeyboardInterrupt | StopIteration):
-        return False
-    last = frames[-1] if frames else None
-    if last is None or not last.filename.startswith(HERE) or getattr(error, "errno", 0):
-        return False
-    return not CALLS.search(last.line or "")
+        return None
+    for frame in reversed(frames):
+        ours = frame.filename.startswith(HERE)
+        passed_on = ours and CALLS.search(frame.line or "")
+        if not (passed_on or LIBRARY.search(frame.filename)):
+            return frame if ours and not getattr(error, "errno", 0) else None
+    return None
 
 
 def described(error, name):
@@ -128,12 +133,11 @@ def described(error, name):
     lines = [frame.lineno for frame in frames if frame.filename == name]
     if isinstance(error, SyntaxError) and error.filename == name:
         lines.append(error.lineno)
-    is_ours = is_of_onecurve(error, frames)
-    if is_ours:
-        place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}"
-        text = f"{OWN_FAULT}, {place}: {text}"
+    ours = own_frame(error, frames)
+    if ours:
+        text = f"{OWN_FAULT}, {Path(ours.filename).name}:{ours.lineno}: {text}"
     stack = [(one.filename, one.lineno, one.name) for one in reversed(frames)]
-    return text, lines[-1] if lines else None, is_ours, way(stack, name)
+    return text, lines[-1] if lines else None, bool(ours), way(stack, name)
 
 
 def listen():

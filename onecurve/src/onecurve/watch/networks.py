@@ -5,6 +5,7 @@ from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
 from onecurve.set_up.cpu_for_cuda import UnsyncedBatchNorm
 from onecurve.watch.events import bare, digest
+from onecurve.watch.identities import own_number
 
 
 def parameters_of(module):
@@ -28,13 +29,13 @@ def is_replicated(parameter):
     return not is_part and all(one.is_replicate() or size == 1 for one, size in pairs)
 
 
-def weights_of(network, wanted):
+def weights_of(network, wanted, name_of=lambda number, name: name):
     """Return {name: digest} of wanted parameters that every rank has in full."""
     found = {}
     for name, parameter in network.named_parameters():
         own = isinstance(parameter, torch.nn.Parameter)  # not torch.func's tensors
         if own and wanted(parameter) and is_replicated(parameter):
-            found[bare(name)] = digest(parameter)
+            found[name_of(own_number(parameter), bare(name))] = digest(parameter)
     return found
 
 

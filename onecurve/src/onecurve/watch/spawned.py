@@ -51,16 +51,21 @@ class Spawned:
         self.be_rank(fn, (self.rank, *args), method == "fork", count)
 
     def start(self, original, process):
-        """Wrap Process.start: a rank's number is its function's first argument."""
+        """Wrap Process.start: ranks start in order, or by a first argument."""
         fn, args = process._target, process._args
-        numbered = isinstance(fn, FunctionType) and args and type(args[0]) is int
-        own = numbered and fn.__code__.co_filename.startswith(self.script.log.paths)
+        own = isinstance(fn, FunctionType) and self.script.log.is_own(
+            inspect.getfile(fn)
+        )
         if self.begun or not own or not JOINS.search(inspect.getsource(fn)):
             return original(process)
+        given = inspect.signature(fn).bind(*args, **process._kwargs)
+        name, first = next(iter(given.arguments.items()), ("", None))
+        is_number = type(first) is int and not COUNTS.search(name.lower())
+        number = first if is_number else len(self.others)
         self.others.append(process)
         method = process._start_method or torch.multiprocessing.get_start_method()
-        if args[0] == self.rank:
-            self.be_rank(fn, args, method == "fork")
+        if number == self.rank:
+            self.be_rank(fn, given.args, method == "fork")
 
     def wait(self, original, process, timeout=None):
         """Wrap Process.join."""
@@ -97,7 +102,7 @@ class Spawned:
         held = [one for one in given.values() if isinstance(one, Namespace)]
         for values in given, *map(vars, held), getattr(fn, "__globals__", {}):
             self.set_count(values, count)
-        fn(args[0], *list(given.values())[1:], *args[len(given) :])
+        fn(*args[:1], *list(given.values())[1:], *args[len(given) :])
         end = self.script.end
         self.script.ends()
         if end:

@@ -172,7 +172,8 @@ class Training:
     def write_weights(self, network, batch):
         """Record the weights that all ranks have whole, at a batch or the end."""
         ends = batch == ["end"]  # frozen weights are compared once
-        weights = weights_of(network, lambda one: ends or one.requires_grad)
+        wanted = (lambda one: ends or one.requires_grad), self.script.name_of
+        weights = weights_of(network, *wanted)
         which = [network is one for one in self.script.networks].index(True)
         module = getattr(network, "module", network)
         facts = {"steps": self.script.steps, "weights": weights}
