@@ -14,6 +14,7 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 from contextlib import suppress
 from pathlib import Path
 
@@ -123,7 +124,10 @@ def main():
     threading.Thread(target=tell, args=(folder, begun, over), daemon=True).start()
     module = args.script if args.m else None
     command = Command(path, args.flags, args.ranks, module)
-    inspection = inspect(command, folder.resolve())
+    try:
+        inspection = inspect(command, folder.resolve())
+    except Exception:  # noqa: BLE001, the script may do anything
+        refuse(f"error in onecurve itself:\n{traceback.format_exc()}")
     over.set()
     facts = path.name, inspection, time.monotonic() - begun, folder, pages
     if args.format == "json":

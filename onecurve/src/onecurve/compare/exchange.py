@@ -114,11 +114,13 @@ def parted(ranks, factor):
 
 
 def names_of(ranks):
-    """Return names of parameters for which ranks computed gradients of one shape."""
+    """Return names of parameters whose own and given gradients have one shape."""
     shapes = {}
     for rank in ranks:
         for name, gradient in rank["own"].items():
-            shapes.setdefault(name, set()).add(gradient.shape)
+            given = given_to(rank, name)  # under FSDP, it may be a shard
+            both = [gradient, gradient if given is None else given]
+            shapes.setdefault(name, set()).update(one.shape for one in both)
     return [name for name in shapes if len(shapes[name]) == 1]
 
 

@@ -22,6 +22,7 @@ from onecurve.wording import some
 MOST = 8  # steps whose buffers are recorded
 BY_COUNT = r"\b\w*(max|total|num|n)_(?!warm)\w*(step|iter)"
 SAYS = {  # what a script's source says
+    "sets_epoch": re.compile("set_epoch"),
     "shuffles": re.compile(r"shuffl|randperm|permut|sample\(|choice|argsort"),
     "by_steps": re.compile(
         rf"(while|if) .*(step|iter)\w* *[<>=]+.*{BY_COUNT}|range\(.*{BY_COUNT}"

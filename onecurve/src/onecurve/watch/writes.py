@@ -66,7 +66,10 @@ class Writes:
         """Return {line: names} of those weights that lines changed, each only once."""
         self.note()
         self.watch()
-        named = {bare(name): own_number(p) for name, p in network.named_parameters()}
+        named = {}
+        for name, parameter in network.named_parameters():
+            number = own_number(parameter)
+            named[self.script.name_of(number, bare(name))] = number
         found = {}
         for line, numbers in self.lines.items():
             names = [name for name in weights if named[name] in numbers]
