@@ -51,9 +51,9 @@ function heroLoss(box, run) {
 function legend(box, names) {  // above the plot, from the right
   let right = box.width;
   return names.reverse().map(([kind, name]) => {
-    const left = right - 6.4 * name.length - 28;
+    const left = right - 7 * name.length - 30;
     const parts = (kind === "near" ? dot(kind, left + 16, -9)
-      : path(kind, [[left, -9], [left + 22, -9]])) + text("", left + 28, -5, name);
+      : path(kind, [[left, -9], [left + 22, -9]])) + text("end", right, -5, name);
     right = left - 16;
     return parts;
   });
