@@ -29,8 +29,6 @@ function offsOf({ curve }) {
   return right.map(([loss], n) => distance((curve[n] || normal[n])[0], loss));
 }
 
-// ---- drawing
-
 function heroLoss(box, run) {
   const x = across(box, LAST), y = lossAt(box, EPOCHS);
   const ghost = pointsOf(runsOf()["2"]), points = pointsOf(run);
@@ -46,17 +44,6 @@ function heroLoss(box, run) {
     run.kind === "nothing" ? ["same", "2 ranks"] : ["wrong", "with the mistake"]]));
   return lossChart(box, EPOCHS, LAST,
     [{ kind: "ghost", points: ghost }, { kind, points }], more);
-}
-
-function legend(box, names) {  // above the plot, from the right
-  let right = box.width;
-  return names.reverse().map(([kind, name]) => {
-    const left = right - 7 * name.length - 30;
-    const parts = (kind === "near" ? dot(kind, left + 16, -9)
-      : path(kind, [[left, -9], [left + 22, -9]])) + text("end", right, -5, name);
-    right = left - 16;
-    return parts;
-  });
 }
 
 // ---- what is shown

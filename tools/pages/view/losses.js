@@ -58,6 +58,17 @@ function lossAt(box, rows) {
   return loss => 6 + (box.height - 12) * (1 - Math.min(loss, rows.most) / rows.most);
 }
 
+function legend(box, names) {  // above the plot, from the right
+  let right = box.width;
+  return names.reverse().map(([kind, name]) => {
+    const left = right - (/\d/.test(name) ? 6.6 : 5.7) * name.length - 30;
+    const parts = (kind === "near" ? dot(kind, left + 16, -9)
+      : path(kind, [[left, -9], [left + 22, -9]])) + text("end", right, -5, name);
+    right = left - 16;
+    return parts;
+  });
+}
+
 // `lines` are { kind, points: [[rows passed, loss], …] }; `more` is drawn over them.
 function lossChart(box, rows, last, lines, more = []) {
   const x = across(box, last), y = lossAt(box, rows);

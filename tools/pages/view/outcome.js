@@ -88,7 +88,7 @@ function outcomeInWords(one, answer) {
   }
   const kinds = Object.values(one.outcome).map(found => found.kind);
   if (answer) {
-    made.append(element("p", "soft", kinds.includes(answer) ? "You guessed right."
+    made.append(element("p", "guessed", kinds.includes(answer) ? "You guessed right."
       : `Not quite. You guessed: ${GUESSES[answer]}.`));
   }
   for (const ranks of groups.values()) {

@@ -52,7 +52,7 @@ function show() {
   part("more").hidden = found.length <= most;
   part("suggested").hidden = hits.length > 0;
   part("count").textContent = hits.length ? `Pages found: ${hits.length}`
-    : words.length ? "No page has all of these words." : "";
+    : words.length ? `No page has all of these words: ${q}` : "";
 }
 form.oninput = () => { most = 10; show(); };
 part("more").onclick = () => { most += 10; show(); };
