@@ -3,8 +3,8 @@
 import math
 
 from onecurve.evidence.found import found
-from onecurve.evidence.learning_rates import schedules
 from onecurve.evidence.origins import COMPUTES
+from onecurve.rules.schedule_length import schedules
 from onecurve.wording import some
 
 LEVEL = "LOOK"
@@ -22,10 +22,8 @@ def find_by_world(comparison):
             rates = ours.get("rates", []), theirs.get("rates", [])
             if set(rates[0]) == set(rates[1]):
                 continue
-            # drawn anew in each run, or each rate of a schedule grows, too
-            if known.issuperset(rates[0]) and not grow_with_batch(
-                several, other, rates
-            ):
+            grow = grow_with_batch(several, other, rates)  # and so does a schedule's
+            if known.issuperset(rates[0]) and not grow:  # else drawn anew in each run
                 yield from in_pair(comparison, ours, theirs)
             return
 

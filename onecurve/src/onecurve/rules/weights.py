@@ -11,10 +11,7 @@ FIX = "start with equal weights, and wrap every trained parameter in DDP or FSDP
 FOLLOWS = ("gradient", "evaluated_weights")
 RATES = "set the same learning rate on every rank in every step"
 AVERAGE = "average this gradient over all ranks before its optimizer's step"
-NOT_SHARED = "the ranks draw different random numbers in this model call"
-SHARED = "draw the same numbers on these ranks, such as dropout's: seed them alike"
 ALIKE = "change weights and optimizer state in the same way on every rank"
-PLANNED = "include every layer in the plan, or use the same seed on all ranks"
 TOGETHER = "take or skip a step on all ranks: all_reduce what decides, with MIN"
 UNCHANGED = "don't change weights between wrapping and the first step"
 
@@ -45,12 +42,9 @@ def why_weights_differ(seen, by_rank, begun, name):
     if begun:
         told = ["they already differ before the first step"]
         wrappers = seen.lines_of("ddp")
-        plans = seen.lines_of("split")
         if wrappers:
             told += [*where, f"DDP made them equal at {wrappers[0]}"]
             return changed or wrappers[0], told, UNCHANGED
-        if plans:
-            return plans[-1], told, PLANNED
         return begun[0]["made"], told, None
     counts = {rank: event["steps"] for rank, event in by_rank.items()}
     taken = {rank: count for rank, count in counts.items() if count}
@@ -82,11 +76,6 @@ def sets_rates(seen):
 def of_gradients(seen, steps):
     """Return (line, details, fix) for steps of the ranks with different gradients."""
     time = steps[0]["time"]
-    passes = [each for each in seen.training_passes() if each[0]["time"] < time]
     number = sum(step["time"] < time for step in seen.of("step")) + 1
     told = [f"its gradient differs between ranks in step {number}"]
-    share_batches = len(seen.groups()) < len(seen.ranks)
-    drawn = [one["drawn"] for one in passes[-1]] if passes and share_batches else []
-    if any(one != drawn[0] for one in drawn):
-        return passes[-1][0]["line"], [*told, NOT_SHARED], SHARED
     return steps[0]["line"], told, AVERAGE
