@@ -11,6 +11,7 @@ FIX = "start with equal weights, and wrap every trained parameter in DDP or FSDP
 FOLLOWS = ("gradient", "evaluated_weights")
 RATES = "set the same learning rate on every rank in every step"
 AVERAGE = "average this gradient over all ranks before its optimizer's step"
+PLANNED = "include every layer in the plan, or use the same seed on all ranks"
 ALIKE = "change weights and optimizer state in the same way on every rank"
 TOGETHER = "take or skip a step on all ranks: all_reduce what decides, with MIN"
 UNCHANGED = "don't change weights between wrapping and the first step"
@@ -42,9 +43,12 @@ def why_weights_differ(seen, by_rank, begun, name):
     if begun:
         told = ["they already differ before the first step"]
         wrappers = seen.lines_of("ddp")
+        plans = seen.lines_of("split")
         if wrappers:
             told += [*where, f"DDP made them equal at {wrappers[0]}"]
             return changed or wrappers[0], told, UNCHANGED
+        if plans:
+            return plans[-1], told, PLANNED
         return begun[0]["made"], told, None
     counts = {rank: event["steps"] for rank, event in by_rank.items()}
     taken = {rank: count for rank, count in counts.items() if count}
@@ -69,8 +73,8 @@ def sets_rates(seen):
     for each in seen.together("made"):
         if any(one.get("rates") != each[0].get("rates") for one in each):
             return each[0]["line"]
-    calls = [one["line"] for each in seen.on_all("schedule") for one in each]
-    return calls[0] if calls else None
+    calls = max(seen.on_all("schedule"), key=len)
+    return calls[-1]["line"] if calls else None
 
 
 def of_gradients(seen, steps):
