@@ -53,14 +53,6 @@ class Seen:
         """Return the lengths of loaders that rank 0 asks for."""
         return [event["length"] for event in self.of("length")]
 
-    def takers_of_branches(self):
-        """Return {branch: ranks that take it} for conditions on the rank."""
-        found = {}
-        for rank in self.ranks:
-            for event in self.of("numbers", rank):
-                found.setdefault(event["branch"], set()).update([rank] * event["taken"])
-        return found
-
     def collective_calls(self):
         """Return each rank's collective calls, except those of a subgroup."""
         calls = self.on_all("collective_call")

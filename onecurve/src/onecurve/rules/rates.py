@@ -43,7 +43,8 @@ def pairs_with(several, other):
 def in_pair(comparison, ours, theirs):
     """Find why the rates of two optimizers or steps differ, unless results may."""
     several = comparison.several
-    told = f"{on_each(several, ours, theirs)}, set by"
+    rates = [some(list(map(str, one["rates"]))) for one in (ours, theirs)]
+    told = f"[{rates[0]}] on {len(several.ranks)} ranks, [{rates[1]}] on 1, set by"
     if ours["kind"] == "made":
         yield found(ours["line"], [f"initially: {told} the optimizer"])
         return
@@ -71,9 +72,3 @@ def grow_with_batch(several, other, rates):
     pairs = list(zip(*rates, strict=False))
     linear = all(math.isclose(rate, count * alone) for rate, alone in pairs)
     return bool(pairs) and linear and bool(sizes[0]) and sizes[0] == sizes[1]
-
-
-def on_each(several, ours, theirs):
-    """Describe the rates of two events, of several ranks and of one."""
-    ours, theirs = [some(list(map(str, one["rates"]))) for one in (ours, theirs)]
-    return f"[{ours}] on {len(several.ranks)} ranks, [{theirs}] on 1"

@@ -63,7 +63,10 @@ def why_weights_differ(seen, by_rank, begun, name):
             return changed, where, ALIKE
         for steps in seen.together("before_step", lambda one: name in one["gradients"]):
             if len({one["gradients"][name] for one in steps}) > 1:
-                return of_gradients(seen, steps)
+                time = steps[0]["time"]
+                number = sum(step["time"] < time for step in seen.of("step")) + 1
+                told = f"its gradient differs between ranks in step {number}"
+                return steps[0]["line"], [told], AVERAGE
         return changed or line, where, ALIKE if changed else None
     return sets_rates(seen) or line, [f"learning rates differ: {rates}"], RATES
 
@@ -75,11 +78,3 @@ def sets_rates(seen):
             return each[0]["line"]
     calls = max(seen.on_all("schedule"), key=len)
     return calls[-1]["line"] if calls else None
-
-
-def of_gradients(seen, steps):
-    """Return (line, details, fix) for steps of the ranks with different gradients."""
-    time = steps[0]["time"]
-    number = sum(step["time"] < time for step in seen.of("step")) + 1
-    told = [f"its gradient differs between ranks in step {number}"]
-    return steps[0]["line"], told, AVERAGE
