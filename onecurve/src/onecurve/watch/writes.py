@@ -78,12 +78,11 @@ class Writes:
     def found(self, network, name_of=lambda number, name: name):
         """Return {line: names} of a network's weights that lines changed."""
         self.note()
+        named = {own_number(p): bare(name) for name, p in network.named_parameters()}
         found = {}
         for line, numbers in self.lines.items():
-            for name, parameter in network.named_parameters():
-                number = own_number(parameter)
-                if number in numbers:
-                    found.setdefault(line, []).append(name_of(number, bare(name)))
+            names = [name_of(one, named[one]) for one in named if one in numbers]
+            found |= {line: names} if names else {}
         return found
 
     def taken(self, network, name_of):
