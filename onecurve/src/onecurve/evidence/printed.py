@@ -52,7 +52,10 @@ def differing_by_rank(seen, kind):
 
 def printed_by_some(seen):
     """Yield (events of all ranks, name, values) of what only some ranks print."""
-    takers = seen.takers_of_branches()
+    takers = defaultdict(set)  # branch -> ranks that ever take it
+    for rank in seen.ranks:
+        for event in seen.of("numbers", rank):
+            takers[event["branch"]].update([rank] * event["taken"])
     for events, text, values in differing_by_rank(seen, "numbers"):
         # taken by no rank, or by all, maybe in turn
         if len(takers[events[0]["branch"]]) not in (0, len(seen.ranks)):

@@ -53,26 +53,6 @@ class Seen:
         """Return the lengths of loaders that rank 0 asks for."""
         return [event["length"] for event in self.of("length")]
 
-    def takers_of_branches(self):
-        """Return {branch: ranks that take it} for conditions on the rank."""
-        found = {}
-        for rank in self.ranks:
-            for event in self.of("numbers", rank):
-                found.setdefault(event["branch"], set()).update([rank] * event["taken"])
-        return found
-
-    def done_by_some(self, objects):
-        """Return (line, details) where only some ranks change {rank: object's id}."""
-        takers = self.takers_of_branches()
-        for rank in objects:
-            for event in self.of("numbers", rank):
-                line = event["changes"].get(str(objects[rank]))
-                ranks = sorted(takers[event["branch"]])
-                if line and 0 < len(ranks) < len(self.events):
-                    place, _, _ = event["branch"].partition(" ")
-                    return line, [f"only on ranks {ranks}, by the condition at {place}"]
-        return None, []
-
     def collective_calls(self):
         """Return each rank's collective calls, except those of a subgroup."""
         calls = self.on_all("collective_call")
@@ -209,3 +189,20 @@ def first_split(dicts, own=()):
         if len(others) == len(dicts) and any(other != value for other in others):
             return name
     return None
+
+
+def changed_by(by_rank, name):
+    """Return (line, whether all ranks do, details) of what changes a weight, or None.
+
+    Lines that only some ranks execute come first.
+    """
+    ranks = {}
+    for rank, event in by_rank.items():
+        for line, names in event["written"].items():
+            if name in names:
+                ranks.setdefault(line, []).append(rank)
+    for line in sorted(ranks, key=lambda one: len(ranks[one])):
+        if len(ranks[line]) == len(by_rank):
+            return line, True, ["each rank changes it here"]
+        return line, False, [f"only ranks {ranks[line]} execute this line"]
+    return None, False, []

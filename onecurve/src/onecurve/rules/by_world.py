@@ -3,8 +3,6 @@ mean of means over unequal parts, a sum over ranks, or a result that skips sampl
 counts them twice.
 """
 
-from collections import Counter
-
 from onecurve.evidence import printed
 from onecurve.evidence.found import found
 from onecurve.wording import RETURNS
@@ -50,7 +48,6 @@ def find_by_world(comparison):
             if alike and number != int(number) and not printed.close(number, known[0]):
                 told.add(text)
                 details = told_of_numbers(number, known[0], len(ranks))
-                details += told_of_samples(ours, theirs[0], first["steps"])
                 yield found(first["lines"][text], details, text=text)
 
 
@@ -68,17 +65,6 @@ def told_of_numbers(ours, theirs, count):
     if printed.close(count * ours, theirs):
         details.append("1 process's value divided by the number of ranks")
     return details
-
-
-def told_of_samples(ours, theirs, steps):
-    """Return details if the ranks evaluate other samples than one process."""
-    of_ranks = sum((one[steps].rows for one in ours), Counter())
-    of_one = theirs[steps].rows
-    again = (of_ranks - of_one).total()
-    never = (of_one - of_ranks).total()
-    told = f"of 1 process's {of_one.total()} samples, the ranks "
-    told += f"repeat {again}" if again else f"skip {never}"
-    return [told] if bool(again) != bool(never) else []
 
 
 def evaluated_unlike(ours, theirs):

@@ -16,13 +16,12 @@ RANKS = "own batches"
 def find(seen):
     gathers = any("gather" in call["name"] for call in seen.of("collective_call"))
     merged = {event["twice"] for event in seen.of("gathered")}  # by sample numbers
-    for line, epochs in read_together(seen):
+    for _, epochs in read_together(seen):
         lists = [epoch["indices"] for epoch in epochs]
         twice = sum(count > 1 for count in Counter(flattened(lists)).values())
         if are_whole(epochs) or not twice or twice in merged:
             continue
         place, fix = dealt(epochs)
-        told = [f"loaded at {line}"] if place != line else []
         # after gathering, a script may drop the padding: at most one sample per rank
         level = "LOOK" if gathers and twice < len(epochs) else None
-        yield found(place, told, level, fix, twice=twice, size=epochs[0]["size"])
+        yield found(place, [], level, fix, twice=twice, size=epochs[0]["size"])

@@ -4,6 +4,7 @@ wrapper made the weights equal. It is a LOOK if all ranks evaluate the same samp
 
 from onecurve.evidence.evaluations import first_unlike, level_of
 from onecurve.evidence.found import found
+from onecurve.evidence.seen import changed_by
 
 LEVEL = "ERROR"
 MESSAGE = "ranks evaluate with different weights: {name}"
@@ -16,8 +17,8 @@ def find(seen):
     kind, name, passes = first_unlike(seen)
     if kind == "weights":
         first = passes[0]
-        networks = {rank: one["id"] for rank, one in enumerate(passes)}
-        alone, where = seen.done_by_some(networks)
-        told = [*where, f"evaluated at {first['line']}"]
-        line = alone or first["made"] or first["line"]
-        yield found(line, told, level_of(passes), name=name)
+        changed, by_all, told = changed_by(dict(enumerate(passes)), name)
+        if by_all or not changed:
+            changed, told = first["made"] or first["line"], []
+        told = [*told, f"evaluated at {first['line']}"]
+        yield found(changed, told, level_of(passes), name=name)

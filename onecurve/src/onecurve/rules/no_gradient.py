@@ -8,7 +8,6 @@ LEVEL = "ERROR"
 MESSAGE = "no parameter in the optimizer has a gradient"
 FIX = "create the optimizer after the model is wrapped or sharded"
 RANKS = "one"
-BEFORE = "create the optimizer right after sharding, before the model's first call"
 LATE = ["zero_grad() is called between backward() and step()"]
 EARLY = "call zero_grad() before backward() or after step()"
 
@@ -17,8 +16,7 @@ def find(seen):
     steps = seen.of("before_step")
     if not steps or any(step["gradients"] for step in steps):
         return
-    until = takewhile(lambda one: one["kind"] != "before_step", seen.events[0])
-    before = list(until)
+    before = takewhile(lambda one: one["kind"] != "before_step", seen.events[0])
     calls = [one for one in before if one["kind"] in ("backward", "zero_grad")]
     kinds = [one["kind"] for one in calls]
     if "backward" in kinds and kinds[-1] == "zero_grad":
@@ -27,7 +25,4 @@ def find(seen):
     made = seen.lines_of("made", schedules=False) or [None]
     stale, count = steps[0]["stale"], steps[0]["count"]
     told = [f"{stale} of its {count} tensors are not the model's"]
-    called = [one for one in before if one["kind"] in ("pass", "made")]
-    calls = [one for one in called[:1] if seen.of("shard") and one["kind"] == "pass"]
-    details = [f"the model's first call, at {one['line']}" for one in calls]
-    yield found(made[-1], told * bool(stale) + details, fix=BEFORE if calls else None)
+    yield found(made[-1], told if stale else [])

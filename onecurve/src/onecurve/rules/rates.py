@@ -2,11 +2,9 @@
 
 import math
 
-from onecurve.evidence import learning_rates
 from onecurve.evidence.found import found
-from onecurve.evidence.learning_rates import BY_HAND, rates_differ, set_by, step_pairs
 from onecurve.evidence.origins import COMPUTES
-from onecurve.evidence.printed import differing
+from onecurve.rules.schedule_length import schedules
 from onecurve.wording import some
 
 LEVEL = "LOOK"
@@ -16,64 +14,61 @@ ORIGIN = COMPUTES
 
 
 def find_by_world(comparison):
-    several, one = comparison.several, comparison.one
-    pairs = step_pairs(comparison)
-    before = comparison.first.of("step") + comparison.first.of("made")
+    several, first = comparison.several, comparison.first
+    before = first.of("made") + first.of("step")
     known = {rate for event in before for rate in event.get("rates", [])}
-    made = []
-    for other in [one, *comparison.alone_runs]:
-        both = zip(several.of("made"), other.of("made"), strict=False)
-        made += [(other, *pair) for pair in both]
-    steps = [(one, *pair) for pair in pairs if rates_differ(*pair)][:1]
-    if any(grow_with_batch(several, *each) for each in made + steps):
-        return  # and so does each rate of a schedule
-    for number, (ours, theirs) in enumerate(pairs, start=1):
-        if rates_differ(ours, theirs):
-            if not known.issuperset(ours["rates"]):
-                break  # drawn anew in each run
-            given = metrics_before(several, ours)
-            if any(given) and given != metrics_before(one, theirs):
-                break  # each run's own results decide
-            if number > 1 and several.lengths() != one.lengths():
-                break  # they may follow the part of an epoch that is over
-            decisions = zip(several.of("decides"), one.of("decides"), strict=False)
-            adapts = any(event["adapts"] for event in several.of("made"))
-            if number > 1 and (adapts or any(any(differing(p)) for p in decisions)):
-                break  # so may these
-            of_schedule = ours["bases"] == theirs["bases"]
-            if of_schedule and learning_rates.schedules(comparison)[-1]:
-                break  # both last for the whole training
-            what = "the schedule" if of_schedule else set_by(several)
-            told = f"step {number}: {on_each(several, ours, theirs)}, set by {what}"
-            lines = several.lines_of("made", schedules=of_schedule)
-            if ours["scheduled"] != theirs["scheduled"]:
-                lines = several.lines_of("schedule")  # stepped more often
-            cause = "rate" if what == BY_HAND else None
-            yield found([ours["line"], *lines][-1], [told], cause=cause)
-            return
-    for _, ours, theirs in made:
-        if rates_differ(ours, theirs) and known.issuperset(ours.get("rates", [])):
-            told = f"initially: {on_each(several, ours, theirs)}"
-            yield found(ours["line"], [f"{told}, set by the optimizer"])
+    for other in [comparison.one, *comparison.alone_runs]:
+        for ours, theirs in pairs_with(several, other):
+            rates = ours.get("rates", []), theirs.get("rates", [])
+            if set(rates[0]) == set(rates[1]):
+                continue
+            grow = grow_with_batch(several, other, rates)  # and so does a schedule's
+            if known.issuperset(rates[0]) and not grow:  # else drawn anew in each run
+                yield from in_pair(comparison, ours, theirs)
             return
 
 
-def grow_with_batch(several, one, ours, theirs):
+def pairs_with(several, other):
+    """Return pairs of what sets rates and of steps, on W ranks and in another run."""
+    pairs = list(zip(several.of("made"), other.of("made"), strict=False))
+    numbers = dict.fromkeys(step["id"] for step in several.of("step"))
+    others = dict.fromkeys(step["id"] for step in other.of("step"))
+    for number, of_other in zip(numbers, others, strict=False):
+        ours = [step for step in several.of("step") if step["id"] == number]
+        theirs = [step for step in other.of("step") if step["id"] == of_other]
+        pairs += zip(ours, theirs, strict=False)
+    return pairs
+
+
+def in_pair(comparison, ours, theirs):
+    """Find why the rates of two optimizers or steps differ, unless results may."""
+    several = comparison.several
+    rates = [some(list(map(str, one["rates"]))) for one in (ours, theirs)]
+    told = f"[{rates[0]}] on {len(several.ranks)} ranks, [{rates[1]}] on 1, set by"
+    if ours["kind"] == "made":
+        yield found(ours["line"], [f"initially: {told} the optimizer"])
+        return
+    number = several.of("step").index(ours) + 1
+    told = f"step {number}: {told}"
+    if ours["bases"] != theirs["bases"]:
+        if number == 1:
+            yield found(ours["line"], [f"{told} the script itself"], cause="rate")
+        return
+    by_results = any(call["metric"] is not None for call in several.of("schedule"))
+    # its own scheduler may measure something; a schedule may follow parts of an epoch
+    own = not ours["scheduled"] or several.lengths() != comparison.one.lengths()
+    if not (by_results or (own and number > 1) or schedules(comparison)[-1]):
+        often = ours["scheduled"] != theirs["scheduled"]
+        calls = several.lines_of("schedule") if often else []
+        lines = several.lines_of("made", schedules=True) + calls
+        yield found([ours["line"], *lines][-1], [f"{told} the schedule"])
+
+
+def grow_with_batch(several, other, rates):
     """Return whether rates grow with the ranks, and so does the global batch."""
-    first = [seen.first_epochs()[:1] for seen in (several, one)]
+    first = [seen.first_epochs()[:1] for seen in (several, other)]
     sizes = [[epoch["sizes"][0] for epoch in epochs] for epochs in first]
     count = len(several.ranks)
-    pairs = zip(ours.get("rates", []), theirs.get("rates", []), strict=False)
-    linear = [math.isclose(rate, count * alone) for rate, alone in pairs]
-    return any(linear) and all(linear) and bool(sizes[0]) and sizes[0] == sizes[1]
-
-
-def metrics_before(seen, step):
-    """Return the metrics that schedulers were given before a step."""
-    return [call["metric"] for call in seen.of("schedule")[: step["scheduled"]]]
-
-
-def on_each(several, ours, theirs):
-    """Describe the rates of two events, of several ranks and of one."""
-    ours, theirs = [some(list(map(str, one["rates"]))) for one in (ours, theirs)]
-    return f"[{ours}] on {len(several.ranks)} ranks, [{theirs}] on 1"
+    pairs = list(zip(*rates, strict=False))
+    linear = all(math.isclose(rate, count * alone) for rate, alone in pairs)
+    return bool(pairs) and linear and bool(sizes[0]) and sizes[0] == sizes[1]

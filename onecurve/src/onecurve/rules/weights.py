@@ -3,8 +3,7 @@ differ, such as a line that changes them on one rank, or an unlike gradient.
 """
 
 from onecurve.evidence.found import found
-from onecurve.evidence.learning_rates import BY_HAND
-from onecurve.evidence.seen import first_split
+from onecurve.evidence.seen import changed_by, first_split
 
 LEVEL = "ERROR"
 MESSAGE = "weights differ between ranks after step {number}"
@@ -12,10 +11,8 @@ FIX = "start with equal weights, and wrap every trained parameter in DDP or FSDP
 FOLLOWS = ("gradient", "evaluated_weights")
 RATES = "set the same learning rate on every rank in every step"
 AVERAGE = "average this gradient over all ranks before its optimizer's step"
-NOT_SHARED = "the ranks draw different random numbers in this model call"
-SHARED = "draw the same numbers on these ranks, such as dropout's: seed them alike"
-ALIKE = "change weights and optimizer state in the same way on every rank"
 PLANNED = "include every layer in the plan, or use the same seed on all ranks"
+ALIKE = "change weights and optimizer state in the same way on every rank"
 TOGETHER = "take or skip a step on all ranks: all_reduce what decides, with MIN"
 UNCHANGED = "don't change weights between wrapping and the first step"
 
@@ -31,7 +28,7 @@ def find(seen):
         if name and number:  # before the first step, weights may still change
             line, told, fix = why_weights_differ(seen, by_rank, begun, name)
             details = [f"first difference: {name}", *told]
-            cause = "rate" if fix == RATES and not seen.of("schedule") else None
+            cause = "rate" if fix == RATES else None
             yield found(line, details, fix=fix, cause=cause, number=number)
             return
         begun = by_rank if name else begun
@@ -61,49 +58,23 @@ def why_weights_differ(seen, by_rank, begun, name):
     if len(set(counts.values())) > 1:
         told = [f"rank {rank} took {count} steps" for rank, count in counts.items()]
         return line, told, TOGETHER
-    optimizers = {rank: one["id"] for rank, one in latest.items()}
     if all(one == rates[0] for one in rates):
         if changed and not by_all:
             return changed, where, ALIKE
         for steps in seen.together("before_step", lambda one: name in one["gradients"]):
             if len({one["gradients"][name] for one in steps}) > 1:
-                return of_gradients(seen, steps)
-        alone, told = seen.done_by_some(optimizers)
-        if alone or changed:
-            return alone or changed, told or where, ALIKE
-        return line, [], None
-    told = [f"learning rates differ: {rates}"]
-    if not seen.of("schedule"):
-        told[0] += f", set by {BY_HAND}"
-    alone, where = seen.done_by_some(optimizers)
-    return alone or line, told + where, RATES
+                time = steps[0]["time"]
+                number = sum(step["time"] < time for step in seen.of("step")) + 1
+                told = f"its gradient differs between ranks in step {number}"
+                return steps[0]["line"], [told], AVERAGE
+        return changed or line, where, ALIKE if changed else None
+    return sets_rates(seen) or line, [f"learning rates differ: {rates}"], RATES
 
 
-def changed_by(by_rank, name):
-    """Return (line, whether all ranks do, details) of what changes a weight, or None.
-
-    Lines that only some ranks execute come first.
-    """
-    ranks = {}
-    for rank, event in by_rank.items():
-        for line, names in event["written"].items():
-            if name in names:
-                ranks.setdefault(line, []).append(rank)
-    for line in sorted(ranks, key=lambda one: len(ranks[one])):
-        by_all = len(ranks[line]) == len(by_rank)
-        who = "each rank changes" if by_all else f"only ranks {ranks[line]} change"
-        return line, by_all, [f"{who} it here"]
-    return None, False, []
-
-
-def of_gradients(seen, steps):
-    """Return (line, details, fix) for steps of the ranks with different gradients."""
-    time = steps[0]["time"]
-    passes = [each for each in seen.training_passes() if each[0]["time"] < time]
-    number = sum(step["time"] < time for step in seen.of("step")) + 1
-    told = [f"its gradient differs between ranks in step {number}"]
-    share_batches = len(seen.groups()) < len(seen.ranks)
-    drawn = [one["drawn"] for one in passes[-1]] if passes and share_batches else []
-    if any(one != drawn[0] for one in drawn):
-        return passes[-1][0]["line"], [*told, NOT_SHARED], SHARED
-    return steps[0]["line"], told, AVERAGE
+def sets_rates(seen):
+    """Return the line that gives the ranks' optimizers different rates, or None."""
+    for each in seen.together("made"):
+        if any(one.get("rates") != each[0].get("rates") for one in each):
+            return each[0]["line"]
+    calls = max(seen.on_all("schedule"), key=len)
+    return calls[-1]["line"] if calls else None

@@ -14,7 +14,6 @@ OF_ONE = "0 == rank"
 PRINTS = re.compile(r"(accelerator|fabric)\.print$")  # libraries' print on one rank
 DECIDES = "decides"  # instead of a condition, if numbers are compared
 ALIKE = ast.Is, ast.IsNot, ast.Eq, ast.NotEq  # with an object, or a rare number
-READS = re.compile("eval|train|state_dict|.*(save|print|write).*")  # keep weights
 LOGS = "log|add_|write|dump|print"  # in methods of a log
 NUMBERS = "item", "len", "float", "get_world_size"  # calls that return one
 ACTS = "save|step|stop|checkpoint"  # in functions called after a decision
@@ -60,34 +59,8 @@ def values_in(body):
     return {text: line for text, line in used.items() if text not in made}
 
 
-def changed_in(body):
-    """Return {object that statements call, set or loop over: line}, with owners."""
-    found = {}
-    for statement in body:
-        for node in ast.walk(statement):
-            owners = []
-            line = getattr(node, "lineno", None)
-            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-                method = node.value.func
-                if isinstance(method, ast.Attribute):
-                    reads = READS.fullmatch(method.attr)
-                    owners = [] if reads else [method.value]
-            elif isinstance(node, ast.Assign):
-                owners = node.targets
-            elif isinstance(node, ast.AugAssign):
-                owners = [node.target]
-            elif isinstance(node, ast.For):
-                owners = [node.iter]
-                line = node.body[0].lineno
-            for owner in owners:
-                for one in ast.walk(owner):
-                    if isinstance(one, VALUES) and isinstance(one.ctx, ast.Load):
-                        found.setdefault(ast.unparse(one), line)
-    return found
-
-
 def branches(text):
-    """Return {line: [(condition, values_in, changed_in)]} of what some ranks execute.
+    """Return {line: [(condition, values_in)]} of what some ranks execute.
 
     For an `if`: its body, and what follows if the body returns or continues. For a call
     of a one-rank function: that line, under OF_ONE. Under DECIDES: compared numbers.
@@ -106,7 +79,7 @@ def branches(text):
             for number, one in enumerate(body if isinstance(body, list) else [], 1):
                 parts = parts_of(one, body[number:], of_one)
                 parts += [(DECIDES, [ast.Expr(by)]) for by in decided_by(one)]
-                values = [(asked, values_in(to), changed_in(to)) for asked, to in parts]
+                values = [(asked, values_in(to)) for asked, to in parts]
                 found.setdefault(one.lineno, []).extend(values)
     return {line: parts for line, parts in found.items() if parts}
 

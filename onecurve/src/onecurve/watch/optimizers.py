@@ -31,13 +31,6 @@ def length_of(schedule):
     return None
 
 
-def adapts(schedule):
-    """Return whether a scheduler that isn't PyTorch's takes what was measured."""
-    takes = list(signature(schedule.step).parameters)[:1]
-    own = not type(schedule).__module__.startswith("torch.")
-    return own and takes not in ([], ["epoch"])
-
-
 def end_of(factor):
     """Return the step after which a factor stops falling, or None."""
     last = factor(FAR)
@@ -98,7 +91,6 @@ class Optimizers:
         if one_rank.is_now() if schedules else one_rank.begins():
             return
         facts = {"schedules": schedules, "length": schedules and length_of(one)}
-        facts["adapts"] = schedules and adapts(one)
         if not schedules:
             self.learn_optimized(one)
             self.script.optimizer_made = self.log.clock(), self.log.line()

@@ -3,6 +3,7 @@
 import re
 import sys
 from functools import partial
+from weakref import WeakSet
 
 import torch
 
@@ -11,6 +12,7 @@ from onecurve.watch.events import digest, place, tensors_in
 
 MADE = "_made_at"  # the attribute that holds an object's line
 BORN = {}  # id of a parameter -> (time, line) of its creation, which ids don't outlive
+COPIES = WeakSet()  # of networks, by deepcopy
 READ_BY = "/data/_utils/worker.py", "/data/_utils/fetch.py", "onecurve/watch/samples.py"
 READ_BY += "/torch/utils/checkpoint.py", "/torch/random.py"  # repeat draws
 READS = "__getitem__", "__getitems__"
@@ -79,6 +81,7 @@ class Origins:
         """Wrap copy.deepcopy: networks are created where the script passes them."""
         copied = original(thing, *args, **options)
         if isinstance(copied, torch.nn.Module) and "_modules" in vars(copied):
+            COPIES.add(copied)
             line = self.log.giver(thing)
             for part in copied.modules():
                 part.__dict__[MADE] = line

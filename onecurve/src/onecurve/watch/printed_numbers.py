@@ -11,7 +11,6 @@ import os
 import re
 import sys
 import time
-import types
 from collections import Counter
 from itertools import islice
 from pathlib import Path
@@ -22,11 +21,9 @@ from torch.utils.data import Dataset, Sampler
 from onecurve.set_up.replace import CLOCKS, replace
 from onecurve.watch.branches import DECIDES, OF_ONE, branches
 from onecurve.watch.events import place
-from onecurve.watch.identities import own_number
 from onecurve.watch.origins import is_read
 from onecurve.wording import RETURNS
 
-TRAINED = torch.nn.Module, torch.optim.Optimizer
 MOST = 200  # evaluations of a line
 MOST_ITEMS = 50  # per dict or list
 # A word and its number, except times and sizes: 0.2s, 188.91ms.
@@ -64,15 +61,6 @@ for _name in ["add", "sub", "mul", "truediv"]:
 def clock(original):
     """Return a clock function that returns Clocks."""
     return lambda: Clock(original())
-
-
-def held_by(value):
-    """Return the own_numbers of networks and optimizers in a value."""
-    if isinstance(value, types.ModuleType):
-        return []
-    held = [value, *getattr(value, "__dict__", {}).values()]
-    held += value.children() if isinstance(value, torch.nn.Module) else []
-    return [own_number(one) for one in held if isinstance(one, TRAINED)]
 
 
 def numbers_in(text, value, depth):
@@ -166,8 +154,8 @@ class PrintedNumbers:
             self.times[where] += 1
             self.write(where, kind, taken, told, dict.fromkeys(told, where))
 
-    def write(self, where, condition, taken, numbers, lines, changes=None):
-        """Write a branch event: its numbers, their lines, and what it changes."""
+    def write(self, where, condition, taken, numbers, lines):
+        """Write a branch event: its numbers and their lines."""
         self.log.write(
             "decides" if condition == DECIDES else "numbers",
             branch=f"{where} {condition}",
@@ -175,7 +163,6 @@ class PrintedNumbers:
             taken=taken,
             numbers=numbers,
             lines=lines,
-            changes=changes or {},
         )
 
     def call(self, frame, event, argument):
@@ -211,7 +198,7 @@ class PrintedNumbers:
                     self.evaluate(frame, where, *part)
         return self.line
 
-    def evaluate(self, frame, where, condition, values, changed):
+    def evaluate(self, frame, where, condition, values):
         """Record whether this rank takes a branch and the numbers in it."""
         variables = frame.f_globals, frame.f_locals
         if condition == DECIDES:
@@ -239,9 +226,4 @@ class PrintedNumbers:
                     lines |= dict.fromkeys(told, place(caller))
                     found |= told
                 numbers |= found
-        changes = {}
-        for text, line in changed.items() if taken else []:
-            with contextlib.suppress(Exception):
-                for one in held_by(eval(text, *variables)):
-                    changes.setdefault(one, f"{file}:{line}")
-        self.write(where, condition, taken, numbers, lines, changes)
+        self.write(where, condition, taken, numbers, lines)

@@ -49,6 +49,7 @@ class Training:
     def load(self, original, module, state_dict, *args, **options):
         """Wrap load_state_dict: with strict=False, the file may not fit at all."""
         result = original(module, state_dict, *args, **options)
+        self.writes.add(self.log.line(), map(own_number, module.parameters()))
         names = {name for name, _ in module.named_parameters()}
         if names and names <= set(result.missing_keys):
             first = f"first name in the file: {min(state_dict, default='none')}"
@@ -144,6 +145,9 @@ class Training:
         after = generator_states()
         if changed(script.states, after) and trains:
             script.tell("drew_inside")
+        state = {}
+        if not trains:
+            state = {**state_of(network), "written": self.writes.found(network)}
         samples = rows(given)
         script.trained_on += samples if trains else []
         self.log.write(
@@ -158,7 +162,7 @@ class Training:
             made=origin(network),
             id=own_number(network),
             reading=[line for line, _ in script.open][-1:],
-            **({} if trains else state_of(network)),
+            **state,
         )
         script.states = after
 
@@ -179,7 +183,7 @@ class Training:
         module = getattr(network, "module", network)
         facts = {"steps": self.script.steps, "weights": weights}
         facts |= {"made": origin(module), "id": own_number(module)}
-        facts["written"] = self.writes.taken(module, weights)
+        facts["written"] = self.writes.taken(module, self.script.name_of)
         self.log.write("weights", place=[which, *batch], **facts)
 
     def script_ends(self):
