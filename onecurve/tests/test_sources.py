@@ -42,7 +42,6 @@ def main():
     torch.save(state, "model.pt")
     print(score)
 """
-BUFFER = {"name": "running.mean", "cause": "buffer"}
 
 
 def line(text):
@@ -68,7 +67,6 @@ def read(file):
         ("rates", "scheduler.step()", "scheduler.step()", {}),
         ("rates", "if score > best", "rate = base", {"cause": "rate"}),
         ("datasets", "loader = Data", "part = train[rank", {}),
-        ("statistics", "running = Run", "self.mean +=", BUFFER),
         ("partial_checkpoint", "torch.save", "state = {", {}),
         ("exchange", "  loss.backward", "require_backward", {"cause": "sync"}),
         ("exchange", "  loss.backward", "  loss.backward", {}),

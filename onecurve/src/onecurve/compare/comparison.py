@@ -102,8 +102,7 @@ def compare_gradients(command, folder, seen, agree):
         return told
     own = sorted((folder / "several").glob("steps*"))
     facts = seen.own_parts(), bool(seen.of("split"))
-    told.exchanged, found, kept = ranks.call(EXCHANGED, own, *facts)
-    told.findings += [kept] if kept else []
+    told.exchanged, found = ranks.call(EXCHANGED, own, *facts)
     if found and found.level == "ERROR":
         if agree and not compare_one(command, folder, own, told, by_weights=True):
             found.level = "LOOK"  # one process may do the same

@@ -50,14 +50,6 @@ def compare(steps):
     return count, None
 
 
-def kept_gradients(steps):
-    """Return a Finding if steps add to gradients of earlier steps, or None."""
-    kept = [ranks[0] for ranks in steps if ranks[0]["kept"]]
-    if len(kept) > len(steps) / 2:
-        return finding("no_zero_grad", kept[0]["line"])
-    return None
-
-
 def exchanged_at(step):
     """Return the line that exchanges a step's gradients, usually backward()."""
     return step["since"].get("reduced") or step["line"]

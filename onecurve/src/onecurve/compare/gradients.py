@@ -27,7 +27,7 @@ def read_steps(folders):
 
 
 def exchanged(folders, own_parts, split):
-    """Return the result of `exchange.compare`, and a Finding of kept gradients or None.
+    """Return the result of `exchange.compare`.
 
     `own_parts` are names of weights that aren't copies, so their gradients aren't
     exchanged. If a model is `split`, ranks compute parts of gradients, so skip those.
@@ -37,8 +37,7 @@ def exchanged(folders, own_parts, split):
         for facts in ranks:
             for name in own_parts:
                 facts["own"].pop(name, None)
-    compared = (0, None) if split else exchange.compare(steps)
-    return *compared, exchange.kept_gradients(steps)
+    return (0, None) if split else exchange.compare(steps)
 
 
 def compare(several, one, by_weights=False):

@@ -68,13 +68,8 @@ def evaluated_together(seen, training):
             if counts and event["training"] == training:
                 passes.setdefault(before, []).append(event)
         evaluations.append(passes)
-    yield from in_both(evaluations)
-
-
-def in_both(tables):
-    """Yield tuples of events at the same place; if counts differ, only the first."""
-    for place in tables[0]:
-        lists = [table[place] for table in tables if place in table]
-        if len(lists) == len(tables):
+    for place in evaluations[0]:
+        lists = [table[place] for table in evaluations if place in table]
+        if len(lists) == len(evaluations):  # if counts differ, only the first
             most = None if len({len(one) for one in lists}) == 1 else 1
             yield from zip(*(one[:most] for one in lists), strict=True)

@@ -8,7 +8,7 @@ import torch
 from onecurve.feed.stored import thinned
 from onecurve.set_up.replace import replace
 from onecurve.watch.budget import EPOCH_STEPS, Budget
-from onecurve.watch.events import at, is_zero
+from onecurve.watch.events import at
 from onecurve.watch.identities import own_number
 from onecurve.watch.losses import Losses
 from onecurve.watch.own_gradients import OwnGradients
@@ -40,8 +40,6 @@ class StepRecorder:
         self.after = {}  # gradients after the latest backward pass
         self.marks = None  # of these: what any change changes
         self.parts = Losses()  # sums and means that the loss consists of
-        self.stepped = []  # the latest step's parameters
-        self.shards_left = False  # whether all shards have leftover gradients
         self.short = False  # whether DDP exchanges gradients in a shorter dtype
 
     def install(self):
@@ -76,16 +74,10 @@ class StepRecorder:
             self.since["past"] = self.log.giver(module)
 
     def backward_begins(self, loss):
-        """Check for leftover gradients before a step's first backward pass."""
         self.since["early"] = self.since.get("clipped")
         self.since["backward"] = self.log.line()
         self.since["changed"] = self.marks = None
-        if self.losses:
-            return
-        left = [one.grad for one in self.stepped if hasattr(one, "placements")]
-        full = [grad for grad in left if grad is not None and not is_zero(grad)]
-        self.shards_left = bool(left) and len(full) == len(left)
-        if self.each_pass:
+        if self.each_pass and not self.losses:
             self.after_pass = [self.gradients()]
 
     def backward_ends(self, loss):
@@ -131,6 +123,7 @@ class StepRecorder:
         self.note_change()
         self.marks = None
         parameters = self.script.parameters(optimizer)
+        self.own.step_begins(parameters.values())
         named = parameters.items()
         weights = {name: thinned(one) for name, one in named}
         given = {name: thinned(one.grad) for name, one in named if one.grad is not None}
@@ -149,7 +142,6 @@ class StepRecorder:
             "means": self.parts.means,
             "short": self.short,
             "rates": [group["lr"] for group in optimizer.param_groups],
-            "kept": self.own.step_begins(parameters.values()) or self.shards_left,
             "after_pass": self.after_pass,
             "after": self.after if self.since.get("changed") else {},
             "weights": weights,
@@ -159,7 +151,6 @@ class StepRecorder:
             "line": self.since.get("backward") or self.log.line(),
         }
         self.supply.keep(f"gradients{self.script.steps}.pt", facts)
-        self.stepped = list(parameters.values())
 
     def step_ends(self, optimizer):
         self.unclipped = {}

@@ -14,11 +14,10 @@ from onecurve.watch.branches import called
 MOST = 40  # statements
 CALLS = "DistributedSampler|set_epoch|no_sync|zero_grad|unscale_"  # in fixes
 SHARDED = r"to_local\("
-CAUSES = {  # what to look for, up to a finding's line; these may be anywhere
+CAUSES = {  # what to look for, up to a finding's line; a rate's may be anywhere
     "sync": "no_sync|require_backward_grad_sync|set_requires_gradient_sync",
     "norm": r"norm\(|to_local",
     "rate": r"\['lr'\] \S?= ",
-    "buffer": r"\.{}(\[.*\])?(\.data)?( \S?= |\.\w+_\()",
 }
 WHOLE = "to_local() returns one rank's shard: use full_tensor(), or sum its squares"
 PASSED_ON = r"(= |return )\w+$"  # or a call of the script's function
@@ -204,9 +203,8 @@ def point(finding, read, seen):
     start = source.at(int(number))
     first = None
     if finding.cause:
-        last = 10**9 if finding.cause in ("rate", "buffer") else int(number)
-        name = finding.facts.get("name", "").rpartition(".")[2]
-        first = source.latest(CAUSES[finding.cause].format(name), last)
+        last = 10**9 if finding.cause == "rate" else int(number)
+        first = source.latest(CAUSES[finding.cause], last)
         start = first if first and finding.cause == "rate" else start
     origin = RULES[finding.name].origin
     if origin is not None and start:

@@ -1,8 +1,6 @@
 """Record a rank's collective calls."""
 
-import sys
 import threading
-import weakref
 from collections import Counter
 from inspect import signature
 from traceback import walk_stack
@@ -19,7 +17,6 @@ NAMES += ["gather", "scatter", "gather_object", "scatter_object_list"]
 NAMES += ["all_to_all", "all_to_all_single"]
 NAMES += ["all_gather_single", "reduce_scatter_single"]  # since 2.15
 COLLECTIVES = [name for name in NAMES if hasattr(torch.distributed, name)]
-USES = "wait", "get_future", "is_completed", "synchronize"  # of a handle
 CUT = "nor on one rank, so gradients of 1 and more ranks agree"
 
 
@@ -54,11 +51,8 @@ class Collectives:
     def __init__(self, script):
         self.script = script
         self.log = script.log
-        self.pending = {}  # id of a handle -> what is called if the script drops it
 
     def install(self):
-        for name in USES:
-            replace(f"torch.distributed:Work.{name}", self.used)
         for name in COLLECTIVES:
             replace(f"torch.distributed:{name}", self.collective)
 
@@ -72,20 +66,8 @@ class Collectives:
             return original(*args, **options)  # it raises its own error
         self.write(original.__name__, given)
         result = original(*args, **options)
-        direct = self.log.is_script(sys._getframe(2))
-        if direct and given.get("async_op") and result is not None:
-            facts = {"name": original.__name__, "line": self.log.line()}
-            lost = weakref.finalize(result, self.log.found, "not_waited", **facts)
-            lost.atexit = False
-            self.pending[id(result)] = lost
         self.script.tell("collective_ends", original.__name__, given, result)
         return result
-
-    def used(self, original, handle, *args, **options):
-        """Wrap a handle's methods, such as wait()."""
-        if id(handle) in self.pending:
-            self.pending.pop(id(handle)).detach()
-        return original(handle, *args, **options)
 
     def write(self, name, given):
         """Write the event for a collective call, given its arguments by name."""

@@ -147,12 +147,6 @@ def digest(tensor):
         return hashlib.sha256(data).hexdigest()[:12]
 
 
-def is_zero(tensor):
-    """Return whether this rank's part of a tensor is all 0."""
-    with torch._C.DisableTorchFunction():
-        return not local_part(tensor).any()
-
-
 def tensors_in(value):
     """Return the tensors in lists, tuples and dicts, at any depth."""
     return [one for one in tree_leaves(value) if isinstance(one, torch.Tensor)]

@@ -1,7 +1,7 @@
 """Facts about a network for the log: its weights and buffers."""
 
 import torch
-from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from onecurve.set_up.cpu_for_cuda import UnsyncedBatchNorm
 from onecurve.watch.events import bare, digest
@@ -39,13 +39,12 @@ def weights_of(network, wanted, name_of=lambda number, name: name):
     return found
 
 
-def buffers_of(network, norms=True):
-    """Return {name: digest} of saved buffers, with normalization layers if `norms`."""
+def buffers_of(network):
+    """Return {name: digest} of saved buffers."""
     found = {}
     for prefix, module in network.named_modules(remove_duplicate=False):
         for name, buffer in module.named_buffers(recurse=False):
-            wanted = norms or not isinstance(module, _NormBase)
-            if wanted and name not in module._non_persistent_buffers_set:
+            if name not in module._non_persistent_buffers_set:
                 found[bare(f"{prefix}.{name}".lstrip("."))] = digest(buffer)
     return found
 

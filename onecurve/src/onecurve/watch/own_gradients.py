@@ -15,7 +15,6 @@ class OwnGradients:
     def __init__(self):
         self.sums = {}  # number of a parameter -> sum of its gradients
         self.begun = set()  # numbers that have a sum since the latest step
-        self.left = set()  # numbers that had a gradient before that
         self.watched = {}  # number -> parameter
         self.asked = False  # whether torch.autograd.grad is running
 
@@ -61,18 +60,12 @@ class OwnGradients:
         computed = gradient.detach().to_dense()
         if before is None or not before.any():
             self.sums[key] = computed.clone()
-            self.left.discard(key)  # leftovers were set to zero
         elif key in self.begun:
             self.sums[key] += computed
         else:
             self.sums[key] = before.to_dense() + computed
-            self.left.add(key)
         self.begun.add(key)
 
     def step_begins(self, parameters):
-        """Return whether all parameters had leftover gradients when sums began."""
-        keys = {own_number(one) for one in parameters} & self.begun
-        had_left = bool(keys) and keys <= self.left
-        self.begun -= keys
-        self.left -= keys
-        return had_left
+        """Begin new sums for the parameters of an optimizer."""
+        self.begun -= {own_number(one) for one in parameters}

@@ -9,7 +9,6 @@ from onecurve.set_up.replace import replace
 from onecurve.watch.events import bare
 from onecurve.watch.identities import own_number
 from onecurve.watch.networks import (
-    buffers_of,
     has_own_statistics,
     parameters_of,
     state_of,
@@ -19,7 +18,6 @@ from onecurve.watch.origins import BORN, origin
 from onecurve.watch.samples import changed, generator_states, rows
 from onecurve.wording import some
 
-MOST = 8  # steps whose buffers are recorded
 BY_COUNT = r"\b\w*(max|total|num|n)_(?!warm)\w*(step|iter)"
 SAYS = {  # what a script's source says
     "sets_epoch": re.compile("set_epoch"),
@@ -31,7 +29,7 @@ SAYS = {  # what a script's source says
 
 
 class Training:
-    """Writes the events `pass`, `weights`, `statistics` and similar ones."""
+    """Writes the events `pass`, `weights` and similar ones."""
 
     def __init__(self, script, sharded, writes):
         self.script = script
@@ -63,8 +61,6 @@ class Training:
         """Compare the parameters with those that the wrapper was given."""
         if not torch.is_grad_enabled():
             return
-        if self.script.steps < MOST:
-            self.write_buffers(ddp.module, wrapped=True)
         at, given = self.given[id(ddp)]
         now = parameters_of(ddp)
         if now == given:
@@ -79,23 +75,6 @@ class Training:
             _, line = BORN.get(now[new[0]][0] if new else None, (0, at))
             facts = {"what": what, "level": "LOOK", "line": line}
         self.log.found("after_wrapping", f"DDP wrapped it at {at}", **facts)
-
-    def write_buffers(self, module, **facts):
-        """Record a module's buffers, except those of normalization layers."""
-        facts |= {"buffers": buffers_of(module, norms=False), "made": origin(module)}
-        facts["steps"] = self.script.steps
-        self.log.write("statistics", line=self.log.line(), **facts)
-
-    def collective_begins(self, name, given):
-        """Record buffers before a broadcast, which hides that ranks changed them."""
-        tensor = given.get("tensor")
-        for network in self.script.networks if name == "broadcast" else []:
-            module = getattr(network, "module", network)
-            if any(tensor is one for one in module.buffers()):
-                self.write_buffers(module)
-
-    def loss_begins(self, module):
-        self.write_statistics(module)
 
     def pass_begins(self, network):
         """Record weights, and whether random numbers were drawn since the batch."""
@@ -134,7 +113,6 @@ class Training:
                 name: bool(one.search("".join(lines))) for name, one in SAYS.items()
             }
             self.log.write("source", **found)
-        self.write_statistics(network, begins=True)
         if any(has_own_statistics(one) for one in network.modules()):
             self.log.write("batch_norm")
 
@@ -165,14 +143,6 @@ class Training:
             **state,
         )
         script.states = after
-
-    def write_statistics(self, module, begins=False):
-        """Record a module's buffers, such as means or initial random numbers."""
-        buffers = state_of(module)["buffers"]
-        steps = self.script.steps
-        if buffers and (begins or steps):
-            facts = {"made": origin(module), "buffers": buffers, "steps": steps}
-            self.log.write("statistics", line=self.log.line(), **facts)
 
     def write_weights(self, network, batch):
         """Record the weights that all ranks have whole, at a batch or the end."""
