@@ -160,7 +160,6 @@ class Training:
         self.log.write_way()
         for network in self.script.networks:
             self.write_weights(network, ["end"])
-            self.write_buffers(getattr(network, "module", network))
 
     def finish(self):
         """Record the parameters that no optimizer has."""
