@@ -38,7 +38,7 @@ def with_consequence(found, seen, told):
     if not weights_agree(found, seen):
         averaged = are_averaged(seen)
         for finding in found:
-            if averaged and finding.name in ("exchange", "weights"):
+            if averaged and finding.name in ("exchange", "weights", "clip"):
                 finding.level = "LOOK"
                 finding.details.append(AVERAGED)
         return found

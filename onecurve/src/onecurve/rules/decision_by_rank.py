@@ -1,5 +1,7 @@
 """By this value, the script stops, saves, steps or keeps the best model."""
 
+from itertools import chain
+
 from onecurve.evidence.found import found
 from onecurve.evidence.printed import differing_by_rank, each_told
 
@@ -12,7 +14,9 @@ ORIGIN = ""  # any statement that computes it
 def find(seen):
     told = set()
     parts = seen.first_parting() is not None
-    for events, text, values in differing_by_rank(seen, "decides"):
+    kinds = ["decides", "compares"] if parts else ["decides"]
+    differing = chain(*(differing_by_rank(seen, kind) for kind in kinds))
+    for events, text, values in differing:
         line = events[0]["lines"][text]
         known = parts or not events[0]["reduced"]
         # 0 if another rank evaluates

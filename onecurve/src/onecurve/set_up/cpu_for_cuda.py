@@ -21,6 +21,7 @@ LEFT_OUT += ["torch.cuda:reset_peak_memory_stats", "torch.accelerator:synchroniz
 LEFT_OUT += ["torch.cuda:set_stream", "torch.accelerator:set_stream"]
 LEFT_OUT += ["torch:Tensor.record_stream", "torch.accelerator:set_device_index"]
 LEFT_OUT += ["torch.cuda:init", "torch.cuda:set_rng_state"]
+LEFT_OUT += [f"torch.cuda:reset_max_memory_{what}" for what in ("allocated", "cached")]
 AS_IT_IS = ["torch:Tensor.cuda", "torch:Tensor.pin_memory", "torch.nn:Module.cuda"]
 AS_IT_IS += ["torch.storage:_StorageBase.cuda", "torch.storage:TypedStorage.cuda"]
 MOVES = ["torch.nn:Module.to", "torch:load", "torch.storage:_StorageBase.to"]
@@ -179,9 +180,9 @@ def ddp_init(original, ddp, module, *args, **options):
     return original(ddp, module, **options)
 
 
-def gather(original, output, tensor, *args, **options):
+def gather(original, output_tensor, input_tensor, *args, **options):
     """Wrap a gathering into a tensor: gloo, unlike NCCL, rejects one with gradients."""
-    return original(output, tensor.detach(), *args, **options)
+    return original(output_tensor, input_tensor.detach(), *args, **options)
 
 
 def scaler_state(original, scaler):

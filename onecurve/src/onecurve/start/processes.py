@@ -4,10 +4,16 @@ psutil is imported on first use, so that `onecurve --help` works without package
 """
 
 import ctypes
+import os
+import re
 import runpy
 import signal
 import sys
 from contextlib import suppress
+from pathlib import Path
+
+# How a script declares the option of torch.distributed.launch, old or new.
+LOCAL_RANK = re.compile(r"""add_argument\(\s*["'](--local[-_]rank)["']""")
 
 
 def prctl(option, value):
@@ -56,8 +62,18 @@ def end_children(spared=()):
         psutil.wait_procs(started)
 
 
+def of_launch(script, words):
+    """Return the option that torch.distributed.launch adds, if a script reads it."""
+    text = Path(script).read_text(errors="replace")
+    found = LOCAL_RANK.search(text)
+    given = found and any(word.startswith(found[1]) for word in words)
+    return [f"{found[1]}={os.environ['LOCAL_RANK']}"] if found and not given else []
+
+
 def run_script(job):
     """Run a job's script until it ends, or exits without an error."""
+    script, *words = job.words
+    sys.argv = [script, *words, *of_launch(script, words)]
     try:
         if job.module:
             runpy.run_module(job.module, run_name="__main__", alter_sys=True)

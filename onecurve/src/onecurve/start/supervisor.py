@@ -81,7 +81,6 @@ def run_rank(job, environment):
     # faulthandler doesn't need the GIL, so it works during blocking calls.
     faulthandler.register(signal.SIGUSR1, stack)
     faulthandler.enable(stack)  # at a crash, such as gloo's
-    sys.argv = job.words
     try:
         processes.run_script(job)
         if at_end:

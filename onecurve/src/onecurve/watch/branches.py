@@ -12,7 +12,8 @@ ALLOWED += ast.Set, ast.Tuple, ast.List  # rank in (-1, 0)
 KEPT = "rank_?(zero|0)|(main|master|primary)_?(process|only|rank)|on_?(main|master)"
 OF_ONE = "0 == rank"
 PRINTS = re.compile(r"(accelerator|fabric)\.print$")  # libraries' print on one rank
-DECIDES = "decides"  # instead of a condition, if numbers are compared
+DECIDES = "decides"  # instead of a condition, if a comparison stops, saves or keeps
+COMPARES = "compares"  # the same for any other comparison
 ALIKE = ast.Is, ast.IsNot, ast.Eq, ast.NotEq  # with an object, or a rare number
 LOGS = "log|add_|write|dump|print"  # in methods of a log
 NUMBERS = "item", "len", "float", "get_world_size"  # calls that return one
@@ -78,7 +79,7 @@ def branches(text):
             body = getattr(node, name, None)
             for number, one in enumerate(body if isinstance(body, list) else [], 1):
                 parts = parts_of(one, body[number:], of_one)
-                parts += [(DECIDES, [ast.Expr(by)]) for by in decided_by(one)]
+                parts += [(kind, [ast.Expr(by)]) for kind, by in decided_by(one)]
                 values = [(asked, values_in(to)) for asked, to in parts]
                 found.setdefault(one.lineno, []).extend(values)
     return {line: parts for line, parts in found.items() if parts}
@@ -115,11 +116,11 @@ def guards_log(statement):
 
 
 def decided_by(statement):
-    """Return [expression] that decides to stop, save, step or keep the best, or []."""
+    """Return [(DECIDES or COMPARES, expression)] if a statement compares, else []."""
     if isinstance(statement, ast.Assign):
         names = " ".join(ast.unparse(target) for target in statement.targets)
         keeps = re.search(KEEPS, names) and compares(statement.value)
-        return [statement.value] if keeps else []
+        return [(DECIDES, statement.value)] if keeps else []
     if not isinstance(statement, ast.If) or not compares(statement.test):
         return []
     tested = [ast.unparse(one) for one in ast.walk(statement.test)]
@@ -127,11 +128,11 @@ def decided_by(statement):
         for node in ast.walk(one):
             stored = isinstance(getattr(node, "ctx", None), ast.Store)
             name = ast.unparse(node) if stored else ""
-            keeps = name in tested or re.search(KEEPS, name)
+            keeps = name and (name in tested or re.search(KEEPS, name))
             acts = isinstance(node, ast.Call) and re.search(ACTS, called(node))
             if keeps or acts or isinstance(node, ast.Break):
-                return [statement.test]
-    return []
+                return [(DECIDES, statement.test)]
+    return [(COMPARES, statement.test)]
 
 
 def compares(expression):

@@ -19,11 +19,12 @@ import torch
 from torch.utils.data import Dataset, Sampler
 
 from onecurve.set_up.replace import CLOCKS, replace
-from onecurve.watch.branches import DECIDES, OF_ONE, branches
+from onecurve.watch.branches import COMPARES, DECIDES, OF_ONE, branches
 from onecurve.watch.events import place
 from onecurve.watch.origins import is_read
 from onecurve.wording import RETURNS
 
+OF_ALL = DECIDES, COMPARES
 MOST = 200  # evaluations of a line
 MOST_ITEMS = 50  # per dict or list
 # A word and its number, except times and sizes: 0.2s, 188.91ms.
@@ -157,7 +158,7 @@ class PrintedNumbers:
     def write(self, where, condition, taken, numbers, lines):
         """Write a branch event: its numbers and their lines."""
         self.log.write(
-            "decides" if condition == DECIDES else "numbers",
+            condition if condition in OF_ALL else "numbers",
             branch=f"{where} {condition}",
             times=self.times[where],
             taken=taken,
@@ -201,7 +202,7 @@ class PrintedNumbers:
     def evaluate(self, frame, where, condition, values):
         """Record whether this rank takes a branch and the numbers in it."""
         variables = frame.f_globals, frame.f_locals
-        if condition == DECIDES:
+        if condition in OF_ALL:
             taken = False
             for one in self.log.frames(frame):
                 is_of_data = isinstance(one.f_locals.get("self"), Dataset | Sampler)
@@ -218,7 +219,7 @@ class PrintedNumbers:
         for text, line in values.items():
             with contextlib.suppress(Exception):
                 value = eval(text, *variables)
-                found = numbers_in(text, value, 0 if condition == DECIDES else 2)
+                found = numbers_in(text, value, 0 if condition in OF_ALL else 2)
                 lines |= dict.fromkeys(found, f"{file}:{line}")
                 if text in (*given.args, given.varargs):  # an argument
                     told = told_in(value)
