@@ -69,8 +69,9 @@ class Writes:
         if versions != self.versions and not self.stepping:
             changes = zip(self.tensors, versions, self.versions, strict=True)
             numbers = {number for (number, _), now, old in changes if now != old}
-            self.add(at(*self.log.now), numbers)
             self.versions = versions
+            if self.log.now[1]:  # lines are followed
+                self.add(at(*self.log.now), numbers)
 
     def add(self, line, numbers):
         self.lines.setdefault(line, set()).update(numbers)
