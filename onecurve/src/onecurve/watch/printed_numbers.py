@@ -157,14 +157,12 @@ class PrintedNumbers:
 
     def write(self, where, condition, taken, numbers, lines):
         """Write a branch event: its numbers and their lines."""
-        self.log.write(
-            condition if condition in OF_ALL else "numbers",
-            branch=f"{where} {condition}",
-            times=self.times[where],
-            taken=taken,
-            numbers=numbers,
-            lines=lines,
-        )
+        facts = {"branch": f"{where} {condition}", "times": self.times[where]}
+        facts |= {"taken": taken, "numbers": numbers, "lines": lines}
+        if condition == COMPARES:
+            self.log.write("compares", **facts)
+        else:
+            self.log.write("decides" if condition == DECIDES else "numbers", **facts)
 
     def call(self, frame, event, argument):
         """Trace the lines of a function of the script."""
