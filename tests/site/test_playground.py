@@ -120,7 +120,7 @@ def test_the_chart_has_each_step_of_both_runs(page):
     runs = {"ghost": STORED["steps"]["01_cpu"]["1"]}
     runs["wrong"] = STORED["switches"]["04_ddp/set_epoch"]["2"]["steps"]
     for kind, losses in runs.items():
-        line = page.locator(f"#charts svg:first-child [class={kind}] polyline")
+        line = page.locator(f"#charts svg:first-child [class={kind}] polyline").first
         points = line.get_attribute("points").split()
         heights = [float(point.split(",")[1]) for point in points]
         height = float(page.get_attribute("#charts svg:first-child", "height")) - 12
