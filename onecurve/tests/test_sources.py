@@ -7,10 +7,6 @@ from onecurve.report.sources import point
 from onecurve.rules import finding
 
 SCRIPT = """
-class Running(Module):
-    def update(self, rows):
-        self.mean += rows.mean(0) / 9
-
 def counted(loader, world):
     total = 0
     for row in loader:
@@ -25,7 +21,6 @@ def main():
     updates = EPOCHS * len(train) // 8
     part = train[rank::world]
     scheduler = schedule(optimizer, updates)
-    running = Running()
     loader = DataLoader(part, 8)
     wrapper.require_backward_grad_sync = world == 1
     for step in range(updates):

@@ -61,7 +61,7 @@ function lossAt(box, rows) {
 function legend(box, names) {  // above the plot, from the right
   let right = box.width;
   return names.reverse().map(([kind, name]) => {
-    const left = right - (/\d/.test(name) ? 6.6 : 5.7) * name.length - 30;
+    const left = right - (/\d/.test(name) ? 6.6 : 5.7) * name.length - 30;  // digits are wider
     const parts = (kind === "near" ? dot(kind, left + 16, -9)
       : path(kind, [[left, -9], [left + 22, -9]])) + text("end", right, -5, name);
     right = left - 16;
@@ -84,6 +84,11 @@ function lossChart(box, rows, last, lines, more = []) {
     parts.push(kind === "near" ? places.map(at => dot(kind, ...at)).join("") : path(kind, places));
   }
   return drawn(box, "the loss", [...parts, ...more]);
+}
+
+// Marks for the rows of a curve, next to a right one.
+function marksOf(curve, right) {
+  return curve.map(([loss], n) => ({ row: n + 1, off: distance(loss, right[n][0]), normal: FLOOR }));
 }
 
 // `marks` are { row, off, normal }: the row of a curve, from 1, how far its loss is off,

@@ -44,8 +44,8 @@ function numbers(one, moving) {
   const ghost = hasSteps ? pointsOf(runsOf()["2"]) : middles(right);
   const lines = runs.map((run, n) => ({ kind: n ? "wrong second" : "wrong",
     points: hasSteps ? pointsOf(run) : middles(run.curve) }));
-  const marks = runs.flatMap(({ curve }, k) => curve.slice(0, last).map(([loss], n) =>
-    ({ row: n + 1, off: distance(loss, right[n][0]), normal: FLOOR, isSecond: k > 0 })));
+  const marks = runs.flatMap(({ curve }, k) =>
+    marksOf(curve.slice(0, last), right).map(mark => ({ ...mark, isSecond: k > 0 })));
   const curves = moving.map(([ranks, { curve }]) => [onRanks([ranks]), curve]);
   return figure(rows, [{ kind: "ghost", points: ghost }, ...lines], marks,
     [["right", right], ...curves]);
@@ -68,11 +68,9 @@ function showRight(place) {
   const stage = place.dataset.curve;
   const right = DIFFS.right["01_cpu"]["1"], [curve] = Object.values(DIFFS.right[stage]);
   const points = pointsOf({ kind: "nothing", steps: DIFFS.steps["01_cpu"]["1"] });
-  const marks = curve.map(([loss], n) =>
-    ({ row: n + 1, off: distance(loss, right[n][0]), normal: FLOOR }));
   const lines = [{ kind: "ghost", points },
     { kind: "near", points: curve.map(([loss], n) => [n + .5, loss]) }];
-  place.append(figure(EPOCHS, lines, marks, [["one process", right], [stage, curve]], place.clientWidth));
+  place.append(figure(EPOCHS, lines, marksOf(curve, right), [["one process", right], [stage, curve]], place.clientWidth));
 }
 addEventListener("DOMContentLoaded", () =>
   document.querySelectorAll("[data-curve]").forEach(showRight));

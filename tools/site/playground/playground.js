@@ -105,13 +105,11 @@ function drawLosses() {
       : data.steps.map((loss, n) => [(n + 1) * FLAGS.epochs / data.steps.length, loss]) },
     { kind, points: points(run, lossOf) },
   ];
-  const marks = run.rows.map(([loss], n) =>
-    ({ row: n + 1, off: distance(loss, right[n][0]), normal: FLOOR }));
   const [height, low] = innerWidth > 768 ? [206, 96] : [90, 75];
   const box = { width: by("charts").clientWidth, height, left: 72 };
   by("charts").innerHTML = lossChart(box, EPOCHS, FLAGS.epochs, lines,
     legend(box, [["ghost", "stage 1"], [kind, "stage 4"]])) +
-    distanceChart({ ...box, height: low }, EPOCHS, FLAGS.epochs, marks);
+    distanceChart({ ...box, height: low }, EPOCHS, FLAGS.epochs, marksOf(run.rows, right));
   by("table").replaceChildren(lossTable([["stage 1", right], ["stage 4", run.rows]], data.rows));
 }
 

@@ -32,13 +32,14 @@ def first_unlike(seen):
     Buffers count in eval() mode. `passes` are the ranks' first such passes. Without
     any, return (None, None, []).
     """
+    own = seen.own_parts()
     for training in False, True:
         for each in evaluated_together(seen, training):
             if any(one["line"] != each[0]["line"] for one in each):
                 break  # ranks evaluate different networks, or one evaluates more
             kinds = [] if seen.of("split") else ["weights"]  # each rank has its part
             for kind in kinds if training else [*kinds, "buffers"]:
-                name = first_split([one[kind] for one in each], seen.own_parts())
+                name = first_split([one[kind] for one in each], own)
                 if name:
                     return kind, name, each
     return None, None, []

@@ -27,9 +27,11 @@ from onecurve.start.patience import Patience
 # https://github.com/Lightning-AI/pytorch-lightning/issues/21345
 FORKS = sys.platform != "darwin"
 HERE = f"{Path(__file__).resolve().parents[1]}{os.sep}"
-CALLS = r"\boriginal\b|\b(substitute|func(tion)?|fn|collate|closure|bind|run_\w+)\("
-CALLS = re.compile(CALLS)  # of the script, and of functions that it calls or passes
-LIBRARY = re.compile(f"^(?!{HERE}).*-packages/|^<|^{sysconfig.get_path('stdlib')}/")
+CALLS = re.compile(  # of the script, and of functions that it calls or passes
+    r"\boriginal\b|\b(substitute|func(tion)?|fn|collate|closure|bind|run_\w+)\("
+)
+STDLIB = re.escape(sysconfig.get_path("stdlib"))
+LIBRARY = re.compile(f"^(?!{re.escape(HERE)}).*-packages/|^<|^{STDLIB}/")
 OWN_FAULT = "error in onecurve itself"
 ANSWER = 3  # seconds for a rank to write its stack, or to end
 

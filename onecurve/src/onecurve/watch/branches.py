@@ -64,7 +64,7 @@ def branches(text):
     """Return {line: [(condition, values_in)]} of what some ranks execute.
 
     For an `if`: its body, and what follows if the body returns or continues. For a call
-    of a one-rank function: that line, under OF_ONE. Under DECIDES: compared numbers.
+    of a one-rank function: that line, under OF_ONE. Under DECIDES or COMPARES: numbers.
     """
     tree = ast.parse(text)
     of_one = set()

@@ -147,13 +147,13 @@ class Training:
     def write_weights(self, network, batch):
         """Record the weights that all ranks have whole, at a batch or the end."""
         ends = batch == ["end"]  # frozen weights are compared once
-        wanted = (lambda one: ends or one.requires_grad), self.script.name_of
-        weights = weights_of(network, *wanted)
+        name_of = self.script.name_of
+        weights = weights_of(network, lambda one: ends or one.requires_grad, name_of)
         which = [network is one for one in self.script.networks].index(True)
         module = getattr(network, "module", network)
         facts = {"steps": self.script.steps, "weights": weights}
         facts |= {"made": origin(module), "id": own_number(module)}
-        facts["written"] = self.writes.taken(module, self.script.name_of)
+        facts["written"] = self.writes.taken(module, name_of)
         self.log.write("weights", place=[which, *batch], **facts)
 
     def script_ends(self):
