@@ -67,10 +67,12 @@ function fillHero(hero, one) {
 }
 
 function drawHero(place, run) {
-  const all = isPrinted ? 688 : place.clientWidth, isSmall = innerWidth <= 700 && !isPrinted;
-  const shapes = isWide.matches || isPrinted ? [[1, 174, 72], [1, 90, 72]]
-    : isSmall ? [[1, 74, 16], [.6, 59, 0]] : [[.54, 110, 44], [.4, 110, 44]];
-  const boxes = shapes.map(([share, height, left]) => ({ width: Math.round(all * share), height, left, isSmall }));
+  const isSmall = innerWidth <= 700 && !isPrinted;
+  const isStacked = isWide.matches || isPrinted || isSmall;
+  const all = isPrinted ? 688 : place.parentElement.clientWidth;
+  const width = isStacked ? all : (all - 32) / 2;  // or next to each other
+  const [left, ...heights] = isSmall ? [16, 74, 52] : isStacked ? [72, 174, 90] : [72, 142, 58];
+  const boxes = heights.map(height => ({ width, height, left: isSmall && height === 52 ? 0 : left, isSmall }));
   const normal = offsOf(runsOf()["2"]);
   const marks = offsOf(run).map((off, n) => ({ row: n + 1, normal: normal[n],
     off: n < run.curve.length ? off : null }));

@@ -4,6 +4,7 @@
 
 const FLOOR = 1e-9, TOP = 10;  // range of the distances drawn
 const DISTANCES = [1e-2, 1e-4, 1e-6, 1e-8];
+const ZONES = ["rounding", "bug"];
 
 function element(tag, className = "", html = "") {
   const made = document.createElement(tag);
@@ -58,13 +59,17 @@ function lossAt(box, rows) {
   return loss => 6 + (box.height - 12) * (1 - Math.min(loss, rows.most) / rows.most);
 }
 
+const pen = document.createElement("canvas").getContext("2d");
+
 function legend(box, names) {  // above the plot, from the right
   let right = box.width;
   return names.reverse().map(([kind, name]) => {
-    const left = right - (/\d/.test(name) ? 6.6 : 5.7) * name.length - 30;  // digits are wider
-    const parts = (kind === "near" ? dot(kind, left + 16, -9)
+    pen.font = `12px ${getComputedStyle(document.body).fontFamily}`;
+    const left = right - pen.measureText(name).width - (kind === "near" || ZONES.includes(kind) ? 18 : 30);
+    const parts = (kind === "near" ? dot(kind, left + 7, -9)
+      : ZONES.includes(kind) ? `<rect class="${kind}" x="${left}" y="-15" width="12" height="12"/>`
       : path(kind, [[left, -9], [left + 22, -9]])) + text("end", right, -5, name);
-    right = left - 16;
+    right = left - 14;
     return parts;
   });
 }
@@ -101,10 +106,8 @@ function distanceChart(box, rows, last, marks) {
   const parts = [
     `<path class="bug" d="M${x(0)} 0${edge}V0Z"/>`,
     `<path class="rounding" d="M${x(0)} ${box.height}${edge}V${box.height}Z"/>`,
-    text("title", 0, -5, "distance from one process"),
-    text("bad end", box.width, -5, "bug")];
-  if (rows.allowed(1) > FLOOR)  // between the first two dots
-    parts.push(text("good middle", x(1), box.height - 7, "rounding"));
+    text("title", 0, -5, `distance${box.width > 300 ? " from one process" : ""}`),
+    ...legend(box, ZONES.slice(rows.allowed(1) > FLOOR ? 0 : 1).map(zone => [zone, zone]))];
   const ticks = DISTANCES.filter((_, n) => box.height > 75 || n % 2);
   if (box.left) for (const tick of ticks) parts.push(text("scale", box.left - 8,
     y(tick) + 4, tick < .1 ? tick.toExponential() : tick));

@@ -105,8 +105,9 @@ function drawLosses() {
       : data.steps.map((loss, n) => [(n + 1) * FLAGS.epochs / data.steps.length, loss]) },
     { kind, points: points(run, lossOf) },
   ];
-  const [height, low] = innerWidth > 768 ? [206, 96] : [90, 75];
-  const box = { width: by("charts").clientWidth, height, left: 72 };
+  const fills = Math.max(206, by("figure").clientHeight - 280);  // the card
+  const [height, low, left] = innerWidth > 768 ? [fills, 96, 72] : [90, 75, 36];
+  const box = { width: by("charts").clientWidth, height, left, isSmall: left < 72 };
   by("charts").innerHTML = lossChart(box, EPOCHS, FLAGS.epochs, lines,
     legend(box, [["ghost", "stage 1"], [kind, "stage 4"]])) +
     distanceChart({ ...box, height: low }, EPOCHS, FLAGS.epochs, marksOf(run.rows, right));

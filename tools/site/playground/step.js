@@ -155,9 +155,10 @@ class StepFigure {
     const lane = Math.min((width - (ranks - 1) * GAP) / ranks, 420);
     const many = Math.min(Math.floor(SHOWN / ranks), step.indices[0].length);
     const columns = Math.min([16, 8, 4].find(count => count * 17 <= lane - 14) || 2, many);
-    const size = Math.min(21, Math.floor((lane - 14) / columns));
+    const size = Math.min(24, Math.floor((lane - 14) / columns));
     const inDeck = Math.min(32, 8 * Math.floor(width / size / 8) || 8);
     const left = (width - ranks * lane - (ranks - 1) * GAP) / 2;
+    const wide = (count, width) => Math.min(width / count, size + 6);  // from card to card
     const dealt = step.indices.map(all => all.slice(0, many));
     const deck = [];  // in the order of dealing
     for (let n = 0; n < many; n++)
@@ -170,44 +171,44 @@ class StepFigure {
     const middle = barsTop + BARS + AXIS + 34;
     this.at = { left, lane, size, columns, barsTop, middle, top, lanes, inDeck, width };
     this.table.replaceChildren();
-    this.table.style.height = `${middle + BARS + 12}px`;
+    this.table.style.height = `${middle + BARS + AXIS + 12}px`;
     this.paint([...new Set([...deck, ...(before || []).flat()])]);
-    const inRow = (count, n, y) => [(width - Math.min(count, inDeck) * size) / 2 +
-      n % inDeck * size, y + Math.floor(n / inDeck) * size];
+    const inRow = (n, y) => [left + n % inDeck * wide(inDeck, width - 2 * left),
+      y + Math.floor(n / inDeck) * size];
     if (before) {
-      this.add("b", "name", inRow(deck.length, 0, 0)[0], 0, `epoch ${facts.epoch - 1}`);
+      this.add("b", "name", left, 0, `epoch ${facts.epoch - 1}`);
       const old = before[0].flatMap((_, n) => before.map(hand => hand[n]));
       for (const [n, index] of [...new Set(old)].entries())
-        this.card(index).style.transform = moved(...inRow(deck.length, n, HEAD));
+        this.card(index).style.transform = moved(...inRow(n, HEAD));
     }
     for (const [n, index] of deck.entries()) {  // stays where it was when it is dealt
       const ghost = this.card(index);
       ghost.classList.add("ghost");
-      ghost.style.transform = moved(...inRow(deck.length, n, top));
+      ghost.style.transform = moved(...inRow(n, top));
     }
-    this.deckName = this.add("b", "name", inRow(deck.length, 0, 0)[0], top - HEAD, "");
+    this.deckName = this.add("b", "name", left, top - HEAD, "");
     this.lanes = dealt.map((hand, rank) => this.layLane(facts, hand, rank));
     this.cards = dealt.flatMap((hand, rank) => hand.map((index, n) => {
       const made = this.card(index);
       made.style.setProperty("--rank", `var(--${color(rank)})`);
       made.style.transitionDelay = `${(n * ranks + rank) * 9}ms`;
-      const home = inRow(deck.length, deck.indexOf(index), top);
-      const hands = [left + rank * (lane + GAP) + 7 + n % columns * size,
+      const home = inRow(deck.indexOf(index), top);
+      const hands = [left + rank * (lane + GAP) + 7 + n % columns * wide(columns, lane - 14),
         lanes + HEAD + Math.floor(n / columns) * size];
       return { made, home, hands };
     }));
-    const wide = Math.min(width, Math.max(lane, 280));  // room for the verdict
-    this.mean = this.add("div", "mean", (width - wide) / 2, middle - 20, "<b>the mean</b>");
-    Object.assign(this.mean.style, { width: `${wide}px`, height: `${BARS + 26}px` });
-    const across = lane - 14, zero = `<i style="width: ${across}px"></i>`;
-    const slot = across / 10, inMiddle = (width - lane) / 2 + 7;
+    const card = Math.min(width, Math.max(lane, 220));  // room for the verdict
+    this.mean = this.add("div", "mean", (width - card) / 2, middle - 20, "<b>the mean</b>");
+    Object.assign(this.mean.style, { width: `${card}px`, height: `${BARS + AXIS + 26}px` });
+    const inMiddle = (width - card) / 2 + 7, slot = (card - 14) / 10;
+    Object.assign(this.at, { inMiddle, slot });
     const largest = Math.max(...step.before.flatMap(own => Array.from(own, Math.abs)));
     this.stays = Array.from(step.after[0], (grad, n) => {  // the mean, once it is there
       const made = this.add("i", "bar stays", 0, 0, "");
       stand(made, inMiddle + (n + .15) * slot, middle, slot * .7, grad / largest);
       return made;
     });
-    this.zero = this.add("div", "axis", inMiddle, middle + BARS / 2, zero);
+    this.zero = this.add("div", "axis", inMiddle, middle + BARS / 2, axis(card));
     this.bars = step.before.map((own, rank) => this.layBars(own, rank));
     this.badge = this.add("p", "badge", 0, middle + 8, "");
   }
@@ -222,10 +223,7 @@ class StepFigure {
     made.style.setProperty("--rank", `var(--${color(rank)})`);
     Object.assign(made.style,
       { width: `${lane}px`, height: `${barsTop + BARS + AXIS + 8 - lanes}px` });
-    const labels = lane < 120 ? "" : Array.from({ length: 10 }, (_, n) =>
-      `<b style="left: ${(n + .4) * (lane - 14) / 10}px">${n}</b>`).join("");
-    this.add("div", "axis", left + rank * (lane + GAP) + 7, barsTop + BARS / 2,
-      `<i style="width: ${lane - 14}px"></i>${labels}`);
+    this.add("div", "axis", left + rank * (lane + GAP) + 7, barsTop + BARS / 2, axis(lane));
     const read = grads => Array.from(grads, grad => grad.toFixed(3)).join(" ");
     const digits = all.map(index => this.digits.labels[index]).join(" ");
     made.setAttribute("role", "img");
@@ -310,9 +308,8 @@ class StepFigure {
         const own = step.before[rank][n] / largest;
         const after = step.after[rank][n] / largest;
         const value = [0, 0, own, after, after, step.biases[rank][n] / heaviest][phase];
-        const x = isMet ? (at.width - at.lane) / 2 + 7 : left;
-        const y = isMet ? at.middle : at.barsTop;
-        stand(bar, x + (n + .15) * slot, y, slot * .7, value);
+        if (isMet) stand(bar, at.inMiddle + (n + .15) * at.slot, at.middle, at.slot * .7, value);
+        else stand(bar, left + (n + .15) * slot, at.barsTop, slot * .7, value);
         stand(outline, left + (n + .15) * slot, at.barsTop, slot * .7, own);
       }
     }
@@ -321,6 +318,13 @@ class StepFigure {
       ? `≠ up to ${step.apart.toPrecision(2)} apart`
       : ranks > 1 ? "= equal, bit for bit" : "";
   }
+}
+
+// A lane's line of zero, and below it the ten digits if there is room.
+function axis(lane) {
+  const labels = lane < 120 ? [] : Array.from({ length: 10 }, (_, n) =>
+    `<b style="left: ${(n + .5) * (lane - 14) / 10}px">${n}</b>`);
+  return `<i style="width: ${lane - 14}px"></i>${labels.join("")}`;
 }
 
 // Draw a bar from the middle of its place; `value` is from -1 to 1.
