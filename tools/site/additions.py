@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 from html import unescape
-from itertools import chain
 from pathlib import Path
 
 from docutils import nodes
@@ -28,6 +27,9 @@ FOLD = re.compile(r"<details>.*?</details>", re.DOTALL)
 TAG = re.compile(r"<[^<>]+>")
 SHOWN = re.compile(r'show_diff\("(\w+)"\)')
 CURVE = re.compile(r'nb\.curve\(.*"(\w+)"\)')
+WIDTH = re.compile(r'width="([\d.]+)pt"')  # of a picture
+PHONE_TYPE = """@media (max-width: 400px) {
+  text[style*="middle"] { font-size: 12px !important; } }</style>"""
 
 
 def up_from(page):
@@ -151,10 +153,13 @@ def with_diff(page, text):
             hidden = {"id": "figure", "metadata": {"tags": ["remove-input"]}}
             notebook["cells"].insert(1, cell | hidden | {"outputs": [drawn]})
     cells[0]["metadata"]["tags"] = ["hide-cell"]
-    outputs = [cell.get("outputs", []) for cell in notebook["cells"]]
-    for data in [one.get("data", {}) for one in chain(*outputs)]:
-        if svg := data.get("image/svg+xml"):
-            data["image/svg+xml"] = palette.themed("".join(svg))
+    for cell in notebook["cells"]:
+        for data in [one.get("data", {}) for one in cell.get("outputs", [])]:
+            if svg := "".join(data.get("image/svg+xml", "")):
+                themed = palette.themed(svg)
+                data["image/svg+xml"] = themed.replace("</style>", PHONE_TYPE, 1)
+                if float(WIDTH.search(svg)[1]) > 450:  # scrolls on a phone
+                    cell["metadata"].setdefault("tags", []).append("wide")
     return json.dumps(notebook)
 
 
@@ -204,9 +209,13 @@ def texts(env):
         for node in env.get_doctree(name).findall():
             if isinstance(node, nodes.section):
                 place = [node["ids"][0], node.next_node(nodes.title).astext()]
-            elif isinstance(node, nodes.paragraph | nodes.literal_block):
-                row = [" ".join(TAG.sub("", node.astext()).split()), *place]
-                (rows if isinstance(node, nodes.paragraph) else code).append(row)
+            elif isinstance(node, nodes.paragraph | nodes.literal_block | nodes.row):
+                cells = node[:2] if isinstance(node, nodes.row) else [node]
+                words = " — ".join(filter(None, (one.astext() for one in cells)))
+                row = [" ".join(TAG.sub("", words).split()), *place]
+                is_prose = isinstance(node, nodes.paragraph)
+                if not isinstance(node.parent, nodes.entry):  # its row contains it
+                    (rows if is_prose else code).append(row)
         found[name] = {"title": env.titles[name].astext(), "texts": rows + code}
     return json.dumps(found)
 

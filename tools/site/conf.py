@@ -14,6 +14,7 @@ from docutils.nodes import SkipNode
 from docutils.utils.math.latex2mathml import tex2mathml
 
 from tools.pages import stored
+from tools.pages.switches import read_outcomes
 from tools.run import palette
 from tools.site import additions, contents
 
@@ -65,6 +66,7 @@ html_use_index = False
 _, owner, name = stored.address().rsplit("/", 2)
 html_context = {"main_pages": contents.MAIN, "palette": palette.switchable()}
 html_context |= {"served_from": f"/{name}/"}
+html_context["losses"] = read_outcomes()["steps"]["01_cpu"]["1"]
 ogp_site_url = f"https://{owner}.github.io/{name}/"
 ogp_social_cards = {"enable": False}  # one picture per page takes minutes
 # GitHub Pages shows this page at every unknown address, at any depth. `mend` removes

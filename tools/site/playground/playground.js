@@ -105,7 +105,7 @@ function drawLosses() {
       : data.steps.map((loss, n) => [(n + 1) * FLAGS.epochs / data.steps.length, loss]) },
     { kind, points: points(run, lossOf) },
   ];
-  const fills = Math.max(206, by("figure").clientHeight - 280);  // the card
+  const fills = Math.min(300, Math.max(206, by("figure").clientHeight - 270));  // the card
   const [height, low, left] = innerWidth > 768 ? [fills, 96, 72] : [90, 75, 36];
   const box = { width: by("charts").clientWidth, height, left, isSmall: left < 72 };
   by("charts").innerHTML = lossChart(box, EPOCHS, FLAGS.epochs, lines,

@@ -6,7 +6,7 @@ localStorage.removeItem("sphinx_highlight_terms");
 for (const one of document.querySelectorAll(".output pre"))  // its columns stay below each other
   one.classList.toggle("table", /\S {4,}\S/.test(one.textContent));
 const wide = document.querySelectorAll("article :is(pre, table, .table-wrapper, .cell_output, p:has(> img))");
-for (const one of wide) if (one.scrollWidth > one.clientWidth) {
+for (const one of wide) if (one.scrollWidth > one.clientWidth + 4) {
   one.tabIndex = 0;
   one.classList.add("scrolls");
 }
