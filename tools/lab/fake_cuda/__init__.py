@@ -39,13 +39,10 @@ three_gpus = partial(gpus, 3)
 
 
 def slow_disk(log):
-    """Make torch.save 0.05 s slower and time.sleep return at once.
-
-    So sleeping is no way to wait for a file. The time is that of the processor: on a
-    busy machine, where the other ranks are slower, saving is slower as well.
-    """
+    """Make torch.save 0.05 s slower and time.sleep return at once."""
 
     def save(original, *args, **options):
+        # Processor time: on a busy machine, the other ranks are slower as well.
         end = time.thread_time() + 0.05
         while time.thread_time() < end:
             os.sched_yield()
