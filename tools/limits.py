@@ -30,10 +30,6 @@ def lines(path):
     return len(path.read_bytes().splitlines())
 
 
-def size(path):
-    return path.stat().st_size
-
-
 def long_functions(path):
     count = 0
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -44,7 +40,7 @@ def long_functions(path):
 
 MEASURES = {
     "lines": lines,
-    "bytes": size,
+    "bytes": lambda path: path.stat().st_size,
     "modules over 250 lines": lambda path: lines(path) > 250,
     "functions over 45 lines": long_functions,
 }

@@ -21,13 +21,6 @@ KINDS = {
 ON_WORK = {"forward": LIGHT["page"], "backward": LIGHT["ink"]}  # of text
 
 
-def stacked(height, rows, **options):
-    """Return a figure, and its panels with room for a title above each."""
-    made, panels = figure(NARROW, height, rows, **options)
-    made.get_layout_engine().set(hspace=0.12)
-    return made, panels
-
-
 def images(images, titles):
     """Draw images (count, height, width), each below its title, eight in a row."""
     rows = -(-len(images) // 8)
@@ -46,7 +39,8 @@ def assignments(maps):
     `maps` is {title: epochs}, an epoch the [rank, step] of each image.
     """
     height = sum(0.32 * len(epochs) + 0.75 for epochs in maps.values())
-    made, panels = stacked(height, len(maps))
+    made, panels = figure(NARROW, height, len(maps))
+    made.get_layout_engine().set(hspace=0.12)
     for axis, (title, epochs) in zip(panels, maps.items(), strict=True):
         for epoch, images in enumerate(epochs, start=1):
             for image, (rank, step) in enumerate(images):
@@ -83,7 +77,8 @@ def gradients(before, after, whole):
     `before` and `after` contain each rank's ten numbers, `whole` the ten gradients that
     one process computes from all images.
     """
-    made, (upper, lower) = stacked(4.4, 2, sharex=True, sharey=True)
+    made, (upper, lower) = figure(NARROW, 4.4, 2, sharex=True, sharey=True)
+    made.get_layout_engine().set(hspace=0.12)
     for axis, pair in (upper, before), (lower, after):
         for rank, color in enumerate(RANKS):
             places = [digit - 0.2 + 0.4 * rank for digit in range(10)]

@@ -24,12 +24,12 @@ DIFF_TITLE = re.compile("^## The diff.*\n", re.MULTILINE)
 EMPTY = re.compile(r'<th class="(head[^"]*)"><p></p></th>')  # an empty column heading
 RUN = f"**Run it:** `make notebooks`, or all stages [on a free GPU]({FREE_GPU}.ipynb)."
 FOLD = re.compile(r"<details>.*?</details>", re.DOTALL)
+FOUND = nodes.paragraph | nodes.literal_block | nodes.row  # by a search
 TAG = re.compile(r"<[^<>]+>")
 SHOWN = re.compile(r'show_diff\("(\w+)"\)')
 CURVE = re.compile(r'nb\.curve\(.*"(\w+)"\)')
 WIDTH = re.compile(r'width="([\d.]+)pt"')  # of a picture
-PHONE_TYPE = """@media (max-width: 400px) {
-  text[style*="middle"] { font-size: 12px !important; } }</style>"""
+PHONE = "@media (width < 400px) { text[style*=middle] { font-size: 12px !important } }"
 
 
 def up_from(page):
@@ -136,16 +136,14 @@ def with_diff(page, text):
     for cell in cells:
         if len(cell["source"]) > 9:
             cell["metadata"]["tags"] = ["hide-input"]
-        shown = SHOWN.search("".join(cell["source"]))
-        if shown:
+        if shown := SHOWN.search("".join(cell["source"])):
             pair = side_by_side.pair(previous(shown[1]), shown[1])
             summary = f"<details><summary>{pair['count']} changed lines</summary>"
             rest = side_by_side.part("rest", pair)
             ideas = f'{summary}<div class="sbs">{rest}</div></details>'
             html = linked(ideas, up_from(page), ".html")
             cell["outputs"][0]["data"] = {"text/html": html}
-        curve = CURVE.search("".join(cell["source"]))
-        if curve:
+        if curve := CURVE.search("".join(cell["source"])):
             drawn = cell["outputs"].pop()
             chart = f'<div class="sbs" data-curve="{curve[1]}"></div>'
             html = linked(chart + scripts(page, [curve[1]]), up_from(page), ".html")
@@ -156,8 +154,8 @@ def with_diff(page, text):
     for cell in notebook["cells"]:
         for data in [one.get("data", {}) for one in cell.get("outputs", [])]:
             if svg := "".join(data.get("image/svg+xml", "")):
-                themed = palette.themed(svg)
-                data["image/svg+xml"] = themed.replace("</style>", PHONE_TYPE, 1)
+                head, end, rest = palette.themed(svg).partition("</style>")
+                data["image/svg+xml"] = head + PHONE + end + rest
                 if float(WIDTH.search(svg)[1]) > 450:  # scrolls on a phone
                     cell["metadata"].setdefault("tags", []).append("wide")
     return json.dumps(notebook)
@@ -209,13 +207,11 @@ def texts(env):
         for node in env.get_doctree(name).findall():
             if isinstance(node, nodes.section):
                 place = [node["ids"][0], node.next_node(nodes.title).astext()]
-            elif isinstance(node, nodes.paragraph | nodes.literal_block | nodes.row):
+            elif isinstance(node, FOUND) and not isinstance(node.parent, nodes.entry):
                 cells = node[:2] if isinstance(node, nodes.row) else [node]
-                words = " — ".join(filter(None, (one.astext() for one in cells)))
+                words = " — ".join(one.astext() for one in cells if one.astext())
                 row = [" ".join(TAG.sub("", words).split()), *place]
-                is_prose = isinstance(node, nodes.paragraph)
-                if not isinstance(node.parent, nodes.entry):  # its row contains it
-                    (rows if is_prose else code).append(row)
+                (rows if isinstance(node, nodes.paragraph) else code).append(row)
         found[name] = {"title": env.titles[name].astext(), "texts": rows + code}
     return json.dumps(found)
 

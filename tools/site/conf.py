@@ -72,11 +72,7 @@ ogp_social_cards = {"enable": False}  # one picture per page takes minutes
 # GitHub Pages shows this page at every unknown address, at any depth. `mend` removes
 # the slash, because templates/page.html contains the site's folder.
 notfound_urls_prefix = "/"
-missing = (ROOT / "tools/site/404.html").read_text()
-notfound_context = {
-    "title": "Page not found",
-    "body": missing.format(site="/"),
-}
+notfound_template = "search.html"
 html_copy_source = False
 html_show_sphinx = False
 

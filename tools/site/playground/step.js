@@ -190,7 +190,7 @@ class StepFigure {
     this.lanes = dealt.map((hand, rank) => this.layLane(facts, hand, rank));
     this.cards = dealt.flatMap((hand, rank) => hand.map((index, n) => {
       const made = this.card(index);
-      made.style.setProperty("--rank", `var(--${color(rank)})`);
+      made.style.setProperty("--rank", `var(--rank${rank % 4})`);
       made.style.transitionDelay = `${(n * ranks + rank) * 9}ms`;
       const home = inRow(deck.indexOf(index), top);
       const hands = [left + rank * (lane + GAP) + 7 + n % columns * wide(columns, lane - 14),
@@ -220,7 +220,7 @@ class StepFigure {
     const made = this.add("div", "lane", left + rank * (lane + GAP), lanes - 4,
       `<b>${lane < 90 ? "" : "rank "}${rank}</b> <span>${lane < 66 ? "" : `${all.length} digits${more}${
         isTwice ? ", the same" : ""}`}</span>${lane < 230 ? "" : "<em></em>"}`);
-    made.style.setProperty("--rank", `var(--${color(rank)})`);
+    made.style.setProperty("--rank", `var(--rank${rank % 4})`);
     Object.assign(made.style,
       { width: `${lane}px`, height: `${barsTop + BARS + AXIS + 8 - lanes}px` });
     this.add("div", "axis", left + rank * (lane + GAP) + 7, barsTop + BARS / 2, axis(lane));
@@ -236,7 +236,7 @@ class StepFigure {
   layBars(own, rank) {
     return Array.from(own, () => ["outline", "bar"].map(kind => {
       const made = this.add("i", kind, 0, 0, "");
-      made.style.setProperty("--rank", `var(--${color(rank)})`);
+      made.style.setProperty("--rank", `var(--rank${rank % 4})`);
       return made;
     }));
   }
@@ -337,10 +337,6 @@ function stand(bar, x, y, width, value) {
 
 function moved(x, y) {
   return `translate(${x.toFixed(1)}px, ${y.toFixed(1)}px)`;
-}
-
-function color(rank) {
-  return `rank${rank % 4}`;
 }
 
 // The step and phase to begin with. They show a mistake: the repeated deck, the weights
