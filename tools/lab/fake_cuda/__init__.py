@@ -49,7 +49,7 @@ def slow_disk(log):
         return original(*args, **options)
 
     replace("torch:save", save)
-    replace("time:sleep", lambda _, seconds: None)
+    replace("time:sleep", lambda _, seconds: None)  # so it is no way to wait for a file
 
 
 def machines(log, ranks=1):

@@ -106,8 +106,9 @@ function drawLosses() {
     { kind, points: points(run, lossOf) },
   ];
   const fills = Math.min(300, Math.max(206, by("figure").clientHeight - 270));  // the card
-  const [height, low, left] = innerWidth > 768 ? [fills, 96, 72] : [90, 75, 36];
-  const box = { width: by("charts").clientWidth, height, left, isSmall: left < 72 };
+  const isSmall = innerWidth <= 768;
+  const [height, low, left] = isSmall ? [90, 75, 36] : [fills, 96, 72];
+  const box = { width: by("charts").clientWidth, height, left, isSmall };
   by("charts").innerHTML = lossChart(box, EPOCHS, FLAGS.epochs, lines,
     legend(box, [["ghost", "stage 1"], [kind, "stage 4"]])) +
     distanceChart({ ...box, height: low }, EPOCHS, FLAGS.epochs, marksOf(run.rows, right));

@@ -14,6 +14,7 @@ const PHASES = [  // what each moment shows; the first is the deck
 const PAUSE = 1700;  // milliseconds between two moments
 const SHOWN = 64;  // the most digits drawn
 const HEAD = 24, BARS = 54, AXIS = 14, GAP = 12;  // pixels
+const color = rank => `var(--rank${rank % 4})`;
 
 // The digits of data/sample, from base64: { train, test }, each { images, labels }.
 async function unpackDigits(text) {
@@ -158,7 +159,7 @@ class StepFigure {
     const size = Math.min(24, Math.floor((lane - 14) / columns));
     const inDeck = Math.min(32, 8 * Math.floor(width / size / 8) || 8);
     const left = (width - ranks * lane - (ranks - 1) * GAP) / 2;
-    const wide = (count, width) => Math.min(width / count, size + 6);  // from card to card
+    const pitch = (count, room) => Math.min(room / count, size + 6);  // from card to card
     const dealt = step.indices.map(all => all.slice(0, many));
     const deck = [];  // in the order of dealing
     for (let n = 0; n < many; n++)
@@ -169,11 +170,14 @@ class StepFigure {
     const lanes = top + deckHeight + 18;
     const barsTop = lanes + HEAD + Math.ceil(many / columns) * size + 6;
     const middle = barsTop + BARS + AXIS + 34;
-    this.at = { left, lane, size, columns, barsTop, middle, top, lanes, inDeck, width };
+    const card = Math.min(width, Math.max(lane, 220));  // room for the verdict
+    const inMiddle = (width - card) / 2 + 7, slot = (card - 14) / 10;
+    const largest = Math.max(...step.before.flatMap(own => Array.from(own, Math.abs)));
+    this.at = { left, lane, size, barsTop, middle, lanes, width, inMiddle, slot, largest };
     this.table.replaceChildren();
     this.table.style.height = `${middle + BARS + AXIS + 12}px`;
     this.paint([...new Set([...deck, ...(before || []).flat()])]);
-    const inRow = (n, y) => [left + n % inDeck * wide(inDeck, width - 2 * left),
+    const inRow = (n, y) => [left + n % inDeck * pitch(inDeck, width - 2 * left),
       y + Math.floor(n / inDeck) * size];
     if (before) {
       this.add("b", "name", left, 0, `epoch ${facts.epoch - 1}`);
@@ -190,19 +194,15 @@ class StepFigure {
     this.lanes = dealt.map((hand, rank) => this.layLane(facts, hand, rank));
     this.cards = dealt.flatMap((hand, rank) => hand.map((index, n) => {
       const made = this.card(index);
-      made.style.setProperty("--rank", `var(--rank${rank % 4})`);
+      made.style.setProperty("--rank", color(rank));
       made.style.transitionDelay = `${(n * ranks + rank) * 9}ms`;
       const home = inRow(deck.indexOf(index), top);
-      const hands = [left + rank * (lane + GAP) + 7 + n % columns * wide(columns, lane - 14),
+      const hands = [left + rank * (lane + GAP) + 7 + n % columns * pitch(columns, lane - 14),
         lanes + HEAD + Math.floor(n / columns) * size];
       return { made, home, hands };
     }));
-    const card = Math.min(width, Math.max(lane, 220));  // room for the verdict
     this.mean = this.add("div", "mean", (width - card) / 2, middle - 20, "<b>the mean</b>");
     Object.assign(this.mean.style, { width: `${card}px`, height: `${BARS + AXIS + 26}px` });
-    const inMiddle = (width - card) / 2 + 7, slot = (card - 14) / 10;
-    Object.assign(this.at, { inMiddle, slot });
-    const largest = Math.max(...step.before.flatMap(own => Array.from(own, Math.abs)));
     this.stays = Array.from(step.after[0], (grad, n) => {  // the mean, once it is there
       const made = this.add("i", "bar stays", 0, 0, "");
       stand(made, inMiddle + (n + .15) * slot, middle, slot * .7, grad / largest);
@@ -220,7 +220,7 @@ class StepFigure {
     const made = this.add("div", "lane", left + rank * (lane + GAP), lanes - 4,
       `<b>${lane < 90 ? "" : "rank "}${rank}</b> <span>${lane < 66 ? "" : `${all.length} digits${more}${
         isTwice ? ", the same" : ""}`}</span>${lane < 230 ? "" : "<em></em>"}`);
-    made.style.setProperty("--rank", `var(--rank${rank % 4})`);
+    made.style.setProperty("--rank", color(rank));
     Object.assign(made.style,
       { width: `${lane}px`, height: `${barsTop + BARS + AXIS + 8 - lanes}px` });
     this.add("div", "axis", left + rank * (lane + GAP) + 7, barsTop + BARS / 2, axis(lane));
@@ -236,7 +236,7 @@ class StepFigure {
   layBars(own, rank) {
     return Array.from(own, () => ["outline", "bar"].map(kind => {
       const made = this.add("i", kind, 0, 0, "");
-      made.style.setProperty("--rank", `var(--rank${rank % 4})`);
+      made.style.setProperty("--rank", color(rank));
       return made;
     }));
   }
@@ -299,14 +299,13 @@ class StepFigure {
     this.mean.classList.toggle("kept", isKept && phase > 2);
     this.mean.firstChild.textContent = phase === 5 ? "the weights"
       : isKept && phase > 2 ? "not averaged" : "the mean";
-    const largest = Math.max(...step.before.flatMap(own => Array.from(own, Math.abs)));
     const heaviest = Math.max(...step.biases.flatMap(own => Array.from(own, Math.abs)));
     const slot = (at.lane - 14) / 10;
     for (const [rank, pairs] of this.bars.entries()) {
       const left = at.left + rank * (at.lane + GAP) + 7;
       for (const [n, [outline, bar]] of pairs.entries()) {
-        const own = step.before[rank][n] / largest;
-        const after = step.after[rank][n] / largest;
+        const own = step.before[rank][n] / at.largest;
+        const after = step.after[rank][n] / at.largest;
         const value = [0, 0, own, after, after, step.biases[rank][n] / heaviest][phase];
         if (isMet) stand(bar, at.inMiddle + (n + .15) * at.slot, at.middle, at.slot * .7, value);
         else stand(bar, left + (n + .15) * slot, at.barsTop, slot * .7, value);
