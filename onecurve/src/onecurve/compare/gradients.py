@@ -5,7 +5,9 @@ from itertools import count
 import torch
 
 from onecurve.compare import exchange, rounding
+from onecurve.feed.stored import order_name
 from onecurve.rules import finding
+from onecurve.wording import REORDERED
 
 NO_STEP = "no step has finite gradients on several ranks and on one"
 
@@ -60,6 +62,8 @@ def compare(several, one, by_weights=False):
             names = differing(*pair, same)
             if names:
                 why = why_not(ranks, theirs, same)
+                if why == REORDERED:
+                    keep_orders([*several, one])
                 if why:
                     return equal, None, why
                 details, factor = difference(*pair, names, len(ranks))
@@ -71,6 +75,14 @@ def compare(several, one, by_weights=False):
                 return 0, found, None
         equal += 1
     return equal, None, None if equal else NO_STEP
+
+
+def keep_orders(folders):
+    """Keep for each step at which place among the ranks' samples one process's are."""
+    for number, (*ranks, theirs) in enumerate(read_steps(folders)):
+        rows = sum((rank["passes"][0] for rank in ranks), [])
+        order = [rows.index(one) for one in theirs["passes"][0] if one in rows]
+        torch.save(torch.tensor(order), folders[0] / order_name(number))
 
 
 def compare_weights(several, one):
@@ -112,9 +124,19 @@ def why_not(ranks, theirs, same):
         return f"the number of batches per step differs: {numbers}"
     if ours["lost"] or theirs["lost"]:
         return "random numbers are drawn between batch and step"
+    passes = zip(*(rank["passes"] for rank in ranks), theirs["passes"], strict=False)
+    if theirs["joined"] and any(map(is_reordered, passes)):
+        return REORDERED
     if differing(ours["weights"], theirs["weights"], same):
         return "weights depend on the number of ranks"
     return None
+
+
+def is_reordered(passes):
+    """Return whether one process's pass, the last, has the ranks' samples reordered."""
+    *parts, whole = passes
+    together = sum(parts, [])
+    return together != whole and sorted(together) == sorted(whole)
 
 
 def differing(ours, theirs, same):

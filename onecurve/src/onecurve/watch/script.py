@@ -57,7 +57,7 @@ class Script:
         self.backwards = 0
         self.passes = 0  # of networks
         self.in_backward = False
-        self.trained_on = []  # digests of samples passed since the latest step
+        self.trained_on = []  # for each pass since the latest step: samples' digests
         self.batch = []  # loader, epoch and number of the latest batch
         self.open = {}  # loader's key -> the epoch being read
         self.states = None  # of the generators after a batch, pass or step

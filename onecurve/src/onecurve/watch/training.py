@@ -127,7 +127,7 @@ class Training:
         if not trains:
             state = {**state_of(network), "written": self.writes.found(network)}
         samples = rows(given)
-        script.trained_on += samples if trains else []
+        script.trained_on += [samples] if trains else []
         self.log.write(
             "pass",
             line=self.log.line(),
