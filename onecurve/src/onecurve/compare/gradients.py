@@ -1,6 +1,6 @@
 """Compare the gradients of several ranks with one process's."""
 
-from itertools import count
+from itertools import chain, count
 
 import torch
 
@@ -80,7 +80,7 @@ def compare(several, one, by_weights=False):
 def keep_orders(folders):
     """Keep for each step at which place among the ranks' samples one process's are."""
     for number, (*ranks, theirs) in enumerate(read_steps(folders)):
-        rows = sum((rank["passes"][0] for rank in ranks), [])
+        rows = list(chain(*(rank["passes"][0] for rank in ranks)))
         order = [rows.index(one) for one in theirs["passes"][0] if one in rows]
         torch.save(torch.tensor(order), folders[0] / order_name(number))
 
@@ -135,7 +135,7 @@ def why_not(ranks, theirs, same):
 def is_reordered(passes):
     """Return whether one process's pass, the last, has the ranks' samples reordered."""
     *parts, whole = passes
-    together = sum(parts, [])
+    together = list(chain(*parts))
     return together != whole and sorted(together) == sorted(whole)
 
 
