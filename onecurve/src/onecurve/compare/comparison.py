@@ -14,11 +14,8 @@ from onecurve.wording import REORDERED
 EXCHANGED = "onecurve.compare.gradients:exchanged"
 COMPARE = "onecurve.compare.gradients:compare"
 COMPARE_ALONE = "onecurve.compare.per_rank:compare"
-MICRO = "onecurve.compare.loss_scale:micro_batches"
-ADDED_UP = "each step adds up {0} micro-batches' gradients, {0} times their mean"
 GATHERS = "the autograd Function that calls {name} has none in its backward()"
 SUM = "all_reduce the gradient in the Function's backward()"
-DIVIDE = "divide each loss by the number of micro-batches before backward()"
 
 
 @dataclass
@@ -130,16 +127,16 @@ def compare_with_one(command, folder, several, told, added):
             differ = alone
         elif told.alone and differ and differ.factor and is_batch_of_rank(told):
             told.why = "one process gets larger batches than the script expects"
-            count = ranks.call(MICRO, several)
-            differ.level, differ.fix = "LOOK", DIVIDE
-            differ.details = [ADDED_UP.format(count)]
-            return [differ] if count else []
+            return []
     if differ:
         told.alone = 0
     if differ and differ.name == "gradient" and not differ.factor:
         blame_function(differ, told.several.of("collective_call"))
-    # a sum is right if it matches one process; it doesn't turn a gradient
-    known = told.equal or told.alone or (differ and not differ.factor)
+    known = told.equal or told.alone  # a sum is right if it matches one process
+    if differ and added and added.name == "exchange":
+        differ.level = added.level  # a mean of signs, for example, may be meant
+    elif differ:
+        known = known or not differ.factor  # a sum doesn't turn a gradient
     return [one for one in (differ, added if not known else None) if one]
 
 

@@ -63,7 +63,7 @@ def compare(several, one, by_weights=False):
             if names:
                 why = why_not(ranks, theirs, same)
                 if why == REORDERED:
-                    keep_orders([*several, one])
+                    keep_orders(several, one)
                 if why:
                     return equal, None, why
                 details, factor = difference(*pair, names, len(ranks))
@@ -77,12 +77,17 @@ def compare(several, one, by_weights=False):
     return equal, None, None if equal else NO_STEP
 
 
-def keep_orders(folders):
+def keep_orders(several, one):
     """Keep for each step at which place among the ranks' samples one process's are."""
-    for number, (*ranks, theirs) in enumerate(read_steps(folders)):
-        rows = list(chain(*(rank["passes"][0] for rank in ranks)))
-        order = [rows.index(one) for one in theirs["passes"][0] if one in rows]
-        torch.save(torch.tensor(order), folders[0] / order_name(number))
+    for number, (*ranks, theirs) in enumerate(read_steps([*several, one])):
+        rows, others = rows_of(ranks), rows_of([theirs])
+        order = [rows.index(one) for one in others if one in rows]
+        torch.save(torch.tensor(order), several[0] / order_name(number))
+
+
+def rows_of(ranks):
+    """Return the samples of the ranks' first passes in a step."""
+    return list(chain(*(rank["passes"][0] for rank in ranks if rank["passes"])))
 
 
 def compare_weights(several, one):
@@ -105,9 +110,8 @@ def leave_out_others(ours, theirs):
     """Remove from one rank's facts what a sharded optimizer lacks on rank 0."""
     others = set(theirs["weights"]) - set(ours["weights"])
     others |= set(ours["own"]) & set(theirs["given"]) - set(ours["given"])
-    for name in others:
-        for facts in theirs["weights"], theirs["given"], theirs["unclipped"]:
-            facts.pop(name, None)
+    for kind in "weights", "given", "unclipped":
+        theirs[kind] = {one: theirs[kind][one] for one in theirs[kind].keys() - others}
 
 
 def why_not(ranks, theirs, same):
@@ -124,19 +128,12 @@ def why_not(ranks, theirs, same):
         return f"the number of batches per step differs: {numbers}"
     if ours["lost"] or theirs["lost"]:
         return "random numbers are drawn between batch and step"
-    passes = zip(*(rank["passes"] for rank in ranks), theirs["passes"], strict=False)
-    if theirs["joined"] and any(map(is_reordered, passes)):
+    rows, others = rows_of(ranks), rows_of([theirs])
+    if theirs["joined"] and rows != others and sorted(rows) == sorted(others):
         return REORDERED
     if differing(ours["weights"], theirs["weights"], same):
         return "weights depend on the number of ranks"
     return None
-
-
-def is_reordered(passes):
-    """Return whether one process's pass, the last, has the ranks' samples reordered."""
-    *parts, whole = passes
-    together = list(chain(*parts))
-    return together != whole and sorted(together) == sorted(whole)
 
 
 def differing(ours, theirs, same):

@@ -5,7 +5,7 @@ The gradients that the optimizer received must be a weighted sum of these; a wei
 1/W for every rank means they were averaged. No batches are merged.
 """
 
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
 import torch
 
@@ -36,33 +36,34 @@ def compare(several, alone, exchanged):
     Returns (number of correct steps, Finding or None, why the next step can't be
     compared or None, number of steps that begin with the ranks' weights).
     """
-    followed = steps_followed(several, alone)
-    return *compare_steps(several, alone, exchanged), followed
+    followed = sum(1 for _ in takewhile(begins_alike, pairs(several, alone)))
+    return *compare_steps(pairs(several, alone), exchanged), followed
 
 
-def steps_followed(several, alone):
-    """Return how many steps each process begins with the several ranks' weights."""
-    count = 0
-    for ranks, others in zip(read_steps(several), read_steps(alone), strict=False):
-        same = rounding.measure(ranks[0]["short"])
-        try:
-            raise_where_weights_differ(ranks[0]["weights"], others, same)
-        except Unclear:
-            break
-        count += 1
-    return count
+def pairs(several, alone):
+    """Yield for each step what several ranks wrote, and what each wrote alone."""
+    return zip(read_steps(several), read_steps(alone), strict=False)
 
 
-def compare_steps(several, alone, exchanged):
+def begins_alike(step):
+    """Return whether each process begins a step with the several ranks' weights."""
+    ranks, others = step
+    try:
+        raise_where_weights_differ(ranks, others)
+    except Unclear:
+        return False
+    return True
+
+
+def compare_steps(steps, exchanged):
     """Return the result of `compare` without its last number."""
     right = 0
     unknown = None
-    for ranks, others in zip(read_steps(several), read_steps(alone), strict=False):
-        found = None
+    for ranks, others in steps:
         try:
             found = judge(ranks, others)
         except Uncounted as why:
-            unknown = str(why)
+            found, unknown = None, str(why)
         except Unclear as why:
             return right, by_counts_of_all(ranks) if exchanged else None, str(why)
         if found:
@@ -77,7 +78,7 @@ def judge(ranks, others):
     `ranks` is what each of several ranks wrote, `others` what each wrote alone.
     """
     same = rounding.measure(ranks[0]["short"])
-    raise_where_weights_differ(ranks[0]["weights"], others, same)
+    raise_where_weights_differ(ranks, others)
     share = share_of_one(ranks, others)
     given, parts = columns(ranks, others)
     best = list(given)
@@ -210,13 +211,14 @@ def by_counts_of_all(ranks):
         return None
 
 
-def raise_where_weights_differ(weights, others, same):
+def raise_where_weights_differ(ranks, others):
     """Raise Unclear if a process doesn't have the several ranks' weights.
 
     A model may have more numbers than `stored.REPLAYED`, or its weights may have been
     on "meta" when the optimizer was created. Equal losses prove nothing: a layer's
     output may be multiplied by 0.
     """
+    weights, same = ranks[0]["weights"], rounding.measure(ranks[0]["short"])
     for other in others:
         for name in weights.keys() & other["weights"].keys():
             ours = weights[name]

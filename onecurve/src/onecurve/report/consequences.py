@@ -45,9 +45,6 @@ def with_consequence(found, seen, told):
     several = told.runs.get("several")
     one = told.runs.get("one" if told.equal else "alone0")
     is_compared = bool(one) and bool(told.equal or told.alone)
-    levels = {(finding.name, finding.level) for finding in found}
-    # each rank evaluates all samples, by its own statistics, and one rank's count
-    same = {("evaluated", "SLOW"), ("buffers", "LOOK")} <= levels
 
     def is_harmless(finding):
         if finding.name in ("exchange", "clip"):
@@ -59,8 +56,7 @@ def with_consequence(found, seen, told):
         if finding.name == "evaluated_twice":
             return is_compared and printed.evaluations_agree(several, one)
         if finding.name == "printed":
-            known = is_compared and printed.agrees(finding.facts["text"], several, one)
-            return same or known
+            return is_compared and printed.agrees(finding.facts["text"], several, one)
         return False
 
     return [finding for finding in found if not is_harmless(finding)]

@@ -7,7 +7,6 @@ from textwrap import wrap
 from onecurve.evidence.samples import are_known, first_orders
 
 LEVELS = "ERROR", "SLOW", "LOOK"
-LONG = 120  # characters of an error, after which no one would look for its line
 NOT_COMPARED = "GRADIENTS NOT COMPARED"
 NOT_CHECKED = (
     "resuming, the end of an epoch, time limits, GPUs and NCCL, values that all ranks "
@@ -74,10 +73,7 @@ def pages_about(finding, pages):
 def finding_lines(finding, pages):
     """Format a finding as lines; `pages` as in `pages_about`."""
     first = f"{finding.level:6} {finding.what}"
-    is_long = finding.name == "fails" and len(first) > LONG
-    if finding.line and is_long:
-        first = f"{finding.level:6} {finding.line}: {finding.what}"
-    elif finding.line:
+    if finding.line:
         first = f"{first:60}  {finding.line}"
     lines = [first]
     lines += [f"         {detail}" for detail in finding.details]
@@ -96,7 +92,7 @@ def fine(inspection):
     names = {finding.name for finding in inspection.findings}
     gradients = inspection.gradients
     lines = []
-    learns = not names & {"no_gradient", "after_wrapping"}
+    learns = "no_gradient" not in names
     match = f"gradients of {{}} match {{}}{but_for(gradients)}"
     if learns and gradients.exchanged and "exchange" not in names:
         steps = counted(gradients.exchanged, "step")
