@@ -5,6 +5,7 @@ from dataclasses import asdict
 from textwrap import wrap
 
 from onecurve.evidence.samples import are_known, first_orders
+from onecurve.report.sources import USE
 
 LEVELS = "ERROR", "SLOW", "LOOK"
 NOT_COMPARED = "GRADIENTS NOT COMPARED"
@@ -92,7 +93,8 @@ def fine(inspection):
     names = {finding.name for finding in inspection.findings}
     gradients = inspection.gradients
     lines = []
-    learns = "no_gradient" not in names
+    lost = USE in [one.fix for one in inspection.findings]  # exact runs copy less
+    learns = "no_gradient" not in names and not lost
     match = f"gradients of {{}} match {{}}{but_for(gradients)}"
     if learns and gradients.exchanged and "exchange" not in names:
         steps = counted(gradients.exchanged, "step")
