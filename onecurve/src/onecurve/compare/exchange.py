@@ -116,11 +116,11 @@ def names_of(ranks):
 
 def describe(ranks, names):
     """Return a Finding for a step in which some gradients are not the mean."""
-    count = len(names_of(ranks))
-    which = f"{len(names)} of {count} parameters: {some(names)}"
-    holders = [rank for rank in ranks if held_by(rank, names)]
-    first = holders[0]
-    held = held_by(first, names)
+    which = f"{len(names)} of {len(names_of(ranks))} parameters: {some(names)}"
+    for first in ranks:
+        held = [name for name in names if given_to(first, name) is not None]
+        if held:
+            break
     given = torch.cat([given_to(first, name).flatten() for name in held])
     mean = torch.cat([mean_of(ranks, name).flatten() for name in held])
     factor, cosine = relation(given, mean)
@@ -142,11 +142,6 @@ def describe(ranks, names):
     told = [*details, cause]
     last = "sync" if fix == LAST else None
     return finding("exchange", line, told, fix=fix, cause=last)
-
-
-def held_by(rank, names):
-    """Return those names for which a rank's optimizer has a gradient."""
-    return [name for name in names if given_to(rank, name) is not None]
 
 
 def is_alone(rank, name):

@@ -5,6 +5,7 @@ The gradients that the optimizer received must be a weighted sum of these; a wei
 1/W for every rank means they were averaged. No batches are merged.
 """
 
+from contextlib import suppress
 from itertools import pairwise, takewhile
 
 import torch
@@ -46,12 +47,19 @@ def pairs(several, alone):
 
 
 def begins_alike(step):
-    """Return whether each process begins a step with the several ranks' weights."""
+    """Return whether each process begins a step with the several ranks' weights.
+
+    A model may have more numbers than `stored.REPLAYED`, or its weights may have been
+    on "meta" when the optimizer was created. Equal losses prove nothing: a layer's
+    output may be multiplied by 0.
+    """
     ranks, others = step
-    try:
-        raise_where_weights_differ(ranks, others)
-    except Unclear:
-        return False
+    weights, same = ranks[0]["weights"], rounding.measure(ranks[0]["short"])
+    for other in others:
+        for name in weights.keys() & other["weights"].keys():
+            ours = weights[name]
+            if ours.is_meta or not same(ours, other["weights"][name]):
+                return False
     return True
 
 
@@ -65,7 +73,10 @@ def compare_steps(steps, exchanged):
         except Uncounted as why:
             found, unknown = None, str(why)
         except Unclear as why:
-            return right, by_counts_of_all(ranks) if exchanged else None, str(why)
+            with suppress(Unclear):  # they average: are their own losses' counts equal?
+                means = torch.full((len(ranks),), 1 / len(ranks))
+                return right, exchanged and by_counts(ranks, ranks, means), str(why)
+            return right, None, str(why)
         if found:
             return right, found, None
         right += 1
@@ -78,7 +89,8 @@ def judge(ranks, others):
     `ranks` is what each of several ranks wrote, `others` what each wrote alone.
     """
     same = rounding.measure(ranks[0]["short"])
-    raise_where_weights_differ(ranks, others)
+    if not begins_alike((ranks, others)):
+        raise Unclear("one process doesn't have all of the ranks' weights")
     share = share_of_one(ranks, others)
     given, parts = columns(ranks, others)
     best = list(given)
@@ -201,29 +213,6 @@ def by_counts(ranks, others, weights):
     details = [f"the weight of one value depends on its rank: {', '.join(told)}"]
     line = ranks[0]["line"]
     return finding("gradient", line, details, fix=MEANS, ranks=len(ranks))
-
-
-def by_counts_of_all(ranks):
-    """Judge a mean by the counts in the ranks' own losses; None if unknown."""
-    try:
-        return by_counts(ranks, ranks, torch.full((len(ranks),), 1 / len(ranks)))
-    except Unclear:
-        return None
-
-
-def raise_where_weights_differ(ranks, others):
-    """Raise Unclear if a process doesn't have the several ranks' weights.
-
-    A model may have more numbers than `stored.REPLAYED`, or its weights may have been
-    on "meta" when the optimizer was created. Equal losses prove nothing: a layer's
-    output may be multiplied by 0.
-    """
-    weights, same = ranks[0]["weights"], rounding.measure(ranks[0]["short"])
-    for other in others:
-        for name in weights.keys() & other["weights"].keys():
-            ours = weights[name]
-            if ours.is_meta or not same(ours, other["weights"][name]):
-                raise Unclear("one process doesn't have all of the ranks' weights")
 
 
 def raise_where_losses_differ(ranks, others, share):

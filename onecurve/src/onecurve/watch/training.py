@@ -146,8 +146,8 @@ class Training:
                 known = {script.names.get(one) for one in script.optimized}
                 left = [name for name in left if name not in known]
             if 0 < len(left) < len(trained):
-                _, line = script.optimizer_made
-                facts = {"left": len(left), "count": len(trained), "line": line}
+                facts = {"left": len(left), "count": len(trained)}
+                facts["line"] = script.optimizer_made
                 told = [some(left)]
                 if script.stale:
                     told.append(f"{script.stale} tensors in it are not the model's")
