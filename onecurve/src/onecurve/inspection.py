@@ -68,8 +68,6 @@ def inspect(command, folder):
         names = ("different_collectives",) if problem.name == "fails" else ()
         if problem.name == "hang" and not problem.line:
             names = "decision_by_rank", "batches"
-        elif "finished reduction" in problem.facts.get("error", ""):  # DDP's error
-            names = ("after_wrapping",)
         causes = [one for one in found if one.name in names]
         for one in causes:
             one.level = "ERROR"

@@ -1,6 +1,7 @@
 """Words that messages and events share."""
 
 SHOWN = 3  # of names
+REORDERED = "one process has samples and random numbers in different orders"
 RETURNS = "returns"  # instead of a condition: a function's result
 
 

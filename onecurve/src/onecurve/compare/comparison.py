@@ -8,16 +8,14 @@ from onecurve.compare import run
 from onecurve.evidence.seen import Seen
 from onecurve.feed.kinds import kind_of
 from onecurve.start import ranks
+from onecurve.wording import REORDERED
 
 # By name because they import PyTorch.
 EXCHANGED = "onecurve.compare.gradients:exchanged"
 COMPARE = "onecurve.compare.gradients:compare"
 COMPARE_ALONE = "onecurve.compare.per_rank:compare"
-MICRO = "onecurve.compare.loss_scale:micro_batches"
-ADDED_UP = "each step adds up {0} micro-batches' gradients, {0} times their mean"
 GATHERS = "the autograd Function that calls {name} has none in its backward()"
 SUM = "all_reduce the gradient in the Function's backward()"
-DIVIDE = "divide each loss by the number of micro-batches before backward()"
 
 
 @dataclass
@@ -129,16 +127,16 @@ def compare_with_one(command, folder, several, told, added):
             differ = alone
         elif told.alone and differ and differ.factor and is_batch_of_rank(told):
             told.why = "one process gets larger batches than the script expects"
-            count = ranks.call(MICRO, several)
-            differ.level, differ.fix = "LOOK", DIVIDE
-            differ.details = [ADDED_UP.format(count)]
-            return [differ] if count else []
+            return []
     if differ:
         told.alone = 0
     if differ and differ.name == "gradient" and not differ.factor:
         blame_function(differ, told.several.of("collective_call"))
-    # a sum is right if it matches one process
-    known = told.equal or told.alone or (differ and differ.name == "added")
+    known = told.equal or told.alone  # a sum is right if it matches one process
+    if differ and added and added.name == "exchange":
+        differ.level = added.level  # a mean of signs, for example, may be meant
+    elif differ:
+        known = known or not differ.factor  # a sum doesn't turn a gradient
     return [one for one in (differ, added if not known else None) if one]
 
 
@@ -163,16 +161,20 @@ def is_batch_of_rank(told):
     return bool(sizes[0]) and sizes[0] == sizes[1]
 
 
-def compare_one(command, folder, several, told, by_weights=False):
+def compare_one(command, folder, several, told, by_weights=False, again=False):
     """Compare with one process that does all ranks' work; return a Finding or None.
 
-    With `by_weights`, compare the weights after each step.
+    With `by_weights`, compare the weights after each step. If the process has the
+    samples in another order, it runs again with the random numbers in that order.
     """
     told.why, _ = run_exactly(command, "one", folder, told)
     if told.why:
         return None
     paths = several, folder / "one/steps0"
     told.equal, differ, told.why = ranks.call(COMPARE, *paths, by_weights)
+    if told.why == REORDERED and not again:
+        shutil.rmtree(folder / "one")
+        return compare_one(command, folder, several, told, by_weights, again=True)
     for event in told.runs["one"].of("cannot_tell"):  # a later batch
         told.why = told.why or event["why"]
     return differ

@@ -16,7 +16,7 @@ REPLACED = "equal on all ranks, but changed between backward() and the exchange"
 CHANGED = "backward() averaged them, then each rank changed its own here"
 SAME_CHANGE = "change gradients alike on all ranks: share the seed, norm or scale"
 IGNORED = "all_reduce the gradients of ignored parameters, or don't ignore them"
-THAWED = "set requires_grad on all trained parameters before wrapping the model"
+THAWED = "add, replace and unfreeze layers before wrapping the model"
 
 
 def compare(steps):
@@ -30,11 +30,9 @@ def compare(steps):
         if not names_of(ranks):
             return count, None  # FSDP reduces them itself
         factor, off = best_factor(ranks)
-        if off and are_scaled_alike(ranks, off):
-            continue  # e.g. each parameter is clipped after the exchange
-        if off and changed_at(ranks, off) and are_given_alike(ranks, off):
-            count += 1
-            continue  # e.g. all ranks add the same noise
+        if off and are_changed_alike(ranks, off):
+            count += changed_at(ranks, off) is not None  # e.g. all add the same noise
+            continue
         if off:
             found = describe(ranks, off)
             alone = any(is_alone(rank, name) for rank in ranks for name in off)
@@ -118,11 +116,11 @@ def names_of(ranks):
 
 def describe(ranks, names):
     """Return a Finding for a step in which some gradients are not the mean."""
-    count = len(names_of(ranks))
-    which = f"{len(names)} of {count} parameters: {some(names)}"
-    holders = [rank for rank in ranks if held_by(rank, names)]
-    first = holders[0]
-    held = held_by(first, names)
+    which = f"{len(names)} of {len(names_of(ranks))} parameters: {some(names)}"
+    for first in ranks:
+        held = [name for name in names if given_to(first, name) is not None]
+        if held:
+            break
     given = torch.cat([given_to(first, name).flatten() for name in held])
     mean = torch.cat([mean_of(ranks, name).flatten() for name in held])
     factor, cosine = relation(given, mean)
@@ -144,11 +142,6 @@ def describe(ranks, names):
     told = [*details, cause]
     last = "sync" if fix == LAST else None
     return finding("exchange", line, told, fix=fix, cause=last)
-
-
-def held_by(rank, names):
-    """Return those names for which a rank's optimizer has a gradient."""
-    return [name for name in names if given_to(rank, name) is not None]
 
 
 def is_alone(rank, name):
@@ -176,10 +169,12 @@ def changed_at(ranks, names):
     return next(filter(None, (rank["since"].get("changed") for rank in ranks)), None)
 
 
-def are_scaled_alike(ranks, names):
-    """Return whether gradients are equal on all ranks and scaled means."""
+def are_changed_alike(ranks, names):
+    """Return whether averaged gradients changed or were scaled alike on all ranks."""
     if not are_given_alike(ranks, names):
         return False
+    if changed_at(ranks, names):
+        return True
     for name in names:
         factor, cosine = relation(ranks[0]["given"][name], mean_of(ranks, name))
         if factor <= 0 or 1 - cosine > PARALLEL:
@@ -202,8 +197,8 @@ def cause_of(rank, names, alone):
     if alone and not rank["wrapped"]:
         return None, "no module is wrapped in DDP", None
     if alone and unknown:
-        told = f"DDP doesn't manage {unknown[0]}: it was frozen when the model was"
-        return since["wrapped"], f"{told} wrapped, or belongs to another module", THAWED
+        told = f"DDP doesn't manage {unknown[0]}: when it wrapped the model, this was"
+        return since["wrapped"], f"{told} frozen or not a part of it", THAWED
     if alone and since.get("past"):
         return since["past"], "the model call bypasses DDP", "call the DDP wrapper"
     if since.get("unsynced"):

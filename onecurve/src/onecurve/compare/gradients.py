@@ -1,11 +1,13 @@
 """Compare the gradients of several ranks with one process's."""
 
-from itertools import count
+from itertools import chain, count
 
 import torch
 
 from onecurve.compare import exchange, rounding
+from onecurve.feed.stored import order_name
 from onecurve.rules import finding
+from onecurve.wording import REORDERED
 
 NO_STEP = "no step has finite gradients on several ranks and on one"
 
@@ -60,6 +62,8 @@ def compare(several, one, by_weights=False):
             names = differing(*pair, same)
             if names:
                 why = why_not(ranks, theirs, same)
+                if why == REORDERED:
+                    keep_orders(several, one)
                 if why:
                     return equal, None, why
                 details, factor = difference(*pair, names, len(ranks))
@@ -71,6 +75,19 @@ def compare(several, one, by_weights=False):
                 return 0, found, None
         equal += 1
     return equal, None, None if equal else NO_STEP
+
+
+def keep_orders(several, one):
+    """Keep for each step at which place among the ranks' samples one process's are."""
+    for number, (*ranks, theirs) in enumerate(read_steps([*several, one])):
+        rows, others = rows_of(ranks), rows_of([theirs])
+        order = [rows.index(one) for one in others if one in rows]
+        torch.save(torch.tensor(order), several[0] / order_name(number))
+
+
+def rows_of(ranks):
+    """Return the samples of the ranks' first passes in a step."""
+    return list(chain(*(rank["passes"][0] for rank in ranks if rank["passes"])))
 
 
 def compare_weights(several, one):
@@ -93,9 +110,8 @@ def leave_out_others(ours, theirs):
     """Remove from one rank's facts what a sharded optimizer lacks on rank 0."""
     others = set(theirs["weights"]) - set(ours["weights"])
     others |= set(ours["own"]) & set(theirs["given"]) - set(ours["given"])
-    for name in others:
-        for facts in theirs["weights"], theirs["given"], theirs["unclipped"]:
-            facts.pop(name, None)
+    for kind in "weights", "given", "unclipped":
+        theirs[kind] = {one: theirs[kind][one] for one in theirs[kind].keys() - others}
 
 
 def why_not(ranks, theirs, same):
@@ -112,6 +128,9 @@ def why_not(ranks, theirs, same):
         return f"the number of batches per step differs: {numbers}"
     if ours["lost"] or theirs["lost"]:
         return "random numbers are drawn between batch and step"
+    rows, others = rows_of(ranks), rows_of([theirs])
+    if theirs["joined"] and rows != others and sorted(rows) == sorted(others):
+        return REORDERED
     if differing(ours["weights"], theirs["weights"], same):
         return "weights depend on the number of ranks"
     return None

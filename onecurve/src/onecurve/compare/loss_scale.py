@@ -2,9 +2,6 @@
 
 import torch
 
-from onecurve.compare.gradients import read_steps
-
-ROUNDED = 1e-4  # of a weight: losses are rounded to their dtype
 CLOSE = {torch.float64: 1e-5}  # of weights; correct scripts differ by 1e-9
 ROUGH = 2e-3  # in shorter dtypes
 
@@ -18,14 +15,6 @@ def share_of(ranks):
             return None
         total += sum(loss / mean for loss, mean in zip(losses, means, strict=True))
     return total / len(ranks)
-
-
-def micro_batches(folders):
-    """Return how many mean losses each step adds up undivided, or None."""
-    steps = list(read_steps(folders))
-    count = len(steps[0][0]["losses"])
-    off = [abs((share_of(ranks) or 0) - count) for ranks in steps]
-    return count if max(off) < ROUNDED * count and count > 1 else None
 
 
 def divisor_of(step):

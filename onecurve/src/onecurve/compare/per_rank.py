@@ -5,7 +5,8 @@ The gradients that the optimizer received must be a weighted sum of these; a wei
 1/W for every rank means they were averaged. No batches are merged.
 """
 
-from itertools import pairwise
+from contextlib import suppress
+from itertools import pairwise, takewhile
 
 import torch
 
@@ -36,35 +37,46 @@ def compare(several, alone, exchanged):
     Returns (number of correct steps, Finding or None, why the next step can't be
     compared or None, number of steps that begin with the ranks' weights).
     """
-    followed = steps_followed(several, alone)
-    return *compare_steps(several, alone, exchanged), followed
+    followed = sum(1 for _ in takewhile(begins_alike, pairs(several, alone)))
+    return *compare_steps(pairs(several, alone), exchanged), followed
 
 
-def steps_followed(several, alone):
-    """Return how many steps each process begins with the several ranks' weights."""
-    count = 0
-    for ranks, others in zip(read_steps(several), read_steps(alone), strict=False):
-        same = rounding.measure(ranks[0]["short"])
-        try:
-            raise_where_weights_differ(ranks[0]["weights"], others, same)
-        except Unclear:
-            break
-        count += 1
-    return count
+def pairs(several, alone):
+    """Yield for each step what several ranks wrote, and what each wrote alone."""
+    return zip(read_steps(several), read_steps(alone), strict=False)
 
 
-def compare_steps(several, alone, exchanged):
+def begins_alike(step):
+    """Return whether each process begins a step with the several ranks' weights.
+
+    A model may have more numbers than `stored.REPLAYED`, or its weights may have been
+    on "meta" when the optimizer was created. Equal losses prove nothing: a layer's
+    output may be multiplied by 0.
+    """
+    ranks, others = step
+    weights, same = ranks[0]["weights"], rounding.measure(ranks[0]["short"])
+    for other in others:
+        for name in weights.keys() & other["weights"].keys():
+            ours = weights[name]
+            if ours.is_meta or not same(ours, other["weights"][name]):
+                return False
+    return True
+
+
+def compare_steps(steps, exchanged):
     """Return the result of `compare` without its last number."""
     right = 0
     unknown = None
-    for ranks, others in zip(read_steps(several), read_steps(alone), strict=False):
-        found = None
+    for ranks, others in steps:
         try:
             found = judge(ranks, others)
         except Uncounted as why:
-            unknown = str(why)
+            found, unknown = None, str(why)
         except Unclear as why:
-            return right, by_counts_of_all(ranks) if exchanged else None, str(why)
+            with suppress(Unclear):  # they average: are their own losses' counts equal?
+                means = torch.full((len(ranks),), 1 / len(ranks))
+                return right, exchanged and by_counts(ranks, ranks, means), str(why)
+            return right, None, str(why)
         if found:
             return right, found, None
         right += 1
@@ -77,7 +89,8 @@ def judge(ranks, others):
     `ranks` is what each of several ranks wrote, `others` what each wrote alone.
     """
     same = rounding.measure(ranks[0]["short"])
-    raise_where_weights_differ(ranks[0]["weights"], others, same)
+    if not begins_alike((ranks, others)):
+        raise Unclear("one process doesn't have all of the ranks' weights")
     share = share_of_one(ranks, others)
     given, parts = columns(ranks, others)
     best = list(given)
@@ -200,28 +213,6 @@ def by_counts(ranks, others, weights):
     details = [f"the weight of one value depends on its rank: {', '.join(told)}"]
     line = ranks[0]["line"]
     return finding("gradient", line, details, fix=MEANS, ranks=len(ranks))
-
-
-def by_counts_of_all(ranks):
-    """Judge a mean by the counts in the ranks' own losses; None if unknown."""
-    try:
-        return by_counts(ranks, ranks, torch.full((len(ranks),), 1 / len(ranks)))
-    except Unclear:
-        return None
-
-
-def raise_where_weights_differ(weights, others, same):
-    """Raise Unclear if a process doesn't have the several ranks' weights.
-
-    A model may have more numbers than `stored.REPLAYED`, or its weights may have been
-    on "meta" when the optimizer was created. Equal losses prove nothing: a layer's
-    output may be multiplied by 0.
-    """
-    for other in others:
-        for name in weights.keys() & other["weights"].keys():
-            ours = weights[name]
-            if ours.is_meta or not same(ours, other["weights"][name]):
-                raise Unclear("one process doesn't have all of the ranks' weights")
 
 
 def raise_where_losses_differ(ranks, others, share):

@@ -9,7 +9,7 @@ from collections import Counter
 
 import torch
 
-from onecurve.feed.stored import draw_name, in_name
+from onecurve.feed.stored import draw_name, in_name, order_name
 
 MOST = 200  # draws kept per line and step
 
@@ -21,6 +21,7 @@ class Draws:
         self.log = log
         self.sources = sources
         self.counts = Counter()  # line -> draws since the latest step
+        self.joined = False  # whether ranks' draws were joined in the ranks' order
 
     def next_name(self, steps):
         """Return the next draw's file name, the same on each rank; None after MOST."""
@@ -32,6 +33,7 @@ class Draws:
 
     def step_ends(self):
         self.counts.clear()
+        self.joined = False
 
     def together(self, steps, function, shape):
         """Return what `function` drew on the ranks, as one tensor of a shape, or None.
@@ -43,7 +45,16 @@ class Draws:
         alike = parts and all(torch.equal(one, parts[0]) for one in parts)
         if alike and parts[0].shape == shape:
             return parts[0]
-        return joined(parts, shape, function is torch.randperm)
+        own = joined(parts, shape, function is torch.randperm)
+        if own is None:
+            return None
+        path = self.sources[0] / order_name(steps)
+        if not path.exists():
+            self.joined = True
+            return own
+        order = torch.load(path)
+        at = dimension_of_samples(parts, shape)
+        return own.index_select(at, order) if len(order) == shape[at] else own
 
     def kept(self, name):
         """Return each rank's draw, or [] if a rank has none."""

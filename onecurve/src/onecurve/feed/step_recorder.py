@@ -2,6 +2,7 @@
 
 import math
 import time
+from itertools import chain
 
 import torch
 
@@ -146,7 +147,9 @@ class StepRecorder:
             "after": self.after if self.since.get("changed") else {},
             "weights": weights,
             "taken": self.supply.taken,
-            "samples": sorted(self.script.trained_on),
+            "passes": self.script.trained_on,
+            "samples": sorted(chain(*self.script.trained_on)),
+            "joined": self.supply.draws.joined,
             "lost": self.supply.lost_draws(),
             "line": self.since.get("backward") or self.log.line(),
         }

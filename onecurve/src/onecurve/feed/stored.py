@@ -32,6 +32,10 @@ def draw_name(steps, line, number):
     return f"drawn{steps}-{line}-{number}.pt"
 
 
+def order_name(steps):
+    return f"order{steps}.pt"
+
+
 def thinned(tensor):
     """Return all or KEPT of a tensor's numbers."""
     flat = whole(tensor).flatten()

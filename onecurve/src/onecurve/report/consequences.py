@@ -45,9 +45,6 @@ def with_consequence(found, seen, told):
     several = told.runs.get("several")
     one = told.runs.get("one" if told.equal else "alone0")
     is_compared = bool(one) and bool(told.equal or told.alone)
-    levels = {(finding.name, finding.level) for finding in found}
-    # each rank evaluates all samples, by its own statistics, and one rank's count
-    same = {("evaluated", "SLOW"), ("buffers", "LOOK")} <= levels
 
     def is_harmless(finding):
         if finding.name in ("exchange", "clip"):
@@ -59,8 +56,7 @@ def with_consequence(found, seen, told):
         if finding.name == "evaluated_twice":
             return is_compared and printed.evaluations_agree(several, one)
         if finding.name == "printed":
-            known = is_compared and printed.agrees(finding.facts["text"], several, one)
-            return same or known
+            return is_compared and printed.agrees(finding.facts["text"], several, one)
         return False
 
     return [finding for finding in found if not is_harmless(finding)]
@@ -74,7 +70,6 @@ def name_what_follows(found):
         causes = [cause for cause in found if one.name in RULES[cause.name].follows]
         again = one.name in [other.name for other in kept]
         if causes and not rule.hidden:
-            causes[0].consequences.append(one.what)
             causes[0].level = min(causes[0].level, one.level)  # an ERROR was seen
             causes[0].details.append(f"consequence: {one.what}")
         elif not causes and not (again and rule.once):

@@ -5,9 +5,9 @@ from dataclasses import asdict
 from textwrap import wrap
 
 from onecurve.evidence.samples import are_known, first_orders
+from onecurve.report.sources import USE
 
 LEVELS = "ERROR", "SLOW", "LOOK"
-LONG = 120  # characters of an error, after which no one would look for its line
 NOT_COMPARED = "GRADIENTS NOT COMPARED"
 NOT_CHECKED = (
     "resuming, the end of an epoch, time limits, GPUs and NCCL, values that all ranks "
@@ -74,10 +74,7 @@ def pages_about(finding, pages):
 def finding_lines(finding, pages):
     """Format a finding as lines; `pages` as in `pages_about`."""
     first = f"{finding.level:6} {finding.what}"
-    is_long = finding.name == "fails" and len(first) > LONG
-    if finding.line and is_long:
-        first = f"{finding.level:6} {finding.line}: {finding.what}"
-    elif finding.line:
+    if finding.line:
         first = f"{first:60}  {finding.line}"
     lines = [first]
     lines += [f"         {detail}" for detail in finding.details]
@@ -96,7 +93,8 @@ def fine(inspection):
     names = {finding.name for finding in inspection.findings}
     gradients = inspection.gradients
     lines = []
-    learns = not names & {"no_gradient", "after_wrapping"}
+    lost = USE in [one.fix for one in inspection.findings]  # exact runs copy less
+    learns = "no_gradient" not in names and not lost
     match = f"gradients of {{}} match {{}}{but_for(gradients)}"
     if learns and gradients.exchanged and "exchange" not in names:
         steps = counted(gradients.exchanged, "step")
@@ -188,7 +186,7 @@ def facts(name, inspection, seconds, folder, pages=None):
     found = []
     for finding in by_level(inspection.findings):
         shown = asdict(finding) | {"pages": pages_about(finding, pages)}
-        del shown["facts"], shown["cause"], shown["consequences"]
+        del shown["facts"], shown["cause"]
         found.append(shown)
     return {
         "verdict": verdict(name, inspection),

@@ -21,6 +21,9 @@ CAUSES = {  # what to look for, up to a finding's line; a rate's may be anywhere
 }
 WHOLE = "to_local() returns one rank's shard: use full_tensor(), or sum its squares"
 PASSED_ON = r"(= |return )\w+$"  # or a call of the script's function
+COPIED = r"\.(clone|contiguous|cpu|cuda|to|type|double|float|half|bfloat16)\([^()]*\)$"
+UNUSED = "nothing uses what {} computes here"
+USE = "pass the tensor itself, not a copy, or use the result"
 
 
 class Source:
@@ -190,6 +193,19 @@ def is_of_training(source, file, found, seen):
     return {one["grad"] and one["training"] for one in called} == {True}
 
 
+def unused(source, file, seen):
+    """Yield the statements of collectives whose result, or changed copy, is lost."""
+    for event in seen.of("collective_call"):
+        place, _, number = (event["line"] or "").rpartition(":")
+        one = source.at(int(number)) if place == file else None
+        call = one.value if isinstance(one, ast.Expr) else None
+        if isinstance(call, ast.Call) and called(call) == event["name"] and call.args:
+            copied = re.search(COPIED, ast.unparse(call.args[0]))
+            copied = copied and event["name"] in ("all_reduce", "broadcast")
+            if copied or (event["joins"] is True and event["by"] == event["name"]):
+                yield one
+
+
 def point(finding, read, seen):
     """Point a finding to where a value is set, and add where it is used.
 
@@ -200,6 +216,12 @@ def point(finding, read, seen):
     if text is None:
         return
     source = Source(text)
+    for one in unused(source, file, seen):
+        if finding.name in ("exchange", "gradient", "weights"):
+            follow = [one for one in finding.details if one.startswith("consequence")]
+            finding.line, finding.fix = f"{file}:{one.lineno}", USE
+            finding.details[1:] = [UNUSED.format(called(one.value)), *follow]
+            return
     start = source.at(int(number))
     first = None
     if finding.cause:

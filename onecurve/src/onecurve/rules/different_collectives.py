@@ -37,13 +37,13 @@ def forward_of(events):
     return None
 
 
-def way_to(number, events):
-    """Return pairs of lines before a rank's n-th whole call, since the one before."""
+def way_to(number, events, kind="collective_call"):
+    """Return pairs of lines before a rank's n-th such event, since the one before."""
     pairs = []
     for event in events:
         if event["kind"] == "way":
             pairs += event["pairs"]
-        elif event["kind"] == "collective_call" and event["whole"]:
+        elif event["kind"] == kind and event.get("whole", True):
             number -= 1
             if not number:
                 break

@@ -1,6 +1,6 @@
 """The ranks' weights drift apart, but each one's loss may fall. The details name the
 parameters and, if known, the cause: no wrapper, a call that bypasses it, `no_sync()` in
-the last backward pass, or a layer that was frozen when the model was wrapped.
+the last backward pass, or a layer that was frozen or absent when it was wrapped.
 """
 
 # Made by compare/exchange.py and compare/per_rank.py.

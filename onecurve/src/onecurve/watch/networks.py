@@ -8,12 +8,6 @@ from onecurve.watch.events import bare, digest
 from onecurve.watch.identities import own_number
 
 
-def parameters_of(module):
-    """Return {name: (id, dtype)} of a module's parameters."""
-    named = module.named_parameters()
-    return {bare(name): (id(one), one.dtype) for name, one in named}
-
-
 def has_own_statistics(module):
     """Return whether a module normalizes with its own rank's batch statistics."""
     synced = isinstance(module, torch.nn.SyncBatchNorm | UnsyncedBatchNorm)

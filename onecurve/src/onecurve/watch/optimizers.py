@@ -93,7 +93,7 @@ class Optimizers:
         facts = {"schedules": schedules, "length": schedules and length_of(one)}
         if not schedules:
             self.learn_optimized(one)
-            self.script.optimizer_made = self.log.clock(), self.log.line()
+            self.script.optimizer_made = self.log.line()
             facts["rates"] = [float(group["lr"]) for group in one.param_groups]
         self.log.write("made", line=self.log.line(), **facts)
         if not schedules:

@@ -11,7 +11,6 @@ from onecurve.set_up.replace import replace
 from onecurve.watch.events import digest, place, tensors_in
 
 MADE = "_made_at"  # the attribute that holds an object's line
-BORN = {}  # id of a parameter -> (time, line) of its creation, which ids don't outlive
 COPIES = WeakSet()  # of networks, by deepcopy
 READ_BY = "/data/_utils/worker.py", "/data/_utils/fetch.py", "onecurve/watch/samples.py"
 READ_BY += "/torch/utils/checkpoint.py", "/torch/random.py"  # repeat draws
@@ -49,7 +48,6 @@ class Origins:
 
     def install(self):
         replace("torch.nn:Module.__init__", self.module)
-        replace("torch.nn:Parameter.__new__", self.parameter)
         replace("torch.utils.data:Sampler.__new__", self.sampler)
         replace("torch.utils.data:Subset.__init__", self.module)
         for module in "copy", "torch.optim.swa_utils":
@@ -71,11 +69,6 @@ class Origins:
         sampler = object.__new__(kind)
         note(sampler, self.caller(kind))
         return sampler
-
-    def parameter(self, original, *args, **options):
-        made = original(*args, **options)
-        BORN[id(made)] = self.log.clock(), self.log.line()
-        return made
 
     def copy(self, original, thing, *args, **options):
         """Wrap copy.deepcopy: networks are created where the script passes them."""

@@ -49,7 +49,7 @@ class Script:
         self.wrapped_modules = []  # that DDP wraps
         self.ignored_at = None  # line that makes FSDP ignore parameters
         self.optimized = set()  # own_numbers of the parameters in optimizers
-        self.optimizer_made = 0, None  # time and line of the latest constructor call
+        self.optimizer_made = None  # line of the latest constructor call
         self.stale = 0  # tensors in an optimizer, in no network and without a gradient
         self.learned = {}  # name -> parameter that an optimizer has changed
         self.has_state = set()  # of "optimizer" and "scheduler": needed to resume
@@ -57,7 +57,7 @@ class Script:
         self.backwards = 0
         self.passes = 0  # of networks
         self.in_backward = False
-        self.trained_on = []  # digests of samples passed since the latest step
+        self.trained_on = []  # for each pass since the latest step: samples' digests
         self.batch = []  # loader, epoch and number of the latest batch
         self.open = {}  # loader's key -> the epoch being read
         self.states = None  # of the generators after a batch, pass or step

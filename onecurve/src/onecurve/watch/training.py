@@ -8,13 +8,8 @@ import torch
 from onecurve.set_up.replace import replace
 from onecurve.watch.events import bare
 from onecurve.watch.identities import own_number
-from onecurve.watch.networks import (
-    has_own_statistics,
-    parameters_of,
-    state_of,
-    weights_of,
-)
-from onecurve.watch.origins import BORN, origin
+from onecurve.watch.networks import has_own_statistics, state_of, weights_of
+from onecurve.watch.origins import origin
 from onecurve.watch.samples import changed, generator_states, rows
 from onecurve.wording import some
 
@@ -36,7 +31,6 @@ class Training:
         self.log = script.log
         self.sharded = sharded  # what FSDP shards
         self.writes = writes  # by lines of the script
-        self.given = {}  # id of a wrapper -> (its line, its parameters' ids and dtypes)
         self.before = None  # states of the generators before the current pass
         self.drawn = {}  # generators used since a batch, pass or step
         self.shared = {}  # states of the generators after the latest broadcast
@@ -53,28 +47,6 @@ class Training:
             first = f"first name in the file: {min(state_dict, default='none')}"
             self.log.found("loaded", first, f"in the model: {min(names)}")
         return result
-
-    def wrapped(self, ddp):
-        self.given[id(ddp)] = self.log.line(), parameters_of(ddp)
-
-    def wrapper_begins(self, ddp):
-        """Compare the parameters with those that the wrapper was given."""
-        if not torch.is_grad_enabled():
-            return
-        at, given = self.given[id(ddp)]
-        now = parameters_of(ddp)
-        if now == given:
-            return
-        self.given[id(ddp)] = at, now
-        old, ids = [{one for one, _ in each.values()} for each in (given, now)]
-        facts = {"what": "its dtype", "line": self.log.line()}
-        new = [name for name, (one, _) in now.items() if one not in old]
-        lost = [name for name, (one, _) in given.items() if one not in ids]
-        if new or lost:
-            what = f"{'new' if new else 'without'} {some(new or lost)}"
-            _, line = BORN.get(now[new[0]][0] if new else None, (0, at))
-            facts = {"what": what, "level": "LOOK", "line": line}
-        self.log.found("after_wrapping", f"DDP wrapped it at {at}", **facts)
 
     def pass_begins(self, network):
         """Record weights, and whether random numbers were drawn since the batch."""
@@ -127,7 +99,7 @@ class Training:
         if not trains:
             state = {**state_of(network), "written": self.writes.found(network)}
         samples = rows(given)
-        script.trained_on += samples if trains else []
+        script.trained_on += [samples] if trains else []
         self.log.write(
             "pass",
             line=self.log.line(),
@@ -174,14 +146,10 @@ class Training:
                 known = {script.names.get(one) for one in script.optimized}
                 left = [name for name in left if name not in known]
             if 0 < len(left) < len(trained):
-                time, line = script.optimizer_made
-                facts = {"left": len(left), "count": len(trained), "line": line}
+                facts = {"left": len(left), "count": len(trained)}
+                facts["line"] = script.optimizer_made
                 told = [some(left)]
                 if script.stale:
                     told.append(f"{script.stale} tensors in it are not the model's")
                     facts["level"] = "ERROR"
-                for name, one in network.named_parameters():
-                    born, place = BORN.get(id(one), (0, None))
-                    if bare(name) == left[0] and born > time:
-                        told.append(f"created later, at {place}")
                 self.log.found("not_optimized", *told, **facts)
