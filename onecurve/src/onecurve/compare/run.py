@@ -7,6 +7,7 @@ import shutil
 import signal
 import tempfile
 from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 from textwrap import shorten
 from typing import NamedTuple
@@ -30,6 +31,10 @@ NAMES = r'(?s)Missing key.*?"(.*?)".*Unexpected key.*?"([\w.]*\1)"'
 PREFIX = "names differ by a prefix: {1} in the file, {0} in the model"
 UNUSED = r"did not receive grad for rank \d+: ([\d ]+)"  # in DDP's error
 USE = "use these parameters in the loss, or pass find_unused_parameters=True to DDP"
+# Errors of what replaces GPUs and NCCL.
+OF_STAND_INS = r"(?i)cuda|nvidia|nccl|triton|gloo (does not|doesn't)"
+PARALLEL = "torch/distributed/", "torch/nn/parallel/"  # these files' errors
+OF_WRAPPERS = "DistributedDataParallel|FullyShard|FSDP|DTensor|process group"
 PREPARE = "onecurve.feed.rank:prepare"  # by name because it imports PyTorch
 
 
@@ -145,6 +150,38 @@ def failure(result, path, seen):
         if is_of_others_end(f"RuntimeError: {why}"):
             error = f"{ALONE} ({error})"
     return finding("fails", line and f"{name}:{line}", told, rank=died, error=error)
+
+
+def apart_from_ranks(problem, result, command, folder):
+    """Return how a run failed if that says nothing about several ranks, or None.
+
+    It doesn't if our stand-ins for GPUs can't do something, if memory runs out, or if
+    one process fails alike, except if PyTorch's parallel part raised the error.
+    """
+    if problem.name != "fails":
+        return None
+    rank, error = problem.facts["rank"], problem.facts["error"]
+    told = f"{problem.what} ({problem.line})" if problem.line else problem.what
+    if re.search(OF_STAND_INS, error) or result.statuses[rank] == -signal.SIGKILL:
+        return f"{told}, which may not happen on GPUs"
+    _, called = result.ways.get(rank, ((), ()))
+    inner = list(takewhile(lambda one: one[1].startswith("torch/"), called))
+    parallel = any(file.startswith(PARALLEL) for _, file in inner)
+    if parallel or problem.details or re.search(OF_WRAPPERS, error):
+        return None
+    if rank not in result.errors:
+        return None
+    alone, _ = run_kind(command, "single", folder)
+    alike = how_it_failed(result, rank) == how_it_failed(alone, 0)
+    return f"{told}, and one process fails alike" if alike else None
+
+
+def how_it_failed(result, rank):
+    """Return a rank's error's type, line and inner function; None without an error."""
+    if rank not in result.errors:
+        return None
+    error, line = result.errors[rank]
+    return error.partition(":")[0], line, result.ways[rank][1][:1]
 
 
 def of_one(path, line):

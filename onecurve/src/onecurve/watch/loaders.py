@@ -14,9 +14,8 @@ from onecurve.set_up.replace import replace
 from onecurve.watch.events import OWN
 from onecurve.watch.identities import own_number
 from onecurve.watch.origins import origin
-from onecurve.watch.samples import changed, generator_states, rows, share_of
+from onecurve.watch.samples import changed, generator_states, most_of, rows, share_of
 
-MOST = 200_000  # batches or samples of an epoch whose indices are recorded
 MOST_STREAMED = 500  # batches of a stream that are recorded
 
 
@@ -156,9 +155,11 @@ class Loaders:
         reading.share = {"indices": None, "sizes": []}
         if isinstance(loader.dataset, IterableDataset):
             return
-        taken = list(islice(reading._sampler_iter, MOST))
+        most = most_of(loader)
+        taken = list(islice(reading._sampler_iter, most))
         reading._sampler_iter = chain(taken, reading._sampler_iter)
-        if len(taken) < MOST:
+        loader.is_endless = not most
+        if len(taken) < most:
             reading.share = share_of(loader, taken)
 
     def next_of_loader(self, original, reading):

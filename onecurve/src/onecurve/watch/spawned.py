@@ -6,9 +6,11 @@ import pickle
 import re
 import runpy
 import sys
+import time
 from argparse import Namespace
 from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 from types import FunctionType, ModuleType
 
 import torch
@@ -21,6 +23,7 @@ REPLACED = "init_method", "world_size", "rank", "store"  # arguments
 JOINS = re.compile("init_process_group|set_?up|init_dist")  # in a rank's function
 COUNTS = re.compile(r"world|n_?procs|n\w*_?gpus|n\w*_ranks|^size$")  # in names
 UNLIKE = "it starts {} ranks itself, not {}: change their number, or use --ranks"
+STARTS = re.compile(r"\b(spawn|start_processes)\(")  # in a script that starts ranks
 CHILD = "__mp_main__"  # multiprocessing's name of the script in a new process
 
 
@@ -34,13 +37,55 @@ class Spawned:
         self.count = int(self.given.get("WORLD_SIZE", 1))
         self.begun = False
         self.others = []  # processes that are other ranks
+        self.call = Path(script.log.file.name).with_name("spawned")  # of a rank
 
     def install(self):
+        replace("onecurve.start.processes:run_script", self.run_script)
         for name in "spawn", "start_processes":
             replace(f"torch.multiprocessing:{name}", self.spawn)
         replace("multiprocessing.process:BaseProcess.start", self.start)
         replace("multiprocessing.process:BaseProcess.join", self.wait)
         replace("torch.distributed:init_process_group", self.join)
+
+    def run_script(self, original, job):
+        """Wrap running the script: other ranks don't repeat what starts them.
+
+        They wait until rank 0 starts all ranks, or goes on as one of them.
+        """
+        script = Path(job.words[0])
+        if not (self.rank and STARTS.search(script.read_text(errors="replace"))):
+            return original(job)
+        while not self.call.exists():
+            time.sleep(0.02)
+        if not self.call.stat().st_size:
+            return original(job)
+        working, variables, packed = pickle.loads(self.call.read_bytes())
+        os.chdir(working)
+        os.environ.update(variables | self.given)
+        sys.argv = job.words
+        self.begin()
+        import_anew(job.words[0], job.module, self.script.log)
+        fn, *args = pickle.loads(packed)
+        self.call_rank(fn, (self.rank, *args), self.count)
+
+    def hand_over(self, call=None):
+        """Let rank 0 tell the other ranks what each calls, if it starts them."""
+        if self.rank or self.call.exists():
+            return
+        told = b""
+        if call:
+            with suppress(Exception):  # such as a queue
+                told = pickle.dumps(call)
+                told = pickle.dumps((os.getcwd(), dict(os.environ), told))
+        own = self.call.with_name("spawning")
+        own.write_bytes(told)
+        own.rename(self.call)
+
+    def optimizer_made(self, optimizer):
+        self.hand_over()
+
+    def script_ends(self):
+        self.hand_over()
 
     def spawn(self, original, fn, *args, **options):
         """Replace functions that start a process for each rank."""
@@ -48,6 +93,7 @@ class Spawned:
         given.apply_defaults()
         _, args, count, _, _, method = given.args
         self.expect(count)
+        self.hand_over((fn, *args) if method != "fork" else None)
         self.be_rank(fn, (self.rank, *args), method == "fork", count)
 
     def start(self, original, process):
@@ -61,6 +107,7 @@ class Spawned:
         given = inspect.signature(fn).bind(*args, **process._kwargs)
         name, first = next(iter(given.arguments.items()), ("", None))
         is_number = type(first) is int and not COUNTS.search(name.lower())
+        self.hand_over()
         number = first if is_number else len(self.others)
         self.others.append(process)
         method = process._start_method or torch.multiprocessing.get_start_method()
@@ -73,6 +120,7 @@ class Spawned:
 
     def join(self, original, *args, **options):
         """Wrap init_process_group: a rank's address and number are those it has."""
+        self.hand_over()
         given = inspect.signature(original).bind(*args, **options).arguments
         if self.begun:
             asked = given.get("world_size", -1)
@@ -92,12 +140,28 @@ class Spawned:
 
     def be_rank(self, fn, args, forks, count=None):
         """Call a rank's function, then end this process: the rest is the parent's."""
+        self.begin(forks)
+        if not forks:
+            packed = None
+            with suppress(Exception):  # such as a queue
+                packed = pickle.dumps((fn, *args))
+            main = sys.modules["__main__"]
+            module = main.__spec__ and main.__spec__.name
+            import_anew(main.__file__, module, self.script.log)
+            if packed:
+                fn, *args = pickle.loads(packed)
+            else:
+                fn = getattr(import_module(fn.__module__), fn.__name__)
+        self.call_rank(fn, args, count)
+
+    def begin(self, forks=False):
         if not forks:
             seed_anew()
         self.script.log.write("spawned")
         self.begun = True
-        if not forks:
-            fn, *args = imported_anew((fn, *args), self.script.log)
+
+    def call_rank(self, fn, args, count):
+        """Call a rank's function with its arguments, and end the run."""
         given = dict(zip(inspect.signature(fn).parameters, args, strict=False))
         held = [one for one in given.values() if isinstance(one, Namespace)]
         for values in given, *map(vars, held), getattr(fn, "__globals__", {}):
@@ -116,27 +180,17 @@ class Spawned:
                 values[name] = 1
 
 
-def imported_anew(call, log):
-    """Return (function, argument ...) as a new process gets them.
-
-    It first imports the script and its modules.
-    """
-    packed = None
-    with suppress(Exception):  # such as a queue
-        packed = pickle.dumps(call)
+def import_anew(file, module_name, log):
+    """Import the script and its modules as a new process does."""
     main = sys.modules["__main__"]
     for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        if module is not main and file and log.is_own(file):
+        path = getattr(module, "__file__", None)
+        if module is not main and path and log.is_own(path):
             del sys.modules[name]
-    if main.__spec__:
-        names = runpy.run_module(main.__spec__.name, run_name=CHILD, alter_sys=True)
+    if module_name:
+        names = runpy.run_module(module_name, run_name=CHILD, alter_sys=True)
     else:
-        names = runpy.run_path(main.__file__, run_name=CHILD)
+        names = runpy.run_path(file, run_name=CHILD)
     module = ModuleType(CHILD)
     vars(module).update(names)
     sys.modules["__main__"] = sys.modules[CHILD] = module
-    if packed:
-        return pickle.loads(packed)
-    fn, *args = call
-    return getattr(import_module(fn.__module__), fn.__name__), *args
