@@ -354,18 +354,55 @@ def test_what_ranks_draw_is_put_together_as_their_samples_are(orders, whole):
         assert joined(parts, unlike, orders) is None
 
 
-SPAWNS = """
-import torch.multiprocessing as mp
-mp.spawn(print, (3,), nprocs=3)
+NOT_INSPECTED = {
+    "import torch\ntorch.multiprocessing.spawn(print, nprocs=3)": "it starts 3 ranks",
+    "open('/nowhere')": "rank 0 failed: FileNotFoundError: [Errno 2]",  # on one, too
+    "raise RuntimeError('No CUDA GPUs')": "rank 0 failed: RuntimeError: No CUDA GPUs",
+}
+LAUNCHES = """
+import os, torch, torch.distributed as dist, torch.multiprocessing as mp
+class Endless(torch.utils.data.Sampler):
+    def __iter__(self):
+        while True:
+            chosen = torch.randperm(1000)[:8]
+            dist.broadcast(chosen, 0)
+            yield chosen[4 * dist.get_rank() :][:4].tolist()
+    def __len__(self):
+        return 1000
+def work(rank, folder):
+    dist.init_process_group("gloo", rank=rank, world_size=2)
+    open(os.path.join(folder, f"rank{rank}"), "w").close()
+    dataset = torch.utils.data.TensorDataset(torch.randn(1000, 2))
+    next(iter(torch.utils.data.DataLoader(dataset, batch_sampler=Endless())))
+if __name__ == "__main__":
+    folder = os.urandom(4).hex()
+    os.makedirs("logs")
+    os.makedirs(folder)
+    mp.spawn(work, (folder,), nprocs=2)
 """
 
 
-def test_what_cannot_be_looked_at_is_said_first_with_a_status_of_its_own(tmp_path):
+@pytest.mark.parametrize("text", NOT_INSPECTED)
+def test_what_cannot_be_looked_at_is_said_first_with_a_status_of_its_own(
+    text, tmp_path
+):
     path = tmp_path / "train.py"
-    path.write_text(SPAWNS)
+    path.write_text(text)
     report = inspect(path, folder=tmp_path)
-    assert report.verdict.startswith("train.py COULD NOT BE INSPECTED: it starts 3 r")
+    said = f"train.py COULD NOT BE INSPECTED: {NOT_INSPECTED[text]}"
+    assert report.verdict.startswith(said)
     assert (report.status, report.findings, report.ok) == (2, [], [])
+
+
+def test_what_starts_the_ranks_runs_once_and_endless_samplers_are_not_listed(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text(LAUNCHES)
+    report = inspect(path, folder=tmp_path)
+    assert report.findings == [], report.text
+    assert report.verdict.endswith("because no optimizer took a step")
+    assert not any("weight" in one for one in report.ok)
+    calls = (tmp_path / "logs/train/watch/rank1").read_text().count("collective_call")
+    assert 0 < calls < 10
 
 
 def test_a_report_at_the_time_limit_is_partial(tmp_path, monkeypatch):
