@@ -12,8 +12,6 @@ from onecurve.evidence.seen import Seen
 from onecurve.report import consequences, sources
 from onecurve.start.patience import HANGS
 
-NO_STEP = "no optimizer took a step"
-
 
 @dataclass
 class Inspection:
@@ -106,7 +104,7 @@ def compare(command, folder, result, seen, found, why=None):
     agree = consequences.weights_agree(found, seen)
     told = compare_gradients(command, folder, seen, agree)
     if not seen.of("step"):
-        told.why = told.why and NO_STEP
+        told.why = told.why and "no optimizer took a step"
     for kept in folder.glob("*/steps*"):  # batches and gradients, which are large
         shutil.rmtree(kept)
     found += rules.findings_by_world(told)

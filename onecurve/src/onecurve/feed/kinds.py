@@ -19,8 +19,6 @@ class Kind(NamedTuple):
 KINDS = {
     # for the rules
     "watch": Kind("all", "unchanged", True, "unchanged"),
-    # does one process fail like the ranks?
-    "single": Kind("one", "unchanged", True, "on one rank"),
     # keeps each step's batches and gradients for the runs below
     "several": Kind("all", "own", True, "in float64"),
     # compared with the gradients of several

@@ -1,12 +1,9 @@
 """Digest samples and random generators, to compare them between ranks."""
 
 import hashlib
-import inspect
 import pickle
 import random
-import re
 import sys
-from contextlib import suppress
 from types import SimpleNamespace
 
 import torch
@@ -16,8 +13,6 @@ from torch.utils.data import BatchSampler, Subset, default_convert
 from onecurve.watch.events import digest, tensors_in
 from onecurve.watch.origins import origin
 
-MOST = 200_000  # batches or samples of an epoch whose indices are recorded
-MOST_UNSURE = 2_000  # the same, if its length is unknown
 IDENTITY = 16  # samples that identify a dataset
 MOST_CONTENTS = 500  # samples per epoch whose contents are digested
 OWN = {}  # {name: torch.Generator} that the script has drawn from
@@ -111,27 +106,6 @@ def flat(indices):
     for one in indices:
         found += flat(one)
     return found
-
-
-def most_of(loader):
-    """Return more batches or samples than a loader's epoch has, 0 if it is endless.
-
-    Listing an endless epoch takes forever, and its sampler may call collectives.
-    """
-    sampler = loader._index_sampler
-    for one in sampler, getattr(sampler, "sampler", None):
-        with suppress(OSError, TypeError, AttributeError):  # it has no source
-            if is_endless(inspect.getsource(type(one).__iter__)):
-                return 0
-    try:
-        return min(MOST, len(sampler) + 1)
-    except (TypeError, NotImplementedError):
-        return MOST_UNSURE
-
-
-def is_endless(source):
-    """Return whether a generator's source has a loop without an end."""
-    return bool(re.search(r"while (True|1)\b(?!(.|\n)*\b(break|return)\b)", source))
 
 
 def share_of(loader, taken):

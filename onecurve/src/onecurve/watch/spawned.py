@@ -9,7 +9,6 @@ import sys
 import time
 from argparse import Namespace
 from contextlib import suppress
-from importlib import import_module
 from pathlib import Path
 from types import FunctionType, ModuleType
 
@@ -35,6 +34,7 @@ class Spawned:
         self.given = {one: os.environ[one] for one in GIVEN if one in os.environ}
         self.rank = int(self.given.get("RANK", 0))
         self.count = int(self.given.get("WORLD_SIZE", 1))
+        self.job = None
         self.begun = False
         self.others = []  # processes that are other ranks
         self.call = Path(script.log.file.name).with_name("spawned")  # of a rank
@@ -44,48 +44,35 @@ class Spawned:
         for name in "spawn", "start_processes":
             replace(f"torch.multiprocessing:{name}", self.spawn)
         replace("multiprocessing.process:BaseProcess.start", self.start)
-        replace("multiprocessing.process:BaseProcess.join", self.wait)
         replace("torch.distributed:init_process_group", self.join)
 
     def run_script(self, original, job):
-        """Wrap running the script: other ranks don't repeat what starts them.
+        """Wrap running the script: only rank 0 runs what starts all ranks.
 
-        They wait until rank 0 starts all ranks, or goes on as one of them.
+        Other ranks wait until it starts them, or goes on as one of them.
         """
-        script = Path(job.words[0])
-        if not (self.rank and STARTS.search(script.read_text(errors="replace"))):
-            return original(job)
-        while not self.call.exists():
-            time.sleep(0.02)
-        if not self.call.stat().st_size:
-            return original(job)
-        working, variables, packed = pickle.loads(self.call.read_bytes())
-        os.chdir(working)
-        os.environ.update(variables | self.given)
-        sys.argv = job.words
-        self.begin()
-        import_anew(job.words[0], job.module, self.script.log)
-        fn, *args = pickle.loads(packed)
-        self.call_rank(fn, (self.rank, *args), self.count)
+        self.job = job
+        text = Path(job.words[0]).read_text(errors="replace")
+        if self.rank and STARTS.search(text):
+            while not self.call.exists():
+                time.sleep(0.02)
+            variables, call = pickle.loads(self.call.read_bytes())
+            if call:
+                os.environ.update(variables | self.given)
+                sys.argv = job.words
+                self.begin()
+                fn, *args = pickle.loads(call)
+                self.call_rank(fn, (self.rank, *args), self.count)
+        return original(job)
 
-    def hand_over(self, call=None):
-        """Let rank 0 tell the other ranks what each calls, if it starts them."""
-        if self.rank or self.call.exists():
-            return
-        told = b""
-        if call:
-            with suppress(Exception):  # such as a queue
-                told = pickle.dumps(call)
-                told = pickle.dumps((os.getcwd(), dict(os.environ), told))
-        own = self.call.with_name("spawning")
-        own.write_bytes(told)
-        own.rename(self.call)
+    def hand_over(self, *facts, call=None):
+        """Let rank 0 tell other ranks what each calls, or to run the script, too."""
+        if not (self.rank or self.call.exists()):
+            own = self.call.with_name("spawning")
+            own.write_bytes(pickle.dumps((dict(os.environ), call)))
+            own.rename(self.call)
 
-    def optimizer_made(self, optimizer):
-        self.hand_over()
-
-    def script_ends(self):
-        self.hand_over()
+    optimizer_made = script_ends = hand_over
 
     def spawn(self, original, fn, *args, **options):
         """Replace functions that start a process for each rank."""
@@ -93,7 +80,7 @@ class Spawned:
         given.apply_defaults()
         _, args, count, _, _, method = given.args
         self.expect(count)
-        self.hand_over((fn, *args) if method != "fork" else None)
+        self.hand_over(call=None if method == "fork" else packed(fn, *args))
         self.be_rank(fn, (self.rank, *args), method == "fork", count)
 
     def start(self, original, process):
@@ -113,10 +100,6 @@ class Spawned:
         method = process._start_method or torch.multiprocessing.get_start_method()
         if number == self.rank:
             self.be_rank(fn, given.args, method == "fork")
-
-    def wait(self, original, process, timeout=None):
-        """Wrap Process.join."""
-        return None if process in self.others else original(process, timeout)
 
     def join(self, original, *args, **options):
         """Wrap init_process_group: a rank's address and number are those it has."""
@@ -140,25 +123,31 @@ class Spawned:
 
     def be_rank(self, fn, args, forks, count=None):
         """Call a rank's function, then end this process: the rest is the parent's."""
+        whole, name = packed(fn, *args), packed(fn)
         self.begin(forks)
         if not forks:
-            packed = None
-            with suppress(Exception):  # such as a queue
-                packed = pickle.dumps((fn, *args))
-            main = sys.modules["__main__"]
-            module = main.__spec__ and main.__spec__.name
-            import_anew(main.__file__, module, self.script.log)
-            if packed:
-                fn, *args = pickle.loads(packed)
-            else:
-                fn = getattr(import_module(fn.__module__), fn.__name__)
+            fn, *args = pickle.loads(whole) if whole else (*pickle.loads(name), *args)
         self.call_rank(fn, args, count)
 
     def begin(self, forks=False):
-        if not forks:
-            seed_anew()
+        """Begin as a forked process, or as a new one, which imports the script."""
         self.script.log.write("spawned")
         self.begun = True
+        if forks:
+            return
+        seed_anew()
+        main = sys.modules["__main__"]
+        for name, module in list(sys.modules.items()):
+            file = getattr(module, "__file__", None)
+            if module is not main and file and self.script.log.is_own(file):
+                del sys.modules[name]
+        if self.job.module:
+            names = runpy.run_module(self.job.module, run_name=CHILD, alter_sys=True)
+        else:
+            names = runpy.run_path(self.job.words[0], run_name=CHILD)
+        module = ModuleType(CHILD)
+        vars(module).update(names)
+        sys.modules["__main__"] = sys.modules[CHILD] = module
 
     def call_rank(self, fn, args, count):
         """Call a rank's function with its arguments, and end the run."""
@@ -180,17 +169,7 @@ class Spawned:
                 values[name] = 1
 
 
-def import_anew(file, module_name, log):
-    """Import the script and its modules as a new process does."""
-    main = sys.modules["__main__"]
-    for name, module in list(sys.modules.items()):
-        path = getattr(module, "__file__", None)
-        if module is not main and path and log.is_own(path):
-            del sys.modules[name]
-    if module_name:
-        names = runpy.run_module(module_name, run_name=CHILD, alter_sys=True)
-    else:
-        names = runpy.run_path(file, run_name=CHILD)
-    module = ModuleType(CHILD)
-    vars(module).update(names)
-    sys.modules["__main__"] = sys.modules[CHILD] = module
+def packed(fn, *args):
+    """Return a call as bytes, or None if it has arguments like a queue."""
+    with suppress(Exception):
+        return pickle.dumps((fn, *args))
