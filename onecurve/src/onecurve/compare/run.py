@@ -154,13 +154,10 @@ def apart_from_ranks(problem, result, command, folder):
         return None
     alone, seen = run_kind(command._replace(ranks=1), "watch", folder / "single")
     other = failure(alone, command.path, seen)
-    alike = other and where_and_what(other) == where_and_what(problem)
+    kind = error.partition(":")[0]
+    alike = other and other.line == problem.line
+    alike = alike and other.facts.get("error", "").startswith(kind)
     return f"{told}, and one process fails alike" if alike else None
-
-
-def where_and_what(problem):
-    """Return a failure's line and its error's type."""
-    return problem.line, problem.facts.get("error", "").partition(":")[0]
 
 
 def of_one(path, line):
