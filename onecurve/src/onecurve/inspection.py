@@ -58,31 +58,39 @@ def inspect(command, folder):
     why = [event["why"] for event in seen.of("cannot_tell")]
     if why or result.own_fault:
         return Inspection(seen, [], stopped=(why or [result.own_fault])[0])
-    if result.late:
+    why = problem and run.apart_from_ranks(problem, result, command, folder)
+    if result.late or why:
         seen.end_together()
     found = rules.findings(seen)
-    if problem:
-        if problem.name == "fails" and None in (seen.first_parting() or ()):
-            killed = "different_collectives"
-            found = [one for one in found if one.name != killed]
-        names = ("different_collectives",) if problem.name == "fails" else ()
-        if problem.name == "hang" and not problem.line:
-            names = "decision_by_rank", "batches"
-        causes = [one for one in found if one.name in names]
-        for one in causes:
-            one.level = "ERROR"
-            sources.point(one, partial(source_of, command.path.parent), seen)
-        found = [*causes, problem, *(one for one in found if one not in causes)]
-        return Inspection(seen, found, stopped="the run did not finish")
-    return compare(command, folder, result, seen, found)
+    if problem and not why:
+        return unfinished(command, seen, found, problem)
+    return compare(command, folder, result, seen, found, why)
 
 
-def compare(command, folder, result, seen, found):
-    """Return an Inspection of a run that ended well, compared with other runs."""
+def unfinished(command, seen, found, problem):
+    """Return an Inspection of a run that failed or hangs, with likely causes first."""
+    if problem.name == "fails" and None in (seen.first_parting() or ()):
+        found = [one for one in found if one.name != "different_collectives"]
+    names = ("different_collectives",) if problem.name == "fails" else ()
+    if problem.name == "hang" and not problem.line:
+        names = "decision_by_rank", "batches"
+    causes = [one for one in found if one.name in names]
+    for one in causes:
+        one.level = "ERROR"
+        sources.point(one, partial(source_of, command.path.parent), seen)
+    found = [*causes, problem, *(one for one in found if one not in causes)]
+    return Inspection(seen, found, stopped="the run did not finish")
+
+
+def compare(command, folder, result, seen, found, why=None):
+    """Return an Inspection of a run, compared with other runs if it ended well.
+
+    `why` is how it failed, if that says nothing about several ranks.
+    """
     read = partial(source_of, command.path.parent)
-    if result.late:
+    if result.late or why:
         count = len(seen.of("step"))
-        told = f"{count} steps took {run.MOST_SECONDS} s: use smaller sizes"
+        told = why or f"{count} steps took {run.MOST_SECONDS} s: use smaller sizes"
         if result.late == HANGS:
             told = f"all ranks were idle for {run.IDLE} s after {count} steps"
         if result.late == HANGS or not count:
@@ -93,6 +101,8 @@ def compare(command, folder, result, seen, found):
         return Inspection(seen, found)
     agree = consequences.weights_agree(found, seen)
     told = compare_gradients(command, folder, seen, agree)
+    if not seen.of("step"):
+        told.why = told.why and "no optimizer took a step"
     for kept in folder.glob("*/steps*"):  # batches and gradients, which are large
         shutil.rmtree(kept)
     found += rules.findings_by_world(told)

@@ -1,12 +1,10 @@
 """Run a script once."""
 
-import ast
 import math
 import re
 import shutil
 import signal
 import tempfile
-from contextlib import suppress
 from pathlib import Path
 from textwrap import shorten
 from typing import NamedTuple
@@ -30,6 +28,11 @@ NAMES = r'(?s)Missing key.*?"(.*?)".*Unexpected key.*?"([\w.]*\1)"'
 PREFIX = "names differ by a prefix: {1} in the file, {0} in the model"
 UNUSED = r"did not receive grad for rank \d+: ([\d ]+)"  # in DDP's error
 USE = "use these parameters in the loss, or pass find_unused_parameters=True to DDP"
+# Errors of what replaces GPUs and NCCL.
+OF_STAND_INS = r"(?i)cuda|nvidia|nccl|triton|gloo (does not|doesn't)"
+# Errors, and files of functions that raise them, of what only several ranks need.
+OF_PARALLEL = "DistributedDataParallel|FullyShard|FSDP|DTensor|process group"
+OF_PARALLEL += "|torch/distributed/|torch/nn/parallel/"
 PREPARE = "onecurve.feed.rank:prepare"  # by name because it imports PyTorch
 
 
@@ -78,30 +81,17 @@ def run_kind(command, kind, folder):
 def run_in(place, command, kind):
     """Run the script, whose ranks write to a new folder; return the Result."""
     path, flags, count, module, double, *_ = command
-    place.mkdir()
+    place.mkdir(parents=True)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
         task = Task(command, kind, place, Path.cwd(), scratch, PATIENCE)
         options = {"module": module, "prepare": (PREPARE, task)}
         options["timeout"] = MOST_SECONDS
         options["idle"] = IDLE
-        options["fresh"] = kind == "watch" and has_sets(path.parent)
         options["float64"] = double and kind_of(kind)[0].in_float64
         result = ranks.run([path, *flags], count, **options)
     (place / "stdout").write_text(result.stdout, encoding="utf-8")
     (place / "stderr").write_text(result.stderr, encoding="utf-8")
     return result
-
-
-def has_sets(folder):
-    """Return whether a folder's scripts use sets or hashes, which differ by process."""
-    for path in folder.glob("*.py"):
-        with suppress(SyntaxError, ValueError):
-            for node in ast.walk(ast.parse(path.read_text(errors="replace"))):
-                name = getattr(getattr(node, "func", None), "id", None)
-                is_set = isinstance(node, ast.Set | ast.SetComp)
-                if is_set or name in ("set", "frozenset", "hash"):
-                    return True
-    return False
 
 
 def failure(result, path, seen):
@@ -125,11 +115,11 @@ def failure(result, path, seen):
     died = ended_silently(result)
     places, alone = [], []
     for rank, status in enumerate(result.statuses):
-        lines, called = result.ways.get(rank, ((), ()))
+        lines, _ = result.ways.get(rank, ((), ()))
         alone += [one for one in lines if of_one(path, one)][:1]
         ended = "finished" if status == 0 else "in library code"
         line = next(iter(lines), None)
-        places.append(f"at {name}:{line}{waits_in(called)}" if line else ended)
+        places.append(f"at {name}:{line}" if line else ended)
         for call in seen.of("collective_call", rank)[-1:] if died is not None else []:
             places[-1] += f", last {call['name']} at {call['line']}"
     if died is None:
@@ -147,20 +137,35 @@ def failure(result, path, seen):
     return finding("fails", line and f"{name}:{line}", told, rank=died, error=error)
 
 
+def apart_from_ranks(problem, result, command, folder):
+    """Return how a run failed if that says nothing about several ranks, or None.
+
+    It doesn't if our stand-ins for GPUs can't do something, if memory runs out, or if
+    one process fails alike, except if PyTorch's parallel part raised the error.
+    """
+    if problem.name != "fails":
+        return None
+    rank, error = problem.facts["rank"], problem.facts["error"]
+    told = f"{problem.what} ({problem.line})" if problem.line else problem.what
+    if re.search(OF_STAND_INS, error) or result.statuses[rank] == -signal.SIGKILL:
+        return f"{told}, which may not happen on GPUs"
+    _, called = result.ways.get(rank, ((), ()))
+    if problem.details or re.search(OF_PARALLEL, f"{error} {called[:1]}"):
+        return None
+    alone, seen = run_kind(command._replace(ranks=1), "watch", folder / "single")
+    other = failure(alone, command.path, seen)
+    kind = error.partition(":")[0]
+    alike = other and other.line == problem.line
+    alike = alike and other.facts.get("error", "").startswith(kind)
+    return f"{told}, and one process fails alike" if alike else None
+
+
 def of_one(path, line):
     """Return a detail if only one rank executes a line, or None."""
     for first, end in blocks_of_one(str(path)):
         if line and first <= line <= end:
             return f"only one rank executes lines {first} to {end}"
     return None
-
-
-def waits_in(called):
-    """Describe the library's outermost and innermost functions in a `way`."""
-    if not called or "distributed_c10d" in called[-1][1]:
-        return ""  # the script's line calls a collective
-    (function, file), inner = called[-1], called[0][0]
-    return f", in {function} of {file}" + (f", {inner}" if inner != function else "")
 
 
 def last_line(text):

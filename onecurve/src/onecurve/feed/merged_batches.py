@@ -23,6 +23,11 @@ class MergedBatches(OwnBatches):
         self.own_rates = []  # learning rates of the optimizer in the current step
         self.theirs = None  # the ranks' record of the current step, if they took it
 
+    def keep(self, name, value):
+        """Keep only what is compared, because no run copies this one."""
+        if name.startswith("gradients"):
+            super().keep(name, value)
+
     def may_cut(self, reading):
         """Return whether an epoch may end early, as all but uncut evaluations do."""
         cuts = [source / cut_name(reading) for source in self.sources]

@@ -1,5 +1,7 @@
 """Give a rank its own batches and random numbers, and keep them for another run."""
 
+from collections import Counter
+
 import torch
 from torch.utils._pytree import tree_map_only
 from torch.utils.data import default_collate
@@ -10,6 +12,8 @@ from onecurve.set_up.float64 import as_read, in_double
 from onecurve.watch.events import digest
 from onecurve.watch.loaders import Supply
 from onecurve.watch.samples import OWN, changed, generator_states, generators
+
+SAVE = torch.save  # the original, which listeners don't hear
 
 
 class OwnBatches(Supply):
@@ -24,11 +28,13 @@ class OwnBatches(Supply):
         self.lost = False  # whether unrecorded random numbers were drawn for them
         self.passes = 0  # with gradients, since the latest step
         self.draws = Draws(self.log, sources)
+        self.own = Counter()  # line -> the script's own generators first used there
         self.samples = None  # of the latest batch, if the script collates them
 
     def keep(self, name, value):
         try:
-            torch.save(value, self.folder / name)
+            with torch._C.DisableTorchFunction():
+                SAVE(value, self.folder / name)
         except Exception as error:  # noqa: BLE001, a batch may raise anything
             self.script.cannot_tell(f"batches cannot be saved: {error}")
 
@@ -125,11 +131,11 @@ class OwnBatches(Supply):
 
     def drawing(self, generator):
         """Register one of the script's generators before it is drawn from."""
-        if any(generator is one for one in OWN.values()):
+        if any(generator is one for one in [torch.default_generator, *OWN.values()]):
             return
         line = self.log.line()
-        number = sum(name.startswith(f"{line}-") for name in OWN)
-        name = f"{line}-{number}"
+        name = f"{line}-{self.own[line]}"
+        self.own[line] += 1
         OWN[name] = generator
         self.first_drawing(f"own-{stored.in_name(name)}.pt", generator)
 

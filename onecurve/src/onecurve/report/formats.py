@@ -106,6 +106,7 @@ def fine(inspection):
         lines.append(match.format(counted(gradients.alone, "step"), made_of))
     whole = [event for event in seen.of("weights") if event["weights"]]
     count = len(set(whole[0]["weights"]) - own) if whole else 0
+    count = count if seen.of("step") else 0
     if count and learns and not names & {"weights", "exchange", "other_batches"}:
         verb = "is" if count == 1 else "are"
         tensors = f"{counted(count, 'weight tensor')} {verb}"

@@ -37,6 +37,8 @@ class Budget:
         """Return after how many steps to end an epoch."""
         if self.epochs_of(key) >= EPOCHS:
             return 1  # so the script reaches its end
+        if getattr(loader, "is_endless", False):
+            return FURTHEST  # it has one epoch
         is_stream = isinstance(loader.dataset, IterableDataset)
         return STREAM_STEPS if is_stream else EPOCH_STEPS
 

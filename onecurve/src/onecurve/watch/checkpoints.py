@@ -3,15 +3,12 @@
 import linecache
 import re
 
-import torch
-
 from onecurve.set_up.replace import replace
 from onecurve.watch.events import bare, digest, tensors_in
 from onecurve.watch.networks import buffers_of
 from onecurve.wording import some
 
 GOES_ON = r"resum|torch\.load|load_state_dict"  # in a script that resumes
-REBUILDS = r"last_epoch\s*=(?!=)"  # a scheduler, from a saved epoch
 WHEN = "epoch|step|iter"  # in names of a checkpoint's counters
 HELD = {  # state needed to resume, by names in a checkpoint
     "optimizer": re.compile("optim|param_groups").search,
@@ -26,7 +23,6 @@ class Checkpoints:
         self.script = script
         self.log = script.log
         self.begun = {}  # id of a network -> digests of its buffers before training
-        self.used = {}  # module -> (the same before its first use, grad modes)
 
     def install(self):
         replace("torch:save", self.save)
@@ -34,15 +30,6 @@ class Checkpoints:
 
     def first_pass(self, network):
         self.begun[id(network)] = buffers_of(network)
-
-    def loss_begins(self, module):
-        """Remember a module's buffers, and whether it is used with gradients."""
-        if next(module.buffers(), None) is None:
-            return
-        if module not in self.used:
-            self.used[module] = buffers_of(module), set()
-        _, uses = self.used[module]
-        uses.add(torch.is_grad_enabled())
 
     def save(self, original, obj, *args, **options):
         self.write_lacks(obj)
@@ -58,8 +45,7 @@ class Checkpoints:
         lacks = []
         if isinstance(obj, dict):
             if says_when(obj) and mentions(GOES_ON, path):
-                rebuilt = {"scheduler"} if mentions(REBUILDS, path) else set()
-                lacks += states_lacking(obj, self.script.has_state - rebuilt)
+                lacks += states_lacking(obj, self.script.has_state)
             learned = self.script.learned
             if parameters_with_state(obj) >= len(learned):
                 lacks += named("parameter", parameters_lacking(learned, obj))
@@ -71,16 +57,10 @@ class Checkpoints:
     def buffers_lacking(self, obj):
         """Return the names of buffers that an object with a network lacks."""
         lacks = []
-        has_network = False
         for network in self.script.networks:
             held = names_beside(network, obj)
             if held:
-                has_network = True
                 lacks += buffers_lacking(network, self.begun[id(network)], held)
-        held = {bare(name) for name in names_below(obj)}
-        for module, (begun, uses) in self.used.items():
-            if has_network and len(uses) == 2:
-                lacks += buffers_lacking(module, begun, held)
         return lacks
 
 

@@ -1,19 +1,16 @@
-"""Record what FSDP shards: saved shards, and their scaling."""
+"""Record what FSDP shards, and saved shards."""
 
 from onecurve.set_up.replace import replace
 from onecurve.watch.events import local_part, tensors_in
 
-ROUGH = 1e-3  # of a factor: shards may be in bfloat16
-
 
 class FSDP:
-    """Writes `shard`, `parts_scaled`, `saved_part` and similar events."""
+    """Writes `shard` and `saved_part`."""
 
     def __init__(self, script):
         self.script = script
         self.log = script.log
         self.parts = []  # parameters
-        self.norms = {}  # id of a parameter -> norm of its gradient's shard
 
     def install(self):
         replace("torch.distributed.fsdp:fully_shard", self.shard)
@@ -27,26 +24,6 @@ class FSDP:
         for one in module if isinstance(module, list | tuple) else [module]:
             self.parts += one.parameters()
         return result
-
-    def backward_ends(self, loss):
-        """After a backward pass: remember the norms of this rank's gradient shards."""
-        self.norms = {}
-        for network in self.script.networks:
-            for one in network.parameters():
-                if hasattr(one.grad, "placements"):
-                    self.norms[id(one)] = float(local_part(one.grad).norm())
-
-    def step_begins(self, optimizer):
-        """Before a step: record the factor by which this rank scaled its shards."""
-        if not self.norms:
-            return
-        parameters = self.script.parameters(optimizer).values()
-        known = [one for one in parameters if self.norms.get(id(one))]
-        norms = [(one.grad, self.norms[id(one)]) for one in known]
-        factors = [float(local_part(a).norm()) / b for a, b in norms if a is not None]
-        alike = factors and max(factors) - min(factors) < ROUGH * max(factors)
-        factor = max(factors) if alike else None
-        self.log.write("parts_scaled", line=self.log.line(), factor=factor)
 
     def save(self, original, obj, *args, **options):
         places = self.places()

@@ -4,6 +4,7 @@ import dis
 import sys
 import weakref
 from collections import Counter
+from contextlib import suppress
 from functools import partial
 from itertools import chain, islice
 
@@ -17,6 +18,7 @@ from onecurve.watch.origins import origin
 from onecurve.watch.samples import changed, generator_states, rows, share_of
 
 MOST = 200_000  # batches or samples of an epoch whose indices are recorded
+MOST_UNSURE = 2_000  # the same, if its length is unknown; it may be endless
 MOST_STREAMED = 500  # batches of a stream that are recorded
 
 
@@ -156,9 +158,13 @@ class Loaders:
         reading.share = {"indices": None, "sizes": []}
         if isinstance(loader.dataset, IterableDataset):
             return
-        taken = list(islice(reading._sampler_iter, MOST))
+        most = MOST_UNSURE
+        with suppress(TypeError, NotImplementedError):
+            most = min(MOST, 2 * len(loader._index_sampler) + 2)  # or an estimate
+        taken = list(islice(reading._sampler_iter, most))
         reading._sampler_iter = chain(taken, reading._sampler_iter)
-        if len(taken) < MOST:
+        loader.is_endless = len(taken) == most < MOST
+        if len(taken) < most:
             reading.share = share_of(loader, taken)
 
     def next_of_loader(self, original, reading):

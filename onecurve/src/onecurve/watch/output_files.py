@@ -70,7 +70,6 @@ class OutputFiles(Twins):
         replace("builtins:open", self.open)
         replace("io:open", self.open)
         replace("os:open", self.os_open)
-        replace("tempfile:NamedTemporaryFile", self.temporary)
         replace("torch:save", self.save)
         for name in "safetensors", "safetensors.torch", "safetensors.numpy":
             with suppress(ImportError):
@@ -114,12 +113,6 @@ class OutputFiles(Twins):
         if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
             path = self.prepared(path, keep=True)
         return original(path, flags, *args, **options)
-
-    def temporary(self, original, *args, dir=None, **options):
-        """Wrap NamedTemporaryFile, which deletes by a function from before."""
-        if dir is not None:
-            dir = os.path.dirname(self.prepared(os.path.join(dir, "any")))
-        return original(*args, dir=dir, **options)
 
     def save(self, original, obj, f, *args, **options):
         """Wrap torch.save and others that open a file in native code."""

@@ -47,7 +47,6 @@ class Passes:
         if script.in_backward:
             return original(module, *args, **kwargs)
         if next(module.parameters(), None) is None:
-            script.tell("loss_begins", module)
             return original(module, *args, **kwargs)
         script.passes += 1
         for name, parameter in module.named_parameters():

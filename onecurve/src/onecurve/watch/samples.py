@@ -5,6 +5,7 @@ import pickle
 import random
 import sys
 from types import SimpleNamespace
+from weakref import WeakValueDictionary
 
 import torch
 from torch.utils._pytree import tree_leaves
@@ -15,7 +16,7 @@ from onecurve.watch.origins import origin
 
 IDENTITY = 16  # samples that identify a dataset
 MOST_CONTENTS = 500  # samples per epoch whose contents are digested
-OWN = {}  # {name: torch.Generator} that the script has drawn from
+OWN = WeakValueDictionary()  # {name: torch.Generator} that the script has drawn from
 
 
 def digest_of(value):

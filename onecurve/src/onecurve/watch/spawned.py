@@ -6,9 +6,10 @@ import pickle
 import re
 import runpy
 import sys
+import time
 from argparse import Namespace
 from contextlib import suppress
-from importlib import import_module
+from pathlib import Path
 from types import FunctionType, ModuleType
 
 import torch
@@ -21,6 +22,7 @@ REPLACED = "init_method", "world_size", "rank", "store"  # arguments
 JOINS = re.compile("init_process_group|set_?up|init_dist")  # in a rank's function
 COUNTS = re.compile(r"world|n_?procs|n\w*_?gpus|n\w*_ranks|^size$")  # in names
 UNLIKE = "it starts {} ranks itself, not {}: change their number, or use --ranks"
+STARTS = re.compile(r"\b(spawn|start_processes)\(")  # in a script that starts ranks
 CHILD = "__mp_main__"  # multiprocessing's name of the script in a new process
 
 
@@ -32,15 +34,45 @@ class Spawned:
         self.given = {one: os.environ[one] for one in GIVEN if one in os.environ}
         self.rank = int(self.given.get("RANK", 0))
         self.count = int(self.given.get("WORLD_SIZE", 1))
+        self.job = None
         self.begun = False
         self.others = []  # processes that are other ranks
+        self.call = Path(script.log.file.name).with_name("spawned")  # of a rank
 
     def install(self):
+        replace("onecurve.start.processes:run_script", self.run_script)
         for name in "spawn", "start_processes":
             replace(f"torch.multiprocessing:{name}", self.spawn)
         replace("multiprocessing.process:BaseProcess.start", self.start)
-        replace("multiprocessing.process:BaseProcess.join", self.wait)
         replace("torch.distributed:init_process_group", self.join)
+
+    def run_script(self, original, job):
+        """Wrap running the script: only rank 0 runs what starts all ranks.
+
+        Other ranks wait until it starts them, or goes on as one of them.
+        """
+        self.job = job
+        text = Path(job.words[0]).read_text(errors="replace")
+        if self.rank and STARTS.search(text):
+            while not self.call.exists():
+                time.sleep(0.02)
+            variables, call = pickle.loads(self.call.read_bytes())
+            if call:
+                os.environ.update(variables | self.given)
+                sys.argv = job.words
+                self.begin()
+                fn, *args = pickle.loads(call)
+                self.call_rank(fn, (self.rank, *args), self.count)
+        return original(job)
+
+    def hand_over(self, *facts, call=None):
+        """Let rank 0 tell other ranks what each calls, or to run the script, too."""
+        if not (self.rank or self.call.exists()):
+            own = self.call.with_name("spawning")
+            own.write_bytes(pickle.dumps((dict(os.environ), call)))
+            own.rename(self.call)
+
+    optimizer_made = script_ends = hand_over
 
     def spawn(self, original, fn, *args, **options):
         """Replace functions that start a process for each rank."""
@@ -48,6 +80,7 @@ class Spawned:
         given.apply_defaults()
         _, args, count, _, _, method = given.args
         self.expect(count)
+        self.hand_over(call=None if method == "fork" else packed(fn, *args))
         self.be_rank(fn, (self.rank, *args), method == "fork", count)
 
     def start(self, original, process):
@@ -61,18 +94,16 @@ class Spawned:
         given = inspect.signature(fn).bind(*args, **process._kwargs)
         name, first = next(iter(given.arguments.items()), ("", None))
         is_number = type(first) is int and not COUNTS.search(name.lower())
+        self.hand_over()
         number = first if is_number else len(self.others)
         self.others.append(process)
         method = process._start_method or torch.multiprocessing.get_start_method()
         if number == self.rank:
             self.be_rank(fn, given.args, method == "fork")
 
-    def wait(self, original, process, timeout=None):
-        """Wrap Process.join."""
-        return None if process in self.others else original(process, timeout)
-
     def join(self, original, *args, **options):
         """Wrap init_process_group: a rank's address and number are those it has."""
+        self.hand_over()
         given = inspect.signature(original).bind(*args, **options).arguments
         if self.begun:
             asked = given.get("world_size", -1)
@@ -92,12 +123,34 @@ class Spawned:
 
     def be_rank(self, fn, args, forks, count=None):
         """Call a rank's function, then end this process: the rest is the parent's."""
+        whole, name = packed(fn, *args), packed(fn)
+        self.begin(forks)
         if not forks:
-            seed_anew()
+            fn, *args = pickle.loads(whole) if whole else (*pickle.loads(name), *args)
+        self.call_rank(fn, args, count)
+
+    def begin(self, forks=False):
+        """Begin as a forked process, or as a new one, which imports the script."""
         self.script.log.write("spawned")
         self.begun = True
-        if not forks:
-            fn, *args = imported_anew((fn, *args), self.script.log)
+        if forks:
+            return
+        seed_anew()
+        main = sys.modules["__main__"]
+        for name, module in list(sys.modules.items()):
+            file = getattr(module, "__file__", None)
+            if module is not main and file and self.script.log.is_own(file):
+                del sys.modules[name]
+        if self.job.module:
+            names = runpy.run_module(self.job.module, run_name=CHILD, alter_sys=True)
+        else:
+            names = runpy.run_path(self.job.words[0], run_name=CHILD)
+        module = ModuleType(CHILD)
+        vars(module).update(names)
+        sys.modules["__main__"] = sys.modules[CHILD] = module
+
+    def call_rank(self, fn, args, count):
+        """Call a rank's function with its arguments, and end the run."""
         given = dict(zip(inspect.signature(fn).parameters, args, strict=False))
         held = [one for one in given.values() if isinstance(one, Namespace)]
         for values in given, *map(vars, held), getattr(fn, "__globals__", {}):
@@ -116,27 +169,7 @@ class Spawned:
                 values[name] = 1
 
 
-def imported_anew(call, log):
-    """Return (function, argument ...) as a new process gets them.
-
-    It first imports the script and its modules.
-    """
-    packed = None
-    with suppress(Exception):  # such as a queue
-        packed = pickle.dumps(call)
-    main = sys.modules["__main__"]
-    for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        if module is not main and file and log.is_own(file):
-            del sys.modules[name]
-    if main.__spec__:
-        names = runpy.run_module(main.__spec__.name, run_name=CHILD, alter_sys=True)
-    else:
-        names = runpy.run_path(main.__file__, run_name=CHILD)
-    module = ModuleType(CHILD)
-    vars(module).update(names)
-    sys.modules["__main__"] = sys.modules[CHILD] = module
-    if packed:
-        return pickle.loads(packed)
-    fn, *args = call
-    return getattr(import_module(fn.__module__), fn.__name__), *args
+def packed(fn, *args):
+    """Return a call as bytes, or None if it has arguments like a queue."""
+    with suppress(Exception):
+        return pickle.dumps((fn, *args))
