@@ -33,6 +33,7 @@ OF_STAND_INS = r"(?i)cuda|nvidia|nccl|triton|gloo (does not|doesn't)"
 # Errors, and files of functions that raise them, of what only several ranks need.
 OF_PARALLEL = "DistributedDataParallel|FullyShard|FSDP|DTensor|process group"
 OF_PARALLEL += "|torch/distributed/|torch/nn/parallel/"
+UNORDERED = re.compile(r"\b(frozen)?set\(|\bhash\(|\{[^:{}\n]+ for ")  # by process
 PREPARE = "onecurve.feed.rank:prepare"  # by name because it imports PyTorch
 
 
@@ -85,8 +86,9 @@ def run_in(place, command, kind):
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
         task = Task(command, kind, place, Path.cwd(), scratch, PATIENCE)
         options = {"module": module, "prepare": (PREPARE, task)}
-        options["timeout"] = MOST_SECONDS
-        options["idle"] = IDLE
+        options |= {"timeout": MOST_SECONDS, "idle": IDLE}
+        texts = [one.read_text(errors="replace") for one in path.parent.glob("*.py")]
+        options["fresh"] = kind == "watch" and any(map(UNORDERED.search, texts))
         options["float64"] = double and kind_of(kind)[0].in_float64
         result = ranks.run([path, *flags], count, **options)
     (place / "stdout").write_text(result.stdout, encoding="utf-8")

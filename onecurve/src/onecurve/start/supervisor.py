@@ -52,6 +52,7 @@ class Job:
     prepare: tuple | None = None
     gpus: str | None = ""  # for CUDA_VISIBLE_DEVICES; None: unchanged
     module: str | None = None  # to run as `python -m MODULE`; words[0] is its file
+    fresh: bool = False  # whether to start new interpreters with their own hash seeds
 
 
 def run_rank(job, environment):
@@ -185,7 +186,8 @@ def supervise(link, other, job):
         environments = torchrun_variables(job.processes, listener.getsockname()[1])
     if job.prepare and isinstance(job.prepare[0], str):
         job.prepare = resolve_name(job.prepare[0]), *job.prepare[1:]  # before the forks
-    context = multiprocessing.get_context("fork" if FORKS else "spawn")
+    forks = FORKS and not job.fresh
+    context = multiprocessing.get_context("fork" if forks else "spawn")
     ranks = []
     for environment in environments:
         ranks.append(context.Process(target=run_rank, args=(job, environment)))

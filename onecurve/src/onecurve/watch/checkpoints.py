@@ -9,6 +9,7 @@ from onecurve.watch.networks import buffers_of
 from onecurve.wording import some
 
 GOES_ON = r"resum|torch\.load|load_state_dict"  # in a script that resumes
+REBUILDS = r"last_epoch\s*=(?!=)"  # a scheduler, from a saved epoch
 WHEN = "epoch|step|iter"  # in names of a checkpoint's counters
 HELD = {  # state needed to resume, by names in a checkpoint
     "optimizer": re.compile("optim|param_groups").search,
@@ -45,7 +46,8 @@ class Checkpoints:
         lacks = []
         if isinstance(obj, dict):
             if says_when(obj) and mentions(GOES_ON, path):
-                lacks += states_lacking(obj, self.script.has_state)
+                rebuilt = {"scheduler"} if mentions(REBUILDS, path) else set()
+                lacks += states_lacking(obj, self.script.has_state - rebuilt)
             learned = self.script.learned
             if parameters_with_state(obj) >= len(learned):
                 lacks += named("parameter", parameters_lacking(learned, obj))
