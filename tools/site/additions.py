@@ -29,7 +29,7 @@ TAG = re.compile(r"<[^<>]+>")
 SHOWN = re.compile(r'show_diff\("(\w+)"\)')
 CURVE = re.compile(r'nb\.curve\(.*"(\w+)"\)')
 WIDTH = re.compile(r'width="([\d.]+)pt"')  # of a picture
-PHONE = "@media (width < 400px) { text[style*=middle] { font-size: 12px !important } }"
+PHONE = "@media (max-width:400px) { text[style*=middle] { font-size:12px !important } }"
 
 
 def up_from(page):
