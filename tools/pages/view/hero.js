@@ -54,7 +54,7 @@ function fillHero(hero, one) {
   const isEarly = run.kind === "crashes" || run.kind === "hangs";
   const where = run.steps.length ? `in epoch ${run.curve.length + 1}` : "before epoch 1";
   const head = hero.querySelector(".title");
-  head.textContent = isEarly ? `${title} ${where}` : title;
+  head.innerHTML = isEarly ? `${title} ${where}` : title;
   head.className = `title ${run.kind}`;
   if (!place.off.size && isWide.matches) hero.querySelector(".panel .told").innerHTML = `<p>2 and 4
     ranks print the same losses as one process. Green: rounding. Red: a bug.</p>`;

@@ -152,6 +152,7 @@ function lossTable(curves, right, rows = EPOCHS, hasCounts = true) {
       : "–"}</td>`);
     return `<tr><th scope="row">${name}</th>${cells.join("")}</tr>`;
   });
-  return element("table", "losses", `<thead><tr><td></td>${heads.join("")}</tr></thead>
-    <tbody>${lines.join("")}</tbody>`);
+  const isDim = hasCounts && lines.join("").includes('class="dim"');
+  return element("table", "losses", `${isDim ? "<caption>gray: rounding</caption>" : ""}<thead><tr><td></td>${
+    heads.join("")}</tr></thead><tbody>${lines.join("")}</tbody>`);
 }

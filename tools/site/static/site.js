@@ -3,10 +3,8 @@
 localStorage.removeItem("sphinx_highlight_terms");
 
 // What scrolls sideways can be scrolled with the keyboard, too.
-for (const one of document.querySelectorAll(".output pre"))  // its columns stay below each other
-  one.classList.toggle("table", /\S {4,}\S/.test(one.textContent));
 const wide = document.querySelectorAll("article :is(pre, table, .table-wrapper, .cell_output, p:has(> img))");
-for (const one of wide) if (one.scrollWidth > one.clientWidth + 4) {
+for (const one of wide) if (one.scrollWidth > one.clientWidth + 12) {
   one.tabIndex = 0;
   one.classList.add("scrolls");
 }
