@@ -15,7 +15,7 @@ const rows = [...document.querySelectorAll(".sidebar-tree :is(.caption, .referen
 const topOf = one => one.getBoundingClientRect().top;
 const first = here && rows.findLast(one => topOf(one) <= topOf(here) - 260);  // not cut
 const scroll = document.querySelector(".sidebar-scroll");
-if (first) scroll.scrollTo({ top: topOf(first) - topOf(scroll), behavior: "instant" });
+if (first) scroll.scrollTo({ top: topOf(first) - topOf(scroll) - 16, behavior: "instant" });
 addEventListener("keydown", event => {  // Escape closes the drawers
   const boxes = document.querySelectorAll("#__navigation:checked, #__toc:checked");
   if (event.key === "Escape") for (const box of boxes) box.click();
