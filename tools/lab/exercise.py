@@ -21,7 +21,7 @@ PARTS = {
     1: "First steps: devices, files, and a process per GPU",
     2: "Right numbers: batches, losses and counts",
     3: "In step: who waits for whom, and what stays equal",
-    4: "A model in parts",
+    4: "A model in parts: layers, shards and stages",
     5: "A sequence in parts: a transformer on several ranks",
 }
 FILES = ROOT / "tools/lab/exercises"

@@ -9,7 +9,7 @@ from pathlib import Path
 from docutils import nodes
 
 from tools.lab.exercise import PARTS, along_the_path
-from tools.pages import side_by_side
+from tools.pages import drawing, side_by_side
 from tools.pages.markup import TEMPLATES, linked
 from tools.pages.stored import FREE_GPU
 from tools.pages.switches import read_outcomes
@@ -23,13 +23,15 @@ DIFF = re.compile(r"```diff\n.*?\n```", re.DOTALL)
 DIFF_TITLE = re.compile("^## The diff.*\n", re.MULTILINE)
 EMPTY = re.compile(r'<th class="(head[^"]*)"><p></p></th>')  # an empty column heading
 RUN = f"**Run it:** `make notebooks`, or all stages [on a free GPU]({FREE_GPU}.ipynb)."
+DRAWN = re.compile(r"drawing\.(\w+)\(")  # a figure, which its function describes
+HEADING = re.compile("^###+ (.+)$", re.MULTILINE)
 FOLD = re.compile(r"<details>.*?</details>", re.DOTALL)
 FOUND = nodes.paragraph | nodes.literal_block | nodes.row  # by a search
 TAG = re.compile(r"<[^<>]+>")
 SHOWN = re.compile(r'show_diff\("(\w+)"\)')
 CURVE = re.compile(r'nb\.curve\(.*"(\w+)"\)')
 WIDTH = re.compile(r'width="([\d.]+)pt"')  # of a picture
-PHONE = "@media (width < 400px) { text[style*=middle] { font-size: 12px !important } }"
+PHONE = "@media (max-width:400px) { text[style*=middle] { font-size:12px !important } }"
 
 
 def up_from(page):
@@ -109,11 +111,7 @@ def with_views(page, text):
 
 def with_folds(text):
     """Return a page with bold titles in its folds: a heading would end them."""
-
-    def bold(fold):
-        return re.sub(r"^###+ (.+)$", r"**\1**", fold[0], flags=re.MULTILINE)
-
-    return FOLD.sub(bold, text)
+    return FOLD.sub(lambda fold: HEADING.sub(r"**\1**", fold[0]), text)
 
 
 def with_targets(text):
@@ -151,8 +149,11 @@ def with_diff(page, text):
             hidden = {"id": "figure", "metadata": {"tags": ["remove-input"]}}
             notebook["cells"].insert(1, cell | hidden | {"outputs": [drawn]})
     cells[0]["metadata"]["tags"] = ["hide-cell"]
-    for cell in notebook["cells"]:
-        for data in [one.get("data", {}) for one in cell.get("outputs", [])]:
+    for cell in cells:
+        if called := DRAWN.search("".join(cell["source"])):
+            says, _ = getattr(drawing, called[1]).__doc__.split(".", 1)
+            cell["metadata"]["mystnb"] = {"image": {"alt": says.removeprefix("Draw ")}}
+        for data in [one.get("data", {}) for one in cell["outputs"]]:
             if svg := "".join(data.get("image/svg+xml", "")):
                 head, end, rest = palette.themed(svg).partition("</style>")
                 data["image/svg+xml"] = head + PHONE + end + rest
@@ -189,8 +190,7 @@ def add(app, page, source):
 
 def mend(path):
     """Fix a page for keyboards, screen readers and search, and remove local paths."""
-    text = path.read_text()
-    text = text.replace('role="heading">', 'role="heading" aria-level="2">')
+    text = path.read_text().replace('role="heading">', 'role="heading" aria-level="2">')
     if path.name == "404.html":
         text = re.sub('(href|src|action)="/', r'\1="', text)
         text = text.replace('"#furo-main', '"404.html#furo-main')  # it has a base

@@ -50,19 +50,19 @@ function heroLoss(box, run) {
 
 function fillHero(hero, one) {
   const runs = runsOf(one), run = runs["2"];
-  const title = one ? verdictOf(one, run.kind) : "One curve";
+  const title = one ? (isPrinted ? `${one.title}: ` : "") + verdictOf(one, run.kind) : "One curve";
   const isEarly = run.kind === "crashes" || run.kind === "hangs";
   const where = run.steps.length ? `in epoch ${run.curve.length + 1}` : "before epoch 1";
   const head = hero.querySelector(".title");
-  head.textContent = isEarly ? `${title} ${where}` : title;
+  head.innerHTML = isEarly ? `${title} ${where}` : title;
   head.className = `title ${run.kind}`;
-  if (!place.off.size && isWide.matches) hero.querySelector(".panel .told").innerHTML = `<p>Two and four
-    ranks print the losses of one GPU. The distance from them is rounding, or a bug.</p>`;
+  if (!place.off.size && isWide.matches) hero.querySelector(".panel .told").innerHTML = `<p>2 and 4
+    ranks print the same losses as one process. Green: rounding. Red: a bug.</p>`;
   const charts = element("div", "charts");
   const right = DIFFS.right["01_cpu"]["1"];
   const curves = Object.entries(runs).map(([ranks, { curve }]) => [`${ranks} ranks`, curve]);
   hero.querySelector(".figure").replaceChildren(charts,
-    lossTable([["one GPU", right], ...curves], right, EPOCHS, false));
+    lossTable([["one process", right], ...curves], right, EPOCHS, false));
   drawHero(charts, run);
 }
 
@@ -71,7 +71,7 @@ function drawHero(place, run) {
   const isStacked = isWide.matches || isPrinted || isSmall;
   const all = isPrinted ? 688 : place.parentElement.clientWidth;
   const width = isStacked ? all : (all - 32) / 2;  // or next to each other
-  const [left, ...heights] = isSmall ? [36, 74, 52] : isStacked ? [72, 174, 90] : [72, 114, 44];
+  const [left, ...heights] = isSmall ? [36, 74, 52] : isStacked ? [72, 174, 90] : [72, 120, 74];
   const boxes = heights.map(height => ({ width, height, left, isSmall }));
   const normal = offsOf(runsOf()["2"]);
   const marks = offsOf(run).map((off, n) => ({ row: n + 1, normal: normal[n],

@@ -86,10 +86,10 @@ function draw() {
   const known = run.rows.slice(0, reference.rows.length);
   const verdict = known.length ? judge(known, reference.rows) : "";
   const isDone = known.length === FLAGS.epochs, isDifferent = verdict.startsWith("DIFFERENT");
-  const [now, { rows }] = run.rows.length < FLAGS.epochs ? ["", run] : ["stage 1 to compare, ", reference];
+  const [now, { rows }] = run.rows.length < FLAGS.epochs ? ["", run] : ["stage 1 to compare: ", reference];
   by("curve").dataset.done = isDone;
   by("verdict").innerHTML = isDone || isDifferent ? verdict.replace(/\S+e-\S+/, "<span>$&</span>")
-    : `training ${now}epoch ${rows.length + 1} of ${FLAGS.epochs} …`;
+    : `Training ${now}epoch ${rows.length + 1} of ${FLAGS.epochs} …`;
   by("verdict").className = isDifferent ? "different" : isDone ? "equal" : "";
   by("verdict").previousElementSibling.hidden = !by("verdict").className;
   drawLosses();
@@ -105,9 +105,9 @@ function drawLosses() {
       : data.steps.map((loss, n) => [(n + 1) * FLAGS.epochs / data.steps.length, loss]) },
     { kind, points: points(run, lossOf) },
   ];
+  const isSmall = innerWidth <= 768, isWide = innerWidth > 1280;
   const fills = Math.min(300, Math.max(206, by("figure").clientHeight - 270));  // the card
-  const isSmall = innerWidth <= 768;
-  const [height, low, left] = isSmall ? [90, 75, 36] : [fills, 96, 72];
+  const [height, low, left] = isSmall ? [90, 75, 36] : [isWide ? fills : 150, 96, 72];
   const box = { width: by("charts").clientWidth, height, left, isSmall };
   by("charts").innerHTML = lossChart(box, EPOCHS, FLAGS.epochs, lines,
     legend(box, [["ghost", "stage 1"], [kind, "stage 4"]])) +

@@ -344,5 +344,5 @@ function tellingMoment(off, steps) {
   const again = Math.ceil(1 / steps[0].at - 1e-9) + 1;
   if (off.includes("set_epoch") && again <= steps.length) return [again, 1];
   if (off.includes("sampler")) return [1, 1];
-  return off.includes("ddp") ? [Math.max(steps.length - 1, 1), 5] : [1, 4];  // the last is small
+  return off.includes("ddp") ? [Math.max(steps.length - 1, 1), 5] : [1, 1];  // the last is small
 }

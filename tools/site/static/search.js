@@ -50,9 +50,10 @@ function show() {
   const found = hits.length || kind === "all" ? hits : search([], kind);  // or all of a kind
   part("found").replaceChildren(...found.slice(0, most).map(one => item(one, hits.length ? words : [])));
   part("more").hidden = found.length <= most;
+  part("more").textContent = `${found.length - most} more`;
   part("suggested").hidden = hits.length > 0;
   part("count").textContent = hits.length ? `Pages found: ${hits.length}`
-    : words.length ? `No page has all of these words: ${q}` : "";
+    : words.length ? `No page has ${words[1] ? "all of " : ""}“${q}”` : "";
 }
 form.oninput = () => { most = 10; show(); };
 part("more").onclick = () => { most += 10; show(); };

@@ -3,10 +3,8 @@
 localStorage.removeItem("sphinx_highlight_terms");
 
 // What scrolls sideways can be scrolled with the keyboard, too.
-for (const one of document.querySelectorAll(".output pre"))  // its columns stay below each other
-  one.classList.toggle("table", /\S {4,}\S/.test(one.textContent));
 const wide = document.querySelectorAll("article :is(pre, table, .table-wrapper, .cell_output, p:has(> img))");
-for (const one of wide) if (one.scrollWidth > one.clientWidth + 4) {
+for (const one of wide) if (one.scrollWidth > one.clientWidth + 12) {
   one.tabIndex = 0;
   one.classList.add("scrolls");
 }
@@ -17,7 +15,7 @@ const rows = [...document.querySelectorAll(".sidebar-tree :is(.caption, .referen
 const topOf = one => one.getBoundingClientRect().top;
 const first = here && rows.findLast(one => topOf(one) <= topOf(here) - 260);  // not cut
 const scroll = document.querySelector(".sidebar-scroll");
-if (first) scroll.scrollTo({ top: topOf(first) - topOf(scroll), behavior: "instant" });
+if (first) scroll.scrollTo({ top: topOf(first) - topOf(scroll) - 16, behavior: "instant" });
 addEventListener("keydown", event => {  // Escape closes the drawers
   const boxes = document.querySelectorAll("#__navigation:checked, #__toc:checked");
   if (event.key === "Escape") for (const box of boxes) box.click();
