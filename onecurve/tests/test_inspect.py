@@ -344,10 +344,11 @@ def test_what_ranks_draw_is_put_together_as_their_samples_are(orders, whole):
         assert joined(parts, unlike, orders) is None
 
 
+FIRST = "import os, time\ntime.sleep(60 * int(os.environ['RANK']))\n"  # rank 0 fails
 NOT_INSPECTED = {
     "import torch\ntorch.multiprocessing.spawn(print, nprocs=3)": "it starts 3 ranks",
-    "open('/nowhere')": "rank 0 failed: FileNotFoundError: [Errno 2]",  # on one, too
-    "raise RuntimeError('No CUDA GPUs')": "rank 0 failed: RuntimeError: No CUDA GPUs",
+    f"{FIRST}open('/nowhere')": "rank 0 failed: FileNotFoundError: [Errno 2]",
+    f"{FIRST}raise RuntimeError('No CUDA')": "rank 0 failed: RuntimeError: No CUDA",
 }
 LAUNCHES = """
 import os, torch, torch.distributed as dist, torch.multiprocessing as mp

@@ -79,8 +79,8 @@ class Spawned:
         given = inspect.signature(original).bind(fn, *args, **options)
         given.apply_defaults()
         _, args, count, _, _, method = given.args
-        self.expect(count)
         self.hand_over(call=None if method == "fork" else packed(fn, *args))
+        self.expect(count)
         self.be_rank(fn, (self.rank, *args), method == "fork", count)
 
     def start(self, original, process):
