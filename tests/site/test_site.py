@@ -156,7 +156,9 @@ def test_a_stages_page_has_its_diff_idea_by_idea(site, page):
 
 
 SIZES = [(1440, 900), (1024, 768), (390, 844)]
-BOX = "one => (({ top, bottom }) => [top, bottom])(one.getBoundingClientRect())"
+BOX = (
+    "one => { const box = one.getBoundingClientRect(); return [box.top, box.bottom]; }"
+)
 
 
 @pytest.mark.parametrize("width, height", SIZES)

@@ -118,12 +118,11 @@ class Record(api.Seen):
             return
         for found in self.findings():
             if found.level == "ERROR" and found.name not in (*UNTOLD, *but):
-                told = [one for one in found.details if one.startswith("consequence: ")]
-                what = (told or [found.what])[0].removeprefix("consequence: ")
+                what = (found.consequences or [found.what])[0]
                 what = what.replace(f"{self.out}/", "")
                 line = api.line_number(found.line)
                 where = f"\n  at {api.at(self.text, line)}" if line else ""
-                shown = 0 if told else FACTS.get(found.name)
+                shown = 0 if found.consequences else FACTS.get(found.name)
                 details = "".join(f"\n  {one}" for one in found.details[:shown])
                 raise Wrong(f"{what[0].upper()}{what[1:]}.{where}{details}")
 

@@ -87,7 +87,7 @@ def run_in(place, command, kind):
         task = Task(command, kind, place, Path.cwd(), scratch, PATIENCE)
         options = {"module": module, "prepare": (PREPARE, task)}
         options |= {"timeout": MOST_SECONDS, "idle": IDLE}
-        texts = [one.read_text(errors="replace") for one in path.parent.glob("*.py")]
+        texts = (one.read_text(errors="replace") for one in path.parent.glob("*.py"))
         options["fresh"] = kind == "watch" and any(map(UNORDERED.search, texts))
         options["float64"] = double and kind_of(kind)[0].in_float64
         result = ranks.run([path, *flags], count, **options)

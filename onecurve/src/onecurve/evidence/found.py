@@ -1,6 +1,6 @@
 """Findings: what a rule yields, to which its name and message are added."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass
@@ -16,6 +16,7 @@ class Finding:
     facts: dict  # fill in the message
     cause: str | None  # what to point to: a key of sources.CAUSES
     factor: float | None = None  # of a gradient that differs by nothing else
+    consequences: list = field(default_factory=list)  # what other findings say
 
 
 def found(line, details=(), level=None, fix=None, cause=None, **facts):

@@ -70,6 +70,7 @@ def name_what_follows(found):
         causes = [cause for cause in found if one.name in RULES[cause.name].follows]
         again = one.name in [other.name for other in kept]
         if causes and not rule.hidden:
+            causes[0].consequences.append(one.what)
             causes[0].level = min(causes[0].level, one.level)  # an ERROR was seen
             causes[0].details.append(f"consequence: {one.what}")
         elif not causes and not (again and rule.once):

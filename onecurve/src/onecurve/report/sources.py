@@ -16,7 +16,6 @@ CALLS = "DistributedSampler|set_epoch|no_sync|zero_grad|unscale_"  # in fixes
 SHARDED = r"to_local\("
 CAUSES = {  # what to look for, up to a finding's line; a rate's may be anywhere
     "sync": "no_sync|require_backward_grad_sync|set_requires_gradient_sync",
-    "norm": r"norm\(|to_local",
     "rate": r"\['lr'\] \S?= ",
 }
 WHOLE = "to_local() returns one rank's shard: use full_tensor(), or sum its squares"
@@ -216,11 +215,11 @@ def point(finding, read, seen):
     if text is None:
         return
     source = Source(text)
-    for one in unused(source, file, seen):
-        if finding.name in ("exchange", "gradient", "weights"):
+    if finding.name in ("exchange", "gradient", "weights"):
+        for lost in unused(source, file, seen):
             follow = [one for one in finding.details if one.startswith("consequence")]
-            finding.line, finding.fix = f"{file}:{one.lineno}", USE
-            finding.details[1:] = [UNUSED.format(called(one.value)), *follow]
+            finding.line, finding.fix = f"{file}:{lost.lineno}", USE
+            finding.details[1:] = [UNUSED.format(called(lost.value)), *follow]
             return
     start = source.at(int(number))
     first = None

@@ -123,8 +123,13 @@ def read_result(job, statuses, late):
     failed = [abs(status) for status in statuses if status is not None]
     code = TOO_SLOW if late else max(failed, default=1)
     result = Result(job.words, code, text("stdout"), "".join(stderrs))
-    vars(result).update(late=late, statuses=statuses, stderrs=stderrs, errors=errors)
-    vars(result).update(own_fault=own_fault, places=places, ways=ways)
+    result.late = late
+    result.statuses = statuses
+    result.stderrs = stderrs
+    result.errors = errors
+    result.own_fault = own_fault
+    result.places = places
+    result.ways = ways
     return result
 
 

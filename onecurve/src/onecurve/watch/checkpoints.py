@@ -102,15 +102,9 @@ def dicts_below(value):
         yield from dicts_below(one)
 
 
-def names_below(value):
-    """Yield the keys of all nested dicts."""
-    for one in dicts_below(value):
-        yield from map(str, one)
-
-
 def states_lacking(saved, wanted):
     """Return which states, "optimizer" or "scheduler", a checkpoint lacks."""
-    names = " ".join(names_below(saved))
+    names = " ".join(str(key) for each in dicts_below(saved) for key in each)
     return [one for one in sorted(wanted) if not HELD[one](names)]
 
 
