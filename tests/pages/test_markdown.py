@@ -46,7 +46,7 @@ def test_links_between_pages_resolve():
         for target in links_to_files(page):
             path, _, anchor = target.partition("#")
             path = page.parent / path if path else page
-            assert path.exists(), f"{page}: {target}"
+            assert path.is_file(), f"{page}: {target}"
             found = not anchor or anchor in anchors(path.read_text())
             assert found, f"{page}: {target}"
     assert len(links_to_files(ROOT / "README.md")) > 20
