@@ -32,6 +32,7 @@ class Comparison:
     findings: list = field(default_factory=list)
     runs: dict = field(default_factory=dict)  # {kind: Seen} of the runs in float64
     first: Seen | None = None  # of the ranks' unmodified run
+    with_own_lengths: list = field(default_factory=list)  # Seens of single processes
 
     @property
     def several(self):
@@ -68,6 +69,8 @@ def run_exactly(command, name, folder, told):
         return f"{run.MOST_MINUTES} minutes were over: use smaller sizes", False
     result, seen = run.run_kind(command, name, folder)
     told.runs[name] = seen
+    if name.startswith(("one", "alone")) and not command.lengths:
+        told.with_own_lengths.append(seen)
     for event in seen.of("cannot_tell"):
         if kind.feed != "merged" or not seen.of("step"):
             return event["why"], False
@@ -115,8 +118,36 @@ def compare_gradients(command, folder, seen, agree):
 def compare_with_one(command, folder, several, told, added):
     """Compare with one process, or with one per rank; return Findings.
 
-    `added` is a Finding that gradients are summed, or None.
+    `added` is a Finding that gradients are summed, or None. A loss may depend on
+    len(loader), which is larger on one process. So if they differ, compare again with
+    processes that get the ranks' lengths.
     """
+    found = compare_once(command, folder, several, told, added)
+    asked = [seen.lengths() for seen in told.runs.values()]
+    if told.equal or told.alone or all(one == asked[0] for one in asked):
+        return found
+    before = {**vars(told), "runs": dict(told.runs)}
+    for kind in set(told.runs) - {"several"}:
+        shutil.rmtree(folder / kind, ignore_errors=True)
+    command = command._replace(lengths=lengths(told.several))
+    again = compare_once(command, folder, several, told, added)
+    if again or told.equal or told.alone:
+        return again
+    vars(told).update(before)
+    return found
+
+
+def lengths(seen):
+    """Return {rank: {(line, number of its loader): batches}} of what ranks train on."""
+    found = {}
+    for rank in seen.ranks:
+        begun = [event for event in seen.of("begun", rank) if event["trains"]]
+        found[rank] = {tuple(event["made"]): event["batches"] for event in begun}
+    return found
+
+
+def compare_once(command, folder, several, told, added):
+    """Return what `compare_with_one` does, without another try."""
     differ = compare_one(command, folder, several, told)
     if differ and told.runs["one"].of("padded"):
         differ = None

@@ -10,8 +10,8 @@ from itertools import pairwise, takewhile
 
 import torch
 
-from onecurve.compare import rounding
-from onecurve.compare.exchange import exchanged_at, given_to, scaled_at
+from onecurve.compare import exchange, rounding
+from onecurve.compare.exchange import given_to
 from onecurve.compare.gradients import NO_STEP, read_steps
 from onecurve.compare.loss_scale import divisor_of, is_about, share_of
 from onecurve.rules import finding
@@ -19,6 +19,7 @@ from onecurve.rules.exchange import LAST
 from onecurve.wording import some
 
 OTHER = "rank {rank}'s loss differs when it runs alone: {alone:.6f}, not {ours:.6f}"
+THINNED = range(30_000, 40_001)  # numbers of a tensor that may not be kept whole
 MEANS = "use sum * world_size / count_of_all"
 
 
@@ -92,6 +93,8 @@ def judge(ranks, others):
     if not begins_alike((ranks, others)):
         raise Unclear("one process doesn't have all of the ranks' weights")
     share = share_of_one(ranks, others)
+    if change_alike(ranks, others):
+        ranks = [{**rank, "unclipped": rank["after"]} for rank in ranks]
     given, parts = columns(ranks, others)
     best = list(given)
     for weights in candidates(given, parts, share / len(ranks)):
@@ -108,6 +111,16 @@ def judge(ranks, others):
     found = found or finding("gradient", ranks[0]["line"], details, ranks=len(ranks))
     found.details.append(f"{len(best)} of {len(given)} parameters: {some(best)}")
     return found
+
+
+def change_alike(ranks, others):
+    """Return whether ranks, and each alone, change the mean alike, as clipping does."""
+    first = ranks[0]
+    names = [name for name in first["given"] if name in first["after"]]
+    whole = [name for name in names if len(first["after"][name]) not in THINNED]
+    means = [{"given": rank["after"]} for rank in ranks]
+    pairs = (means, names), (ranks, names), ([first, *others], whole)
+    return all(exchange.are_given_alike(*pair) for pair in pairs)
 
 
 def candidates(given, parts, mean):
@@ -194,11 +207,13 @@ def by_weights(ranks, others, weights):
         return finding("exchange", line, ["rank 0 uses only its own gradients"])
     if is_about(total, 1):
         return by_counts(ranks, others, of_ranks)
-    line = exchanged_at(ranks[0])
+    line = exchange.exchanged_at(ranks[0])
     if is_about(total, count):
         return finding("added", line, ranks=count)
     told = [rounding.told(float(total), count)]
-    return finding("gradient", scaled_at(ranks[0], total) or line, told, ranks=count)
+    return finding(
+        "gradient", exchange.scaled_at(ranks[0], total) or line, told, ranks=count
+    )
 
 
 def by_counts(ranks, others, weights):

@@ -47,6 +47,7 @@ class Command(NamedTuple):
     double: bool = True  # whether to compare gradients in float64
     cuts: bool = True  # whether to cut epochs and evaluations short
     until: float = math.inf  # time after which no further run starts
+    lengths: dict = {}  # noqa: RUF012, {rank: lengths of loaders to tell one process}
 
 
 class Task(NamedTuple):

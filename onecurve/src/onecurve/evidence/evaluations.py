@@ -1,10 +1,26 @@
 """Which samples and which network the ranks evaluate, and when."""
 
-from onecurve.evidence.seen import first_split
+from onecurve.evidence.seen import Seen, first_split
+
+
+def since_wrapped(seen):
+    """Return a Seen without what ranks do before DDP or FSDP makes weights equal.
+
+    A pass there initializes a network or asks for a shape. Without a wrapper, ranks
+    evaluate after the first step. If they take none, all passes count.
+    """
+    found = []
+    for events in seen.events:
+        kinds = [event["kind"] for event in events]
+        first = kinds.index("step") if "step" in kinds else 0
+        wrapped = [n for n in range(first) if kinds[n] in ("ddp", "shard")]
+        found.append(events[wrapped[-1] if wrapped else first :])
+    return Seen(found)
 
 
 def read_together(seen):
     """Yield (line, epochs, one per rank) for each loader's first evaluation."""
+    seen = since_wrapped(seen)
     evaluations = {}
     for rank in seen.ranks:
         for epoch in seen.readings(rank, False):
@@ -58,7 +74,7 @@ def evaluated_together(seen, training):
     step, without a loader, only asks for a shape.
     """
     evaluations = []  # ranks with different numbers of samples have fewer passes
-    for events in seen.events:
+    for events in since_wrapped(seen).events:
         passes = {}
         before = steps = 0
         for event in events:

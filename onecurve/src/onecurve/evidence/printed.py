@@ -23,21 +23,24 @@ def numbers_of(seen, rank, kind="numbers", returned=False):
 
     They are printed, or else `returned` by functions that call collectives. After
     dist.reduce, until the next training pass, only one rank's number is defined.
+    `loss` is the rank's latest training loss.
     """
     table = {}
     training = reduced = False
     steps = 0
+    loss = None
     for event in seen.events[rank]:
         steps += event["kind"] == "step"
         if event["kind"] == "pass":
             training = event["grad"]
             reduced = reduced and not training
         reduced = reduced or event.get("name") == "reduce"
+        loss = event["loss"] if event["kind"] == "backward" else loss
         if event["kind"] == kind and event["branch"].endswith(RETURNS) == returned:
             place = event["branch"], event["times"]
             level = "LOOK" if training else None
             table[place] = {**event, "level": level, "steps": steps}
-            table[place]["reduced"] = reduced
+            table[place] |= {"reduced": reduced, "loss": loss}
     return table
 
 
@@ -136,6 +139,12 @@ def evaluations(events):
 def close(ours, theirs):
     """Return whether two numbers are equal within rounding."""
     return math.isclose(ours, theirs, rel_tol=SMALL)
+
+
+def are_losses(events, values):
+    """Return whether each rank's number is its latest training loss."""
+    pairs = zip([event["loss"] for event in events], values, strict=True)
+    return all(loss is not None and close(loss, value) for loss, value in pairs)
 
 
 def each_told(values):

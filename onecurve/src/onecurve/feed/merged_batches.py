@@ -22,6 +22,7 @@ class MergedBatches(OwnBatches):
         super().__init__(script, folder, sources)
         self.own_rates = []  # learning rates of the optimizer in the current step
         self.theirs = None  # the ranks' record of the current step, if they took it
+        self.lengths = {}  # (line, number of its loader) -> length on the ranks
 
     def keep(self, name, value):
         """Keep only what is compared, because no run copies this one."""
@@ -32,6 +33,10 @@ class MergedBatches(OwnBatches):
         """Return whether an epoch may end early, as all but uncut evaluations do."""
         cuts = [source / cut_name(reading) for source in self.sources]
         return reading.grad or any(one.exists() for one in cuts)
+
+    def length(self, loader, own):
+        """Return the length of a loader on the ranks, if this process is told it."""
+        return self.lengths.get(getattr(loader, "made_as", None), own)
 
     def next_batch(self, read, reading):
         """Return the ranks' next batches, merged, while they last.
@@ -52,10 +57,14 @@ class MergedBatches(OwnBatches):
     def step_begins(self, optimizer):
         """Before a step: use the ranks' learning rates, so that weights match."""
         self.own_rates = [group["lr"] for group in optimizer.param_groups]
-        path = self.sources[0] / f"gradients{self.script.steps}.pt"
-        self.theirs = torch.load(path, weights_only=False) if path.exists() else None
+        self.theirs = self.record()
         if self.theirs:
             set_rates(optimizer, self.theirs["rates"])
+
+    def record(self):
+        """Return the ranks' record of the current step, or None."""
+        path = self.sources[0] / f"gradients{self.script.steps}.pt"
+        return torch.load(path, weights_only=False) if path.exists() else None
 
     def step_returns(self, optimizer):
         """After a step: restore the optimizer's own rates for its schedule."""

@@ -38,9 +38,11 @@ def prepare(rank, task):
         own = folder / f"steps{rank}"
         own.mkdir()
         sources = sorted(folder.parent.glob("several/steps*"))
+        which = rank if number is None else number  # of the ranks
         if kind.feed == "replayed":
-            sources = [sources[rank if number is None else number]]
+            sources = [sources[which]]
         supply = SUPPLIES[kind.feed](script, own, sources)
+        supply.lengths = command.lengths.get(which, {})
         recorder = StepRecorder(script, supply, each_pass=kind.feed == "replayed")
         listen(script, supply, StepBudget(script, command.cuts), [recorder])
         float64.install(supply.draw, supply.drawing, command.double)

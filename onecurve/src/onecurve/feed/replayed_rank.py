@@ -1,11 +1,14 @@
 """Replay the work of one of several ranks in one process."""
 
+from itertools import chain
+
 import torch
 
 from onecurve.feed.merged_batches import MergedBatches
 from onecurve.feed.stored import BEGIN, WEIGHTS, WHOLE
 from onecurve.set_up.float64 import in_double
 from onecurve.watch.events import bare
+from onecurve.watch.identities import own_number
 from onecurve.watch.samples import set_generators
 
 
@@ -16,6 +19,7 @@ class ReplayedRank(MergedBatches):
         super().__init__(script, folder, sources)
         self.prepared = []  # networks that got the ranks' weights
         self.latest = BEGIN  # file of the rank's latest generator states
+        self.backwards = 0  # since the latest step
 
     def module_begins(self, module, args, kwargs):
         """Before a network's first training pass: copy the ranks' weights."""
@@ -66,6 +70,17 @@ class ReplayedRank(MergedBatches):
         set_generators(states)
         return in_double(batch)
 
+    def backward_ends(self, loss):
+        """After a step's last pass: set the ranks' mean, which a script may change."""
+        self.backwards += 1
+        theirs = self.record()
+        if not theirs or len(theirs["losses"]) != self.backwards:
+            return
+        for one in chain(*(network.parameters() for network in self.script.networks)):
+            mean = theirs["after"].get(self.script.names.get(own_number(one)))
+            if mean is not None and one.grad is not None and len(mean) == one.numel():
+                one.grad.copy_(mean.view_as(one))
+
     def step_begins(self, optimizer):
         """Before a step: set the ranks' gradients, so that weights match."""
         super().step_begins(optimizer)
@@ -79,4 +94,5 @@ class ReplayedRank(MergedBatches):
 
     def step_ends(self, optimizer):
         super().step_ends(optimizer)
+        self.backwards = 0
         self.go_on_from(f"generators{self.script.steps}.pt")

@@ -144,7 +144,7 @@ class StepRecorder:
             "short": self.short,
             "rates": [group["lr"] for group in optimizer.param_groups],
             "after_pass": self.after_pass,
-            "after": self.after if self.since.get("changed") else {},
+            "after": self.after,
             "weights": weights,
             "taken": self.supply.taken,
             "passes": self.script.trained_on,

@@ -3,7 +3,7 @@ data. It is a LOOK if training computes it.
 """
 
 from onecurve.evidence.found import found
-from onecurve.evidence.printed import QUOTED, each_told, printed_by_some
+from onecurve.evidence.printed import QUOTED, are_losses, each_told, printed_by_some
 
 LEVEL = "ERROR"
 MESSAGE = "printed value comes from one rank only: {text}"
@@ -20,5 +20,6 @@ def find(seen):
         held = "[" in text and branch in told
         if not events[0]["reduced"] and (line, text) not in told and not held:
             told |= {(line, text), branch}
-            level = "LOOK" if text.startswith(QUOTED) else events[0]["level"]
+            trained = text.startswith(QUOTED) or are_losses(events, values)
+            level = "LOOK" if trained else events[0]["level"]
             yield found(line, each_told(values), level, text=text)

@@ -17,7 +17,7 @@ def find_by_world(comparison):
     several, first = comparison.several, comparison.first
     before = first.of("made") + first.of("step")
     known = {rate for event in before for rate in event.get("rates", [])}
-    for other in [comparison.one, *comparison.alone_runs]:
+    for other in comparison.with_own_lengths:
         for ours, theirs in pairs_with(several, other):
             rates = ours.get("rates", []), theirs.get("rates", [])
             if set(rates[0]) == set(rates[1]):
@@ -56,7 +56,8 @@ def in_pair(comparison, ours, theirs):
         return
     by_results = any(call["metric"] is not None for call in several.of("schedule"))
     # its own scheduler may measure something; a schedule may follow parts of an epoch
-    own = not ours["scheduled"] or several.lengths() != comparison.one.lengths()
+    alike = several.lengths() == comparison.with_own_lengths[0].lengths()
+    own = not (ours["scheduled"] and alike)
     if not (by_results or (own and number > 1) or schedules(comparison)[-1]):
         often = ours["scheduled"] != theirs["scheduled"]
         calls = several.lines_of("schedule") if often else []

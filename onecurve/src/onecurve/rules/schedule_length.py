@@ -43,7 +43,7 @@ def epoch_of_schedule(seen):
 def schedules(comparison):
     """Return several ranks' and one's `epoch_of_schedule`; if they last as long."""
     ours = epoch_of_schedule(comparison.several)
-    known = map(epoch_of_schedule, [comparison.one, *comparison.alone_runs])
+    known = map(epoch_of_schedule, comparison.with_own_lengths)
     theirs = next(filter(None, known), None)
     alike = ours and theirs and 0.8 < ours[0] / ours[1] * theirs[1] / theirs[0] < 1.25
     return ours, theirs, alike

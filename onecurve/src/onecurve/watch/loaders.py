@@ -58,6 +58,10 @@ class Supply:
         """Return whether an epoch may end early."""
         return True
 
+    def length(self, loader, own):
+        """Return the length of a loader that the script gets; `own` is the real one."""
+        return own
+
     def cut(self, reading):
         """Note that an epoch ends early."""
 
@@ -72,6 +76,7 @@ class Loaders:
         self.budget = budget
         self.line = None  # of the loader being read
         self.readings = Counter()  # line of a loader -> times iterated
+        self.made = Counter()  # line of loaders -> how many it has created
         self.lengths = []  # of loaders, as returned to the script
         self.latest = None  # the epoch that the latest batch is from
 
@@ -90,6 +95,8 @@ class Loaders:
     def loader_init(self, original, loader, *args, **options):
         original(loader, *args, **options)
         loader.line = self.log.line()
+        self.made[loader.line] += 1
+        loader.made_as = loader.line, self.made[loader.line]
         loader.dealt = loader.line  # the line that distributes samples
         for sampler in loader.sampler, loader.batch_sampler:
             made = origin(sampler)
@@ -97,7 +104,7 @@ class Loaders:
                 loader.dealt = made
 
     def loader_length(self, original, loader):
-        length = original(loader)
+        length = self.supply.length(loader, original(loader))
         if self.log.frame() and length not in self.lengths:
             self.lengths.append(length)
             self.log.write("length", length=length)
@@ -134,7 +141,7 @@ class Loaders:
         script.open[key] = reading
         batches = len(reading.share["sizes"]) if hasattr(reading, "share") else 0
         if batches:
-            facts = {"line": loader.line, "batches": batches}
+            facts = {"line": loader.line, "made": loader.made_as, "batches": batches}
             self.log.write("begun", trains=reading.grad, **facts)
 
     def left_early(self, key):
@@ -236,10 +243,7 @@ class Loaders:
         before = generator_states()
         batch = self.supply.fetch(original, fetcher, indices)
         worker = get_worker_info()
-        self.log.write(
-            "fetch",
-            line=self.line,
-            worker=worker.id if worker else None,
-            drawn=changed(before, generator_states()),
-        )
+        facts = {"line": self.line, "worker": worker.id if worker else None}
+        facts["drawn"] = changed(before, generator_states())
+        self.log.write("fetch", **facts)
         return batch
