@@ -137,8 +137,9 @@ def why_not(ranks, theirs, same):
 
 
 def differing(ours, theirs, same):
-    """Return the names that one dict lacks, or whose tensors fail same(a, b)."""
-    names = sorted(set(ours) ^ set(theirs))
+    """Return the names whose tensors fail same(a, b); a missing one counts as 0."""
+    of_one = {name: (ours | theirs)[name] for name in sorted(set(ours) ^ set(theirs))}
+    names = [name for name, tensor in of_one.items() if tensor.any()]
     for name in ours:
         if name in theirs and not same(ours[name], theirs[name]):
             names.append(name)
