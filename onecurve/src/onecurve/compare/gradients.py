@@ -9,6 +9,8 @@ from onecurve.feed.stored import order_name
 from onecurve.rules import finding
 from onecurve.wording import REORDERED
 
+DRIFT = 1e4  # how much farther weights' rounding may move gradients, as in L-BFGS
+FAR = 1e-2
 NO_STEP = "no step has finite gradients on several ranks and on one"
 
 
@@ -61,7 +63,7 @@ def compare(several, one, by_weights=False):
         for pair in before, after:
             names = differing(*pair, same)
             if names:
-                why = why_not(ranks, theirs, same)
+                why = why_not(ranks, theirs, same, rounding.apart(*pair))
                 if why == REORDERED:
                     keep_orders(several, one)
                 if why:
@@ -114,8 +116,11 @@ def leave_out_others(ours, theirs):
         theirs[kind] = {one: theirs[kind][one] for one in theirs[kind].keys() - others}
 
 
-def why_not(ranks, theirs, same):
-    """Return why a step of several ranks and of one can't be compared, or None."""
+def why_not(ranks, theirs, same, off):
+    """Return why a step of several ranks and of one can't be compared, or None.
+
+    `off` is how far the gradients are apart.
+    """
     ours = ranks[0]
     samples = sorted(one for rank in ranks for one in rank["samples"])
     alike = bool(samples) and samples == theirs["samples"]
@@ -131,14 +136,16 @@ def why_not(ranks, theirs, same):
     rows, others = rows_of(ranks), rows_of([theirs])
     if theirs["joined"] and rows != others and sorted(rows) == sorted(others):
         return REORDERED
-    if differing(ours["weights"], theirs["weights"], same):
+    pair = ours["weights"], theirs["weights"]
+    if differing(*pair, same) or off < min(DRIFT * rounding.apart(*pair), FAR):
         return "weights depend on the number of ranks"
     return None
 
 
 def differing(ours, theirs, same):
-    """Return the names that one dict lacks, or whose tensors fail same(a, b)."""
-    names = sorted(set(ours) ^ set(theirs))
+    """Return the names whose tensors fail same(a, b); a missing one counts as 0."""
+    of_one = {name: (ours | theirs)[name] for name in sorted(set(ours) ^ set(theirs))}
+    names = [name for name, tensor in of_one.items() if tensor.any()]
     for name in ours:
         if name in theirs and not same(ours[name], theirs[name]):
             names.append(name)

@@ -1,5 +1,7 @@
 """Compare tensors within rounding."""
 
+import math
+
 import torch
 
 CLOSE = {torch.float64: 1e-6, torch.float32: 1e-4}  # relative; correct: 1e-14
@@ -23,6 +25,15 @@ def nearly(ours, theirs):
     factor, cosine = relation(ours, theirs)
     is_alike = abs(factor - 1) < FACTOR and 1 - cosine < CURVED
     return is_alike or close(ours, theirs)
+
+
+def apart(ours, theirs):
+    """Return the distance of two dicts' tensors, relative to their length."""
+    both = [name for name in ours if name in theirs]
+    alike = [name for name in both if ours[name].shape == theirs[name].shape]
+    off = sum(float((ours[name] - theirs[name]).norm()) ** 2 for name in alike)
+    length = sum(float(theirs[name].norm()) ** 2 for name in alike)
+    return math.sqrt(off / (length + 1e-300))
 
 
 def measure(short):

@@ -164,8 +164,29 @@ def once_only(rows):
 
 def same_rows(passes):
     """Return whether all ranks always train on the same, known samples."""
-    same = all(one["rows"] == each[0]["rows"] for each in passes for one in each)
-    return same and rows_known(passes)
+    return alike(passes, "rows") and rows_known(passes)
+
+
+def alike(events, name):
+    """Return whether a fact is the same on all ranks, in tuples of their events."""
+    return all(one[name] == each[0][name] for each in events for one in each)
+
+
+def own_targets(seen):
+    """Return whether ranks have losses of their own parts of the same samples."""
+    losses = list(seen.together("backward"))
+    return alike(seen.training_passes(), "rows") and not alike(losses, "targets")
+
+
+def own_losses(seen):
+    """Return whether ranks have other losses of the same samples, without noise."""
+    passes = list(seen.training_passes())
+    begun = passes[0][0]["time"] if passes else 0
+    draws = [one for one in seen.together("drew") if one[0]["time"] > begun]
+    noise = any(one["drawn"] for each in passes for one in each)
+    if noise or not (alike(passes, "rows") and alike(draws, "digest")):
+        return False
+    return not alike([next(seen.together("backward"))], "loss")
 
 
 def rows_known(passes):

@@ -40,7 +40,7 @@ class StepRecorder:
         self.after_pass = []  # gradients before and after each, if kept
         self.after = {}  # gradients after the latest backward pass
         self.marks = None  # of these: what any change changes
-        self.parts = Losses()  # sums and means that the loss consists of
+        self.parts = Losses(script)  # sums and means that the loss consists of
         self.short = False  # whether DDP exchanges gradients in a shorter dtype
 
     def install(self):

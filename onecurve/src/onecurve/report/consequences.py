@@ -5,6 +5,7 @@ the ranks' weights stay equal and gradients and printed numbers match one proces
 """
 
 from onecurve.evidence import printed
+from onecurve.evidence.samples import own_losses
 from onecurve.evidence.seen import first_split
 from onecurve.rules import RULES
 
@@ -53,6 +54,8 @@ def with_consequence(found, seen, told):
             runs = (seen.takers(), one) if is_compared else ()
             sizes = [sum(each["size"] for each in run.first_epochs()) for run in runs]
             return len(set(sizes)) == 1  # parts of one process's
+        if finding.name == "samples":
+            return several and own_losses(several.takers())
         if finding.name == "evaluated_twice":
             return is_compared and printed.evaluations_agree(several, one)
         if finding.name == "printed":

@@ -1,10 +1,11 @@
-"""Record the sum and mean behind each loss, for `feed.step_recorder`."""
+"""Record the targets of each loss, and for `feed.step_recorder` its sum and mean."""
 
 from inspect import signature
 
 import torch
 
 from onecurve.set_up.replace import replace
+from onecurve.watch.events import digest
 
 LOSSES = ["cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss"]
 LOSSES += ["binary_cross_entropy", "binary_cross_entropy_with_logits", "huber_loss"]
@@ -13,7 +14,8 @@ LOSSES += ["binary_cross_entropy", "binary_cross_entropy_with_logits", "huber_lo
 class Losses:
     """Sums and means of PyTorch's losses over samples or tokens."""
 
-    def __init__(self):
+    def __init__(self, script):
+        self.script = script
         self.in_one = False
         self.begin()
 
@@ -33,7 +35,10 @@ class Losses:
             loss = original(input, target, *args, **options)
         finally:
             self.in_one = not outermost
-        if outermost and torch.is_grad_enabled() and loss.dim() == 0:
+        if not (outermost and torch.is_grad_enabled()):
+            return loss
+        self.script.targets.append(digest(target))
+        if loss.dim() == 0:
             given = signature(original).bind(input, target, *args, **options).arguments
             is_sum = given.get("reduction") == "sum"
             count = count_of(target, given)

@@ -83,7 +83,9 @@ class Passes:
         script.tell("backward_begins", loss)
         script.backwards += 1
         value = loss.detach().item() if loss.numel() == 1 else None
-        script.log.write("backward", line=script.log.line(), loss=value)
+        facts = {"loss": value, "targets": script.targets}
+        script.log.write("backward", line=script.log.line(), **facts)
+        script.targets = []
         if self.exchanging:
             self.collectives.write("backward", {})
         self.exchanging = False

@@ -56,6 +56,7 @@ class Script:
         self.backwards = 0
         self.passes = 0  # of networks
         self.in_backward = False
+        self.targets = []  # digests of those of losses since the latest backward pass
         self.trained_on = []  # for each pass since the latest step: samples' digests
         self.batch = []  # loader, epoch and number of the latest batch
         self.open = {}  # loader's key -> the epoch being read
