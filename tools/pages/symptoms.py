@@ -16,7 +16,7 @@ ENTRY = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 EXERCISE = re.compile(r"\]\([./]*exercises/(0?(\d+)_\w+\.md)\)")
-COLUMNS = ["what you see", "the usual cause", "how to fix it", "exercise"]
+COLUMNS = ["what you see", "the usual cause", "how to fix it"]
 # The page's groups, by heading. A symptom goes into the first group that fits.
 GROUPS = {
     "It prints an error": lambda seen: seen.startswith("`"),
@@ -43,10 +43,9 @@ def symptoms(page):
             seen = " ".join(seen.split())
             fix = f"[stage {number}](../{page.relative_to(ROOT)}#{name})"
             exercise = EXERCISE.search(rest)
-            practice = "–"
             if exercise:
-                practice = f"[{exercise[2]}](../exercises/{exercise[1]})"
-            found.append([seen.rstrip("."), first_sentence(rest), fix, practice])
+                fix += f"<br>[exercise {exercise[2]}](../exercises/{exercise[1]})"
+            found.append([seen.rstrip("."), first_sentence(rest), fix])
     return found
 
 
@@ -61,5 +60,5 @@ def symptoms_by_kind():
     parts = []
     for heading, rows in groups.items():
         rows.sort(key=lambda row: row[0].strip("`").lower())
-        parts.append(f"## {heading}\n\n{table('lllr', COLUMNS, rows)}")
+        parts.append(f"## {heading}\n\n{table('lll', COLUMNS, rows)}")
     return "\n\n".join(parts)

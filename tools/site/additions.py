@@ -31,7 +31,8 @@ TAG = re.compile(r"<[^<>]+>")
 SHOWN = re.compile(r'show_diff\("(\w+)"\)')
 CURVE = re.compile(r'nb\.curve\(.*"(\w+)"\)')
 WIDTH = re.compile(r'width="([\d.]+)pt"')  # of a picture
-PHONE = "@media (max-width:400px) { text[style*=middle] { font-size:12px !important } }"
+PHONE = "@media (max-width:400px) { text[style*=middle] { font-size:12px !important }"
+PHONE += " g:has(> g:nth-child(14)) > [id^=xtick]:nth-child(even) { display:none } }"
 
 
 def up_from(page):

@@ -31,7 +31,7 @@ include_patterns += ["data/sample/*.md", "notebooks/*.ipynb", "tools/site/*.md"]
 exclude_patterns = ["**/.*"]
 
 myst_heading_anchors = 4
-myst_enable_extensions = ["dollarmath"]
+myst_enable_extensions = ["dollarmath", "attrs_block"]
 html_math_renderer = "mathml"
 suppress_warnings = ["misc.highlighting_failure"]
 

@@ -52,6 +52,7 @@ LISTS = {  # page -> the pages in its table of contents
     "beyond/own_script/README": ["FSDP", "INSPECT"],
     "04_ddp/CLUSTERS": ["CLUSTERS_DETAILS"],
     "docs/SCALING": ["SCALING_DETAILS"],
+    "tools/site/notebooks": ["/notebooks/*"],
 }
 for path in sorted(ROOT.glob("[0bt]*/**/DETAILS.md")):
     page = f"{path.parent.relative_to(ROOT)}/README"
