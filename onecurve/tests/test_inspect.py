@@ -320,15 +320,14 @@ def test_a_process_with_other_weights_than_the_ranks_is_not_compared():
     zeros = {"gain": torch.zeros(3, dtype=torch.float64)}
     step = {"weights": ones, "given": ones, "unclipped": {}, "losses": [2.0]}
     step |= {"sums": [8.0], "means": [2.0], "short": False, "line": "a:7", "since": {}}
+    step["after"] = {}
     other = {**step, "after_pass": [zeros, ones]}
     assert per_rank.judge([step] * 2, [other] * 2) is None  # their mean
     unlike = {**other, "weights": zeros}
-    said = "doesn't have all of the ranks' weights"
-    with pytest.raises(per_rank.Unclear, match=said):
-        per_rank.judge([step] * 2, [other, unlike])
     unmade = {**step, "weights": {"gain": ones["gain"].to("meta")}}
-    with pytest.raises(per_rank.Unclear, match=said):
-        per_rank.judge([unmade] * 2, [other] * 2)
+    for each, others in ([step] * 2, [other, unlike]), ([unmade] * 2, [other] * 2):
+        with pytest.raises(per_rank.Unclear, match="have all of the ranks' weights"):
+            per_rank.judge(each, others)
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ def judge(ranks, others):
         raise Unclear("one process doesn't have all of the ranks' weights")
     share = share_of_one(ranks, others)
     if change_alike(ranks, others):
-        ranks = [{**rank, "unclipped": rank["after"]} for rank in ranks]
+        ranks = [rank | {"unclipped": rank["after"]} for rank in ranks]
     given, parts = columns(ranks, others)
     best = list(given)
     for weights in candidates(given, parts, share / len(ranks)):
@@ -116,8 +116,8 @@ def judge(ranks, others):
 def change_alike(ranks, others):
     """Return whether ranks, and each alone, change the mean alike, as clipping does."""
     first = ranks[0]
-    names = [name for name in first["given"] if name in first["after"]]
-    whole = [name for name in names if len(first["after"][name]) not in THINNED]
+    names = list(first["given"])
+    whole = [name for name in names if len(first["given"][name]) not in THINNED]
     means = [{"given": rank["after"]} for rank in ranks]
     pairs = (means, names), (ranks, names), ([first, *others], whole)
     return all(exchange.are_given_alike(*pair) for pair in pairs)

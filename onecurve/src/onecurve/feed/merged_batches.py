@@ -22,7 +22,6 @@ class MergedBatches(OwnBatches):
         super().__init__(script, folder, sources)
         self.own_rates = []  # learning rates of the optimizer in the current step
         self.theirs = None  # the ranks' record of the current step, if they took it
-        self.lengths = {}  # (line, number of its loader) -> length on the ranks
 
     def keep(self, name, value):
         """Keep only what is compared, because no run copies this one."""
@@ -33,10 +32,6 @@ class MergedBatches(OwnBatches):
         """Return whether an epoch may end early, as all but uncut evaluations do."""
         cuts = [source / cut_name(reading) for source in self.sources]
         return reading.grad or any(one.exists() for one in cuts)
-
-    def length(self, loader, own):
-        """Return the length of a loader on the ranks, if this process is told it."""
-        return self.lengths.get(getattr(loader, "made_as", None), own)
 
     def next_batch(self, read, reading):
         """Return the ranks' next batches, merged, while they last.

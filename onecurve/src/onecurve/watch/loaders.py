@@ -43,6 +43,8 @@ def of_data(loader):
 class Supply:
     """Gives a script its own batches, unchanged; `feed` has others."""
 
+    lengths = {}  # noqa: RUF012, `made_as` of a loader -> length told to the script
+
     def start_epoch(self, original, loader):
         return original(loader)
 
@@ -57,10 +59,6 @@ class Supply:
     def may_cut(self, reading):
         """Return whether an epoch may end early."""
         return True
-
-    def length(self, loader, own):
-        """Return the length of a loader that the script gets; `own` is the real one."""
-        return own
 
     def cut(self, reading):
         """Note that an epoch ends early."""
@@ -104,7 +102,8 @@ class Loaders:
                 loader.dealt = made
 
     def loader_length(self, original, loader):
-        length = self.supply.length(loader, original(loader))
+        length = original(loader)
+        length = self.supply.lengths.get(getattr(loader, "made_as", None), length)
         if self.log.frame() and length not in self.lengths:
             self.lengths.append(length)
             self.log.write("length", length=length)
