@@ -57,7 +57,7 @@ function fillHero(hero, one) {
   head.innerHTML = isEarly ? `${title} ${where}` : title;
   head.className = `title ${run.kind}`;
   if (!place.off.size && isWide.matches) hero.querySelector(".panel .told").innerHTML = `<p>2 and 4
-    ranks print the same losses as one process. Green: rounding. Red: a bug.</p>`;
+    ranks print the same losses as one process. Green: rounding. Red: a bug.<br>What a switch does is explained here.</p>`;
   const charts = element("div", "charts");
   const right = DIFFS.right["01_cpu"]["1"];
   const curves = Object.entries(runs).map(([ranks, { curve }]) => [`${ranks} ranks`, curve]);
@@ -71,7 +71,7 @@ function drawHero(place, run) {
   const isStacked = isWide.matches || isPrinted || isSmall;
   const all = isPrinted ? 688 : place.parentElement.clientWidth;
   const width = isStacked ? all : (all - 32) / 2;  // or next to each other
-  const [left, ...heights] = isSmall ? [36, 74, 52] : isStacked ? [72, 174, 90] : [72, 120, 74];
+  const [left, ...heights] = isSmall ? [36, 74, 52] : isStacked ? [72, 174, 84] : [72, 126, 66];
   const boxes = heights.map(height => ({ width, height, left, isSmall }));
   const normal = offsOf(runsOf()["2"]);
   const marks = offsOf(run).map((off, n) => ({ row: n + 1, normal: normal[n],

@@ -101,29 +101,28 @@ function marksOf(curve, right) {
 function distanceChart(box, rows, last, marks) {
   const x = across(box, last), range = Math.log(TOP / FLOOR);
   const y = off => (box.height - 6) * Math.log(TOP / Math.max(off, FLOOR)) / range;  // room for a dot
-  const shown = marks.filter(({ row, off, isSecond }) =>
-    rows === EPOCHS && !isSecond && off > rows.allowed(row));
-  const times = ({ row, off }) => `${Math.round(off / rows.allowed(row)).toLocaleString("en")}×`;
-  const room = ({ row }) => x(row < last ? 1 : .5) - x(0) - 14;  // up to the next dot, or to the end
-  const unit = [" the limit", " limit"].find(words => shown.every(one => (times(one) + words).length * 5.8 < room(one))) ?? "";
   const edge = Array.from({ length: last }, (_, n) =>
     `V${y(rows.allowed(n + 1))}H${x(n + 1)}`).join("");
   const parts = [
     `<path class="bug" d="M${x(0)} 0${edge}V0Z"/>`,
     `<path class="rounding" d="M${x(0)} ${box.height}${edge}V${box.height}Z"/>`,
-    text("title", 0, -5, `distance${unit === "" ? " (2×: twice the limit)" : box.width > 300 ? " from one process" : ""}`),
+    text("title", 0, -5, box.width > 300 ? "distance from one process" : "distance"),
     ...legend(box, ZONES.slice(rows.allowed(1) > FLOOR ? 0 : 1).map(zone => [zone, zone]))];
+  if (rows === EPOCHS) parts.push(text("limit", x(0) + 4, y(rows.allowed(1)) + 12, "limit"));
   const ticks = DISTANCES.filter((_, n) => box.height > 70 || n % 2);
   if (box.left) for (const tick of ticks) parts.push(text("scale", box.left - 8,
     y(tick) + 4, tick < .1 ? tick.toExponential() : tick));
-  for (const { row, off, normal } of marks) {
+  for (const { row, off, normal, isSecond } of marks) {
     const isIn = off !== null, isFar = isIn && off > rows.allowed(row);
     const at = x(row - .5);
     if (isFar) parts.push(`<path class="way" d="M${at} ${y(normal)}V${y(off)}"/>`);
     if (isFar || !isIn) parts.push(dot("hollow", at, y(normal)));
     if (isIn) parts.push(dot(isFar ? "far" : "near", at, y(off)));
+    if (!isFar || isSecond || rows !== EPOCHS) continue;
+    const times = `${Math.round(off / rows.allowed(row)).toLocaleString("en")}×`;
+    const isLeft = at + 9 + 8 * times.length > box.width;  // or it would stick out
+    parts.push(text(isLeft ? "bad end" : "bad", at + (isLeft ? -9 : 9), y(off) + 4, times));
   }
-  for (const one of shown) parts.push(text("bad", x(one.row - .5) + 9, y(one.off) + 4, times(one) + unit));
   return drawn(box, "how far each loss is from the right one", parts);
 }
 
@@ -139,7 +138,7 @@ function digits(loss, right, isNear) {
 function count([, correct, total], [, rightCorrect, rightTotal]) {
   const shown = `${correct}/${total}`;
   const isRight = correct === rightCorrect && total === rightTotal;
-  return `<small>${isRight ? shown : `<mark>${shown}</mark>`}</small>`;
+  return `<small>test ${isRight ? shown : `<mark>${shown}</mark>`}</small>`;
 }
 
 // A line for each [name, curve], and a column for each row of the curves.
@@ -153,6 +152,5 @@ function lossTable(curves, right, rows = EPOCHS, hasCounts = true) {
     return `<tr><th scope="row">${name}</th>${cells.join("")}</tr>`;
   });
   const isDim = hasCounts && lines.join("").includes('class="dim"');
-  return element("table", "losses", `${isDim ? "<caption>gray: rounding</caption>" : ""}<thead><tr><td></td>${
-    heads.join("")}</tr></thead><tbody>${lines.join("")}</tbody>`);
+  return element("table", "losses", `<thead><tr><td>${isDim ? "gray: rounding" : ""}</td>${heads.join("")}</tr></thead><tbody>${lines.join("")}</tbody>`);
 }

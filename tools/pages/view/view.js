@@ -70,7 +70,7 @@ function flip(card, box) {
 }
 
 function askFirst(one) {
-  const made = element("p", "guess", `${one.title}: what happens? `);
+  const made = element("p", "guess", `${one.title}: what happens?<br>`);
   for (const [kind, words] of Object.entries(GUESSES)) {
     const button = element("button", "", words);
     button.onclick = () => {
@@ -88,11 +88,10 @@ function askFirst(one) {
 // Strike through the lines that are off, and show their replacement: on the front page in
 // place, so that nothing jumps.
 function strike(card, one) {
-  const lines = [];
-  for (const line of one.struck) {
-    const found = card.querySelector(`.right[data-line="${line + 1}"]`);
-    found?.classList.add("off");
-    if (found) lines.push(found);
+  const lines = one.struck.map(line => card.querySelector(`.right[data-line="${line + 1}"]`)).filter(Boolean);
+  for (const line of lines) {
+    line.classList.add("off");
+    line.dataset.right = line.lastElementChild.innerHTML;
   }
   if (!hero?.contains(card)) {
     return element("div", "instead",
@@ -100,7 +99,8 @@ function strike(card, one) {
   }
   if (one.instead) {
     const text = lines[0].lastElementChild;  // of the first removed line
-    text.dataset.instead = one.instead.trim().replace(/:\s+/, ": ");
+    lines[0].classList.add("changed");
+    text.textContent = /^ */.exec(text.textContent) + one.instead.trim().replace(/:\s+/, ": ");
   }
   return "";
 }
@@ -109,8 +109,8 @@ function strike(card, one) {
 function updateCard(card) {
   const shown = [];
   for (const line of card.querySelectorAll(".off")) {
-    line.classList.remove("off");
-    delete line.lastElementChild.dataset.instead;
+    line.classList.remove("off", "changed");
+    line.lastElementChild.innerHTML = line.dataset.right;
   }
   const inHero = hero?.contains(card);
   const told = inHero && isWide.matches ? hero.querySelector(".panel .told")

@@ -86,7 +86,7 @@ function draw() {
   const known = run.rows.slice(0, reference.rows.length);
   const verdict = known.length ? judge(known, reference.rows) : "";
   const isDone = known.length === FLAGS.epochs, isDifferent = verdict.startsWith("DIFFERENT");
-  const [now, { rows }] = run.rows.length < FLAGS.epochs ? ["", run] : ["stage 1 to compare: ", reference];
+  const [now, { rows }] = run.rows.length < FLAGS.epochs ? ["", run] : ["one process, ", reference];
   by("curve").dataset.done = isDone;
   by("verdict").innerHTML = isDone || isDifferent ? verdict.replace(/\S+e-\S+/, "<span>$&</span>")
     : `Training ${now}epoch ${rows.length + 1} of ${FLAGS.epochs} …`;
@@ -97,22 +97,21 @@ function draw() {
 }
 
 function drawLosses() {
-  const kind = by("verdict").className === "different" ? "wrong" : "same";
   const right = data.rows.map((row, n) => reference.rows[n] || row);
+  const marks = marksOf(run.rows, right), name = `${settings.ranks} rank${settings.ranks > 1 ? "s" : ""}`;
+  const kind = marks.some(({ row, off }) => !(off <= allowed(row))) ? "wrong" : "same";
   const points = ({ steps }, loss) => steps.map((step) => [step.at, loss(step)]);
-  const lines = [
-    { kind: "ghost", points: reference.rows.length ? points(reference, (step) => step.losses[0])
-      : data.steps.map((loss, n) => [(n + 1) * FLAGS.epochs / data.steps.length, loss]) },
-    { kind, points: points(run, lossOf) },
-  ];
-  const isSmall = innerWidth <= 768, isWide = innerWidth > 1280;
+  const ghost = reference.rows.length ? points(reference, (step) => step.losses[0])
+    : data.steps.map((loss, n) => [(n + 1) * FLAGS.epochs / data.steps.length, loss]);
+  const lines = [{ kind: "ghost", points: ghost }, { kind, points: points(run, lossOf) }];
+  const isSmall = innerWidth <= 768;
   const fills = Math.min(300, Math.max(206, by("figure").clientHeight - 270));  // the card
-  const [height, low, left] = isSmall ? [90, 75, 36] : [isWide ? fills : 150, 96, 72];
+  const [height, low, left] = isSmall ? [75, 60, 36] : [fills, 96, 72];
   const box = { width: by("charts").clientWidth, height, left, isSmall };
   by("charts").innerHTML = lossChart(box, EPOCHS, FLAGS.epochs, lines,
-    legend(box, [["ghost", "stage 1"], [kind, "stage 4"]])) +
-    distanceChart({ ...box, height: low }, EPOCHS, FLAGS.epochs, marksOf(run.rows, right));
-  by("table").replaceChildren(lossTable([["stage 1", right], ["stage 4", run.rows]], data.rows));
+    legend(box, [["ghost", "one process"], [kind, name]])) +
+    distanceChart({ ...box, height: low }, EPOCHS, FLAGS.epochs, marks);
+  by("table").replaceChildren(lossTable([["one process", right], [name, run.rows]], data.rows));
 }
 
 async function begin() {

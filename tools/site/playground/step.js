@@ -219,7 +219,7 @@ class StepFigure {
     const more = all.length > hand.length ? `, ${hand.length} shown` : "";
     const made = this.add("div", "lane", left + rank * (lane + GAP), lanes - 4,
       `<b>${lane < 90 ? "" : "rank "}${rank}</b> <span>${lane < 66 ? "" : `${all.length} digits${more}${
-        isTwice ? ", the same" : ""}`}</span>${lane < 230 ? "" : "<em></em>"}`);
+        isTwice && lane > 200 ? ", the same" : ""}`}</span>${lane < 300 ? "" : "<em></em>"}`);
     made.style.setProperty("--rank", color(rank));
     Object.assign(made.style,
       { width: `${lane}px`, height: `${barsTop + BARS + AXIS + 8 - lanes}px` });
@@ -288,9 +288,10 @@ class StepFigure {
     this.deckName.classList.toggle("wrong", isAgain);
     for (const [rank, one] of this.lanes.entries()) {
       one.classList.toggle("wrong", isTwice && phase > 0);
-      const told = one.querySelector("em") || {};  // a narrow lane has no room
-      told.textContent = phase === 5 ? `b₁ = ${step.biases[rank][1].toFixed(6)}`
-        : phase > 1 ? `loss ${step.losses[rank].toFixed(6)}` : "";
+      const own = one.querySelector("em"), told = own || one.querySelector("span");
+      one.dataset.digits ??= told.textContent;  // which the loss replaces in a narrow lane
+      if (own || at.lane > 140) told.textContent = phase === 5 ? `b₁ = ${step.biases[rank][1].toFixed(6)}`
+        : phase > 1 ? `loss ${step.losses[rank].toFixed(6)}` : one.dataset.digits;
     }
     const isMet = phase === 3 && ranks > 1 && !isKept;
     const stays = (phase === 3 || phase === 4) && ranks > 1 && !isKept;
@@ -298,7 +299,7 @@ class StepFigure {
     this.table.classList.toggle("met", isMet);
     this.mean.classList.toggle("kept", isKept && phase > 2);
     this.mean.firstChild.textContent = phase === 5 ? "the weights"
-      : isKept && phase > 2 ? "not averaged" : "the mean";
+      : phase < 3 ? "the mean, after Backward" : isKept ? "not averaged" : "the mean";
     const heaviest = Math.max(...step.biases.flatMap(own => Array.from(own, Math.abs)));
     const slot = (at.lane - 14) / 10;
     for (const [rank, pairs] of this.bars.entries()) {
