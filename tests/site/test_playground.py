@@ -75,7 +75,7 @@ def check(page, address, truth):
     assert agrees(stage_1, RIGHT)
     assert agrees(stage_4, truth)
     verdict, is_equal = compare.judge(truth, RIGHT)
-    assert page.inner_text("#verdict").startswith(verdict)
+    assert page.inner_text("#verdict").startswith(verdict.partition(";")[0])
     assert page.locator("#verdict.different").count() == (not is_equal)
     assert (page.locator(".losses mark").count() > 0) == (not is_equal)
 

@@ -16,7 +16,7 @@ from markupsafe import Markup
 from tools.pages.markup import TEMPLATES, VIEW, inline
 from tools.pages.switches import SWITCHES as ALL_SWITCHES
 from tools.pages.switches import read_outcomes, without
-from tools.run import compare, diffs
+from tools.run import diffs
 from tools.run.stages import ROOT, save_page
 
 PARTS = Path(__file__).with_name("playground")
@@ -61,9 +61,8 @@ def draw(name, source=""):
 
     `source` is the folder of digits.js. If it is empty, the HTML contains the digits.
     """
-    data = {"small": compare.SMALL, "causes": compare.CAUSES}
-    for part, of in ("rows", "right"), ("steps", "steps"):
-        data[part] = RECORDED[of]["01_cpu"]["1"]
+    recorded = {"rows": "right", "steps": "steps"}
+    data = {part: RECORDED[of]["01_cpu"]["1"] for part, of in recorded.items()}
     script = f'<script src="{source}digits.js">' if source else f"<script>{digits()}"
     templates = TEMPLATES.overlay(loader=FileSystemLoader([PARTS, VIEW]))
     return templates.get_template(name).render(

@@ -152,5 +152,5 @@ function lossTable(curves, right, rows = EPOCHS, hasCounts = true) {
     return `<tr><th scope="row">${name}</th>${cells.join("")}</tr>`;
   });
   const isDim = hasCounts && lines.join("").includes('class="dim"');
-  return element("table", "losses", `<thead><tr><td>${isDim ? "gray: rounding" : ""}</td>${heads.join("")}</tr></thead><tbody>${lines.join("")}</tbody>`);
+  return element("table", "losses", `<thead><tr><td>${isDim ? `<span class="dim">rounding</span>` : ""}</td>${heads.join("")}</tr></thead><tbody>${lines.join("")}</tbody>`);
 }
