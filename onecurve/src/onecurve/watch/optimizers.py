@@ -146,6 +146,6 @@ class Optimizers:
             script.has_state.add("optimizer")
         rates = [float(group["lr"]) for group in optimizer.param_groups]
         line = self.log.line()
-        self.log.write("step", line=line, rates=rates)
+        self.log.write("step", line=line, rates=rates, **script.step_facts)
         script.trained_on = []
         script.states = generator_states()

@@ -61,6 +61,7 @@ class Script:
         self.batch = []  # loader, epoch and number of the latest batch
         self.open = {}  # loader's key -> the epoch being read
         self.states = None  # of the generators after a batch, pass or step
+        self.step_facts = {}  # for the next event "step"
 
     def add(self, *listeners):
         """Add listeners, and install those that wrap functions."""
