@@ -58,7 +58,7 @@ def read(file):
         ("decision_by_rank", "if score > best", "return total", {"text": "best"}),
         ("gradient", "  loss.backward", "loss = model", {"ranks": 2}),
         ("gradient", "(loss / 2).back", "(loss / 2).back", {"ranks": 2}),
-        ("weights", "if score > best", "rate = base", {"number": 2, "cause": "rate"}),
+        ("weights", "if score > best", '["lr"] = rate', {"number": 2, "cause": "rate"}),
         ("datasets", "loader = Data", "part = train[rank", {}),
         ("partial_checkpoint", "torch.save", "state = {", {}),
         ("exchange", "  loss.backward", "require_backward", {"cause": "sync"}),
