@@ -12,7 +12,6 @@ from tools.run.stages import CPU_PROCESSES, EVERY, OWN, TRANSFORMER, script
 
 FAST = ["04_ddp"]
 FOUND = {  # findings and levels; other right scripts have none
-    "11_moves_with_gpus 1": [("rates", "LOOK")],
     "17_moving_plateau 1": [("schedule", "LOOK")],
     "23_batchnorm_hangs 1": [("evaluated", "SLOW")],
     "23_batchnorm_hangs 3": [("evaluated", "SLOW"), ("buffers", "LOOK")],

@@ -32,7 +32,6 @@ class Comparison:
     findings: list = field(default_factory=list)
     runs: dict = field(default_factory=dict)  # {kind: Seen} of the runs in float64
     first: Seen | None = None  # of the ranks' unmodified run
-    with_own_lengths: list = field(default_factory=list)  # Seens of single processes
 
     @property
     def several(self):
@@ -69,8 +68,6 @@ def run_exactly(command, name, folder, told):
         return f"{run.MOST_MINUTES} minutes were over: use smaller sizes", False
     result, seen = run.run_kind(command, name, folder)
     told.runs[name] = seen
-    if name.startswith(("one", "alone")) and not command.lengths:
-        told.with_own_lengths.append(seen)
     for event in seen.of("cannot_tell"):
         if kind.feed != "merged" or not seen.of("step"):
             return event["why"], False

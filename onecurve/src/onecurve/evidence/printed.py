@@ -11,7 +11,7 @@ from onecurve.wording import RETURNS
 # Words in names of values that may differ by rank.
 DIFFER = {"time", "seconds", "elapsed", "seed", "rank", "pid", "device", "gpu"}
 DIFFER |= {"sec", "speed", "throughput", "memory", "mem", "eta", "fps", "data"}
-DIFFER |= {"lr", "rate"}  # compared by the rule `rates`
+DIFFER |= {"lr", "rate"}  # the rule `weights` compares them
 SIZE = r"len\([^)]*\)"  # may be of a rank's part
 SMALL = 1e-6  # relative tolerance
 ROUNDED = 2e-3  # the same for printed numbers, which are rounded

@@ -34,7 +34,7 @@ ORDER = """
     loaded gather_without_gradient not_finite saved schedule samples
     overlap datasets batches other_batches order random extra_exchanges exchange clip
     evaluated evaluated_twice evaluated_weights buffers different_collectives same_file
-    decision_by_rank printed rates schedule_length by_world
+    decision_by_rank printed by_world
 """
 
 

@@ -1,6 +1,5 @@
 """Record optimizers, schedulers and gradient clipping."""
 
-import contextlib
 import weakref
 from inspect import signature
 
@@ -16,34 +15,6 @@ from onecurve.watch.identities import own_number
 from onecurve.watch.samples import generator_states
 
 OF_SHARDS = "call clip_grad_norm_ of the FSDP wrapper: it adds up all ranks' shards"
-FAR = 1_000_000  # steps, more than any schedule has
-
-
-def length_of(schedule):
-    """Return a schedule's length in steps; None for a warm-up or one without an end."""
-    rises = getattr(schedule, "end_factor", 0) >= getattr(schedule, "start_factor", 1)
-    for name in ["total_steps", "T_max"] + ["total_iters"] * (not rises):
-        if hasattr(schedule, name):
-            return getattr(schedule, name)
-    for factor in getattr(schedule, "lr_lambdas", [])[:1]:
-        with contextlib.suppress(Exception):  # raised by the script's function
-            return end_of(factor)
-    return None
-
-
-def end_of(factor):
-    """Return the step after which a factor stops falling, or None."""
-    last = factor(FAR)
-    if factor(FAR // 2) != last or factor(FAR // 3) != last:
-        return None
-    before, end = 0, FAR
-    while end - before > 1:
-        middle = (before + end) // 2
-        if factor(middle) == last:
-            end = middle
-        else:
-            before = middle
-    return end if factor(before) > last else None
 
 
 class Optimizers:
@@ -54,7 +25,6 @@ class Optimizers:
         self.log = script.log
         self.hooked = weakref.WeakKeyDictionary()  # optimizer -> its last hook
         self.stepping = 0  # depth: an optimizer may call another's step
-        self.scheduled = 0  # scheduler steps
 
     def install(self):
         register_optimizer_step_pre_hook(self.hook_last)
@@ -90,7 +60,7 @@ class Optimizers:
         one_rank = self.script.one_rank
         if one_rank.is_now() if schedules else one_rank.begins():
             return
-        facts = {"schedules": schedules, "length": schedules and length_of(one)}
+        facts = {"schedules": schedules}
         if not schedules:
             self.learn_optimized(one)
             self.script.optimizer_made = self.log.line()
@@ -114,7 +84,6 @@ class Optimizers:
         if self.script.one_rank.is_now():
             return original(scheduler, *args, **options)
         self.script.has_state.add("scheduler")
-        self.scheduled += 1
         given = signature(original).bind(scheduler, *args, **options).arguments
         metric = float(given["metrics"]) if "metrics" in given else None
         self.log.write("schedule", line=self.log.line(), metric=metric)
@@ -175,11 +144,8 @@ class Optimizers:
         script.steps += 1
         if any(optimizer.state.values()):
             script.has_state.add("optimizer")
-        groups = optimizer.param_groups
-        rates = [float(group["lr"]) for group in groups]
-        bases = [float(group.get("initial_lr", group["lr"])) for group in groups]
-        facts = {"rates": rates, "bases": bases, "id": own_number(optimizer)}
-        facts["scheduled"] = self.scheduled
-        self.log.write("step", line=self.log.line(), **facts, **script.step_facts)
+        rates = [float(group["lr"]) for group in optimizer.param_groups]
+        line = self.log.line()
+        self.log.write("step", line=line, rates=rates, **script.step_facts)
         script.trained_on = []
         script.states = generator_states()
