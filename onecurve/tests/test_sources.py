@@ -13,14 +13,9 @@ def counted(loader, world):
         total += row
     return total / world
 
-def schedule(optimizer, steps):
-    return Cosine(optimizer, T_max=steps)
-
 def main():
     rank, world = read()
-    updates = EPOCHS * len(train) // 8
     part = train[rank::world]
-    scheduler = schedule(optimizer, updates)
     loader = DataLoader(part, 8)
     wrapper.require_backward_grad_sync = world == 1
     for step in range(updates):
@@ -29,7 +24,6 @@ def main():
         loss = model(batch) / world
         loss.backward()
         (loss / 2).backward()
-        scheduler.step()
     score = counted(loader, world)
     if score > best:
         best = score

@@ -74,7 +74,7 @@ def why_weights_differ(seen, by_rank, begun, name):
 def sets_rates(seen):
     """Return the line that gives the ranks' optimizers different rates, or None."""
     for each in seen.together("made"):
-        if any(one.get("rates") != each[0].get("rates") for one in each):
+        if any(one["rates"] != each[0]["rates"] for one in each):
             return each[0]["line"]
     calls = max(seen.on_all("schedule"), key=len)
     return calls[-1]["line"] if calls else None

@@ -17,6 +17,10 @@ from onecurve.watch.samples import generator_states
 OF_SHARDS = "call clip_grad_norm_ of the FSDP wrapper: it adds up all ranks' shards"
 
 
+def rates_of(optimizer):
+    return [float(group["lr"]) for group in optimizer.param_groups]
+
+
 class Optimizers:
     """Writes the events `made`, `before_step`, `step` and similar ones."""
 
@@ -32,7 +36,6 @@ class Optimizers:
         for name in "clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_":
             replace(f"torch.nn.utils:{name}", self.clip)
         schedulers = "torch.optim.lr_scheduler"
-        replace(f"{schedulers}:LRScheduler.__init__", self.made)
         replace("torch.optim:Optimizer.__init__", self.made)
         for owner in "torch.optim:Optimizer", "torch.nn:Module":
             replace(f"{owner}.zero_grad", self.zero_grad)
@@ -54,20 +57,15 @@ class Optimizers:
             self.log.write("clip", line=self.log.line(), **facts)
         return result
 
-    def made(self, original, one, *args, **options):
-        original(one, *args, **options)
-        schedules = not isinstance(one, torch.optim.Optimizer)
-        one_rank = self.script.one_rank
-        if one_rank.is_now() if schedules else one_rank.begins():
+    def made(self, original, optimizer, *args, **options):
+        original(optimizer, *args, **options)
+        if self.script.one_rank.begins():
             return
-        facts = {"schedules": schedules}
-        if not schedules:
-            self.learn_optimized(one)
-            self.script.optimizer_made = self.log.line()
-            facts["rates"] = [float(group["lr"]) for group in one.param_groups]
-        self.log.write("made", line=self.log.line(), **facts)
-        if not schedules:
-            self.script.tell("optimizer_made", one)
+        self.learn_optimized(optimizer)
+        line = self.log.line()
+        self.script.optimizer_made = line
+        self.log.write("made", line=line, rates=rates_of(optimizer))
+        self.script.tell("optimizer_made", optimizer)
 
     def learn_optimized(self, optimizer):
         for group in optimizer.param_groups:
@@ -144,8 +142,7 @@ class Optimizers:
         script.steps += 1
         if any(optimizer.state.values()):
             script.has_state.add("optimizer")
-        rates = [float(group["lr"]) for group in optimizer.param_groups]
-        line = self.log.line()
-        self.log.write("step", line=line, rates=rates, **script.step_facts)
+        facts = {"rates": rates_of(optimizer), **script.step_facts}
+        self.log.write("step", line=self.log.line(), **facts)
         script.trained_on = []
         script.states = generator_states()
