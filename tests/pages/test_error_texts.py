@@ -17,7 +17,8 @@ ERROR = re.compile(r"^\| `((?:[^`\s]+ ){2,}[^`]+)`", re.MULTILINE)
 PREFIX = re.compile(r"^(\w+Error|error|CUDA error): ")
 PLACEHOLDER = re.compile(r"\"[^\"]*\"|'[^']*'|--\S+|\bRANK\b|\bcpu\b|\S*[\d…]\S*")
 # These are assembled when raised, or C++'s, so no file contains them in full.
-ASSEMBLED = b"""Attempting to deserialize object on a CUDA device
+ASSEMBLED = b"""Caught StopIteration in replica
+Attempting to deserialize object on a CUDA device
 PytorchStreamReader failed reading zip archive: failed finding central directory
 expect_autograd_hooks_ INTERNAL ASSERT FAILED
 got error: Socket Timeout

@@ -177,22 +177,3 @@ def memory(moments):
     axis.set_xlabel("forward through layers 1 to 8, backward through 8 to 1")
     legend_below(made, panels[0].containers, columns=2)
     return made
-
-
-def cliff(curves):
-    """Draw losses by step; `curves` is {mistake: losses}, with a right run as ""."""
-    made, axis = figure(NARROW, 4)
-    colors = dict(zip(curves, ("ink", "bad", "bad", "ghost"), strict=True))
-    dashes = dict(zip(curves, ("-", "-", "--", "-"), strict=True))
-    for name, losses in curves.items():
-        style = {"color": LIGHT[colors[name]], "linewidth": 1.2 if name else 3}
-        style["linestyle"] = dashes[name]
-        label = name or "right: one process, or any cut"
-        axis.plot(range(1, len(losses) + 1), losses, label=label, **style)
-    guess = np.log(16)
-    axis.axhline(guess, color=LIGHT["soft"], linewidth=0.8, linestyle="--")
-    axis.text(150, guess + 0.06, "ln 16: guessing", ha="right", color=LIGHT["soft"])
-    axis.set(xlabel="step", ylabel="loss", xlim=(0, 151), ylim=(0, 3.1))
-    axis.grid(axis="y")
-    legend_below(made, axis.lines[:-1], columns=1)
-    return made

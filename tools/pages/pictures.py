@@ -6,6 +6,7 @@ reader's theme. The other files in svg/ are drawn by hand; we only update their 
 
 import io
 import json
+import math
 from os.path import commonprefix
 
 import matplotlib
@@ -14,16 +15,24 @@ from markupsafe import Markup
 from torch import nn
 from torch.utils.data import DistributedSampler
 
-from tools.bench import figures, planned
+from tools.bench import planned
+from tools.bench.figures import NARROW, draw_timeline, figure
 from tools.bench.tables import published
 from tools.pages import drawing, outcomes
 from tools.pages.markup import TEMPLATES
 from tools.pages.switches import SWITCHES, edited
 from tools.run import palette
 from tools.run.data import SAMPLE, tensors
+from tools.run.palette import LIGHT
 from tools.run.stages import ROOT, load
 
 FOLDER = ROOT / "tools" / "pages" / "svg"
+ON_CLIFF = {  # mistake -> color of its curve, and where its label ends
+    "": ("ink", 111, 1.2),
+    "no ring": ("bad", 150, 2.87),
+    "gradients not sent back": ("bad", 150, 1.5),
+    "no offset of the positions": ("right", 70, 1.5),
+}
 STYLE = {**palette.STYLE, "font.size": 10, "axes.titlesize": 10}
 
 
@@ -106,7 +115,7 @@ def memory():
     return [found]
 
 
-def cliff():
+def cliff(*mistakes):
     """Return the second curve's loss at each step, right and with mistakes.
 
     {"": losses of one process, mistake in stage 17: losses of two ranks}.
@@ -114,14 +123,27 @@ def cliff():
     ring = "17_context_parallel"
     edits = {one["name"]: one["edits"] for one in SWITCHES if one["stage"] == ring}
     texts = {"": edited("13_gpt", [])}
-    for name in "no ring", "gradients not sent back", "no offset of the positions":
-        texts[name] = edited(ring, edits[name])
+    texts |= {name: edited(ring, edits[name]) for name in mistakes}
     found = {}
     for name, text in texts.items():
         stage = ring if name else "13_gpt"
         curve = outcomes.run_second_curve(stage, text, 2, "--every", 1)
         found[name] = [round(loss, 5) for loss, *_ in curve]
     return [found]
+
+
+def draw_cliff(curves):
+    """Draw losses by step; `curves` is {mistake: losses}, with one process's as ""."""
+    made, axis = figure(NARROW, 2.8)
+    axis.axhline(math.log(16), color=LIGHT["soft"], linewidth=0.8, linestyle="--")
+    axis.text(2, 2.45, "ln 16: guessing", color=LIGHT["soft"])
+    for name, losses in curves.items():
+        color, x, y = ON_CLIFF[name]
+        width = 1.2 if name else 3
+        axis.plot([None, *losses], color=LIGHT[color], linewidth=width)
+        axis.text(x, y, name or "one process", color=LIGHT[color], ha="right")
+    axis.set(xlabel="step", ylabel="loss", xlim=(0, 151), ylim=(0, 3.2))
+    return made
 
 
 def losses_by_step():
@@ -152,9 +174,10 @@ PICTURES = {  # name -> a function that returns the data, a list, and what draws
     "cuts": (lambda: [planned.TABLES["cuts"]()], "cuts.svg"),
     "step": (numbers_of_first_step, "step.svg"),
     "bubble": (bubble, drawing.schedules),
-    "trace": (lambda: published("traced")[:3], figures.draw_timeline),
+    "trace": (lambda: published("traced")[:3], draw_timeline),
     "memory": (memory, drawing.memory),
-    "cliff": (cliff, drawing.cliff),
+    "copied": (cliff, draw_cliff),
+    "cliff": (lambda: cliff(*list(ON_CLIFF)[1:]), draw_cliff),
 }
 
 
@@ -175,9 +198,8 @@ def fill(name, data):
     """Return a picture's SVG from its template."""
     template = TEMPLATES.get_template(name)
     (found,) = data
-    style = Markup(palette.stylesheet())
-    about = {"json": json.dumps(data), "palette": style, "common": commonprefix}
-    return template.render(data=found, **about) + "\n"
+    about = {"json": json.dumps(data), "data": found, "common": commonprefix}
+    return template.render(palette=Markup(palette.stylesheet()), **about) + "\n"
 
 
 if __name__ == "__main__":

@@ -116,11 +116,7 @@ def with_folds(text):
 
 
 def with_targets(text):
-    """Return a page with its HTML anchors as targets that Sphinx can link to.
-
-    Links whose text is a file's path show only its name, without .md.
-    """
-    text = re.sub(r"\[`?(?:[\w.]+/)*([\w-]+)\.md`?\](?=\()", r"[\1]", text)
+    """Return a page with its HTML anchors as targets that Sphinx can link to."""
     return re.sub(r'<a id="([^"]+)"></a> *', r"(\1)=\n  ", text)
 
 
