@@ -113,7 +113,7 @@ def failure(result, path, seen):
         if unused and len(wrapped) == 1:
             names = [wrapped[0]["names"][int(one)] for one in unused[1].split()]
             told.append(f"without a gradient: {some(names)}")
-        facts = {"rank": rank, "error": shorten(error, 300)}
+        facts = {"rank": rank, "error": shorten(error, 1200)}
         return finding("fails", where, told, fix=USE if unused else None, **facts)
     died = ended_silently(result)
     places, alone = [], []
@@ -149,7 +149,7 @@ def apart_from_ranks(problem, result, command, folder):
     if problem.name != "fails":
         return None
     rank, error = problem.facts["rank"], problem.facts["error"]
-    told = f"{problem.what} ({problem.line})" if problem.line else problem.what
+    told = f"{problem.line}: {problem.what}" if problem.line else problem.what
     if re.search(OF_STAND_INS, error) or result.statuses[rank] == -signal.SIGKILL:
         return f"{told}, which may not happen on GPUs"
     _, called = result.ways.get(rank, ((), ()))

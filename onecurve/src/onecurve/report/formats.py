@@ -10,8 +10,8 @@ from onecurve.report.sources import USE
 LEVELS = "ERROR", "SLOW", "LOOK"
 NOT_COMPARED = "GRADIENTS NOT COMPARED"
 NOT_CHECKED = (
-    "resuming, the end of an epoch, time limits, GPUs and NCCL, values that all ranks "
-    "print, and values that one rank prints after the steps with compared gradients"
+    "resuming, schedules, clocks, time limits, later steps of an epoch, GPUs and NCCL, "
+    "values that all ranks print, and values that one rank prints after compared steps"
 )
 MADE_OF = {
     False: "the mean of gradients recomputed on each rank",
@@ -34,9 +34,8 @@ def counted(number, word):
 def verdict(name, inspection):
     """Return the first line: the number of errors, and whether gradients match."""
     errors = sum(finding.level == "ERROR" for finding in inspection.findings)
-    told = f"{counted(errors, 'error')} in {name}"
     if errors:
-        return told
+        return f"{counted(errors, 'error')} in {name}"
     if inspection.stopped:
         return f"{name} COULD NOT BE INSPECTED: {inspection.stopped}"
     told = f"no errors found in {name}"
@@ -73,10 +72,10 @@ def pages_about(finding, pages):
 
 def finding_lines(finding, pages):
     """Format a finding as lines; `pages` as in `pages_about`."""
-    first = f"{finding.level:6} {finding.what}"
-    if finding.line:
-        first = f"{first:60}  {finding.line}"
-    lines = [first]
+    what, line = finding.what, finding.line
+    if line:
+        what = f"{what:53}  {line}" if len(what) < 80 else f"{line}: {what}"
+    lines = [f"{finding.level:6} {what}"]
     lines += [f"         {detail}" for detail in finding.details]
     if finding.fix:
         lines.append(f"         -> {finding.fix}")
@@ -104,9 +103,8 @@ def fine(inspection):
     if learns and gradients.alone and "gradient" not in names:
         made_of = MADE_OF[gradients.of_whole]
         lines.append(match.format(counted(gradients.alone, "step"), made_of))
-    whole = [event for event in seen.of("weights") if event["weights"]]
-    count = len(set(whole[0]["weights"]) - own) if whole else 0
-    count = count if seen.of("step") else 0
+    whole = [event["weights"] for event in seen.of("weights") if event["weights"]]
+    count = len(set(whole[0]) - own) if whole and seen.of("step") else 0
     if count and learns and not names & {"weights", "exchange", "other_batches"}:
         verb = "is" if count == 1 else "are"
         tensors = f"{counted(count, 'weight tensor')} {verb}"
@@ -162,6 +160,9 @@ def unsure(inspection):
         told.append(f"gradients of later steps because {gradients.why}")
     elif gradients.why and "ERROR" in [one.level for one in inspection.findings]:
         told.append(f"gradients against one process because {gradients.why}")
+    others, _ = gradients.same_work()
+    if any(seen.lengths() != gradients.several.lengths() for seen in others):
+        told.append("values against one process because its len(loader) is different")
     return told
 
 

@@ -17,8 +17,7 @@ ORIGIN = ""  # any statement that computes it
 def find_by_world(comparison):
     several = comparison.several
     others, steps = comparison.same_work()
-    runs = [several, *others]
-    if not others or any(seen.lengths() != several.lengths() for seen in runs):
+    if any(seen.lengths() != several.lengths() for seen in others) or not others:
         return  # averages over them rightly differ
     ranks = [numbers_of(several, rank) for rank in several.ranks]
     alone = [numbers_of(seen, 0) for seen in others]
