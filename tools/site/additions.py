@@ -120,8 +120,8 @@ def with_targets(text):
     return re.sub(r'<a id="([^"]+)"></a> *', r"(\1)=\n  ", text)
 
 
-def with_diff(page, text):
-    """Return a notebook: first its curves, its diff as on other pages."""
+def with_diff(page, text, out):
+    """Return a notebook, its curves first, and save its last picture in `out`."""
     notebook = json.loads(text.replace('"ipython3"', '"python3"'))  # for %%ranks cells
     title = notebook["cells"][0]["source"]
     if page != f"notebooks/{FREE_GPU}":
@@ -154,6 +154,7 @@ def with_diff(page, text):
             if svg := "".join(data.get("image/svg+xml", "")):
                 head, end, rest = palette.themed(svg).partition("</style>")
                 data["image/svg+xml"] = head + PHONE + end + rest
+                (out / f"{Path(page).name}.svg").write_text(head + end + rest)
                 if float(WIDTH.search(svg)[1]) > 450:  # scrolls on a phone
                     cell["metadata"].setdefault("tags", []).append("wide")
     return json.dumps(notebook)
@@ -162,12 +163,14 @@ def with_diff(page, text):
 def add(app, page, source):
     """Handle Sphinx's event `source-read`: change a page's text, source[0]."""
     if page.startswith("notebooks/"):
-        source[0] = with_diff(page, source[0])
+        source[0] = with_diff(page, source[0], Path(app.outdir))
         return
     text = with_targets(with_views(page, with_folds(source[0])))
     if page == "README":  # the page replaces its picture and what introduces the diff
         hero = r"\n!\[[^\]]*\]\([^)]*/hero\.svg\)\n\n[^\n]+\n"
         text = re.sub(hero, "", text) + contents()
+    if page == "tools/site/notebooks":
+        text = re.sub(r"\[(.*/(\d\w+)\.)", r'[<img src="../../\2.svg" alt="">\1', text)
     if page == "tools/site/playground":
         body = playground.draw("body.html", f"{up_from(page)}_static/")
         text = text.replace("<!-- the playground -->", raw(page, body))

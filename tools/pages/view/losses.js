@@ -119,7 +119,8 @@ function distanceChart(box, rows, last, marks) {
     if (isFar || !isIn) parts.push(dot("hollow", at, y(normal)));
     if (isIn) parts.push(dot(isFar ? "far" : "near", at, y(off)));
     if (!isFar || isSecond || rows !== EPOCHS) continue;
-    const times = `${Math.round(off / rows.allowed(row)).toLocaleString("en")}×`;
+    const of = row === 1 && box.width > 400 ? "× the limit" : "×";
+    const times = Math.round(off / rows.allowed(row)).toLocaleString("en") + of;
     const isLeft = at + 9 + 8 * times.length > box.width;  // or it would stick out
     parts.push(text(isLeft ? "bad end" : "bad", at + (isLeft ? -9 : 9), y(off) + 4, times));
   }
@@ -151,6 +152,5 @@ function lossTable(curves, right, rows = EPOCHS, hasCounts = true) {
       : "–"}</td>`);
     return `<tr><th scope="row">${name}</th>${cells.join("")}</tr>`;
   });
-  const isDim = hasCounts && lines.join("").includes('class="dim"');
-  return element("table", "losses", `<thead><tr><td>${isDim ? `<span class="dim">rounding</span>` : ""}</td>${heads.join("")}</tr></thead><tbody>${lines.join("")}</tbody>`);
+  return element("table", "losses", `<thead><tr><td></td>${heads.join("")}</tr></thead><tbody>${lines.join("")}</tbody>`);
 }

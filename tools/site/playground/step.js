@@ -119,8 +119,7 @@ class StepFigure {
 
   sentence({ ranks, isTwice, isAgain, isKept, step, epoch }) {
     if (this.phase < 2 && isAgain)
-      return `Epoch ${epoch} begins with the deck of epoch ${epoch - 1}: it was not
-        shuffled again.`;
+      return `Epoch ${epoch} deals the deck of epoch ${epoch - 1} again.`;
     if (this.phase === 1 && isTwice) return "Every rank takes the same cards.";
     if (this.phase > 2 && ranks === 1) return "One process has nothing to exchange.";
     if ((this.phase === 3 || this.phase === 4) && isKept)
@@ -155,7 +154,7 @@ class StepFigure {
     const width = this.table.clientWidth;
     const lane = Math.min((width - (ranks - 1) * GAP) / ranks, 420);
     const many = Math.min(Math.floor(SHOWN / ranks), step.indices[0].length);
-    const columns = Math.min([16, 8, 4].find(count => count * 17 <= lane - 14) || 2, many);
+    const columns = Math.min([16, 8, 4].find(count => count * 13 <= lane - 14) || 2, many);
     const size = Math.min(24, Math.floor((lane - 14) / columns));
     const inDeck = Math.min(32, 8 * Math.floor(width / size / 8) || 8);
     const left = (width - ranks * lane - (ranks - 1) * GAP) / 2;
@@ -340,10 +339,10 @@ function moved(x, y) {
 }
 
 // The step and phase to begin with. They show a mistake: the repeated deck, the weights
-// that differ, or the cards that all ranks have.
+// that differ, or the cards that all ranks have. Otherwise the mean is shown.
 function tellingMoment(off, steps) {
   const again = Math.ceil(1 / steps[0].at - 1e-9) + 1;
   if (off.includes("set_epoch") && again <= steps.length) return [again, 1];
   if (off.includes("sampler")) return [1, 1];
-  return off.includes("ddp") ? [Math.max(steps.length - 1, 1), 5] : [1, 1];  // the last is small
+  return off.includes("ddp") ? [Math.max(steps.length - 1, 1), 5] : [1, 4];  // the last is small
 }
