@@ -139,7 +139,7 @@ def draw_cliff(curves):
     axis.text(2, 2.45, "ln 16: guessing", color=LIGHT["soft"])
     for name, losses in curves.items():
         color, x, y = ON_CLIFF[name]
-        axis.plot([None, *losses], color=LIGHT[color], lw=1.2 if name else 3)
+        axis.plot([None, *losses], color=LIGHT[color], lw=1.2 if name else 2)
         axis.text(x, y, name or "one process", color=LIGHT[color], ha="right")
     axis.set(xlabel="step", ylabel="loss", xlim=(0, 151), ylim=(0, 3.2))
     return made
