@@ -154,7 +154,7 @@ class StepFigure {
     const width = this.table.clientWidth;
     const lane = Math.min((width - (ranks - 1) * GAP) / ranks, 420);
     const many = Math.min(Math.floor(SHOWN / ranks), step.indices[0].length);
-    const columns = Math.min([16, 8, 4].find(count => count * 13 <= lane - 14) || 2, many);
+    const columns = Math.min([16, 8, 4].find(count => count * 17 <= lane - 14) || 2, many);
     const size = Math.min(24, Math.floor((lane - 14) / columns));
     const inDeck = Math.min(32, 8 * Math.floor(width / size / 8) || 8);
     const left = (width - ranks * lane - (ranks - 1) * GAP) / 2;

@@ -72,10 +72,10 @@ def pages_about(finding, pages):
 
 def finding_lines(finding, pages):
     """Format a finding as lines; `pages` as in `pages_about`."""
-    what, line = finding.what, finding.line
-    if line:
-        what = f"{what:53}  {line}" if len(what) < 80 else f"{line}: {what}"
-    lines = [f"{finding.level:6} {what}"]
+    first = f"{finding.level:6} {finding.what}"
+    if finding.line:
+        first = f"{first:60}  {finding.line}"
+    lines = [first]
     lines += [f"         {detail}" for detail in finding.details]
     if finding.fix:
         lines.append(f"         -> {finding.fix}")
@@ -160,7 +160,7 @@ def unsure(inspection):
         told.append(f"gradients of later steps because {gradients.why}")
     elif gradients.why and "ERROR" in [one.level for one in inspection.findings]:
         told.append(f"gradients against one process because {gradients.why}")
-    others, _ = gradients.same_work()
+    others = gradients.same_work()[0] if "several" in gradients.runs else []
     if any(seen.lengths() != gradients.several.lengths() for seen in others):
         told.append("values against one process because its len(loader) is different")
     return told
