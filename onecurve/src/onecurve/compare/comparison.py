@@ -35,8 +35,8 @@ class Comparison:
 
     @property
     def several(self):
-        """Return the Seen of several ranks."""
-        return self.runs["several"]
+        """Return the Seen of several ranks; it may be empty."""
+        return self.runs.get("several", Seen([[]]))
 
     @property
     def one(self):
@@ -120,8 +120,7 @@ def compare_with_one(command, folder, several, told, added):
     processes that get the ranks' lengths.
     """
     found = compare_once(command, folder, several, told, added)
-    asked = [seen.lengths() for seen in told.runs.values()]
-    if told.equal or told.alone or all(one == asked[0] for one in asked):
+    if told.equal or told.alone or told.several.has_lengths_of(told.runs.values()):
         return found
     before = {**vars(told), "runs": dict(told.runs)}
     for kind in set(told.runs) - {"several"}:

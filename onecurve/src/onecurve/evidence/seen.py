@@ -45,13 +45,14 @@ class Seen:
         """Return a rank's events of a kind, in order."""
         return [event for event in self.events[rank] if event["kind"] == kind]
 
-    def lines_of(self, kind, **facts):
-        """Return the lines of rank 0's events of a kind with these facts."""
-        return [one["line"] for one in self.of(kind) if facts.items() <= one.items()]
+    def values(self, kind, field):
+        """Return a field of each of rank 0's events of a kind."""
+        return [event[field] for event in self.of(kind)]
 
-    def lengths(self):
-        """Return the lengths of loaders that rank 0 asks for."""
-        return [event["length"] for event in self.of("length")]
+    def has_lengths_of(self, others):
+        """Return whether rank 0's loaders have the same lengths in other runs."""
+        own = self.values("length", "length")
+        return all(other.values("length", "length") == own for other in others)
 
     def collective_calls(self):
         """Return each rank's collective calls, except those of a subgroup."""

@@ -21,8 +21,7 @@ MADE_OF = {
 
 def but_for(gradients):
     """Return what the gradient comparison excludes, as the end of a line."""
-    several = gradients.runs.get("several")  # the run whose steps are compared
-    held = several and several.of("batch_norm")
+    held = gradients.several.of("batch_norm")
     return ", except for BatchNorm statistics" if held else ""
 
 
@@ -160,8 +159,8 @@ def unsure(inspection):
         told.append(f"gradients of later steps because {gradients.why}")
     elif gradients.why and "ERROR" in [one.level for one in inspection.findings]:
         told.append(f"gradients against one process because {gradients.why}")
-    others = gradients.same_work()[0] if "several" in gradients.runs else []
-    if any(seen.lengths() != gradients.several.lengths() for seen in others):
+    others, _ = gradients.same_work()
+    if not gradients.several.has_lengths_of(others):
         told.append("values against one process because its len(loader) is different")
     return told
 

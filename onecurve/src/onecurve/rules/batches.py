@@ -29,7 +29,7 @@ def find(seen):
         if len(set(counts)) > 1:
             ways = [way_to(number, events, "step") for events in seen.events]
             most, least = (ways[counts.index(one(counts))] for one in (max, min))
-            step = seen.lines_of("step")[number - 1]
+            step = seen.values("step", "line")[number - 1]
             both = [line for line, _ in least]
             new = [one for one, to in most if one in both and [one, to] not in least]
             told = {"when": f"until step {number}", "counts": counts}

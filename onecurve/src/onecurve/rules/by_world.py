@@ -17,7 +17,7 @@ ORIGIN = ""  # any statement that computes it
 def find_by_world(comparison):
     several = comparison.several
     others, steps = comparison.same_work()
-    if any(seen.lengths() != several.lengths() for seen in others) or not others:
+    if not others or not several.has_lengths_of(others):
         return  # averages over them rightly differ
     ranks = [numbers_of(several, rank) for rank in several.ranks]
     alone = [numbers_of(seen, 0) for seen in others]

@@ -24,7 +24,7 @@ def find(seen):
     if "backward" in kinds and kinds[-1] == "zero_grad":
         yield found(calls[-1]["line"], LATE, fix=EARLY)
         return
-    made = seen.lines_of("made") or [None]
+    made = seen.values("made", "line") or [None]
     stale, count = steps[0]["stale"], steps[0]["count"]
     told = [f"{stale} of its {count} tensors are not the model's"]
     called = [one for one in before if one["kind"] in ("pass", "made")]

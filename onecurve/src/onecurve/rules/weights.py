@@ -42,8 +42,8 @@ def why_weights_differ(seen, by_rank, begun, name):
     changed, by_all, where = changed_by(begun or by_rank, name)
     if begun:
         told = ["they already differ before the first step"]
-        wrappers = seen.lines_of("ddp")
-        plans = seen.lines_of("split")
+        wrappers = seen.values("ddp", "line")
+        plans = seen.values("split", "line")
         if wrappers:
             told += [*where, f"DDP made them equal at {wrappers[0]}"]
             return changed or wrappers[0], told, UNCHANGED
