@@ -8,7 +8,6 @@ from onecurve.evidence.samples import are_known, first_orders
 from onecurve.report.sources import USE
 
 LEVELS = "ERROR", "SLOW", "LOOK"
-WIDTH = 80  # of a line
 NOT_COMPARED = "GRADIENTS NOT COMPARED"
 NOT_CHECKED = (
     "resuming, schedules, clocks, time limits, later steps of an epoch, GPUs and NCCL, "
@@ -72,11 +71,10 @@ def pages_about(finding, pages):
 
 def finding_lines(finding, pages):
     """Format a finding as lines; `pages` as in `pages_about`."""
-    place = finding.line or ""
-    lines = [f"{finding.level:6} {finding.what:53}  {place}".rstrip()]
-    if len(finding.what) > WIDTH:  # an error that is relayed
-        told = f"{finding.level:6} {place}  {finding.what}"
-        lines = wrap(told, WIDTH, subsequent_indent=" " * 9)
+    lines = [f"{finding.level:6} {finding.what:53}  {finding.line or ''}".rstrip()]
+    if finding.line and len(finding.what) > 80:  # an error that is relayed
+        told = f"{finding.level:6} {finding.line}  {finding.what}"
+        lines = wrap(told, 80, subsequent_indent=" " * 9)
     lines += [f"         {detail}" for detail in finding.details]
     if finding.fix:
         lines.append(f"         -> {finding.fix}")
@@ -212,7 +210,7 @@ def by_level(findings):
 def text(name, inspection, seconds, folder, pages=None):
     """Return the full report on a script; `folder` contains its log."""
     found = inspection.findings
-    lines = wrap(verdict(name, inspection), WIDTH, subsequent_indent="  ")
+    lines = wrap(verdict(name, inspection), 80, subsequent_indent="  ")
     lines += [headline(inspection.seen, seconds), ""]
     for finding in by_level(found):
         lines += finding_lines(finding, pages)
@@ -223,6 +221,6 @@ def text(name, inspection, seconds, folder, pages=None):
         told = [f"not checked: {what}" for what in unsure(inspection)]
         told += [f"info   {what}" for what in batch(inspection)]
         for line in told:
-            lines += wrap(line, WIDTH, subsequent_indent="  ")
+            lines += wrap(line, 80, subsequent_indent="  ")
     lines.append(f"full log: {folder}/")
     return "\n".join(lines)
