@@ -71,10 +71,10 @@ def pages_about(finding, pages):
 
 def finding_lines(finding, pages):
     """Format a finding as lines; `pages` as in `pages_about`."""
-    lines = [f"{finding.level:6} {finding.what:53}  {finding.line or ''}".rstrip()]
-    if finding.line and len(finding.what) > 80:  # an error that is relayed
-        told = f"{finding.level:6} {finding.line}  {finding.what}"
-        lines = wrap(told, 80, subsequent_indent=" " * 9)
+    first = f"{finding.level:6} {finding.what}"
+    if finding.line:
+        first = f"{first:60}  {finding.line}"
+    lines = [first]
     lines += [f"         {detail}" for detail in finding.details]
     if finding.fix:
         lines.append(f"         -> {finding.fix}")
