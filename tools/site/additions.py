@@ -117,7 +117,7 @@ def with_folds(text):
 
 def with_targets(text):
     """Return a page with its HTML anchors as targets that Sphinx can link to."""
-    return re.sub(r'<a id="([^"]+)"></a> *', r"(\1)=\n  ", text)
+    return re.sub(r'<a id="((?!error-)[^"]+)"></a> *', r"(\1)=\n  ", text)
 
 
 def with_diff(page, text, out):
