@@ -18,8 +18,9 @@ def test_a_script_that_fails_says_so(tmp_path):
     path.write_text(FAILS)
     result = call(["make", "inspect", f"SCRIPT={path}", "NPROC=3", "ARGS=seven"])
     assert result.returncode == 2, result.stderr
-    assert result.stdout.startswith("train.py COULD NOT BE INSPECTED: rank 0 failed: ")
-    assert "ValueError: seven (train.py:3),\n  and one process fails" in result.stdout
+    told = "train.py COULD NOT BE INSPECTED: train.py:3: rank 0 failed: ValueError:"
+    assert result.stdout.startswith(told)
+    assert "seven,\n  and one process fails alike" in result.stdout
 
 
 def test_each_finding_is_explained_on_pages_that_there_are():

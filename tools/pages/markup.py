@@ -36,7 +36,8 @@ def html(markdown, page_folder=ROOT):
 
 def inline(markdown):
     """Return a line of Markdown as HTML."""
-    return Markup(MarkdownIt().renderInline(markdown))
+    typographic = MarkdownIt(options_update={"typographer": True}).enable("smartquotes")
+    return Markup(typographic.renderInline(markdown))
 
 
 def linked(text, root, suffix):

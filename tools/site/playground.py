@@ -41,8 +41,7 @@ def switch(name):
     stage = diffs.lines(STAGE)
     one = {"name": name, "title": inline(left["title"]), "says": inline(left["says"])}
     one["out"] = [stage[number].split("  #")[0].strip() for number in gone["struck"]]
-    one["instead"] = [line.strip() for line in gone["instead"].splitlines()]
-    return one
+    return one | {"instead": [line.strip() for line in gone["instead"].splitlines()]}
 
 
 def digits():

@@ -71,7 +71,7 @@ function drawHero(place, run) {
   const isStacked = isWide.matches || isPrinted || isSmall;
   const all = isPrinted ? 688 : place.parentElement.clientWidth;
   const width = isStacked ? all : (all - 32) / 2;  // or next to each other
-  const [left, ...heights] = isSmall ? [36, 74, 52] : isStacked ? [72, 174, 84] : [72, 126, 66];
+  const [left, ...heights] = isSmall ? [36, 74, 52] : isStacked ? [72, 174, 84] : [72, 144, 84];
   const boxes = heights.map(height => ({ width, height, left, isSmall }));
   const normal = offsOf(runsOf()["2"]);
   const marks = offsOf(run).map((off, n) => ({ row: n + 1, normal: normal[n],

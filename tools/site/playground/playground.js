@@ -103,8 +103,8 @@ function drawLosses() {
   const ghost = reference.rows.length === FLAGS.epochs ? points(reference, (step) => step.losses[0])
     : data.steps.map((loss, n) => [(n + 1) * FLAGS.epochs / data.steps.length, loss]);
   const lines = [{ kind: "ghost", points: ghost }, { kind, points: points(run, lossOf) }];
-  const isSmall = innerWidth <= 768;
-  const high = innerWidth < 1100 ? 120 : 190;  // the distances are on the same screen
+  const isSmall = matchMedia("(max-width: 48rem)").matches;
+  const high = innerHeight < 850 ? 140 : 190;  // the distances are on the same screen
   const [height, low, left] = isSmall ? [75, 60, 36] : [high, 96, 72];
   const box = { width: by("charts").clientWidth, height, left, isSmall };
   by("charts").innerHTML = lossChart(box, EPOCHS, FLAGS.epochs, lines,

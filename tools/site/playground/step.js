@@ -294,7 +294,9 @@ class StepFigure {
     }
     const isMet = phase === 3 && ranks > 1 && !isKept;
     const stays = (phase === 3 || phase === 4) && ranks > 1 && !isKept;
-    for (const one of [...this.stays, this.zero]) one.classList.toggle("gone", !stays);
+    const isSoon = phase < 3 && ranks > 1 && !isKept;  // outlines, as of the gradients
+    for (const one of this.stays) one.classList.toggle("soon", isSoon);
+    for (const one of [...this.stays, this.zero]) one.classList.toggle("gone", !stays && !isSoon);
     this.table.classList.toggle("met", isMet);
     this.mean.classList.toggle("kept", isKept && phase > 2);
     this.mean.firstChild.textContent = phase === 5 ? "the weights"

@@ -149,7 +149,7 @@ def apart_from_ranks(problem, result, command, folder):
     if problem.name != "fails":
         return None
     rank, error = problem.facts["rank"], problem.facts["error"]
-    told = f"{problem.what} ({problem.line})" if problem.line else problem.what
+    told = f"{problem.line}: {problem.what}" if problem.line else problem.what
     if re.search(OF_STAND_INS, error) or result.statuses[rank] == -signal.SIGKILL:
         return f"{told}, which may not happen on GPUs"
     _, called = result.ways.get(rank, ((), ()))

@@ -8,6 +8,7 @@ from onecurve.evidence.samples import are_known, first_orders
 from onecurve.report.sources import USE
 
 LEVELS = "ERROR", "SLOW", "LOOK"
+WIDTH = 80  # of a line
 NOT_COMPARED = "GRADIENTS NOT COMPARED"
 NOT_CHECKED = (
     "resuming, schedules, clocks, time limits, later steps of an epoch, GPUs and NCCL, "
@@ -71,10 +72,11 @@ def pages_about(finding, pages):
 
 def finding_lines(finding, pages):
     """Format a finding as lines; `pages` as in `pages_about`."""
-    first = f"{finding.level:6} {finding.what}"
-    if finding.line:
-        first = f"{first:60}  {finding.line}"
-    lines = [first]
+    place = finding.line or ""
+    lines = [f"{finding.level:6} {finding.what:53}  {place}".rstrip()]
+    if len(finding.what) > WIDTH:  # an error that is relayed
+        told = f"{finding.level:6} {place}  {finding.what}"
+        lines = wrap(told, WIDTH, subsequent_indent=" " * 9)
     lines += [f"         {detail}" for detail in finding.details]
     if finding.fix:
         lines.append(f"         -> {finding.fix}")
@@ -210,7 +212,7 @@ def by_level(findings):
 def text(name, inspection, seconds, folder, pages=None):
     """Return the full report on a script; `folder` contains its log."""
     found = inspection.findings
-    lines = wrap(verdict(name, inspection), 80, subsequent_indent="  ")
+    lines = wrap(verdict(name, inspection), WIDTH, subsequent_indent="  ")
     lines += [headline(inspection.seen, seconds), ""]
     for finding in by_level(found):
         lines += finding_lines(finding, pages)
@@ -221,6 +223,6 @@ def text(name, inspection, seconds, folder, pages=None):
         told = [f"not checked: {what}" for what in unsure(inspection)]
         told += [f"info   {what}" for what in batch(inspection)]
         for line in told:
-            lines += wrap(line, 80, subsequent_indent="  ")
+            lines += wrap(line, WIDTH, subsequent_indent="  ")
     lines.append(f"full log: {folder}/")
     return "\n".join(lines)
