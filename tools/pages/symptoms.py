@@ -11,10 +11,7 @@ from tools.bench.tables import table
 from tools.run.stages import EVERY, ROOT, folder
 
 CHAPTER = re.compile(r"^## What goes wrong\n(.*?)(?=^## |\Z)", re.DOTALL | re.MULTILINE)
-ENTRY = re.compile(
-    r"""^- <a id="([^"]+)"></a>\n  \*\*(.+?)\*\*(.*?)(?=^- |\Z)""",
-    re.DOTALL | re.MULTILINE,
-)
+ENTRY = re.compile(r'(?ms)^- <a id="([^"]+)"></a>\n  \*\*(.+?)\*\*(.*?)(?=^- |\Z)')
 EXERCISE = re.compile(r"\]\([./]*exercises/(0?(\d+)_\w+\.md)\)")
 COLUMNS = ["what you see", "the usual cause", "how to fix it"]
 # The page's groups: a symptom goes into the first one whose pattern it contains.
