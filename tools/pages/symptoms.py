@@ -18,13 +18,13 @@ COLUMNS = ["what you see", "the usual cause", "how to fix it"]
 GROUPS = {
     "## It prints an error": "^`",
     "## It hangs": r"\bhangs?\b",
-    "## It runs, but something is wrong\n\n### Speed and memory": "slower|memory|busy|"
+    "## It runs, but something is wrong\n\n### Speed and memory": "memory|slower|busy|"
     "impossibly|several times as|faster, or|than the CPU|weights fit|gain little",
-    "### Resumed runs and files": "resume|checkpoint|from scratch|Loaded|file is|folder",
+    "### Resumed runs and files": "resume|checkpoint|scratch|Loaded|file is|folder",
     "### Scores and counts": "accuracy|score|metric|Recall|predictions|logged|printed|"
     r"reduced|per second|count |\brows",
     "### Losses and curves": "loss|curve|learns|gradients? (of|norm|is|are wrong)",
-    "### Data, weights and settings": "",
+    "### Data and weights": "",
 }
 
 
@@ -66,7 +66,7 @@ def with_letters(rows):
 
 
 def symptoms_by_kind():
-    """Return sorted tables of all symptoms, each with a heading, after links to them."""
+    """Return links to all symptoms' sorted tables, and these, each with a heading."""
     groups = {heading: [] for heading in GROUPS}
     for stage in EVERY.values():
         for page in sorted(folder(stage).glob("*.md")):
@@ -79,6 +79,5 @@ def symptoms_by_kind():
         letters = [] if links else [with_letters(rows)]
         parts += [heading, *letters, table("lll", COLUMNS, rows)]
         title = heading.rpartition("# ")[2]
-        place = title.lower().replace(",", "").replace(" ", "-")
-        links.append(f"[{title}](#{place})")
+        links.append(f"[{title}](#{title.lower().replace(' ', '-')})")
     return "\n\n".join([" · ".join(links), *parts])
