@@ -106,18 +106,14 @@ def unknown(goals, given):
     return ""
 
 
-def help_commands():
-    """Return the lines of `make help`: the Makefile's comments with ##."""
-    return [line[3:] for line in MAKEFILE.splitlines() if line.startswith("##")]
-
-
 def main():
     goals = os.environ.get("GOALS", "").split()
     wrong = unknown(goals, typed(os.environ.get("MAKEFLAGS", "")))
     if wrong:
         sys.exit(wrong)
     if not goals or "help" in goals:
-        print("\n".join(help_commands()))
+        told = [line for line in MAKEFILE.splitlines() if line.startswith("##")]
+        print("\n".join(line[3:] for line in told))
     if "help-variables" in goals:
         print(VARIABLES, end="")
 

@@ -9,7 +9,7 @@ from tools.run.stages import MNIST, folder
 
 def test_every_entry_of_every_page_is_a_row():
     text = symptoms.symptoms_by_kind()
-    links = re.findall(r"\| \[stage \d+\]\((\S+#[^)\s]+)\)", text)
+    links = re.findall(r"\| \[stage \d+: [^]]+\]\((\S+#[^)\s]+)\)", text)
     assert len(set(links)) == len(links)
     rows = [link.partition("#")[0] for link in links]
     for stage in MNIST.values():

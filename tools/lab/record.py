@@ -91,10 +91,6 @@ class Record(api.Seen):
         told = api.error(self.result, self.text, self)
         return told.replace(f"{self.out.parent}/", "")
 
-    @property
-    def ended_well(self):
-        return not self.hangs and not self.status
-
     def expect_end(self):
         """Raise Wrong unless the run ended well, or Limit if the lab can't run it."""
         if self.hangs:

@@ -28,17 +28,13 @@ def keys_at_once(terminal):
         termios.tcsetattr(terminal, termios.TCSADRAIN, before)
 
 
-def saved_at(path):
-    """Return when a file was saved; None while an editor replaces it."""
-    return path.stat().st_mtime_ns if path.exists() else None
-
-
 def watch(exercise, verdict):
     """Judge a script whenever it is saved; return the next exercise, None to quit."""
     path = progress.own_script(exercise)
     judged = None
     while True:
-        saved = saved_at(path)  # before judging, as it may be saved meanwhile
+        # Before judging, as it may be saved meanwhile. An editor may be replacing it.
+        saved = path.stat().st_mtime_ns if path.exists() else None
         if saved and saved != judged:
             judged = saved
             print(f"\n{time.strftime('%H:%M:%S')}", end="  ")

@@ -11,17 +11,20 @@ from tools.bench.tables import table
 from tools.run.stages import EVERY, ROOT, folder
 
 CHAPTER = re.compile(r"^## What goes wrong\n(.*?)(?=^## |\Z)", re.DOTALL | re.MULTILINE)
-ENTRY = re.compile(
-    r"""^- <a id="([^"]+)"></a>\n  \*\*(.+?)\*\*(.*?)(?=^- |\Z)""",
-    re.DOTALL | re.MULTILINE,
-)
+ENTRY = re.compile(r'(?ms)^- <a id="([^"]+)"></a>\n  \*\*(.+?)\*\*(.*?)(?=^- |\Z)')
 EXERCISE = re.compile(r"\]\([./]*exercises/(0?(\d+)_\w+\.md)\)")
 COLUMNS = ["what you see", "the usual cause", "how to fix it"]
-# The page's groups, by heading. A symptom goes into the first group that fits.
+# The page's groups: a symptom goes into the first one whose pattern it contains.
 GROUPS = {
-    "It prints an error": lambda seen: seen.startswith("`"),
-    "It hangs": lambda seen: re.search(r"\bhangs?\b", seen),
-    "It runs, but something is wrong": lambda seen: True,
+    "## It prints an error": "^`",
+    "## It hangs": r"\bhangs?\b",
+    "## It runs, but something is wrong\n\n### Speed and memory": "memory|slower|busy|"
+    "impossibly|several times as|faster, or|than the CPU|weights fit|gain little",
+    "### Resumed runs and files": "resume|checkpoint|scratch|Loaded|file is|folder",
+    "### Scores and counts": "accuracy|score|metric|Recall|predictions|logged|printed|"
+    r"reduced|per second|count |\brows",
+    "### Losses and curves": "loss|curve|learns|gradients? (of|norm|is|are wrong)",
+    "### Data and weights": "",
 }
 
 
@@ -35,13 +38,15 @@ def first_sentence(text):
 
 def symptoms(page):
     """Return a Markdown row of COLUMNS for each symptom on a page, a path."""
-    stage = page.parent.name
-    number = stage.partition("_")[0].lstrip("0")
+    number, topic = page.parent.name.replace("_", " ").lstrip("0").split(" ", 1)
+    if page.stem in ("HANGS", "CLUSTERS"):
+        topic = page.stem.lower()
+    topic = re.sub(r"\b([cg]pu|d?dp|fsdp|moe)\b", lambda word: word[0].upper(), topic)
     found = []
     for chapter in CHAPTER.findall(page.read_text()):
         for name, seen, rest in ENTRY.findall(chapter):
             seen = " ".join(seen.split())
-            fix = f"[stage {number}](../{page.relative_to(ROOT)}#{name})"
+            fix = f"[stage {number}: {topic}](../{page.relative_to(ROOT)}#{name})"
             exercise = EXERCISE.search(rest)
             if exercise:
                 fix += f"<br>[exercise {exercise[2]}](../exercises/{exercise[1]})"
@@ -49,16 +54,30 @@ def symptoms(page):
     return found
 
 
+def with_letters(rows):
+    """Mark each letter's first row and return links to these rows."""
+    links = {}
+    for row in rows:
+        letter = re.search("[a-z]", row[0].lower())[0]
+        if letter not in links:
+            row[0] += f' <a id="error-{letter}"></a>'
+            links[letter] = f'<a href="#error-{letter}">{letter.upper()}</a>'
+    return " ".join(links.values())
+
+
 def symptoms_by_kind():
-    """Return sorted tables of all symptoms, each below its heading."""
+    """Return links to all symptoms' sorted tables, and these, each with a heading."""
     groups = {heading: [] for heading in GROUPS}
     for stage in EVERY.values():
         for page in sorted(folder(stage).glob("*.md")):
             for row in symptoms(page):
-                heading = next(name for name, fits in GROUPS.items() if fits(row[0]))
-                groups[heading].append(row)
-    parts = []
+                found = (one for one, seen in GROUPS.items() if re.search(seen, row[0]))
+                groups[next(found)].append(row)
+    parts, links = [], []
     for heading, rows in groups.items():
-        rows.sort(key=lambda row: row[0].strip("`").lower())
-        parts.append(f"## {heading}\n\n{table('lll', COLUMNS, rows)}")
-    return "\n\n".join(parts)
+        rows.sort(key=lambda row: re.sub("^[^a-z]+", "", row[0].lower()))
+        letters = [] if links else [with_letters(rows)]
+        parts += [heading, *letters, table("lll", COLUMNS, rows)]
+        title = heading.rpartition("# ")[2]
+        links.append(f"[{title}](#{title.lower().replace(' ', '-')})")
+    return "\n\n".join([" · ".join(links), *parts])

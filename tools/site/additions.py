@@ -27,6 +27,7 @@ DRAWN = re.compile(r"drawing\.(\w+)\(")  # a figure, which its function describe
 HEADING = re.compile("^###+ (.+)$", re.MULTILINE)
 FOLD = re.compile(r"<details>.*?</details>", re.DOTALL)
 FOUND = nodes.paragraph | nodes.literal_block | nodes.row  # by a search
+ANCHOR = re.compile(r'<a id="((?!error-)[^"]+)"></a> *')  # not in a table
 TAG = re.compile(r"<[^<>]+>")
 SHOWN = re.compile(r'show_diff\("(\w+)"\)')
 CURVE = re.compile(r'nb\.curve\(.*"(\w+)"\)')
@@ -110,16 +111,6 @@ def with_views(page, text):
     return text + raw(page, scripts(page, stages)) if stages else text
 
 
-def with_folds(text):
-    """Return a page with bold titles in its folds: a heading would end them."""
-    return FOLD.sub(lambda fold: HEADING.sub(r"**\1**", fold[0]), text)
-
-
-def with_targets(text):
-    """Return a page with its HTML anchors as targets that Sphinx can link to."""
-    return re.sub(r'<a id="([^"]+)"></a> *', r"(\1)=\n  ", text)
-
-
 def with_diff(page, text, out):
     """Return a notebook, its curves first, and save its last picture in `out`."""
     notebook = json.loads(text.replace('"ipython3"', '"python3"'))  # for %%ranks cells
@@ -165,7 +156,9 @@ def add(app, page, source):
     if page.startswith("notebooks/"):
         source[0] = with_diff(page, source[0], Path(app.outdir))
         return
-    text = with_targets(with_views(page, with_folds(source[0])))
+    # A heading would end a fold, and Sphinx can link to a target, not to an anchor.
+    text = FOLD.sub(lambda fold: HEADING.sub(r"**\1**", fold[0]), source[0])
+    text = ANCHOR.sub(r"(\1)=\n  ", with_views(page, text))
     if page == "README":  # the page replaces its picture and what introduces the diff
         hero = r"\n!\[[^\]]*\]\([^)]*/hero\.svg\)\n\n[^\n]+\n"
         text = re.sub(hero, "", text) + contents()
