@@ -346,8 +346,8 @@ def test_what_ranks_draw_is_put_together_as_their_samples_are(orders, whole):
 FIRST = "import os, time\ntime.sleep(60 * int(os.environ['RANK']))\n"  # rank 0 fails
 NOT_INSPECTED = {
     "import torch\ntorch.multiprocessing.spawn(print, nprocs=3)": "it starts 3 ranks",
-    f"{FIRST}open('/nowhere')": "train.py:3: rank 0 failed: FileNotFoundError:",
-    f"{FIRST}raise OSError('No CUDA')": "train.py:3: rank 0 failed: OSError: No CUDA",
+    f"{FIRST}open('/no')": "train.py:3: rank 0 failed: FileNotFoundError: [Errno 2]",
+    f"{FIRST}raise TypeError('CUDA')": "train.py:3: rank 0 failed: TypeError: CUDA",
 }
 LAUNCHES = """
 import os, torch, torch.distributed as dist, torch.multiprocessing as mp
