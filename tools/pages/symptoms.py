@@ -76,7 +76,7 @@ def symptoms_by_kind():
     parts, links = [], []
     for heading, rows in groups.items():
         rows.sort(key=lambda row: re.sub("^[^a-z]+", "", row[0].lower()))
-        letters = [] if links else [with_letters(rows)]
+        letters = [with_letters(rows)] if "an error" in heading else []
         parts += [heading, *letters, table("lll", COLUMNS, rows)]
         title = heading.rpartition("# ")[2]
         links.append(f"[{title}](#{title.lower().replace(' ', '-')})")

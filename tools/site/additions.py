@@ -27,7 +27,7 @@ DRAWN = re.compile(r"drawing\.(\w+)\(")  # a figure, which its function describe
 HEADING = re.compile("^###+ (.+)$", re.MULTILINE)
 FOLD = re.compile(r"<details>.*?</details>", re.DOTALL)
 FOUND = nodes.paragraph | nodes.literal_block | nodes.row  # by a search
-ANCHOR = re.compile(r'<a id="((?!error-)[^"]+)"></a> *')  # not in a table
+ANCHOR = re.compile(r'<a id="([^"]+)"></a>(?! *\|) *')  # not in a table
 TAG = re.compile(r"<[^<>]+>")
 SHOWN = re.compile(r'show_diff\("(\w+)"\)')
 CURVE = re.compile(r'nb\.curve\(.*"(\w+)"\)')
