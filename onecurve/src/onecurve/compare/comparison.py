@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from onecurve.compare import run
 from onecurve.evidence.seen import Seen
 from onecurve.feed.kinds import kind_of
+from onecurve.rules import by_world
 from onecurve.start import ranks
 from onecurve.wording import REORDERED
 
@@ -32,6 +33,7 @@ class Comparison:
     findings: list = field(default_factory=list)
     runs: dict = field(default_factory=dict)  # {kind: Seen} of the runs in float64
     first: Seen | None = None  # of the ranks' unmodified run
+    again: "Comparison | None" = None  # with one process's own len(loader), if made
 
     @property
     def several(self):
@@ -55,6 +57,10 @@ class Comparison:
         if not self.of_whole and len(self.alone_runs) == len(self.several.ranks):
             return self.alone_runs, self.followed
         return [], 0
+
+    def has_lengths_of_ranks(self):
+        """Return whether len(loader) was the ranks' instead of a process's own."""
+        return any(seen.of("length") for seen in self.runs.values())
 
 
 def run_exactly(command, name, folder, told):
@@ -115,30 +121,40 @@ def compare_gradients(command, folder, seen, agree):
 def compare_with_one(command, folder, several, told, added):
     """Compare with one process, or with one per rank; return Findings.
 
-    `added` is a Finding that gradients are summed, or None. A loss may depend on
-    len(loader), which is larger on one process. So if they differ, compare again with
-    processes that get the ranks' lengths.
+    `added` is a Finding that gradients are summed, or None. A loss or a printed number
+    may depend on len(loader), which is larger on one process. So processes that get the
+    ranks' batches get their lengths. If anything differs, compare again without them.
     """
-    found = compare_once(command, folder, several, told, added)
-    if told.equal or told.alone or told.several.has_lengths_of(told.runs.values()):
+    given = command._replace(lengths=lengths(told.several))
+    found = compare_once(given, folder, several, told, added)
+    matches = told.equal or told.alone
+    suspects = matches and list(by_world.differing(told))
+    if not told.has_lengths_of_ranks() or (matches and not suspects):
         return found
-    before = {**vars(told), "runs": dict(told.runs)}
     for kind in set(told.runs) - {"several"}:
         shutil.rmtree(folder / kind, ignore_errors=True)
-    command = command._replace(lengths=lengths(told.several))
-    again = compare_once(command, folder, several, told, added)
-    if again or told.equal or told.alone:
-        return again
-    vars(told).update(before)
+    again = Comparison(exchanged=told.exchanged, runs={"several": told.several})
+    found_again = compare_once(command, folder, several, again, added)
+    if matches:
+        told.again = again
+    elif again.equal or again.alone or not found:
+        kept = {"first": told.first, "rough": told.rough}
+        vars(told).update(vars(again) | kept)
+        return found_again
     return found
 
 
 def lengths(seen):
-    """Return {rank: {(line, number of its loader): batches}} of what ranks train on."""
+    """Return {rank: {(line, number of its loader): batches}} of merged batches.
+
+    One process reads its own batches in an evaluation that isn't cut.
+    """
     found = {}
     for rank in seen.ranks:
-        begun = [event for event in seen.of("begun", rank) if event["trains"]]
-        found[rank] = {tuple(event["made"]): event["batches"] for event in begun}
+        cut = [event["made"] for event in seen.of("cut", rank)]
+        begun = seen.of("begun", rank)
+        begun = [one for one in begun if one["trains"] or one["made"] in cut]
+        found[rank] = {tuple(one["made"]): one["batches"] for one in begun}
     return found
 
 

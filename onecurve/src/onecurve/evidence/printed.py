@@ -19,28 +19,35 @@ QUOTED = '"'  # starts the name of a printed number
 
 
 def numbers_of(seen, rank, kind="numbers", returned=False):
-    """Return {(branch, occurrence): event}, at level LOOK before an evaluation.
+    """Return {place: event}, at level LOOK before an evaluation.
 
-    They are printed, or else `returned` by functions that call collectives. After
-    dist.reduce, until the next training pass, only one rank's number is defined.
+    They are printed, or else `returned` by functions that call collectives. A place is
+    a branch, an epoch, a step in it, how often that step reaches the branch, and which
+    of these times it is: runs share it only if they reach it as often.
+    After dist.reduce, until the next training pass, only one rank's number is defined.
     `loss` is the rank's latest training loss.
     """
-    table = {}
+    found = defaultdict(list)
     training = reduced = False
-    steps = 0
+    steps = epochs = before = 0
     loss = None
     for event in seen.events[rank]:
         steps += event["kind"] == "step"
+        if event["kind"] == "read" and event["trained"]:
+            epochs += 1
+            before = steps
         if event["kind"] == "pass":
             training = event["grad"]
             reduced = reduced and not training
         reduced = reduced or event.get("name") == "reduce"
         loss = event["loss"] if event["kind"] == "backward" else loss
         if event["kind"] == kind and event["branch"].endswith(RETURNS) == returned:
-            place = event["branch"], event["times"]
             level = "LOOK" if training else None
-            table[place] = {**event, "level": level, "steps": steps}
-            table[place] |= {"reduced": reduced, "loss": loss}
+            facts = {"level": level, "steps": steps, "reduced": reduced, "loss": loss}
+            found[event["branch"], epochs, steps - before].append(event | facts)
+    table = {}
+    for place, events in found.items():
+        table |= {(*place, len(events), n): one for n, one in enumerate(events)}
     return table
 
 

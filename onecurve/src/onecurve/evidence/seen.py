@@ -49,11 +49,6 @@ class Seen:
         """Return a field of each of rank 0's events of a kind."""
         return [event[field] for event in self.of(kind)]
 
-    def has_lengths_of(self, others):
-        """Return whether rank 0's loaders have the same lengths in other runs."""
-        own = self.values("length", "length")
-        return all(other.values("length", "length") == own for other in others)
-
     def collective_calls(self):
         """Return each rank's collective calls, except those of a subgroup."""
         calls = self.on_all("collective_call")

@@ -159,9 +159,8 @@ def unsure(inspection):
         told.append(f"gradients of later steps because {gradients.why}")
     elif gradients.why and "ERROR" in [one.level for one in inspection.findings]:
         told.append(f"gradients against one process because {gradients.why}")
-    others, _ = gradients.same_work()
-    if not gradients.several.has_lengths_of(others):
-        told.append("values against one process because its len(loader) is different")
+    if gradients.again and not gradients.again.same_work()[0]:
+        told.append("values that may depend on len(loader) against one process")
     return told
 
 

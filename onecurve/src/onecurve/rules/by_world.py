@@ -16,13 +16,32 @@ ORIGIN = ""  # any statement that computes it
 
 def find_by_world(comparison):
     several = comparison.several
-    others, steps = comparison.same_work()
-    if not others or not several.has_lengths_of(others):
-        return  # averages over them rightly differ
-    ranks = [numbers_of(several, rank) for rank in several.ranks]
-    alone = [numbers_of(seen, 0) for seen in others]
     told = set()
     is_quiet = not any(printed.printed_by_some(several))  # else one prints its own
+    again = comparison.again
+    own = again and {one[:2] for one in differing(again)}
+    for branch, text, first, known in differing(comparison):
+        if again and (branch, text) not in own:
+            continue  # it depends on len(loader), and rightly
+        new = text not in told
+        if text.startswith(printed.QUOTED):
+            new = new and is_quiet and not told
+        if branch.endswith(RETURNS):  # in training, it may be a time
+            new = new and not told and not first["level"]
+        if new:
+            told.add(text)
+            numbers = first["numbers"][text], known, len(several.ranks)
+            yield found(first["lines"][text], told_of_numbers(*numbers), text=text)
+
+
+def differing(comparison):
+    """Yield (branch, name, event, one process's number) of numbers that differ."""
+    several = comparison.several
+    others, steps = comparison.same_work()
+    if not others:
+        return
+    ranks = [numbers_of(several, rank) for rank in several.ranks]
+    alone = [numbers_of(seen, 0) for seen in others]
     ours = [printed.evaluations(events) for events in several.events]
     theirs = [printed.evaluations(seen.events[0]) for seen in others]
     unlike = evaluated_unlike(ours, theirs)
@@ -39,15 +58,9 @@ def find_by_world(comparison):
             own = {text for text, _ in printed.differing(of_ranks)}
         for text, values in printed.differing([first, *of_one]):
             number, *known = values
-            alike = printed.close(min(known), max(known)) and text not in own | told
-            if text.startswith(printed.QUOTED):
-                alike = alike and is_quiet and not told
-            if place[0].endswith(RETURNS):  # in training, it may be a time
-                alike = alike and not told and not first["level"]
+            alike = printed.close(min(known), max(known)) and text not in own
             if alike and number != int(number) and not printed.close(number, known[0]):
-                told.add(text)
-                details = told_of_numbers(number, known[0], len(ranks))
-                yield found(first["lines"][text], details, text=text)
+                yield place[0], text, first, known[0]
 
 
 def numbers_of(seen, rank):

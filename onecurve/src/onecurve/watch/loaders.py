@@ -75,7 +75,6 @@ class Loaders:
         self.line = None  # of the loader being read
         self.readings = Counter()  # line of a loader -> times iterated
         self.made = Counter()  # line of loaders -> how many it has created
-        self.lengths = []  # of loaders, as returned to the script
         self.latest = None  # the epoch that the latest batch is from
 
     def install(self):
@@ -102,11 +101,10 @@ class Loaders:
                 loader.dealt = made
 
     def loader_length(self, original, loader):
-        length = original(loader)
-        length = self.supply.lengths.get(getattr(loader, "made_as", None), length)
-        if self.log.frame() and length not in self.lengths:
-            self.lengths.append(length)
-            self.log.write("length", length=length)
+        own = original(loader)
+        length = self.supply.lengths.get(getattr(loader, "made_as", None), own)
+        if length != own:
+            self.log.write("length", length=length, own=own)
         return length
 
     def loader_iter(self, original, loader):
@@ -127,6 +125,7 @@ class Loaders:
         key = of_data(loader)
         reading.batches = 0
         reading.has_ended = False
+        reading.made = loader.made_as
         reading.dealt = loader.dealt
         reading.rows = []  # of a stream: digests of each batch's samples
         reading.steps = self.budget.steps_of(loader, key)
@@ -204,7 +203,7 @@ class Loaders:
     def read(self, original, reading):
         """Read a batch of the script's dataset; end an epoch after some steps."""
         if self.is_enough(reading) and in_loop(self.log.frame()):
-            self.log.write("cut", training=reading.grad)
+            self.log.write("cut", made=reading.made, training=reading.grad)
             raise StopIteration
         self.line = reading.facts["line"]
         batch = original(reading)
