@@ -33,7 +33,6 @@ class Inspection:
 
 def watch(command, folder):
     """Run a command unchanged; return its Result, its Seen and any failure."""
-    shutil.rmtree(folder / "watch", ignore_errors=True)
     result, seen = run.run_kind(command, "watch", folder)
     return result, seen, run.failure(result, command.path, seen)
 

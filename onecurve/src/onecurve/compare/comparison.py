@@ -1,8 +1,7 @@
 """Compare a script's gradients on several ranks with one process's, run by run."""
 
-import shutil
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from onecurve.compare import run
 from onecurve.evidence.seen import Seen
@@ -33,7 +32,7 @@ class Comparison:
     findings: list = field(default_factory=list)
     runs: dict = field(default_factory=dict)  # {kind: Seen} of the runs in float64
     first: Seen | None = None  # of the ranks' unmodified run
-    again: "Comparison | None" = None  # with one process's own len(loader), if made
+    values: list | None = ()  # that differ under any len(loader); None if unknown
 
     @property
     def several(self):
@@ -57,10 +56,6 @@ class Comparison:
         if not self.of_whole and len(self.alone_runs) == len(self.several.ranks):
             return self.alone_runs, self.followed
         return [], 0
-
-    def has_lengths_of_ranks(self):
-        """Return whether len(loader) was the ranks' instead of a process's own."""
-        return any(seen.of("length") for seen in self.runs.values())
 
 
 def run_exactly(command, name, folder, told):
@@ -100,7 +95,6 @@ def compare_gradients(command, folder, seen, agree):
         # a library requires its own dtype: compare roughly
         told.rough = told.why
         command = command._replace(double=False)
-        shutil.rmtree(folder / "several")
         told.why, _ = run_exactly(command, "several", folder, told)
     if told.why:
         return told
@@ -108,58 +102,55 @@ def compare_gradients(command, folder, seen, agree):
     facts = seen.own_parts(), bool(seen.of("split"))
     told.exchanged, found = ranks.call(EXCHANGED, own, *facts)
     if found and found.level == "ERROR":
-        if agree and not compare_one(command, folder, own, told, by_weights=True):
+        given = command._replace(lengths=lengths(told.several))
+        if agree and not compare_one(given, folder, own, told, by_weights=True):
             found.level = "LOOK"  # one process may do the same
+        told.values = list(by_world.differing(told))
         if not told.equal:
             told.findings.append(found)
             told.why = "they are not averaged across ranks"
         return told
-    told.findings += compare_with_one(command, folder, own, told, found)
-    return told
+    return compare_with_one(command, folder, own, told, found)
 
 
 def compare_with_one(command, folder, several, told, added):
-    """Compare with one process, or with one per rank; return Findings.
+    """Compare with one process, or with one per rank; return a Comparison.
 
-    `added` is a Finding that gradients are summed, or None. A loss or a printed number
-    may depend on len(loader), which is larger on one process. So processes that get the
-    ranks' batches get their lengths. If anything differs, compare again without them.
+    `added` is a Finding that gradients are summed, or None. A loss or a printed value
+    may depend on len(loader), which is larger on one process. So tell it the ranks'
+    lengths first. If anything differs, compare again with its own lengths.
     """
+    own = replace(told, runs=dict(told.runs), values=None)
     given = command._replace(lengths=lengths(told.several))
-    found = compare_once(given, folder, several, told, added)
+    told.findings = compare_once(given, folder, several, told, added)
+    told.values = list(by_world.differing(told))
+    asked = any(seen.of("length") for seen in told.runs.values())
     matches = told.equal or told.alone
-    suspects = matches and list(by_world.differing(told))
-    if not told.has_lengths_of_ranks() or (matches and not suspects):
-        return found
-    for kind in set(told.runs) - {"several"}:
-        shutil.rmtree(folder / kind, ignore_errors=True)
-    again = Comparison(exchanged=told.exchanged, runs={"several": told.several})
-    found_again = compare_once(command, folder, several, again, added)
-    if matches:
-        told.again = again
-    elif again.equal or again.alone or not found:
-        kept = {"first": told.first, "rough": told.rough}
-        vars(told).update(vars(again) | kept)
-        return found_again
-    return found
+    if not asked or (matches and not told.values):
+        return told
+    own.findings = compare_once(command, folder, several, own, added)
+    if not matches:
+        is_better = own.equal or own.alone or not told.findings
+        return own if is_better else told
+    places = [place for place, *_ in by_world.differing(own)]
+    both = [value for value in told.values if value[0] in places]
+    told.values = both if own.same_work()[0] else None
+    return told
 
 
 def lengths(seen):
-    """Return {rank: {(line, number of its loader): batches}} of merged batches.
-
-    One process reads its own batches in an evaluation that isn't cut.
-    """
+    """Return {rank: {(line, number of its loader): batches}} of merged batches."""
     found = {}
     for rank in seen.ranks:
         cut = [event["made"] for event in seen.of("cut", rank)]
         begun = seen.of("begun", rank)
-        begun = [one for one in begun if one["trains"] or one["made"] in cut]
-        found[rank] = {tuple(one["made"]): one["batches"] for one in begun}
+        merged = [one for one in begun if one["trains"] or one["made"] in cut]
+        found[rank] = {tuple(one["made"]): one["batches"] for one in merged}
     return found
 
 
 def compare_once(command, folder, several, told, added):
-    """Return what `compare_with_one` does, without another try."""
+    """Compare with one process, or with one per rank; return Findings."""
     differ = compare_one(command, folder, several, told)
     if differ and told.runs["one"].of("padded"):
         differ = None
@@ -216,7 +207,6 @@ def compare_one(command, folder, several, told, by_weights=False, again=False):
     paths = several, folder / "one/steps0"
     told.equal, differ, told.why = ranks.call(COMPARE, *paths, by_weights)
     if told.why == REORDERED and not again:
-        shutil.rmtree(folder / "one")
         return compare_one(command, folder, several, told, by_weights, again=True)
     for event in told.runs["one"].of("cannot_tell"):  # a later batch
         told.why = told.why or event["why"]

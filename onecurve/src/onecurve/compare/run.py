@@ -71,7 +71,6 @@ def run_kind(command, kind, folder):
     place = folder / kind
     result = run_in(place, command, kind)
     if -signal.SIGSEGV in result.statuses:
-        shutil.rmtree(place)
         result = run_in(place, command, kind)
     if kind_of(kind)[0].in_float64:
         shutil.rmtree(place / "files", ignore_errors=True)  # nothing reads them
@@ -81,8 +80,9 @@ def run_kind(command, kind, folder):
 
 
 def run_in(place, command, kind):
-    """Run the script, whose ranks write to a new folder; return the Result."""
+    """Run the script, whose ranks write to an emptied folder; return the Result."""
     path, flags, count, module, double, *_ = command
+    shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
         task = Task(command, kind, place, Path.cwd(), scratch, PATIENCE)

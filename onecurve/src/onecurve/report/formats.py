@@ -159,7 +159,7 @@ def unsure(inspection):
         told.append(f"gradients of later steps because {gradients.why}")
     elif gradients.why and "ERROR" in [one.level for one in inspection.findings]:
         told.append(f"gradients against one process because {gradients.why}")
-    if gradients.again and not gradients.again.same_work()[0]:
+    if gradients.values is None:
         told.append("values that may depend on len(loader) against one process")
     return told
 

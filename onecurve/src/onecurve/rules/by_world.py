@@ -16,26 +16,22 @@ ORIGIN = ""  # any statement that computes it
 
 def find_by_world(comparison):
     several = comparison.several
-    told = set()
     is_quiet = not any(printed.printed_by_some(several))  # else one prints its own
-    again = comparison.again
-    own = again and {one[:2] for one in differing(again)}
-    for branch, text, first, known in differing(comparison):
-        if again and (branch, text) not in own:
-            continue  # it depends on len(loader), and rightly
-        new = text not in told
-        if text.startswith(printed.QUOTED):
-            new = new and is_quiet and not told
-        if branch.endswith(RETURNS):  # in training, it may be a time
-            new = new and not told and not first["level"]
-        if new:
-            told.add(text)
-            numbers = first["numbers"][text], known, len(several.ranks)
-            yield found(first["lines"][text], told_of_numbers(*numbers), text=text)
+    told = set()
+    for (branch, text), event, known in comparison.values or ():
+        if text in told:
+            continue
+        if text.startswith(printed.QUOTED) and (told or not is_quiet):
+            continue
+        if branch.endswith(RETURNS) and (told or event["level"]):
+            continue  # in training, it may be a time
+        told.add(text)
+        details = told_of_numbers(event["numbers"][text], known, len(several.ranks))
+        yield found(event["lines"][text], details, text=text)
 
 
 def differing(comparison):
-    """Yield (branch, name, event, one process's number) of numbers that differ."""
+    """Yield ((branch, name), event, one process's value) of values that differ."""
     several = comparison.several
     others, steps = comparison.same_work()
     if not others:
@@ -60,7 +56,7 @@ def differing(comparison):
             number, *known = values
             alike = printed.close(min(known), max(known)) and text not in own
             if alike and number != int(number) and not printed.close(number, known[0]):
-                yield place[0], text, first, known[0]
+                yield (place[0], text), first, known[0]
 
 
 def numbers_of(seen, rank):
