@@ -32,7 +32,7 @@ class Comparison:
     findings: list = field(default_factory=list)
     runs: dict = field(default_factory=dict)  # {kind: Seen} of the runs in float64
     first: Seen | None = None  # of the ranks' unmodified run
-    values: list | None = ()  # that differ under any len(loader); None if unknown
+    values: list | None = ()  # that differ, whatever len(loader) is; None if unknown
 
     @property
     def several(self):
