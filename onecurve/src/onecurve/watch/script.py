@@ -5,7 +5,6 @@ all listeners, in the order in which they were added, what happens. A listener h
 method for each of these that it needs:
 
     module_begins(module, args, kwargs)  an outermost module is called; module_ends(it)
-    first_pass(network)                  its first pass with gradients
     pass_begins(network)                 it has parameters; pass_ends(network, given)
     wrapped(ddp)                         DDP's constructor returns
     wrapper_begins(ddp)                  DDP's forward is called
@@ -51,7 +50,6 @@ class Script:
         self.optimizer_made = None  # line of the latest constructor call
         self.stale = 0  # tensors in an optimizer, in no network and without a gradient
         self.learned = {}  # name -> parameter that an optimizer has changed
-        self.has_state = set()  # of "optimizer" and "scheduler": needed to resume
         self.steps = 0  # of optimizers
         self.backwards = 0
         self.passes = 0  # of networks
