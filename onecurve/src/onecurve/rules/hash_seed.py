@@ -1,6 +1,5 @@
 """Python draws a seed in each process, which sets the hash of a string and the order of
-a set. So ranks number the same words or classes differently, and average gradients of
-different problems. With the same seed for all, the ranks' datasets are equal.
+a set. So ranks number the same words differently. With one seed, datasets are equal.
 """
 
 from onecurve.evidence import samples
