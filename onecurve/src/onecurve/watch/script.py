@@ -5,6 +5,7 @@ all listeners, in the order in which they were added, what happens. A listener h
 method for each of these that it needs:
 
     module_begins(module, args, kwargs)  an outermost module is called; module_ends(it)
+    first_pass(network)                  its first pass with gradients
     pass_begins(network)                 it has parameters; pass_ends(network, given)
     wrapped(ddp)                         DDP's constructor returns
     wrapper_begins(ddp)                  DDP's forward is called

@@ -53,7 +53,7 @@ class Training:
         script = self.script
         if torch.is_grad_enabled():
             if not any(network is one for one in script.networks):
-                self.first_pass(network)
+                script.tell("first_pass", network)
                 script.networks.append(network)
             self.write_weights(network, script.batch)
         elif script.end:
