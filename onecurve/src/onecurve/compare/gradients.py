@@ -97,7 +97,7 @@ def blame_state(found, steps, number):
                 departed.append((state["time"], state["line"], " and ".join(off)))
     if departed:
         _, line, off = min(departed)
-        found.details += [DEPARTS.format(off), f"backward() at {found.line}"]
+        found.details += [DEPARTS.format(off), f"seen at {found.line}"]
         found.line, found.fix, found.factor = line, SHARE, None
 
 
