@@ -49,8 +49,7 @@ def prepare(rank, task):
         each_pass = kind.feed == "replayed"
         recorder = StepRecorder(script, supply, states, each_pass)
         listen(script, supply, StepBudget(script, command.cuts), [recorder, states])
-        draws = supply.draw, supply.drawing
-        float64.install(*draws, states.follow, command.double)
+        float64.install(supply.draw, supply.drawing, states.follow, command.double)
         if not kind.is_sharded:
             unsharded.install()
     else:
