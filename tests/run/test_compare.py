@@ -54,8 +54,8 @@ def test_what_rounding_does_is_equal(epoch, apart):
         curve = changed(epoch, loss=1 + sign * apart, correct=2 * sign)
         lines, differ = compare.make_table({"01_cpu": CURVE, "04_ddp": curve})
         assert differ == []
-        assert lines[1].endswith("   equal")
-        assert "   equal to rounding (" in lines[2]
+        assert lines[1].endswith("/1000 equal")
+        assert "/1000 equal (" in lines[2]
 
 
 def test_a_line_that_a_kill_has_cut_does_not_count(tmp_path):
@@ -140,14 +140,14 @@ def test_a_run_s_own_flags_are_the_reason_of_its_curve(compared, tmp_path):
         results.begin(make_plan(stage, given))
         (tmp_path / stage / "unfinished").unlink()
     said, refused = compared({"01_cpu": CURVE, "07_fsdp": changed(1, loss=2)})
-    assert "   DIFFERENT: run with seed=7\n" in said
+    assert " DIFFERENT: run with seed=7\n" in said
     assert refused == "not one curve: check 07_fsdp"
 
 
 def test_what_was_not_compared_is_said(compared):
     assert "one loss curve" not in compared({"01_cpu": CURVE})[0]
     said, _ = compared({"03_dp": CURVE[:2]})
-    assert "\nOnly the epochs that a stage shares with 01_cpu are compared.\n" in said
+    assert " equal in shared epochs; has 2\n" in said
 
 
 def test_a_picture_has_losses_and_distances():

@@ -51,8 +51,8 @@ def table(page):
     """Return the curves in the page's table: one process's and stage 4's."""
     curves = []
     for row in 1, 2:
-        cells = page.locator(f".losses tbody tr:nth-child({row}) td").all_inner_texts()
-        words = [text.replace("/", " ").split() for text in cells]
+        cells = page.locator(f".losses tbody tr:nth-child({row}) td")
+        words = [one.replace("/", " ").split() for one in cells.all_text_contents()]
         curves.append([(float(one[0]), int(one[-2]), int(one[-1])) for one in words])
     return curves
 

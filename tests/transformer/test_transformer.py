@@ -186,5 +186,5 @@ def test_compare_holds_the_second_curve_to_more_than_rounding_of_float32():
     curves = {"13_gpt": right, "17_context_parallel": near}
     lines, differ = compare.make_table(curves)
     assert differ == []
-    assert lines[1].endswith("   equal")
-    assert "   equal to rounding (1e-13)" in lines[2]
+    assert lines[1].endswith("/16320 equal")
+    assert "/16320 equal (1e-13)" in lines[2]

@@ -189,7 +189,7 @@ def same(old, new):
     """
     if "```console" not in new:
         return old == new
-    varies = r"\d+\.\d+ (GB/)?s\b|OMP_NUM_THREADS=\d+|\(\de-\d+\)| to rounding| +"
+    varies = r"\d+\.\d+ (GB/)?s\b|OMP_NUM_THREADS=\d+|\(\de-\d+\)| +"
     old, new = (re.sub(varies, " ", text, flags=re.MULTILINE) for text in (old, new))
     if NUMBER.sub("#", old) != NUMBER.sub("#", new):
         return False

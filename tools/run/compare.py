@@ -69,7 +69,7 @@ def judge(curve, reference, is_second=False):
             return f"{text}; {CAUSES}" if error < SMALL else text, False
         if abs(one[1] - other[1]) > (0 if is_second else COUNTS * one[2]):
             return f"DIFFERENT: {apart} more or fewer {counted} correct", False
-    return f"equal to rounding ({error:.0e})", True
+    return f"equal ({error:.0e})", True
 
 
 def other_flags(given, expected):
@@ -81,17 +81,17 @@ def other_flags(given, expected):
 
 
 def make_table(curves, flags=None):
-    """Return the lines of a table of results, and the stages that differ.
+    """Return a table's lines, which fit on a phone, and the stages that differ.
 
-    `curves` maps stages to curves; all are compared with the first. `flags` maps stages
-    to {flag: value} if known.
+    `curves` maps stages to curves, compared with the first one, and `flags` to flags.
     """
     first, reference = next(iter(curves.items()))
     is_second = stages.BY_NAME[first].room == "transformer"
     flags = flags or {}
     rows, test = ("lines", "copied") if is_second else ("epochs", "test")
-    head = f"{'stage':20} {rows:>6} {'last loss':>10} {test:>12}   from {first}"
-    lines = [head]
+    after = f"after {len(reference)} {rows}"
+    wide = max(map(len, [after, *curves]))
+    lines = [f"{after:{wide}} {'loss':>8} {test:>8} from {first}"]
     differ = []
     for stage, curve in curves.items():
         verdict, equal = judge(curve, reference, is_second)
@@ -99,11 +99,11 @@ def make_table(curves, flags=None):
             differ.append(stage)
             others = other_flags(flags.get(stage), flags.get(first))
             verdict = f"DIFFERENT: run with {others}" if others else verdict
+        if len(curve) != len(reference):
+            verdict += f" in shared {rows}; has {len(curve)}"
         loss, correct, total = curve[-1]
         test = f"{correct}/{total}"
-        lines.append(f"{stage:20} {len(curve):6} {loss:10.6f} {test:>12}   {verdict}")
-    if any(len(curve) != len(reference) for curve in curves.values()):
-        lines.append(f"Only the {rows} that a stage shares with {first} are compared.")
+        lines.append(f"{stage:{wide}} {loss:8.6f} {test:>8} {verdict}")
     return lines, differ
 
 

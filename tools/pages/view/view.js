@@ -70,7 +70,7 @@ function flip(card, box) {
 }
 
 function askFirst(one) {
-  const made = element("p", "guess", `${one.title}: what happens?<br>`);
+  const made = element("p", "guess", `<b>${one.title}: what happens?</b>`);
   for (const [kind, words] of Object.entries(GUESSES)) {
     const button = element("button", "", words);
     button.onclick = () => {
@@ -91,7 +91,9 @@ function strike(card, one) {
   const lines = one.struck.map(line => card.querySelector(`.right[data-line="${line + 1}"]`)).filter(Boolean);
   for (const line of lines) {
     line.classList.add("off");
-    line.dataset.right = line.lastElementChild.innerHTML;
+    const text = line.lastElementChild, code = /^( *)(.*?)( *<span class="comment">.*)?$/s;
+    line.dataset.right = text.innerHTML;
+    text.innerHTML = text.innerHTML.replace(code, "$1<s>$2</s>$3");  // not its comment
   }
   if (!hero?.contains(card)) {
     return element("div", "instead",

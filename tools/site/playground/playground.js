@@ -61,18 +61,14 @@ function lossOf(step) {
 
 // The verdict of `make compare`, without causes that no browser has.
 function judge(rows, others) {
-  const number = (value, places) =>
-    value.toExponential(places).replace(/-(\d)$/, "-0$1").replace(/\+(\d)$/, "+0$1");
+  const number = (value, places) => value.toExponential(places).replace(/(?<=[+-])(?=\d$)/, "0");
   const errors = rows.map(([loss], n) => distance(loss, others[n][0]));
   const error = Math.max(...errors);
-  if (!rows.every(([loss]) => Number.isFinite(loss)))
-    return "DIFFERENT: a loss is not a number";
+  if (!Number.isFinite(error)) return "DIFFERENT: a loss is not a number";
   if (error === 0) return "equal";
-  for (const n of rows.keys()) {
-    if (errors[n] > allowed(n + 1))
-      return `DIFFERENT: a loss is off by ${number(error, 1)}`;
-  }
-  return `equal to rounding (${number(error, 0)})`;
+  if (errors.some((off, n) => off > allowed(n + 1)))
+    return `DIFFERENT: a loss is off by ${number(error, 1)}`;
+  return `equal (${number(error, 0)})`;
 }
 
 let asked;
@@ -105,7 +101,7 @@ function drawLosses() {
   const lines = [{ kind: "ghost", points: ghost }, { kind, points: points(run, lossOf) }];
   const isSmall = matchMedia("(max-width: 48rem)").matches;
   const high = innerHeight < 850 ? 140 : 190;  // the distances are on the same screen
-  const [height, low, left] = isSmall ? [75, 60, 36] : [high, 96, 72];
+  const [height, low, left] = isSmall ? [75, 60, 72] : [high, 96, 72];
   const box = { width: by("charts").clientWidth, height, left, isSmall };
   by("charts").innerHTML = lossChart(box, EPOCHS, FLAGS.epochs, lines,
     legend(box, [["ghost", "one process"], [kind, name]])) +

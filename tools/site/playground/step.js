@@ -155,15 +155,16 @@ class StepFigure {
     const lane = Math.min((width - (ranks - 1) * GAP) / ranks, 420);
     const many = Math.min(Math.floor(SHOWN / ranks), step.indices[0].length);
     const columns = Math.min([16, 8, 4].find(count => count * 17 <= lane - 14) || 2, many);
-    const size = Math.min(24, Math.floor((lane - 14) / columns));
-    const inDeck = Math.min(32, 8 * Math.floor(width / size / 8) || 8);
+    const size = Math.min(22, Math.floor((lane - 14) / columns));
+    const small = earlier && width > 400 ? Math.min(size, Math.floor(width / 32)) : size;  // two decks fit
+    const inDeck = Math.min(32, 8 * Math.floor(width / small / 8) || 8);
     const left = (width - ranks * lane - (ranks - 1) * GAP) / 2;
     const pitch = (count, room) => Math.min(room / count, size + 6);  // from card to card
     const dealt = step.indices.map(all => all.slice(0, many));
     const deck = [];  // in the order of dealing
     for (let n = 0; n < many; n++)
       for (const hand of dealt) if (!deck.includes(hand[n])) deck.push(hand[n]);
-    const deckHeight = Math.ceil(deck.length / inDeck) * size;
+    const deckHeight = Math.ceil(deck.length / inDeck) * small;
     const before = earlier?.indices.map(all => all.slice(0, many));
     const top = before ? deckHeight + 2 * HEAD : HEAD;  // of this step's deck
     const lanes = top + deckHeight + 18;
@@ -177,15 +178,15 @@ class StepFigure {
     this.table.style.height = `${middle + BARS + AXIS + 12}px`;
     this.paint([...new Set([...deck, ...(before || []).flat()])]);
     const inRow = (n, y) => [left + n % inDeck * pitch(inDeck, width - 2 * left),
-      y + Math.floor(n / inDeck) * size];
+      y + Math.floor(n / inDeck) * small, small / size];
     if (before) {
       this.add("b", "name", left, 0, `epoch ${facts.epoch - 1}`);
       const old = before[0].flatMap((_, n) => before.map(hand => hand[n]));
       for (const [n, index] of [...new Set(old)].entries())
-        this.card(index).style.transform = moved(...inRow(n, HEAD));
+        this.card(index, small).style.transform = moved(...inRow(n, HEAD));
     }
     for (const [n, index] of deck.entries()) {  // stays where it was when it is dealt
-      const ghost = this.card(index);
+      const ghost = this.card(index, small);
       ghost.classList.add("ghost");
       ghost.style.transform = moved(...inRow(n, top));
     }
@@ -262,8 +263,7 @@ class StepFigure {
     this.table.style.setProperty("--sprite", `url(${this.sprite.toDataURL()})`);
   }
 
-  card(index) {
-    const { size } = this.at;
+  card(index, size = this.at.size) {
     const made = this.add("i", "card", 0, 0, "<i></i>");
     made.style.setProperty("--size", `${size}px`);
     const inner = size - 4;  // within border and padding
@@ -336,8 +336,8 @@ function stand(bar, x, y, width, value) {
   bar.style.height = `${height}px`;
 }
 
-function moved(x, y) {
-  return `translate(${x.toFixed(1)}px, ${y.toFixed(1)}px)`;
+function moved(x, y, size = 1) {
+  return `translate(${x.toFixed(1)}px, ${y.toFixed(1)}px) scale(${size})`;
 }
 
 // The step and phase to begin with. They show a mistake: the repeated deck, the weights

@@ -1,6 +1,6 @@
 """Compare the gradients of several ranks with one process's."""
 
-from itertools import chain, count
+from itertools import chain, count, islice
 
 import torch
 
@@ -11,6 +11,8 @@ from onecurve.wording import REORDERED
 
 DRIFT = 1e4  # how much farther weights' rounding may move gradients, as in L-BFGS
 FAR = 1e-2
+DEPARTS = "the value set here for later steps differs first, on rank {}"
+SHARE = "update it from all ranks' data: all_reduce or all_gather before the update"
 NO_STEP = "no step has finite gradients on several ranks and on one"
 
 
@@ -74,9 +76,38 @@ def compare(several, one, by_weights=False):
                 line = clipped or by_hand or ours["line"]
                 found = finding("gradient", line, details, ranks=len(ranks))
                 found.factor = factor
+                blame_state(found, read_steps([*several, one]), equal)
                 return 0, found, None
         equal += 1
     return equal, None, None if equal else NO_STEP
+
+
+def blame_state(found, steps, number):
+    """Point a Finding about a step to a state of earlier steps that departs before it.
+
+    Gradients of the steps before `number` are equal. `steps` yields what each rank
+    wrote, and one process last. What a step's passes changed is in the next one.
+    """
+    departed = []
+    for *ranks, theirs in islice(steps, number + 2):
+        for key, state in theirs["states"].items():
+            ours = [rank["states"].get(key, state) for rank in ranks]
+            off = [str(rank) for rank, one in enumerate(ours) if departs(one, state)]
+            if off and (state["step"], state["late"]) < (number, True):
+                departed.append((state["time"], state["line"], " and ".join(off)))
+    if departed:
+        _, line, off = min(departed)
+        found.details += [DEPARTS.format(off), f"seen at {found.line}"]
+        found.line, found.fix, found.factor = line, SHARE, None
+
+
+def departs(ours, theirs):
+    """Return whether a state has other numbers, in any order, but as many.
+
+    With more or fewer, it is the samples' own, such as hidden states.
+    """
+    a, b = ((one["value"] * 1.0).sort().values for one in (ours, theirs))
+    return a.shape == b.shape and not rounding.close(a, b)
 
 
 def keep_orders(several, one):

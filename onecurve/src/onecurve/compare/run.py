@@ -10,6 +10,7 @@ from textwrap import shorten
 from typing import NamedTuple
 
 from onecurve.evidence.found import of_each_rank
+from onecurve.evidence.origins import UNORDERED
 from onecurve.evidence.seen import Seen, read_ranks
 from onecurve.evidence.splits import mark_split
 from onecurve.feed.kinds import kind_of
@@ -33,7 +34,6 @@ OF_STAND_INS = r"(?i)cuda|nvidia|nccl|triton|gloo (does not|doesn't)"
 # Errors, and files of functions that raise them, of what only several ranks need.
 OF_PARALLEL = "DistributedDataParallel|FullyShard|FSDP|DTensor|process group"
 OF_PARALLEL += "|torch/distributed/|torch/nn/parallel/"
-UNORDERED = re.compile(r"\b(frozen)?set\(|\bhash\(|\{[^:{}\n]+ for ")  # by process
 PREPARE = "onecurve.feed.rank:prepare"  # by name because it imports PyTorch
 
 
@@ -89,7 +89,8 @@ def run_in(place, command, kind):
         options = {"module": module, "prepare": (PREPARE, task)}
         options |= {"timeout": MOST_SECONDS, "idle": IDLE}
         texts = (one.read_text(errors="replace") for one in path.parent.glob("*.py"))
-        options["fresh"] = kind == "watch" and any(map(UNORDERED.search, texts))
+        unordered = any(re.search(UNORDERED, text) for text in texts)
+        options["fresh"] = kind == "watch" and unordered
         options["float64"] = double and kind_of(kind)[0].in_float64
         result = ranks.run([path, *flags], count, **options)
     (place / "stdout").write_text(result.stdout, encoding="utf-8")

@@ -9,6 +9,7 @@ from onecurve.feed.kinds import kind_of
 from onecurve.feed.merged_batches import MergedBatches
 from onecurve.feed.own_batches import OwnBatches
 from onecurve.feed.replayed_rank import ReplayedRank
+from onecurve.feed.states import States
 from onecurve.feed.step_recorder import StepBudget, StepRecorder
 from onecurve.set_up import cpu_for_cuda, float64, unsharded
 from onecurve.watch import output_files, printed_numbers
@@ -44,9 +45,11 @@ def prepare(rank, task):
             sources = [sources[which]]
         supply = SUPPLIES[kind.feed](script, own, sources)
         supply.lengths = command.lengths.get(which, {})
-        recorder = StepRecorder(script, supply, each_pass=kind.feed == "replayed")
-        listen(script, supply, StepBudget(script, command.cuts), [recorder])
-        float64.install(supply.draw, supply.drawing, command.double)
+        states = States(script)
+        each_pass = kind.feed == "replayed"
+        recorder = StepRecorder(script, supply, states, each_pass)
+        listen(script, supply, StepBudget(script, command.cuts), [recorder, states])
+        float64.install(supply.draw, supply.drawing, states.follow, command.double)
         if not kind.is_sharded:
             unsharded.install()
     else:

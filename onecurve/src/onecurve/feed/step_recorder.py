@@ -26,10 +26,11 @@ class StepRecorder:
     `each_pass` is whether to keep gradients before and after each backward pass.
     """
 
-    def __init__(self, script, supply, each_pass=False):
+    def __init__(self, script, supply, states, each_pass):
         self.script = script
         self.log = script.log
         self.supply = supply
+        self.states = states
         self.each_pass = each_pass
         self.unclipped = {}  # id of a parameter -> its gradient before clipping
         self.own = OwnGradients()
@@ -133,6 +134,7 @@ class StepRecorder:
         name_of = self.script.name_of
         lines = {"wrapped": self.wrapped_at, "ignored": self.script.ignored_at}
         facts = {
+            "states": self.states.kept(),
             "given": given,
             "unclipped": unclipped,
             "own": self.named(self.own.sums),  # what this rank computed itself

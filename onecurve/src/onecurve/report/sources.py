@@ -7,7 +7,7 @@ their assignments, arguments to calls of the function, and calls to return value
 import ast
 import re
 
-from onecurve.evidence.origins import BY_RANK
+from onecurve.evidence.origins import BY_RANK, UNORDERED
 from onecurve.rules import RULES
 from onecurve.watch.branches import called
 
@@ -17,6 +17,7 @@ SHARDED = r"to_local\("
 CAUSES = {  # what to look for, up to a finding's line; a rate's may be anywhere
     "sync": "no_sync|require_backward_grad_sync|set_requires_gradient_sync",
     "rate": r"\['lr'\] \S?= ",
+    "hash": rf"(?<!sorted\()(?<!len\()({UNORDERED})",
 }
 WHOLE = "to_local() returns one rank's shard: use full_tensor(), or sum its squares"
 PASSED_ON = r"(= |return )\w+$"  # or a call of the script's function

@@ -31,7 +31,7 @@ CONSTANTS = {"LEVEL", "MESSAGE", "FIX", "FOLLOWS", "HIDDEN", "ONCE", "RANKS", "O
 # Causes come before consequences. Rules that aren't named here come last.
 ORDER = """
     fails hang gradient added weights partial_checkpoint no_gradient not_optimized
-    loaded gather_without_gradient not_finite saved schedule samples
+    loaded gather_without_gradient not_finite schedule hash_seed samples
     overlap datasets batches other_batches order random extra_exchanges exchange clip
     evaluated evaluated_twice evaluated_weights buffers different_collectives same_file
     decision_by_rank printed by_world

@@ -1,6 +1,6 @@
-"""The loss is scaled wrongly or averaged over unequal counts. The details compare
-direction and length with one process's gradient. On two ranks, a length of 0.5 means
-that the loss was divided by the number of ranks, and 2 that gradients are summed.
+"""The loss is scaled wrongly or averaged over unequal counts, or a running mean is of
+each rank's own data. The details compare with one process's gradient. On two ranks, a
+length of 0.5 means a division by the number of ranks, and 2 that gradients are summed.
 """
 
 from onecurve.evidence.origins import LOSS

@@ -28,28 +28,32 @@ class InDouble(TorchFunctionMode):
 
     `draw` is called instead of a function that draws random numbers, with the function
     and its arguments; `drawing` is called with a script's own generator before a draw.
+    `follow` calls every other function, given it, its arguments and its options.
     """
 
     reading = False  # while a file or batch is read, dtypes are unchanged
     double = True  # False: dtypes are always unchanged
 
-    def __init__(self, draw=None, drawing=None):
+    def __init__(self, draw=None, drawing=None, follow=None):
         super().__init__()
         self.draw = draw
         self.drawing = drawing
+        self.follow = follow
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         if InDouble.reading:
             return function(*args, **kwargs)
         if function in CASTS and InDouble.double:
-            return args[0].double()
+            function, args, kwargs = torch.Tensor.double, args[:1], {}
         if self.drawing and kwargs.get("generator"):
             self.drawing(kwargs["generator"])
         args = [double(value) for value in args]
         kwargs = {name: double(value) for name, value in kwargs.items()}
         if self.draw and function in DRAWS:
             return self.draw(function, *args, **kwargs)
+        if self.follow:
+            return self.follow(function, args, kwargs)
         return function(*args, **kwargs)
 
 
@@ -118,10 +122,10 @@ def policy(original, policy, *args, **options):
     original(policy)
 
 
-def install(draw, drawing, in_float64):
+def install(draw, drawing, follow, in_float64):
     """Install the functions above; the caller sets the default dtype.
 
-    `draw` and `drawing` are for InDouble. Unless `in_float64`, dtypes are unchanged.
+    The first three are for InDouble. Unless `in_float64`, dtypes are unchanged.
     """
     InDouble.double = in_float64
     for name in DROPOUTS:
@@ -132,4 +136,4 @@ def install(draw, drawing, in_float64):
     replace("torch.nn:RNNBase.__init__", recurrent)
     replace("torch.distributed.fsdp:MixedPrecisionPolicy.__init__", policy)
     replace("torch:load", load)
-    InDouble(draw, drawing).__enter__()
+    InDouble(draw, drawing, follow).__enter__()

@@ -1,7 +1,6 @@
 """The listeners of every run, in their order."""
 
 from onecurve.watch.budget import Budget
-from onecurve.watch.checkpoints import Checkpoints
 from onecurve.watch.collectives import Collectives
 from onecurve.watch.fsdp import FSDP
 from onecurve.watch.loaders import Loaders, Supply
@@ -31,7 +30,6 @@ def listen(script, supply=None, budget=None, more=()):
         Loaders(script, supply, budget),
         sharded,
         Optimizers(script),
-        Checkpoints(script),
         writes,
         Training(script, sharded, writes),
         Splits(script),

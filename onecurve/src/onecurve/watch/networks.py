@@ -33,16 +33,6 @@ def weights_of(network, wanted, name_of=lambda number, name: name):
     return found
 
 
-def buffers_of(network):
-    """Return {name: digest} of saved buffers."""
-    found = {}
-    for prefix, module in network.named_modules(remove_duplicate=False):
-        for name, buffer in module.named_buffers(recurse=False):
-            if name not in module._non_persistent_buffers_set:
-                found[bare(f"{prefix}.{name}".lstrip("."))] = digest(buffer)
-    return found
-
-
 def state_of(network):
     """Return digests of a network's weights and buffers, named without wrappers."""
     named = [] if UnsyncedBatchNorm.used else network.named_buffers()

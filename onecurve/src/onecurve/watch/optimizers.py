@@ -81,7 +81,6 @@ class Optimizers:
         """Wrap a scheduler's step, which may take a metric."""
         if self.script.one_rank.is_now():
             return original(scheduler, *args, **options)
-        self.script.has_state.add("scheduler")
         given = signature(original).bind(scheduler, *args, **options).arguments
         metric = float(given["metrics"]) if "metrics" in given else None
         self.log.write("schedule", line=self.log.line(), metric=metric)
@@ -140,8 +139,6 @@ class Optimizers:
     def write_step(self, optimizer):
         script = self.script
         script.steps += 1
-        if any(optimizer.state.values()):
-            script.has_state.add("optimizer")
         facts = {"rates": rates_of(optimizer), **script.step_facts}
         self.log.write("step", line=self.log.line(), **facts)
         script.trained_on = []

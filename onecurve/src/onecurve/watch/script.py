@@ -51,7 +51,6 @@ class Script:
         self.optimizer_made = None  # line of the latest constructor call
         self.stale = 0  # tensors in an optimizer, in no network and without a gradient
         self.learned = {}  # name -> parameter that an optimizer has changed
-        self.has_state = set()  # of "optimizer" and "scheduler": needed to resume
         self.steps = 0  # of optimizers
         self.backwards = 0
         self.passes = 0  # of networks
