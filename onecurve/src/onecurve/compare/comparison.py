@@ -40,11 +40,6 @@ class Comparison:
         return self.runs.get("several", Seen([[]]))
 
     @property
-    def one(self):
-        """Return the Seen of one process that does all ranks' work; it may be empty."""
-        return self.runs.get("one", Seen([[]]))
-
-    @property
     def alone_runs(self):
         """Return the Seens of processes that each repeat one rank's work."""
         return [seen for kind, seen in self.runs.items() if kind.startswith("alone")]
@@ -52,7 +47,7 @@ class Comparison:
     def same_work(self):
         """Return (Seens of single processes, their steps with the ranks' weights)."""
         if self.equal:
-            return [self.one], self.equal
+            return [self.runs["one"]], self.equal
         if not self.of_whole and len(self.alone_runs) == len(self.several.ranks):
             return self.alone_runs, self.followed
         return [], 0

@@ -5,7 +5,6 @@ import re
 from collections import Counter, defaultdict
 from typing import NamedTuple
 
-from onecurve.evidence.found import of_each_rank
 from onecurve.wording import RETURNS
 
 # Words in names of values that may differ by rank.
@@ -22,20 +21,17 @@ def numbers_of(seen, rank, kind="numbers", returned=False):
     """Return {place: event}, at level LOOK before an evaluation.
 
     They are printed, or else `returned` by functions that call collectives. A place is
-    a branch, an epoch, a step in it, how often that step reaches the branch, and which
-    of these times it is: runs share it only if they reach it as often.
+    a branch, the steps before it, how often it is reached after so many, and which of
+    these times it is: runs share it only if they reach it as often.
     After dist.reduce, until the next training pass, only one rank's number is defined.
     `loss` is the rank's latest training loss.
     """
     found = defaultdict(list)
     training = reduced = False
-    steps = epochs = before = 0
+    steps = 0
     loss = None
     for event in seen.events[rank]:
         steps += event["kind"] == "step"
-        if event["kind"] == "read" and event["trained"]:
-            epochs += 1
-            before = steps
         if event["kind"] == "pass":
             training = event["grad"]
             reduced = reduced and not training
@@ -44,7 +40,7 @@ def numbers_of(seen, rank, kind="numbers", returned=False):
         if event["kind"] == kind and event["branch"].endswith(RETURNS) == returned:
             level = "LOOK" if training else None
             facts = {"level": level, "steps": steps, "reduced": reduced, "loss": loss}
-            found[event["branch"], epochs, steps - before].append(event | facts)
+            found[event["branch"], steps].append(event | facts)
     table = {}
     for place, events in found.items():
         table |= {(*place, len(events), n): one for n, one in enumerate(events)}
@@ -94,9 +90,9 @@ def pairs_of_numbers(several, one):
         table = numbers_of(several, rank)
         printed |= {place: event for place, event in table.items() if event["taken"]}
     for place, ours in printed.items():
-        other = theirs.get(place)
-        if other is None or ours["steps"] != other["steps"]:
+        if place not in theirs:
             continue
+        other = theirs[place]
         for text, number in ours["numbers"].items():
             words = set(re.findall("[a-z]+", text.lower()))
             if text in other["numbers"] and words and not words & DIFFER:
@@ -152,8 +148,3 @@ def are_losses(events, values):
     """Return whether each rank's number is its latest training loss."""
     pairs = zip([event["loss"] for event in events], values, strict=True)
     return all(loss is not None and close(loss, value) for loss, value in pairs)
-
-
-def each_told(values):
-    """Return a line with each rank's number."""
-    return of_each_rank(f"{value:.6f}" for value in values)

@@ -47,8 +47,6 @@ def differing(comparison):
         if None in of_one or not comparable or not first["taken"]:
             continue
         of_ranks = [table[place] for table in ranks if place in table]
-        if any(one["steps"] != first["steps"] for one in of_ranks + of_one):
-            continue  # an epoch has other steps and so ends with other weights
         own = set()
         if not first["reduced"]:
             own = {text for text, _ in printed.differing(of_ranks)}

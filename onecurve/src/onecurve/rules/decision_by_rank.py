@@ -2,8 +2,8 @@
 
 from itertools import chain
 
-from onecurve.evidence.found import found
-from onecurve.evidence.printed import differing_by_rank, each_told
+from onecurve.evidence.found import found, of_each_rank
+from onecurve.evidence.printed import differing_by_rank
 
 LEVEL = "LOOK"
 MESSAGE = "each rank decides on its own value of {text}"
@@ -22,4 +22,5 @@ def find(seen):
         # 0 if another rank evaluates
         if known and not told & {line, text} and all(values):
             told |= {line, text}
-            yield found(line, each_told(values), text=text)
+            numbers = (f"{value:.6f}" for value in values)
+            yield found(line, of_each_rank(numbers), text=text)

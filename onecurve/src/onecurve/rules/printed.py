@@ -2,8 +2,8 @@
 data. It is a LOOK if training computes it.
 """
 
-from onecurve.evidence.found import found
-from onecurve.evidence.printed import QUOTED, are_losses, each_told, printed_by_some
+from onecurve.evidence.found import found, of_each_rank
+from onecurve.evidence.printed import QUOTED, are_losses, printed_by_some
 
 LEVEL = "ERROR"
 MESSAGE = "printed value comes from one rank only: {text}"
@@ -22,4 +22,5 @@ def find(seen):
             told |= {(line, text), branch}
             trained = text.startswith(QUOTED) or are_losses(events, values)
             level = "LOOK" if trained else events[0]["level"]
-            yield found(line, each_told(values), level, text=text)
+            numbers = (f"{value:.6f}" for value in values)
+            yield found(line, of_each_rank(numbers), level, text=text)
