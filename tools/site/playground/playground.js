@@ -61,7 +61,7 @@ function lossOf(step) {
 
 // The verdict of `make compare`, without causes that no browser has.
 function judge(rows, others) {
-  const number = (value, places) => value.toExponential(places).replace(/(?<=[+-])(?=\d$)/, "0");
+  const number = (value, places) => value.toExponential(places).replace(/(?<=[+-])(?=\d$)/, "0");  // 1e-08
   const errors = rows.map(([loss], n) => distance(loss, others[n][0]));
   const error = Math.max(...errors);
   if (!Number.isFinite(error)) return "DIFFERENT: a loss is not a number";

@@ -104,7 +104,7 @@ class Loaders:
         own = original(loader)
         length = self.supply.lengths.get(getattr(loader, "made_as", None), own)
         if length != own:
-            self.log.write("length", length=length, own=own)
+            self.log.write("length")
         return length
 
     def loader_iter(self, original, loader):

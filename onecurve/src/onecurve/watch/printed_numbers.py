@@ -157,8 +157,8 @@ class PrintedNumbers:
 
     def write(self, where, condition, taken, numbers, lines):
         """Write a branch event: its numbers and their lines."""
-        facts = {"branch": f"{where} {condition}", "times": self.times[where]}
-        facts |= {"taken": taken, "numbers": numbers, "lines": lines}
+        facts = {"branch": f"{where} {condition}", "taken": taken}
+        facts |= {"numbers": numbers, "lines": lines}
         if condition == COMPARES:
             self.log.write("compares", **facts)
         else:
