@@ -25,12 +25,12 @@ def read_together(seen):
     for rank in seen.ranks:
         for epoch in seen.readings(rank, False):
             if epoch["indices"] and epoch["identity"]:
-                place = epoch["line"], epoch["number"], epoch["identity"]
+                place = epoch["line"], epoch["number"]
                 evaluations.setdefault(place, []).append(epoch)
     if "gather_for_metrics" in {call["by"] for call in seen.of("collective_call")}:
         return  # accelerate's, which drops duplicates
     told = set()
-    for (line, _, _), epochs in evaluations.items():
+    for (line, _), epochs in evaluations.items():
         if len(epochs) > 1 and line not in told:
             told.add(line)
             yield line, epochs
@@ -38,7 +38,7 @@ def read_together(seen):
 
 def are_whole(epochs):
     """Return whether every rank evaluates the same samples."""
-    lists = [sorted(epoch["indices"]) for epoch in epochs]
+    lists = [(one["identity"], sorted(one["indices"])) for one in epochs]
     return all(one == lists[0] for one in lists)
 
 

@@ -4,7 +4,7 @@ from collections import Counter
 
 FEW = 6  # samples that may be equal by chance
 SHARED = 0.1  # fraction of a stream
-ALIKE = "use the same dataset order on all ranks: a generator with the same seed"
+ALIKE = "use the same dataset order on all ranks: sort it, or use the same seed"
 # What `shares` tells apart.
 SAME, OVERLAP, OWN_ORDER, OWN_DATA = "same", "overlap", "own order", "own data"
 
@@ -44,6 +44,12 @@ def wrong_in(seen, epochs):
         return None  # each bucket may be padded
     twice = used_twice(map(before_padding, epochs))
     return OVERLAP if twice >= len(lists) else None
+
+
+def is_share(epoch, count):
+    """Return whether one of `count` parts is used, but for a batch dropped or added."""
+    size, batch, used = epoch["size"], epoch["sizes"][0], len(epoch["indices"])
+    return size - used >= batch and abs(used - size / count) <= batch
 
 
 def are_known(epochs):

@@ -41,6 +41,19 @@ class Seen:
             steps = [n for n, one in enumerate(events) if one["kind"] == "step"]
             del events[(steps[: min(counts)] or [-1])[-1] + 1 :]
 
+    def since_wrapped(self):
+        """Return a Seen without what ranks train before they wrap a network.
+
+        No gradients are exchanged there, so ranks may train on the same samples.
+        """
+        found = []
+        for events in self.events:
+            kinds = [event["kind"] for event in events]
+            wraps = [n for n, kind in enumerate(kinds) if kind in ("ddp", "shard")]
+            trains = wraps and "step" in kinds[wraps[0] :]
+            found.append(events[wraps[0] :] if trains else events)
+        return Seen(found)
+
     def of(self, kind, rank=0):
         """Return a rank's events of a kind, in order."""
         return [event for event in self.events[rank] if event["kind"] == kind]

@@ -17,7 +17,6 @@ from onecurve.watch.budget import Budget
 from onecurve.watch.events import Log
 from onecurve.watch.listeners import listen
 from onecurve.watch.losses import Losses
-from onecurve.watch.orders import Orders
 from onecurve.watch.script import Script
 
 SUPPLIES = {"own": OwnBatches, "merged": MergedBatches, "replayed": ReplayedRank}
@@ -54,7 +53,7 @@ def prepare(rank, task):
             unsharded.install()
     else:
         budget = Budget(script, command.cuts)
-        listen(script, budget=budget, more=[Orders(log), Losses(script)])
+        listen(script, budget=budget, more=[Losses(script)])
     printed_numbers.PrintedNumbers(log).install()
     output_files.OutputFiles(folder / "files", log).install()
     return None if kind.in_float64 else script.ends

@@ -1,7 +1,10 @@
 """The run hangs at the end of the epoch unless all ranks leave it after the same step.
-It is an ERROR if the run hangs. A rank may also skip a batch alone and go on with its
-next one, while other ranks wait for its gradients.
+It is an ERROR if the run hangs. So does an evaluation that calls a collective for each
+batch. A rank may also skip a batch alone and go on with its next one, while other ranks
+wait for its gradients.
 """
+
+from itertools import takewhile
 
 from onecurve.evidence.found import found
 from onecurve.rules.different_collectives import way_to
@@ -14,13 +17,35 @@ TOGETHER = "skip a batch on all ranks or on none: all_reduce what decides"
 
 
 def find(seen):
-    first = next(seen.together("begun", lambda one: one["trains"]), ())
-    counts = [one["batches"] for one in first]
     if seen.of("join"):
         return
+    yield from in_evaluation(seen)
+    begun = next(seen.together("begun", lambda one: one["trains"]), ())
+    counts = [one["batches"] for one in begun]
     if len(set(counts)) > 1:
-        yield found(first[0]["line"], when="in an epoch", counts=counts)
-        return
+        passes = []
+        for events, one in zip(seen.events, begun, strict=True):
+            epoch = until("begun", one, events)
+            passes.append(sum(event.get("grad", False) for event in epoch))
+        if min(passes) < max(counts):  # else a rank repeats its batches
+            yield found(begun[0]["line"], when="in an epoch", counts=counts)
+    else:
+        yield from until_a_step(seen)
+
+
+def in_evaluation(seen):
+    """Find evaluations of unequal lengths that call a collective for each batch."""
+    begun = next(seen.together("begun", lambda one: not one["trains"]), ())
+    counts = [one["batches"] for one in begun]
+    if len(set(counts)) > 1 == len({one["line"] for one in begun}):
+        read = until("read", begun[0], seen.events[0])
+        if any(event.get("whole") for event in read):
+            when = "in an evaluation that calls collectives"
+            yield found(begun[0]["line"], when=when, counts=counts)
+
+
+def until_a_step(seen):
+    """Find ranks that have read different numbers of batches before the same step."""
     taken = [taken_by_steps(events) for events in seen.events]
     for number, each in enumerate(zip(*taken, strict=False), 1):
         if None in each or len({tuple(epoch) for *epoch, _ in each}) > 1:
@@ -35,6 +60,13 @@ def find(seen):
             told = {"when": f"until step {number}", "counts": counts}
             yield found([step, *new][-1], fix=TOGETHER, **told)
             return
+
+
+def until(end, begun, events):
+    """Return what a rank does from where its loader begins until that one's `end`."""
+    last = end, begun["line"]
+    after = events[events.index(begun) + 1 :]
+    return takewhile(lambda one: (one["kind"], one.get("line")) != last, after)
 
 
 def taken_by_steps(events):

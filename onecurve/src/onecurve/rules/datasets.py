@@ -27,14 +27,8 @@ def find(seen):
             f"{count} different samples were compared, none is on more than one rank",
             f"of {sizes} samples, the ranks use {used}",
         ]
-        if all(is_share(epoch, len(epochs)) for epoch in epochs):
+        if all(samples.is_share(epoch, len(epochs)) for epoch in epochs):
             details.append("each rank shards its own dataset as if all ranks shared it")
             yield found(line, details, "ERROR", ONE_PART)
         else:
             yield found(line, details)
-
-
-def is_share(epoch, count):
-    """Return whether one of `count` parts is used, but for a batch dropped or added."""
-    size, batch, used = epoch["size"], epoch["sizes"][0], len(epoch["indices"])
-    return size - used >= batch and abs(used - size / count) <= batch

@@ -7,7 +7,7 @@ from itertools import pairwise
 from onecurve.evidence import samples
 from onecurve.evidence.found import found
 from onecurve.evidence.origins import ORDERS
-from onecurve.evidence.seeds import drawn_at, order_drawn
+from onecurve.evidence.seeds import drawn_at
 
 LEVEL = "ERROR"
 MESSAGE = "samples overlap between ranks in an epoch"
@@ -30,15 +30,14 @@ def find(seen):
             told = f"{twice} are used by more than one rank, {never} by none"
             told = [samples.used_per_rank(epochs), told]
             line, fix = samples.dealt(epochs)
-            told += [*([SPLIT] if fix else []), *order_drawn(seen)]
+            told += [SPLIT] if fix else []
             yield found(line, told, fix=fix)
         elif wrong == samples.OWN_ORDER:
             lists = [epoch["contents"] for epoch in epochs]
             count = len(set().union(*lists))
             told = f"each rank orders the dataset differently: of {count} samples"
             told += f", {samples.used_twice(lists)} are used by more than one"
-            told = [told, *order_drawn(seen)]
-            yield found(epochs[0]["line"], told, fix=samples.ALIKE)
+            yield found(epochs[0]["line"], [told], fix=samples.ALIKE)
     if samples.has_indices(seen):
         return
     streams = samples.first_streams(seen)
@@ -61,7 +60,7 @@ def in_streams(seen, epochs):
     lists = [samples.flattened(epoch["rows"]) for epoch in epochs]
     told = samples.shared_by_ranks(lists)
     if told:
-        yield found(line, [told, *order_drawn(seen)], fix=samples.ALIKE)
+        yield found(line, [told], fix=samples.ALIKE)
 
 
 def by_hand(seen):
@@ -78,4 +77,4 @@ def by_hand(seen):
     if told:
         line, seeded = drawn_at(seen)
         fix = SEEDED if seeded else samples.ALIKE
-        yield found(line, [told, *(seeded or order_drawn(seen))], "LOOK", fix)
+        yield found(line, [told, *seeded], "LOOK", fix)

@@ -7,6 +7,7 @@ and items that the branch uses. Numbers are compared, also inside dicts and list
 import contextlib
 import inspect
 import logging
+import math
 import os
 import re
 import sys
@@ -26,7 +27,8 @@ from onecurve.wording import RETURNS
 
 OF_ALL = DECIDES, COMPARES
 MOST = 200  # evaluations of a line
-MOST_ITEMS = 50  # per dict or list
+MOST_ITEMS = 50  # per dict or tuple
+MOST_LISTED = 1000  # per list
 # A word and its number, except times and sizes: 0.2s, 188.91ms.
 UNIT = r"(?![\w.]|\s*(?:m?s|sec\w*|[GM]i?B|it/s)\b)"
 TOLD = rf"([A-Za-z][\w@-]*)\W{{0,4}}?(-?\d+\.\d+(?:e[+-]?\d+)?){UNIT}"
@@ -65,15 +67,21 @@ def clock(original):
 
 
 def numbers_in(text, value, depth):
-    """Return {string: number} of a value and of the items of its dicts and lists."""
+    """Return {string: number} of a value and of the items of its dicts and tuples.
+
+    A list has one number, whatever its order: ranks may gather it from their parts.
+    """
     one = number(value)
     if one is not None:
         return {text: one}
     items = []
     if isinstance(value, dict):
         items = value.items()
-    elif isinstance(value, list | tuple):  # integers in a list may be indices
+    elif isinstance(value, tuple):  # integers may be indices
         items = [(key, one) for key, one in enumerate(value) if type(one) is not int]
+    elif isinstance(value, list) and depth and 0 < len(value) <= MOST_LISTED:
+        known = [number(one) for one in value if type(one) is not int]
+        return {f"norm({text})": math.hypot(*known)} if None not in known else {}
     found = {}
     for key, one in islice(items, MOST_ITEMS if depth else 0):
         found |= numbers_in(f"{text}[{key!r}]", one, depth - 1)
