@@ -1,6 +1,6 @@
-"""The run hangs at the end of the epoch unless all ranks leave it after the same step.
-It is an ERROR if the run hangs. So does an evaluation that calls a collective for each
-batch. A rank may also skip a batch alone and go on with its next one, while other ranks
+"""The run hangs at the end of the epoch unless all ranks leave it after the same step,
+and in an evaluation that calls a collective for each batch. It is an ERROR if the run
+hangs. A rank may also skip a batch alone and go on with its next one, while other ranks
 wait for its gradients.
 """
 

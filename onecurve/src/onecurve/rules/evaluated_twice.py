@@ -1,6 +1,5 @@
 """`DistributedSampler` pads the dataset until all ranks have equally many samples. Or
-each rank takes a share of its own order, as of a set; it is a LOOK if each uses all of
-its own dataset.
+each rank takes a share of its own order, such as that of a set.
 """
 
 from collections import Counter
