@@ -5,7 +5,7 @@
     python tests/golden.py --update     rewrite golden.csv and rules/*.diff
 
 The scripts are the edits of right.py in rules/*.diff and ordinary.diff. A row contains
-a script's name and a finding's name, level and line of code, but none of its wording.
+a script's name and a finding's name, level and start of its line, without wording.
 A script without findings has one row with empty fields. The files in rules/ have the
 wording: `--update` rewrites a case's expected lines, too, so write the edits alone.
 `onecurve --format json` inspects each script, so nothing here depends on the
@@ -38,7 +38,7 @@ def scripts():
 
 
 def findings(name, text):
-    """Return a script's rows: [name, finding, level, line of code]; and its report.
+    """Return a script's rows: [name, finding, level, start of the line]; and report.
 
     Raises RuntimeError if the command prints no report.
     """
@@ -57,7 +57,7 @@ def findings(name, text):
     report = json.loads(result.stdout)
     for found in report["findings"]:
         file, _, number = (found["line"] or "").rpartition(":")
-        line = code[int(number) - 1].strip() if file == "train.py" else ""
+        line = code[int(number) - 1].strip()[:50] if file == "train.py" else ""
         rows.append([name, found["name"], found["level"], line])
     return rows or [[name, "", "", ""]], lines_of(report, text, folder)
 

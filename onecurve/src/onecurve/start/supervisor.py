@@ -28,7 +28,7 @@ from onecurve.start.patience import Patience
 FORKS = sys.platform != "darwin"
 HERE = f"{Path(__file__).resolve().parents[1]}{os.sep}"
 CALLS = re.compile(  # of the script, and of functions that it calls or passes
-    r"\boriginal\b|\b(substitute|func(tion)?|fn|collate|closure|bind|run_\w+)\("
+    r"\boriginal\b|\b(substitute|draw|follow|func(tion)?|fn|collate|closure|bind|run_\w+)\("
 )
 STDLIB = re.escape(sysconfig.get_path("stdlib"))
 LIBRARY = re.compile(f"^(?!{re.escape(HERE)}).*-packages/|^<|^{STDLIB}/")
