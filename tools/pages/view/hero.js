@@ -40,8 +40,8 @@ function heroLoss(box, run) {
     more.push(`<g class="end" transform="translate(${x(at)} ${y(loss)}) scale(${
       box.isSmall ? .6 : 1})"><circle r="10"/><path d="${sign}"/></g>`);
   }
-  more.push(...legend(box, [["ghost", "one process"],
-    run.kind === "nothing" ? ["same", "2 ranks"] : ["wrong", "with the mistake"]]));
+  const second = [kind, kind === "same" ? "2 ranks" : "with the mistake"];
+  more.push(...legend(box, [["ghost", "one process"], ...(points.length ? [second] : [])]));
   return lossChart(box, EPOCHS, LAST,
     [{ kind: "ghost", points: ghost }, { kind, points }], more);
 }
